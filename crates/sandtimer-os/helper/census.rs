@@ -1,0 +1,116 @@
+//! What is alive around init, read from /proc without a heap.
+
+use crate::sys::{self, Fd, call, nr};
+
+/// Totals over the processes that were seen.
+pub struct Sample {
+    /// Microseconds of processor time, of the living and of all that init has reaped.
+    pub cpu: u64,
+    pub processes: u64,
+    pub threads: u64,
+    pub resident_bytes: u64,
+}
+
+/// Fields of /proc/<pid>/stat that are used here; proc_pid_stat(5).
+pub struct Stat {
+    pub pid: u64,
+    pub parent: u64,
+    ticks: u64,
+    threads: u64,
+    resident_pages: u64,
+}
+
+/// Calls `visit` for every process that /proc shows, init itself excepted.
+pub fn each(mut visit: impl FnMut(&Stat)) {
+    let own = call!(nr::GETPID) as u64;
+    let directory = sys::open_at(sys::AT_FDCWD, c"/proc".as_ptr().cast(), sys::O_RDONLY | sys::O_DIRECTORY, 0);
+    if directory < 0 {
+        return;
+    }
+    let mut entries = [0u8; 4096];
+    loop {
+        let length = call!(nr::GETDENTS64, directory, entries.as_mut_ptr(), entries.len());
+        if length <= 0 {
+            break;
+        }
+        let mut at = 0;
+        while at < length as usize {
+            // struct linux_dirent64: u64 inode, i64 offset, u16 length, u8 type, then the name.
+            let record = usize::from(u16::from_ne_bytes([entries[at + 16], entries[at + 17]]));
+            let name = &entries[at + 19..at + record];
+            if name[0].is_ascii_digit() && sys::decimal(name) != own && let Some(stat) = read(directory, name) {
+                visit(&stat);
+            }
+            at += record;
+        }
+    }
+    sys::close(directory as Fd);
+}
+
+fn read(proc: isize, name: &[u8]) -> Option<Stat> {
+    let mut path = [0u8; 32];
+    let digits = name.iter().position(|byte| *byte == 0)?;
+    path[..digits].copy_from_slice(&name[..digits]);
+    path[digits..digits + 5].copy_from_slice(b"/stat");
+    let fd = sys::open_at(proc, path.as_ptr(), sys::O_RDONLY, 0);
+    if fd < 0 {
+        return None;
+    }
+    let mut text = [0u8; 1024];
+    let length = sys::read(fd as Fd, &mut text);
+    sys::close(fd as Fd);
+    let text = text.get(..length.max(0) as usize)?;
+    // The name in parentheses may hold spaces and parentheses of its own; the last one closes it.
+    let after = text.iter().rposition(|byte| *byte == b')')? + 2;
+    let mut fields = text[after..].split(|byte| *byte == b' ');
+    let mut stat = Stat { pid: sys::decimal(name), parent: 0, ticks: 0, threads: 0, resident_pages: 0 };
+    for index in 3..=24 {
+        let value = sys::decimal(fields.next()?);
+        match index {
+            4 => stat.parent = value,
+            14..=17 => stat.ticks += value,
+            20 => stat.threads = value,
+            24 => stat.resident_pages = value,
+            _ => {}
+        }
+    }
+    Some(stat)
+}
+
+/// Adds everything up. Time is in ticks of 10 ms for the living, exact for those init has reaped.
+pub fn sample() -> Sample {
+    let mut total = Sample { cpu: 0, processes: 0, threads: 0, resident_bytes: 0 };
+    each(|stat| {
+        total.cpu += stat.ticks * 10_000;
+        total.processes += 1;
+        total.threads += stat.threads;
+        total.resident_bytes += stat.resident_pages * 4096;
+    });
+    let mut usage = [0u64; 18];
+    call!(nr::GETRUSAGE, -1isize, usage.as_mut_ptr());
+    total.cpu += (usage[0] + usage[2]) * 1_000_000 + usage[1] + usage[3];
+    total
+}
+
+/// Kills and reaps all descendants, where no pid namespace does it. Orphans come to this process, which is their
+/// subreaper, so every pass sees the children of those the last one killed.
+pub fn sweep() {
+    let own = call!(nr::GETPID) as u64;
+    for _ in 0..1000 {
+        each(|stat| {
+            if stat.parent == own {
+                call!(nr::KILL, stat.pid, sys::SIGKILL);
+            }
+        });
+        loop {
+            let pid = call!(nr::WAIT4, -1isize, 0, 1, 0);
+            if pid == sys::ECHILD {
+                return;
+            }
+            if pid <= 0 {
+                break;
+            }
+        }
+        sys::poll(&mut [], 1);
+    }
+}

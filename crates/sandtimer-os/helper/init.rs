@@ -1,0 +1,340 @@
+//! The first process of a sandbox: builds it, forks the command's process, reaps, and ends everything.
+//!
+//! As pid 1 its death is the death of the namespace, so ending is one call: exit. It ends when the command has ended,
+//! when its own timer fires, when the engine says so, and when the engine is gone.
+//! Its words to the engine are the only trusted report from inside; the job never holds its socket.
+
+use crate::census;
+use crate::steps::{self, Program, Step};
+use crate::sys::{self, Fd, PollFd, call, nr};
+use crate::wire::{INIT_SLACK_NANOSECONDS, Notice, Order, notice, op, order};
+
+/// What the child of init writes to the status pipe: step number and errno, or one of the two marks.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Status {
+    kind: u32,
+    error: i32,
+    value: u64,
+}
+
+struct Init {
+    control: Fd,
+    main: i32,
+    deadline: u64,
+    wall: u64,
+    grace: u64,
+    /// Whether this process is pid 1 of a namespace, so that its end is the end of all.
+    whole_namespace: bool,
+}
+
+pub fn main(mut program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
+    sys::prctl(sys::PR_SET_NAME, c"st-init".as_ptr() as usize);
+    sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);
+    sys::prctl(sys::PR_SET_DUMPABLE, 0);
+    let whole_namespace = call!(nr::GETPID) == 1;
+    while let Some(step) = program.next() {
+        if step.header.op == op::FORK {
+            fork(Init { control, main: 0, deadline: u64::MAX, wall: step.number(3), grace: step.number(4), whole_namespace }, program, &step, stdio, extra);
+        }
+        let result = steps::apply(&step, extra);
+        if result < 0 {
+            let required = step.header.required == 1;
+            notify(control, notice::STEP_FAILED, [program.number - 1, -result as u64, u64::from(required), 0, 0, 0]);
+            if required {
+                sys::exit(1);
+            }
+        }
+    }
+    sys::exit(122)
+}
+
+fn notify(control: Fd, kind: u32, values: [u64; 6]) {
+    let [a, b, c, d, e, f] = values;
+    let message = Notice { kind, reserved: 0, a, b, c, d, e, f };
+    // SAFETY: Notice is plain numbers without padding.
+    let bytes = unsafe { core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<Notice>()) };
+    sys::send(control, bytes, None, sys::MSG_DONTWAIT);
+}
+
+static SIGCHLD_MASK: u64 = 1 << 16;
+
+fn fork(mut init: Init, program: Program, step: &Step, stdio: &[Fd], extra: &[Fd]) -> ! {
+    // Blocked before the fork: a child that dies at once must not be missed.
+    call!(nr::RT_SIGPROCMASK, 0, &raw const SIGCHLD_MASK, 0, 8);
+    let children = call!(nr::SIGNALFD4, -1isize, &raw const SIGCHLD_MASK, 8, sys::O_CLOEXEC) as Fd;
+    let mut pipe: [Fd; 2] = [-1; 2];
+    let piped = call!(nr::PIPE2, pipe.as_mut_ptr(), sys::O_CLOEXEC);
+    let pid = if piped < 0 { piped } else { call!(nr::FORK) };
+    if pid == 0 {
+        sys::close(init.control);
+        sys::close(children);
+        sys::close(pipe[0]);
+        sys::reset_signals();
+        child(program, pipe[1], stdio, extra);
+    }
+    if pid < 0 {
+        notify(init.control, notice::STEP_FAILED, [program.number - 1, -pid as u64, 1, 0, 0, 0]);
+        sys::exit(1);
+    }
+    init.main = pid as i32;
+    sys::close(pipe[1]);
+    for fd in stdio.iter().chain(extra) {
+        sys::close(*fd);
+    }
+    if init.whole_namespace {
+        call!(nr::CHDIR, c"/".as_ptr());
+    }
+    lower_privileges(step);
+    init.serve(pipe[0], children)
+}
+
+/// Another uid than the job's and, beside the right to signal it, no capability.
+fn lower_privileges(step: &Step) {
+    let (uid, gid, keep) = (step.number(0), step.number(1), step.number(2));
+    if uid != u64::MAX {
+        sys::prctl(sys::PR_SET_KEEPCAPS, 1);
+        call!(nr::SETGROUPS, 0, 0);
+        call!(nr::SETRESGID, gid, gid, gid);
+        call!(nr::SETRESUID, uid, uid, uid);
+    }
+    sys::set_capabilities(keep);
+    sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1);
+    sys::prctl(sys::PR_SET_DUMPABLE, 0);
+    // Changing the uid cleared it; prctl(2). Had the engine died in between, the control socket says so.
+    sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);
+}
+
+/// The command's process: seals itself step by step, then becomes the command.
+fn child(mut program: Program, status: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
+    let mut ready = [stdio[0], stdio[1], stdio[2]];
+    let mut parked: Option<Program> = None;
+    loop {
+        let next = match &mut parked {
+            Some(second) => second.next(),
+            None => program.next(),
+        };
+        let number = parked.as_ref().map_or(program.number, |second| second.number + program.number) - 1;
+        let Some(step) = next else { sys::exit(122) };
+        let result = match step.header.op {
+            op::EXECUTE => execute(&step, status, ready),
+            op::PARK => match park(status, extra[step.number(0) as usize]) {
+                Ok((second, given)) => {
+                    parked = Some(second);
+                    ready = given;
+                    0
+                }
+                Err(error) => error,
+            },
+            _ => steps::apply(&step, extra),
+        };
+        if result < 0 {
+            let required = step.header.required == 1;
+            tell(status, if required { 1 } else { 0 }, -result as i32, number);
+            if required {
+                sys::exit(1);
+            }
+        }
+    }
+}
+
+fn tell(status: Fd, kind: u32, error: i32, value: u64) {
+    let message = Status { kind, error, value };
+    // SAFETY: Status is plain numbers without padding.
+    let bytes = unsafe { core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<Status>()) };
+    sys::write(status, bytes);
+}
+
+const STATUS_REQUIRED_FAILED: u32 = 1;
+const STATUS_PARKED: u32 = 2;
+const STATUS_STARTING: u32 = 3;
+const STATUS_EXECUTE_FAILED: u32 = 4;
+
+/// Waits, sealed, for the second program and the three standard descriptors.
+fn park(status: Fd, socket: Fd) -> Result<(Program, [Fd; 3]), isize> {
+    tell(status, STATUS_PARKED, 0, 0);
+    let mut length = [0u8; 8];
+    let received = sys::receive(socket, &mut length, 0);
+    if received.length != 8 || received.fd_count != 4 {
+        sys::exit(0);
+    }
+    let program = Program::map(received.fds[0], u64::from_ne_bytes(length) as usize)?;
+    Ok((program, [received.fds[1], received.fds[2], received.fds[3]]))
+}
+
+const F_DUPFD_CLOEXEC: usize = 1030;
+
+/// Puts the standard descriptors in place, closes every other one at exec, and becomes the command.
+fn execute(step: &Step, status: Fd, stdio: [Fd; 3]) -> isize {
+    // High first: a standard descriptor may itself have arrived as 0, 1 or 2.
+    let mut high = [-1 as Fd; 3];
+    for (place, fd) in high.iter_mut().zip(stdio) {
+        let copy = call!(nr::FCNTL, fd, F_DUPFD_CLOEXEC, 10);
+        if copy < 0 {
+            return copy;
+        }
+        *place = copy as Fd;
+    }
+    let status = call!(nr::FCNTL, status, F_DUPFD_CLOEXEC, 10) as Fd;
+    for (target, fd) in high.iter().enumerate() {
+        call!(nr::DUP2, *fd, target);
+    }
+    call!(nr::CLOSE_RANGE, 3, u32::MAX, 4);
+    let argument_count = step.number(0) as usize;
+    let path = step.string(0);
+    let (arguments, environment) = match vectors(step, argument_count) {
+        Ok(vectors) => vectors,
+        Err(error) => return error,
+    };
+    tell(status, STATUS_STARTING, 0, sys::now());
+    let result = call!(nr::EXECVE, path.pointer, arguments, environment);
+    tell(status, STATUS_EXECUTE_FAILED, -result as i32, 0);
+    sys::exit(127)
+}
+
+/// The two NULL-terminated pointer arrays for execve(2), in fresh memory.
+fn vectors(step: &Step, argument_count: usize) -> Result<(*const usize, *const usize), isize> {
+    let count = step.header.string_count as usize - 1;
+    let address = call!(nr::MMAP, 0, (count + 2) * 8, 3, 0x22, -1isize, 0);
+    if (-4095..0).contains(&address) {
+        return Err(address);
+    }
+    let slots = address as *mut usize;
+    let mut text = step.string(1);
+    for index in 0..count {
+        let slot = if index < argument_count { index } else { index + 1 };
+        // SAFETY: slot <= count, inside the mapping just made; strings lie one behind another in the program.
+        unsafe {
+            *slots.add(slot) = text.pointer as usize;
+            if index + 1 < count {
+                let next = text.pointer.add(text.length + 1);
+                text = steps::Text { pointer: next.add(4), length: next.cast::<u32>().read_unaligned() as usize };
+            }
+        }
+    }
+    Ok((slots, slots.wrapping_add(argument_count + 1)))
+}
+
+impl Init {
+    /// Waits for the engine, for children and for its own deadline. Never returns; exiting kills the namespace.
+    fn serve(&mut self, mut status: Fd, children: Fd) -> ! {
+        loop {
+            let mut fds = [
+                PollFd { fd: self.control, events: sys::POLLIN, revents: 0 },
+                PollFd { fd: children, events: sys::POLLIN, revents: 0 },
+                PollFd { fd: status, events: sys::POLLIN, revents: 0 },
+            ];
+            sys::poll(&mut fds, sys::poll_timeout(self.deadline));
+            if sys::now() >= self.deadline {
+                notify(self.control, notice::FIRED, [sys::now(), self.alive(), 0, 0, 0, 0]);
+                self.end();
+            }
+            // Before the children: what a dead child still had to say comes first.
+            if fds[2].revents != 0 && !self.read_status(status) {
+                sys::close(status);
+                status = -1;
+            }
+            if fds[0].revents != 0 {
+                self.obey();
+            }
+            if fds[1].revents != 0 {
+                let mut drained = [0u8; 128];
+                sys::read(children, &mut drained);
+                self.reap(status);
+            }
+        }
+    }
+
+    /// False once the pipe is at its end: the command was executed.
+    fn read_status(&mut self, status: Fd) -> bool {
+        let mut message = Status { kind: 0, error: 0, value: 0 };
+        // SAFETY: Status is plain numbers; any bytes are a valid value of it.
+        let bytes =
+            unsafe { core::slice::from_raw_parts_mut((&raw mut message).cast::<u8>(), size_of::<Status>()) };
+        if sys::read(status, bytes) < size_of::<Status>() as isize {
+            return false;
+        }
+        let error = message.error as u64;
+        match message.kind {
+            STATUS_PARKED => notify(self.control, notice::PARKED, [0; 6]),
+            STATUS_STARTING => {
+                let hard = message.value.saturating_add(self.wall).saturating_add(self.grace);
+                self.deadline = self.deadline.min(hard.saturating_add(INIT_SLACK_NANOSECONDS));
+                notify(self.control, notice::STARTED, [message.value, 0, 0, 0, 0, 0]);
+            }
+            STATUS_EXECUTE_FAILED => notify(self.control, notice::EXECUTE_FAILED, [error, 0, 0, 0, 0, 0]),
+            kind => {
+                let required = u64::from(kind == STATUS_REQUIRED_FAILED);
+                notify(self.control, notice::STEP_FAILED, [message.value, error, required, 0, 0, 0]);
+            }
+        }
+        true
+    }
+
+    fn obey(&mut self) {
+        let mut message = Order { kind: 0, argument: 0, value: 0 };
+        // SAFETY: Order is plain numbers; any bytes are a valid value of it.
+        let bytes =
+            unsafe { core::slice::from_raw_parts_mut((&raw mut message).cast::<u8>(), size_of::<Order>()) };
+        let length = sys::read(self.control, bytes);
+        if length == sys::EINTR || length == sys::EAGAIN {
+            return;
+        }
+        if length < size_of::<Order>() as isize {
+            self.end();
+        }
+        match message.kind {
+            order::DEADLINE => self.deadline = message.value.saturating_add(INIT_SLACK_NANOSECONDS),
+            order::SIGNAL_ALL => {
+                call!(nr::KILL, -1isize, message.argument);
+            }
+            order::SIGNAL_MAIN => {
+                call!(nr::KILL, self.main, message.argument);
+            }
+            order::SAMPLE => {
+                let sample = census::sample();
+                let values = [sample.cpu, sample.processes, sample.resident_bytes, sample.threads, 0, 0];
+                notify(self.control, notice::SAMPLE, values);
+            }
+            order::END => self.end(),
+            _ => {}
+        }
+    }
+
+    /// Collects every dead child; when the command is among them, tells and ends.
+    fn reap(&mut self, status: Fd) {
+        loop {
+            let mut code = 0i32;
+            let mut usage = [0u64; 18];
+            let pid = call!(nr::WAIT4, -1isize, &raw mut code, 1, usage.as_mut_ptr());
+            if pid == sys::EINTR {
+                continue;
+            }
+            if pid <= 0 {
+                return;
+            }
+            if pid as i32 != self.main {
+                continue;
+            }
+            let time = sys::now();
+            while status >= 0 && self.read_status(status) {}
+            let alive = self.alive();
+            let cpu = |at: usize| usage[at].wrapping_mul(1_000_000).wrapping_add(usage[at + 1]);
+            notify(self.control, notice::EXITED, [code as u32 as u64, cpu(0), cpu(2), usage[4], time, alive]);
+            self.end();
+        }
+    }
+
+    /// Processes of the sandbox beside init.
+    fn alive(&self) -> u64 {
+        if self.whole_namespace && call!(nr::KILL, -1isize, 0) < 0 { 0 } else { census::sample().processes }
+    }
+
+    /// As pid 1, leaving kills the rest. Without a pid namespace the descendants are swept first.
+    fn end(&self) -> ! {
+        if !self.whole_namespace {
+            census::sweep();
+        }
+        sys::exit(0)
+    }
+}

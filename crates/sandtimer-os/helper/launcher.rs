@@ -1,0 +1,196 @@
+//! Starts sandboxes for the engine: one request, one clone3, one answer.
+//!
+//! It exists because the engine may be a large, threaded process (a server, a Python interpreter with gigabytes) that
+//! must not fork. Sandboxes are made with CLONE_PARENT: they are children of the engine, which waits for them by
+//! pidfd, and losing the launcher loses no run.
+
+use crate::init;
+use crate::steps::{self, Program};
+use crate::sys::{self, Fd, call, nr};
+use crate::wire::{ENGINE_SOCKET, FD_CONTROL, FD_EXTRA, FD_PROGRAM, FD_STDIN, Reply, Request, request};
+
+const CLONE_PIDFD: u64 = 0x1000;
+const CLONE_PARENT: u64 = 0x8000;
+const CLONE_NEWUSER: u64 = 0x1000_0000;
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+pub fn main() -> ! {
+    sys::prctl(sys::PR_SET_NAME, c"st-launcher".as_ptr() as usize);
+    sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);
+    call!(nr::SETSID);
+    call!(nr::CLOSE_RANGE, ENGINE_SOCKET + 1, u32::MAX, 0);
+    loop {
+        let mut request = Request { kind: 0, map_length: 0, flags: 0, cgroup: 0, program_length: 0, map: [0; 1024] };
+        // SAFETY: Request is plain numbers; any bytes are a valid value of it.
+        let bytes = unsafe {
+            core::slice::from_raw_parts_mut((&raw mut request).cast::<u8>(), size_of::<Request>())
+        };
+        let received = sys::receive(ENGINE_SOCKET, bytes, 0);
+        if received.length == sys::EINTR {
+            continue;
+        }
+        if received.length <= 0 {
+            sys::exit(0);
+        }
+        match request.kind {
+            request::SPAWN => spawn(&request, &received.fds[..received.fd_count]),
+            request::USER_NAMESPACE => user_namespace(&request),
+            request::ENTER_NAMESPACES => reply(enter_namespaces(&request), 0, None),
+            _ => reply(sys::EINVAL, 0, None),
+        }
+        for fd in &received.fds[..received.fd_count] {
+            sys::close(*fd);
+        }
+    }
+}
+
+fn reply(result: isize, pid: i32, fd: Option<Fd>) {
+    let answer = Reply { error: if result < 0 { -result as i32 } else { 0 }, pid };
+    // SAFETY: Reply is plain numbers without padding.
+    let bytes = unsafe { core::slice::from_raw_parts((&raw const answer).cast::<u8>(), size_of::<Reply>()) };
+    sys::send(ENGINE_SOCKET, bytes, fd, 0);
+}
+
+/// clone3(2) arguments, as many as the kernel of 5.7 knows.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// fork with flags: returns in both processes. The stack is copied, as no CLONE_VM is ever given.
+fn clone(flags: u64, pidfd: &mut Fd, cgroup: Option<Fd>, exit_signal: u64) -> isize {
+    let arguments = CloneArguments {
+        flags: flags | if cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 },
+        pidfd: &raw mut *pidfd as u64,
+        exit_signal,
+        cgroup: cgroup.unwrap_or(0) as u64,
+        ..CloneArguments::default()
+    };
+    call!(nr::CLONE3, &raw const arguments, size_of::<CloneArguments>())
+}
+
+fn spawn(request: &Request, fds: &[Fd]) {
+    if fds.len() < FD_EXTRA {
+        reply(sys::EINVAL, 0, None);
+        return;
+    }
+    let mut pidfd: Fd = -1;
+    let cgroup = fds.get(request.cgroup as usize).copied();
+    let pid = clone(request.flags | CLONE_PARENT | CLONE_PIDFD, &mut pidfd, cgroup, 0);
+    if pid == 0 {
+        sys::close(ENGINE_SOCKET);
+        match Program::map(fds[FD_PROGRAM], request.program_length as usize) {
+            Ok(program) => init::main(program, fds[FD_CONTROL], &fds[FD_STDIN..FD_EXTRA], &fds[FD_EXTRA..]),
+            Err(_) => sys::exit(122),
+        }
+    }
+    if pid < 0 {
+        reply(pid, 0, None);
+        return;
+    }
+    reply(0, pid as i32, Some(pidfd));
+    sys::close(pidfd);
+}
+
+/// Splits `map` into the lines of uid_map and gid_map.
+fn maps(request: &Request) -> (&[u8], &[u8]) {
+    let map = &request.map[..(request.map_length as usize).min(request.map.len())];
+    let middle = map.iter().position(|byte| *byte == 0).unwrap_or(map.len());
+    (&map[..middle], map.get(middle + 1..).unwrap_or(&[]))
+}
+
+fn enter_namespaces(request: &Request) -> isize {
+    let result = call!(nr::UNSHARE, request.flags);
+    if result < 0 || request.map_length == 0 {
+        sys::prctl(sys::PR_SET_DUMPABLE, 0);
+        return result;
+    }
+    let (users, groups) = maps(request);
+    // An unprivileged process may map its group only after giving up setgroups(2); user_namespaces(7).
+    steps::write_file(c"/proc/self/setgroups".as_ptr().cast(), b"deny");
+    let result = steps::write_file(c"/proc/self/uid_map".as_ptr().cast(), users);
+    if result < 0 {
+        return result;
+    }
+    let result = steps::write_file(c"/proc/self/gid_map".as_ptr().cast(), groups);
+    // Only now: the map files of a process that is not dumpable belong to root.
+    sys::prctl(sys::PR_SET_DUMPABLE, 0);
+    result
+}
+
+/// A user namespace lives as long as a process or descriptor holds it: a child makes it, the descriptor keeps it.
+fn user_namespace(request: &Request) {
+    let mut pidfd: Fd = -1;
+    let pid = clone(CLONE_NEWUSER | CLONE_PIDFD, &mut pidfd, None, 17);
+    if pid == 0 {
+        loop {
+            sys::poll(&mut [], -1);
+        }
+    }
+    if pid < 0 {
+        reply(pid, 0, None);
+        return;
+    }
+    let (users, groups) = maps(request);
+    let mut path = ProcPath::new(pid as u32);
+    let mut result = steps::write_file(path.file(b"uid_map\0"), users);
+    if result >= 0 {
+        result = steps::write_file(path.file(b"gid_map\0"), groups);
+    }
+    if result >= 0 {
+        result = sys::open_at(sys::AT_FDCWD, path.file(b"ns/user\0"), sys::O_RDONLY, 0);
+    }
+    call!(nr::PIDFD_SEND_SIGNAL, pidfd, sys::SIGKILL, 0, 0);
+    call!(nr::WAIT4, pid, 0, 0, 0);
+    sys::close(pidfd);
+    if result < 0 {
+        reply(result, 0, None);
+    } else {
+        reply(0, 0, Some(result as Fd));
+        sys::close(result as Fd);
+    }
+}
+
+/// `/proc/<pid>/<file>` without a heap.
+struct ProcPath {
+    bytes: [u8; 48],
+    prefix: usize,
+}
+
+impl ProcPath {
+    fn new(pid: u32) -> Self {
+        let mut path = ProcPath { bytes: [0; 48], prefix: 6 };
+        path.bytes[..6].copy_from_slice(b"/proc/");
+        let mut digits = [0u8; 10];
+        let (mut value, mut count) = (pid, 0);
+        while count == 0 || value > 0 {
+            digits[count] = b'0' + (value % 10) as u8;
+            value /= 10;
+            count += 1;
+        }
+        while count > 0 {
+            count -= 1;
+            path.bytes[path.prefix] = digits[count];
+            path.prefix += 1;
+        }
+        path.bytes[path.prefix] = b'/';
+        path.prefix += 1;
+        path
+    }
+
+    fn file(&mut self, name: &[u8]) -> *const u8 {
+        self.bytes[self.prefix..self.prefix + name.len()].copy_from_slice(name);
+        self.bytes.as_ptr()
+    }
+}

@@ -1,0 +1,279 @@
+//! Carries out the steps of a program, one system call or a few for each.
+//!
+//! The program comes from the engine in a sealed memfd, so its shape is trusted; its effects are checked one by one
+//! and every failure goes back with the number of the step.
+
+use crate::sys::{self, Fd, call, nr};
+use crate::wire::{StepHeader, op};
+
+/// A string inside the program: NUL-terminated, with its length.
+#[derive(Clone, Copy)]
+pub struct Text {
+    pub pointer: *const u8,
+    pub length: usize,
+}
+
+impl Text {
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `Step::string` made it from a record of the mapped program, which is never unmapped before exec.
+        unsafe { core::slice::from_raw_parts(self.pointer, self.length) }
+    }
+}
+
+/// One record of a mapped program.
+#[derive(Clone, Copy)]
+pub struct Step {
+    pub header: StepHeader,
+    body: *const u8,
+}
+
+impl Step {
+    pub fn number(&self, index: usize) -> u64 {
+        // SAFETY: the engine writes `number_count` u64s behind each header, aligned to eight.
+        unsafe { *self.body.cast::<u64>().add(index) }
+    }
+
+    pub fn string(&self, index: usize) -> Text {
+        // SAFETY: the engine writes `string_count` length-prefixed, NUL-terminated strings behind the numbers.
+        unsafe {
+            let mut at = self.body.add(self.header.number_count as usize * 8);
+            for _ in 0..index {
+                at = at.add(5 + at.cast::<u32>().read_unaligned() as usize);
+            }
+            Text { pointer: at.add(4), length: at.cast::<u32>().read_unaligned() as usize }
+        }
+    }
+}
+
+/// A mapped program and the place in it.
+pub struct Program {
+    at: *const u8,
+    end: *const u8,
+    pub number: u64,
+}
+
+impl Program {
+    /// Maps the program and closes its descriptor.
+    pub fn map(fd: Fd, length: usize) -> Result<Self, isize> {
+        let address = call!(nr::MMAP, 0, length, 1, 2, fd, 0);
+        sys::close(fd);
+        if (-4095..0).contains(&address) {
+            return Err(address);
+        }
+        let at = address as *const u8;
+        Ok(Program { at, end: at.wrapping_add(length), number: 0 })
+    }
+}
+
+impl Iterator for Program {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        if self.at >= self.end {
+            return None;
+        }
+        // SAFETY: records follow one another from the start of the mapping to its end, aligned to eight.
+        let header = unsafe { *self.at.cast::<StepHeader>() };
+        let step = Step { header, body: self.at.wrapping_add(size_of::<StepHeader>()) };
+        self.at = self.at.wrapping_add(header.length as usize);
+        self.number += 1;
+        Some(step)
+    }
+}
+
+/// Carries out one step that needs no knowledge of init or child; `extra` are the descriptors steps name by index.
+pub fn apply(step: &Step, extra: &[Fd]) -> isize {
+    match step.header.op {
+        op::WRITE => sys::write(extra[step.number(0) as usize], step.string(0).bytes()),
+        op::PRIVATE_MOUNTS => mount(c"none".as_ptr().cast(), c"/".as_ptr().cast(), core::ptr::null(), (1 << 14) | (1 << 18), core::ptr::null()),
+        op::MOUNT => {
+            let [source, target, kind, data] = [0, 1, 2, 3].map(|index| step.string(index).pointer);
+            mount(source, target, kind, step.number(0) as usize, data)
+        }
+        op::BIND => bind(step, extra),
+        op::DIRECTORY => make_directories(step.string(0), step.number(0) as usize, true),
+        op::SYMLINK => {
+            make_directories(step.string(1), 0o755, false);
+            call!(nr::SYMLINK, step.string(0).pointer, step.string(1).pointer)
+        }
+        op::FILE => make_file(step.string(0), step.number(0) as usize, step.string(1)),
+        op::PIVOT => pivot(step.string(0)),
+        op::MOUNT_ATTRIBUTES => set_attributes(sys::AT_FDCWD, step.string(0).pointer, [step.number(0), 0, 0, 0], 0),
+        op::UNMOUNT => call!(nr::UMOUNT2, step.string(0).pointer, 2),
+        op::HOSTNAME => call!(nr::SETHOSTNAME, step.string(0).pointer, step.string(0).length),
+        op::RLIMIT => {
+            let limits = [step.number(1), step.number(2)];
+            call!(nr::PRLIMIT64, 0, step.number(0), limits.as_ptr(), 0)
+        }
+        op::IDENTITY => identity(step.number(0) as usize, step.number(1) as usize),
+        op::NO_BOUNDING_SET => {
+            sys::drop_bounding_set();
+            0
+        }
+        op::NO_CAPABILITIES => sys::set_capabilities(0),
+        op::NO_NEW_PRIVILEGES => sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1),
+        op::LANDLOCK => landlock(step),
+        op::SECCOMP => seccomp(step.string(0)),
+        op::WORKING_DIRECTORY => call!(nr::CHDIR, step.string(0).pointer),
+        op::SESSION => session(step.number(0) == 1),
+        op::UMASK => call!(nr::UMASK, step.number(0)),
+        op::OOM_SCORE => write_file(c"/proc/self/oom_score_adj".as_ptr().cast(), step.string(0).bytes()),
+        op::SUBREAPER => sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1),
+        _ => sys::EINVAL,
+    }
+}
+
+fn mount(source: *const u8, target: *const u8, kind: *const u8, flags: usize, data: *const u8) -> isize {
+    call!(nr::MOUNT, source, target, kind, flags, data)
+}
+
+pub fn write_file(path: *const u8, bytes: &[u8]) -> isize {
+    let fd = sys::open_at(sys::AT_FDCWD, path, sys::O_WRONLY, 0);
+    if fd < 0 {
+        return fd;
+    }
+    let written = sys::write(fd as Fd, bytes);
+    sys::close(fd as Fd);
+    written
+}
+
+/// setgroups first (it needs the group capability), then gid, then uid, which drops the capabilities.
+fn identity(uid: usize, gid: usize) -> isize {
+    let groups = call!(nr::SETGROUPS, 0, 0);
+    let group = call!(nr::SETRESGID, gid, gid, gid);
+    if group < 0 {
+        return group;
+    }
+    let user = call!(nr::SETRESUID, uid, uid, uid);
+    if user < 0 { user } else { groups }
+}
+
+fn session(terminal: bool) -> isize {
+    let result = call!(nr::SETSID);
+    if result >= 0 && terminal { call!(nr::IOCTL, 0, 0x540E, 0) } else { result }
+}
+
+const AT_EMPTY_PATH: usize = 0x1000;
+const AT_RECURSIVE: usize = 0x8000;
+
+/// mount_setattr(2): `attributes` are to-set, to-clear, propagation, user namespace.
+fn set_attributes(directory: isize, path: *const u8, attributes: [u64; 4], flags: usize) -> isize {
+    call!(nr::MOUNT_SETATTR, directory, path, flags, attributes.as_ptr(), 32)
+}
+
+const ATTRIBUTE_IDMAP: u64 = 0x0010_0000;
+
+/// Clones the source tree, sets its attributes while nobody can reach it, then attaches it.
+fn bind(step: &Step, extra: &[Fd]) -> isize {
+    let (source, target) = (step.string(0), step.string(1));
+    let (attributes, namespace, file) = (step.number(0), step.number(1), step.number(2) == 1);
+    let made = if file { make_file(target, 0o644, EMPTY) } else { make_directories(target, 0o755, true) };
+    if made < 0 && made != sys::EEXIST {
+        return made;
+    }
+    let tree = call!(nr::OPEN_TREE, sys::AT_FDCWD, source.pointer, 1 | sys::O_CLOEXEC | AT_RECURSIVE);
+    if tree < 0 {
+        return tree;
+    }
+    let empty = c"".as_ptr().cast::<u8>();
+    let mut result = set_attributes(tree, empty, [attributes, 0, 1 << 18, 0], AT_EMPTY_PATH | AT_RECURSIVE);
+    if result >= 0 && namespace != u64::MAX {
+        // Only the top mount: a file system below it may not support idmapping, and is not the caller's directory.
+        let mapped = [ATTRIBUTE_IDMAP, 0, 0, extra[namespace as usize] as u64];
+        result = set_attributes(tree, empty, mapped, AT_EMPTY_PATH);
+    }
+    if result >= 0 {
+        result = call!(nr::MOVE_MOUNT, tree, empty, sys::AT_FDCWD, target.pointer, 4);
+    }
+    sys::close(tree as Fd);
+    result
+}
+
+const EMPTY: Text = Text { pointer: c"".as_ptr().cast(), length: 0 };
+
+fn make_file(path: Text, mode: usize, contents: Text) -> isize {
+    make_directories(path, 0o755, false);
+    let fd = sys::open_at(sys::AT_FDCWD, path.pointer, sys::O_WRONLY | sys::O_CREAT, mode);
+    if fd < 0 {
+        return fd;
+    }
+    let result = if contents.length > 0 { sys::write(fd as Fd, contents.bytes()) } else { 0 };
+    sys::close(fd as Fd);
+    result
+}
+
+/// Makes the parents of `path` and, if asked, the directory itself. One that is there already is not an error.
+fn make_directories(path: Text, mode: usize, whole: bool) -> isize {
+    let mut buffer = [0u8; 4096];
+    if path.length >= buffer.len() {
+        return -36;
+    }
+    for (index, byte) in path.bytes().iter().enumerate() {
+        if *byte == b'/' && index > 0 {
+            buffer[index] = 0;
+            call!(nr::MKDIR, buffer.as_ptr(), 0o755);
+        }
+        buffer[index] = *byte;
+    }
+    if !whole {
+        return 0;
+    }
+    let result = call!(nr::MKDIR, path.pointer, mode);
+    if result == sys::EEXIST {
+        return 0;
+    }
+    if result == 0 { call!(nr::CHMOD, path.pointer, mode) } else { result }
+}
+
+/// pivot_root(2) onto itself stacks the old root over the new one, from where it is detached.
+fn pivot(path: Text) -> isize {
+    let mut result = call!(nr::CHDIR, path.pointer);
+    let dot = c".".as_ptr();
+    if result >= 0 {
+        result = call!(nr::PIVOT_ROOT, dot, dot);
+    }
+    if result >= 0 {
+        result = call!(nr::UMOUNT2, dot, 2);
+    }
+    if result >= 0 { call!(nr::CHDIR, c"/".as_ptr()) } else { result }
+}
+
+fn landlock(step: &Step) -> isize {
+    let attributes = [step.number(0), step.number(1), step.number(2)];
+    let ruleset = call!(nr::LANDLOCK_CREATE_RULESET, attributes.as_ptr(), 24, 0);
+    if ruleset < 0 {
+        return ruleset;
+    }
+    for index in 0..step.header.string_count as usize {
+        // A path that is not there grants nothing and needs no rule.
+        let fd = sys::open_at(sys::AT_FDCWD, step.string(index).pointer, 0o10000000, 0);
+        if fd < 0 {
+            continue;
+        }
+        // struct landlock_path_beneath_attr is packed: u64 access, i32 descriptor.
+        let access = step.number(3 + index).to_ne_bytes();
+        let parent = (fd as i32).to_ne_bytes();
+        let mut rule = [0u8; 12];
+        rule[..8].copy_from_slice(&access);
+        rule[8..].copy_from_slice(&parent);
+        let added = call!(nr::LANDLOCK_ADD_RULE, ruleset, 1, rule.as_ptr(), 0);
+        sys::close(fd as Fd);
+        if added < 0 {
+            sys::close(ruleset as Fd);
+            return added;
+        }
+    }
+    let result = call!(nr::LANDLOCK_RESTRICT_SELF, ruleset, 0);
+    sys::close(ruleset as Fd);
+    result
+}
+
+fn seccomp(program: Text) -> isize {
+    #[repr(C)]
+    struct Filter {
+        length: u16,
+        instructions: *const u8,
+    }
+    let filter = Filter { length: (program.length / 8) as u16, instructions: program.pointer };
+    call!(nr::SECCOMP, 1, 0, &raw const filter)
+}

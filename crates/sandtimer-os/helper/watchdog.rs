@@ -1,0 +1,177 @@
+//! The second pair of hands: a process that kills what the engine should have killed and did not.
+//!
+//! It shares one table with the engine and nothing else: no thread, no lock, no heap. A row whose deadline is
+//! [`WATCHDOG_SLACK_NANOSECONDS`] past is killed; when the engine's socket closes, all rows are, and the cgroups they
+//! ran in are removed.
+
+use core::sync::atomic::Ordering;
+
+use crate::sys::{self, Fd, PollFd, call, nr};
+use crate::wire::{
+    ENGINE_SOCKET, ROWS, Table, WATCHDOG_SLACK_NANOSECONDS, WatchdogOrder, row, watchdog_order as order,
+};
+
+const MAX_DIRECTORIES: usize = 8;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Means {
+    None,
+    Cgroup(Fd),
+    Pidfd(Fd),
+}
+
+struct Watchdog {
+    table: Option<&'static Table>,
+    means: [Means; ROWS],
+    directories: [Fd; MAX_DIRECTORIES],
+    directory_count: usize,
+}
+
+// In .bss: too large for a comfortable stack.
+static mut WATCHDOG: Watchdog =
+    Watchdog { table: None, means: [Means::None; ROWS], directories: [-1; MAX_DIRECTORIES], directory_count: 0 };
+
+pub fn main() -> ! {
+    sys::prctl(sys::PR_SET_NAME, c"st-watchdog".as_ptr() as usize);
+    sys::prctl(sys::PR_SET_DUMPABLE, 0);
+    call!(nr::SETSID);
+    call!(nr::CHDIR, c"/".as_ptr());
+    call!(nr::CLOSE_RANGE, ENGINE_SOCKET + 1, u32::MAX, 0);
+    let priority = 1u32;
+    call!(nr::SCHED_SETSCHEDULER, 0, 1, &raw const priority);
+    // SAFETY: the program has one thread and this is the only reference to the static.
+    let watchdog = unsafe { &mut *&raw mut WATCHDOG };
+    loop {
+        let next = watchdog.look();
+        let mut fds = [PollFd { fd: ENGINE_SOCKET, events: sys::POLLIN, revents: 0 }];
+        sys::poll(&mut fds, sys::poll_timeout(next));
+        if fds[0].revents != 0 && !watchdog.obey() {
+            watchdog.end_everything();
+        }
+    }
+}
+
+impl Watchdog {
+    /// Kills what is overdue; returns when to look next.
+    fn look(&mut self) -> u64 {
+        let Some(table) = self.table else { return u64::MAX };
+        // First the promise to look never, then the look: the engine, which writes a row and then reads the promise,
+        // either is seen here or sees that it must wake this process.
+        table.next_look.store(u64::MAX, Ordering::SeqCst);
+        let now = sys::now();
+        let mut next = u64::MAX;
+        for (index, entry) in table.rows.iter().enumerate() {
+            if entry.state.load(Ordering::SeqCst) != row::ARMED {
+                continue;
+            }
+            let due = entry.deadline.load(Ordering::SeqCst).saturating_add(WATCHDOG_SLACK_NANOSECONDS);
+            if due > now {
+                next = next.min(due);
+            } else if entry.state.compare_exchange(row::ARMED, row::FIRED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                self.kill(index);
+            }
+        }
+        table.next_look.store(next, Ordering::SeqCst);
+        next
+    }
+
+    fn kill(&self, index: usize) {
+        match self.means[index] {
+            Means::Cgroup(fd) => {
+                sys::write(fd, b"1");
+            }
+            Means::Pidfd(fd) => {
+                call!(nr::PIDFD_SEND_SIGNAL, fd, sys::SIGKILL, 0, 0);
+            }
+            Means::None => {}
+        }
+    }
+
+    /// False when the engine is gone.
+    fn obey(&mut self) -> bool {
+        let mut message = WatchdogOrder { kind: 0, row: 0 };
+        // SAFETY: WatchdogOrder is plain numbers; any bytes are a valid value of it.
+        let bytes = unsafe {
+            core::slice::from_raw_parts_mut((&raw mut message).cast::<u8>(), size_of::<WatchdogOrder>())
+        };
+        let received = sys::receive(ENGINE_SOCKET, bytes, sys::MSG_DONTWAIT);
+        if received.length == sys::EINTR || received.length == sys::EAGAIN {
+            return true;
+        }
+        if received.length <= 0 {
+            return false;
+        }
+        let fd = received.fds[0];
+        let index = (message.row as usize).min(ROWS - 1);
+        match message.kind {
+            order::TABLE => self.map(fd),
+            order::CGROUP => self.replace(index, Means::Cgroup(fd)),
+            order::PIDFD => self.replace(index, Means::Pidfd(fd)),
+            order::FORGET => self.replace(index, Means::None),
+            order::DIRECTORY if self.directory_count < MAX_DIRECTORIES => {
+                self.directories[self.directory_count] = fd;
+                self.directory_count += 1;
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn replace(&mut self, index: usize, means: Means) {
+        match core::mem::replace(&mut self.means[index], means) {
+            Means::Cgroup(fd) | Means::Pidfd(fd) => sys::close(fd),
+            Means::None => {}
+        }
+    }
+
+    fn map(&mut self, fd: Fd) {
+        let address = call!(nr::MMAP, 0, size_of::<Table>(), 3, 1, fd, 0);
+        sys::close(fd);
+        if !(-4095..0).contains(&address) {
+            // SAFETY: a shared mapping of the whole table that is never unmapped; all its fields are atomic.
+            self.table = Some(unsafe { &*(address as *const Table) });
+        }
+    }
+
+    /// The engine is gone: nothing it started may stay.
+    fn end_everything(&self) -> ! {
+        for index in 0..ROWS {
+            self.kill(index);
+        }
+        // Inits are now without a parent that waits; whoever adopted them reaps. The directories empty within
+        // milliseconds; a process that cannot die keeps its own, which the next engine's sweep takes up.
+        for _ in 0..200 {
+            let mut left = false;
+            for directory in &self.directories[..self.directory_count] {
+                for index in 0..ROWS {
+                    if self.means[index] != Means::None {
+                        let name = run_name(index);
+                        let removed = call!(nr::UNLINKAT, *directory, name.as_ptr(), 0x200);
+                        left |= removed == -16;
+                    }
+                }
+            }
+            if !left {
+                break;
+            }
+            sys::poll(&mut [], 10);
+        }
+        sys::exit(0)
+    }
+}
+
+/// `run-<index>` with its NUL.
+fn run_name(index: usize) -> [u8; 16] {
+    let mut name = *b"run-\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut divisor = 1;
+    while index / divisor >= 10 {
+        divisor *= 10;
+    }
+    let mut at = 4;
+    while divisor > 0 {
+        name[at] = b'0' + (index / divisor % 10) as u8;
+        at += 1;
+        divisor /= 10;
+    }
+    name
+}

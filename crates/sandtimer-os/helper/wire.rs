@@ -1,0 +1,238 @@
+//! What the engine and its helper programs say to each other. Compiled into both; plain numbers, no pointers.
+//!
+//! Three conversations, each over its own SEQPACKET socket: engine → launcher ([`Request`], answered by [`Reply`]),
+//! engine ↔ init ([`Order`], [`Notice`]), engine → watchdog ([`WatchdogOrder`] beside a shared table of [`Row`]s).
+//! A sandbox itself is described by a program: a memfd of [`StepHeader`] records, carried out in order.
+
+/// First argument of the helper executable.
+pub const ROLE_LAUNCHER: &str = "launcher";
+pub const ROLE_WATCHDOG: &str = "watchdog";
+/// The descriptor every helper finds its socket to the engine at.
+pub const ENGINE_SOCKET: i32 = 3;
+
+/// The steps of a program. The numbers and strings each one takes are listed with it.
+pub mod op {
+    /// Writes a string to a descriptor. numbers: fd index. strings: the bytes.
+    pub const WRITE: u16 = 1;
+    /// Makes all mounts private.
+    pub const PRIVATE_MOUNTS: u16 = 2;
+    /// numbers: mount flags. strings: source, target, type, data.
+    pub const MOUNT: u16 = 3;
+    /// Clones a tree and attaches it. numbers: attributes to set, fd index of an idmap user namespace or u64::MAX,
+    /// 1 for a file. strings: source, target.
+    pub const BIND: u16 = 4;
+    /// Makes a directory and its missing parents. numbers: mode. strings: path.
+    pub const DIRECTORY: u16 = 5;
+    /// strings: what it points to, path.
+    pub const SYMLINK: u16 = 6;
+    /// numbers: mode. strings: path, contents.
+    pub const FILE: u16 = 7;
+    /// Makes a directory the root and drops the old root. strings: path.
+    pub const PIVOT: u16 = 8;
+    /// Changes mount attributes. numbers: attributes to set. strings: path.
+    pub const MOUNT_ATTRIBUTES: u16 = 9;
+    /// strings: name.
+    pub const HOSTNAME: u16 = 10;
+    /// numbers: resource, soft, hard.
+    pub const RLIMIT: u16 = 11;
+    /// The init forks here; what follows is carried out by its child. numbers: uid, gid of init (u64::MAX: keep),
+    /// capabilities init keeps, wall nanoseconds (u64::MAX: none), grace nanoseconds.
+    pub const FORK: u16 = 12;
+    /// numbers: uid, gid.
+    pub const IDENTITY: u16 = 13;
+    /// Drops every capability.
+    pub const NO_CAPABILITIES: u16 = 14;
+    pub const NO_NEW_PRIVILEGES: u16 = 15;
+    /// numbers: handled file accesses, handled network accesses, scopes, then one access mask per string.
+    /// strings: paths.
+    pub const LANDLOCK: u16 = 16;
+    /// strings: the BPF program.
+    pub const SECCOMP: u16 = 17;
+    /// strings: path.
+    pub const WORKING_DIRECTORY: u16 = 18;
+    /// A new session. numbers: 1 to make descriptor 0 its controlling terminal.
+    pub const SESSION: u16 = 19;
+    /// Waits for a second program. numbers: fd index of the dispatch socket.
+    pub const PARK: u16 = 20;
+    /// numbers: count of arguments. strings: path, arguments, environment.
+    pub const EXECUTE: u16 = 21;
+    /// numbers: mask.
+    pub const UMASK: u16 = 22;
+    /// Raises its own out-of-memory score. strings: score.
+    pub const OOM_SCORE: u16 = 23;
+    /// Drops the capability bounding set, of init and so of its children.
+    pub const NO_BOUNDING_SET: u16 = 25;
+    /// Detaches a mount. strings: path.
+    pub const UNMOUNT: u16 = 26;
+    /// Becomes the reaper of orphaned descendants where there is no pid namespace.
+    pub const SUBREAPER: u16 = 24;
+}
+
+/// Precedes each step of a program: `number_count` u64s, then `string_count` times a u32 length, the bytes and a NUL,
+/// padded with zeros to a multiple of eight.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct StepHeader {
+    pub op: u16,
+    /// 1: a failure ends the run; 0: it is reported and the next step follows.
+    pub required: u16,
+    /// Length of the whole record in bytes.
+    pub length: u32,
+    pub number_count: u32,
+    pub string_count: u32,
+}
+
+/// Kinds of [`Request`].
+pub mod request {
+    /// Start a sandbox. Descriptors: program, control socket, stdin, stdout, stderr, then those steps name by index.
+    pub const SPAWN: u32 = 1;
+    /// Make a user namespace for idmapped mounts. `map` holds the lines for uid_map, then, after a NUL, gid_map.
+    pub const USER_NAMESPACE: u32 = 2;
+    /// Make the launcher's own namespaces. `flags` as for unshare(2); `map` as above, empty for none.
+    pub const ENTER_NAMESPACES: u32 = 3;
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    pub kind: u32,
+    /// Length of `map` in use.
+    pub map_length: u32,
+    /// Flags for clone3(2) or unshare(2).
+    pub flags: u64,
+    /// Index of the cgroup descriptor for CLONE_INTO_CGROUP, or u32::MAX.
+    pub cgroup: u32,
+    /// Length of the program in bytes.
+    pub program_length: u32,
+    pub map: [u8; 1024],
+}
+
+/// The launcher's answer. A pidfd or namespace descriptor comes with it when `error` is 0.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Reply {
+    /// errno, or 0.
+    pub error: i32,
+    pub pid: i32,
+}
+
+/// Descriptors that come with [`request::SPAWN`], by index.
+pub const FD_PROGRAM: usize = 0;
+pub const FD_CONTROL: usize = 1;
+pub const FD_STDIN: usize = 2;
+pub const FD_STDOUT: usize = 3;
+pub const FD_STDERR: usize = 4;
+/// The first descriptor that steps name (index 0 in a step).
+pub const FD_EXTRA: usize = 5;
+
+/// Kinds of [`Notice`], from init to the engine.
+pub mod notice {
+    /// A step failed. a: step number, b: errno, c: 1 if it ended the run.
+    pub const STEP_FAILED: u32 = 1;
+    /// The sealed child waits for its second program.
+    pub const PARKED: u32 = 2;
+    /// The command is about to be executed. a: time.
+    pub const STARTED: u32 = 3;
+    /// The command ended. a: wait status, b: user µs, c: system µs, d: peak resident KiB, e: time,
+    /// f: processes still alive.
+    pub const EXITED: u32 = 4;
+    /// Init's own timer fired and it ends the sandbox. a: time, b: processes alive.
+    pub const FIRED: u32 = 5;
+    /// Answer to a sample. a: CPU µs of all, b: processes, c: resident bytes, d: threads.
+    pub const SAMPLE: u32 = 6;
+    /// Executing the command failed. a: errno.
+    pub const EXECUTE_FAILED: u32 = 7;
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Notice {
+    pub kind: u32,
+    pub reserved: u32,
+    pub a: u64,
+    pub b: u64,
+    pub c: u64,
+    pub d: u64,
+    pub e: u64,
+    pub f: u64,
+}
+
+/// Kinds of [`Order`], from the engine to init.
+pub mod order {
+    /// Ends the sandbox at `value` (monotonic nanoseconds, u64::MAX: never) if the engine has not.
+    pub const DEADLINE: u32 = 1;
+    /// Sends signal `argument` to every process of the sandbox.
+    pub const SIGNAL_ALL: u32 = 2;
+    /// Sends signal `argument` to the command alone.
+    pub const SIGNAL_MAIN: u32 = 3;
+    /// Asks for a sample.
+    pub const SAMPLE: u32 = 4;
+    /// Ends the sandbox now.
+    pub const END: u32 = 5;
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Order {
+    pub kind: u32,
+    pub argument: i32,
+    pub value: u64,
+}
+
+/// How long after the hard deadline init ends the sandbox by itself.
+pub const INIT_SLACK_NANOSECONDS: u64 = 100_000_000;
+/// How long after the hard deadline the watchdog kills.
+pub const WATCHDOG_SLACK_NANOSECONDS: u64 = 250_000_000;
+
+/// Rows of the watchdog's table.
+pub const ROWS: usize = 4096;
+
+/// States of a [`Row`].
+pub mod row {
+    pub const FREE: u32 = 0;
+    pub const ARMED: u32 = 1;
+    /// The watchdog killed it.
+    pub const FIRED: u32 = 2;
+}
+
+/// One run in the watchdog's table, in memory shared with the engine; every field is accessed atomically.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Row {
+    pub deadline: core::sync::atomic::AtomicU64,
+    pub state: core::sync::atomic::AtomicU32,
+    pub generation: core::sync::atomic::AtomicU32,
+}
+
+/// The shared table.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Table {
+    /// When the watchdog will look next; the engine wakes it for anything earlier.
+    pub next_look: core::sync::atomic::AtomicU64,
+    pub reserved: core::sync::atomic::AtomicU64,
+    pub rows: [Row; ROWS],
+}
+
+/// Kinds of [`WatchdogOrder`].
+pub mod watchdog_order {
+    /// The table's memfd comes with it. First message.
+    pub const TABLE: u32 = 1;
+    /// How to kill row `row`: the cgroup.kill file comes with it; kept until replaced.
+    pub const CGROUP: u32 = 2;
+    /// How to kill row `row`: the pidfd of its init comes with it; kept until replaced or dropped.
+    pub const PIDFD: u32 = 3;
+    /// Row `row` ended; forget its pidfd.
+    pub const FORGET: u32 = 4;
+    /// Look at the table now.
+    pub const LOOK: u32 = 5;
+    /// A directory whose subdirectories `run-<row>` the watchdog removes when the engine is gone.
+    pub const DIRECTORY: u32 = 6;
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct WatchdogOrder {
+    pub kind: u32,
+    pub row: u32,
+}

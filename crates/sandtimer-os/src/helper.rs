@@ -1,0 +1,133 @@
+//! Starts the embedded helper program from a sealed memfd.
+//!
+//! The caller may be a threaded process of tens of gigabytes, so nothing is copied: the child shares the memory for the
+//! two system calls between clone and exec (CLONE_VM | CLONE_VFORK), made in one block of assembly that touches no
+//! memory of the parent. Its exit signal is none: a host program that waits for "any child" or handles SIGCHLD never
+//! meets Sandtimer's processes, nor those that the launcher makes as its siblings.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use crate::program::sealed_memfd;
+
+static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/helper"));
+
+/// Size in bytes of the embedded program.
+pub fn image_size() -> usize {
+    IMAGE.len()
+}
+
+fn image() -> io::Result<BorrowedFd<'static>> {
+    static FILE: OnceLock<OwnedFd> = OnceLock::new();
+    let fd = match FILE.get() {
+        Some(fd) => fd,
+        None => {
+            let made = sealed_memfd("sandtimer-helper", IMAGE, true)?;
+            FILE.get_or_init(|| made)
+        }
+    };
+    Ok(std::os::fd::AsFd::as_fd(fd))
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+}
+
+/// Starts the helper in `role` with `socket` as its descriptor 3. Returns its pidfd.
+///
+/// The calling thread must outlive the helper: PDEATHSIG follows the thread, prctl(2).
+pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let image = image()?;
+    let name = c"sandtimer-helper";
+    let arguments = [name.as_ptr(), role.as_ptr(), std::ptr::null()];
+    let environment: [*const libc::c_char; 1] = [std::ptr::null()];
+    let mut pidfd: libc::c_int = -1;
+    let mut clone = CloneArguments {
+        flags: (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64,
+        pidfd: &raw mut pidfd as u64,
+        ..CloneArguments::default()
+    };
+    let blocked = Blocked::all();
+    // SAFETY: a private stack for the child; it makes system calls only.
+    let result = unsafe { clone_and_execute(&mut clone, socket.as_raw_fd(), image.as_raw_fd(), &arguments, &environment) };
+    drop(blocked);
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(-result as i32));
+    }
+    // SAFETY: the kernel stored a new descriptor that nobody else owns.
+    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(pidfd) })
+}
+
+/// clone3, and in the child: dup2 of the socket to 3, execveat of the image, exit 127.
+///
+/// # Safety
+/// The pointers must be valid until return.
+unsafe fn clone_and_execute(
+    clone: &mut CloneArguments,
+    socket: i32,
+    image: i32,
+    arguments: &[*const libc::c_char; 3],
+    environment: &[*const libc::c_char; 1],
+) -> isize {
+    // CLONE_VFORK holds the parent's thread until exec, so the child may run on the same stack: it pushes nothing.
+    // A socket that already is descriptor 3 keeps close-on-exec through dup2; F_SETFD below clears it for both cases.
+    let result: isize;
+    // SAFETY: the block restores nothing because it changes nothing but the named registers.
+    unsafe {
+        std::arch::asm!(
+            "mov eax, 435", "syscall",
+            "test rax, rax", "jnz 2f",
+            // dup2(socket, 3)
+            "mov eax, 33", "mov rdi, r12", "mov esi, 3", "syscall",
+            // fcntl(3, F_SETFD, 0)
+            "mov eax, 72", "mov edi, 3", "mov esi, 2", "xor edx, edx", "syscall",
+            // execveat(image, "", arguments, environment, AT_EMPTY_PATH)
+            "mov eax, 322", "mov rdi, r13", "mov rsi, r14", "mov rdx, r15", "mov r10, r9", "mov r8d, 0x1000", "syscall",
+            "mov eax, 231", "mov edi, 127", "syscall",
+            "2:",
+            inout("rdi") clone as *mut CloneArguments => _,
+            inout("rsi") size_of::<CloneArguments>() => _,
+            in("r12") socket as isize, in("r13") image as isize, in("r14") c"".as_ptr(),
+            in("r15") arguments.as_ptr(), in("r9") environment.as_ptr(),
+            lateout("rax") result, out("rcx") _, out("r11") _, out("rdx") _, out("r10") _, out("r8") _,
+        );
+    }
+    result
+}
+
+/// All signals blocked while the child shares this memory: a handler of the host program must not run in it.
+struct Blocked {
+    old: libc::sigset_t,
+}
+
+impl Blocked {
+    fn all() -> Self {
+        // SAFETY: plain-data sets on the stack, initialised by the calls.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut old: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+            Blocked { old }
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the set saved by `all`.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.old, std::ptr::null_mut());
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The engine's side of the launcher: one request at a time, each answered.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::socket::{self, bytes_of, from_bytes};
+use crate::wire::{Reply, Request, request};
+
+/// A launcher process and the socket to it. Dropping it ends the launcher, not the sandboxes it started.
+#[derive(Debug)]
+pub struct Launcher {
+    socket: OwnedFd,
+    pidfd: OwnedFd,
+}
+
+/// A started sandbox: its first process, still building.
+#[derive(Debug)]
+pub struct Spawned {
+    /// Process id in the engine's namespace: for reports, never for signals.
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+}
+
+/// What a sandbox is started with.
+#[derive(Debug)]
+pub struct SpawnRequest<'a> {
+    /// Namespace flags for clone3(2).
+    pub flags: u64,
+    /// Index into `extra` of the cgroup to start in.
+    pub cgroup: Option<usize>,
+    pub program: BorrowedFd<'a>,
+    pub program_length: u32,
+    pub control: BorrowedFd<'a>,
+    pub stdio: [BorrowedFd<'a>; 3],
+    pub extra: &'a [BorrowedFd<'a>],
+}
+
+impl Launcher {
+    /// Starts a launcher. The calling thread must live as long as it; see [`crate::helper`].
+    pub fn start() -> io::Result<Self> {
+        let (socket, theirs) = socket::pair()?;
+        let pidfd = crate::helper::start(c"launcher", theirs.as_fd())?;
+        Ok(Launcher { socket, pidfd })
+    }
+
+    /// Readable when the launcher has died.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Moves the launcher into new namespaces (`flags` as for unshare(2)), optionally with user and group maps.
+    pub fn enter_namespaces(&self, flags: u64, maps: Option<(&str, &str)>) -> io::Result<()> {
+        self.ask(request::ENTER_NAMESPACES, flags, maps).map(|_| ())
+    }
+
+    /// A user namespace with these maps, for idmapped mounts. Needs CAP_SETUID and CAP_SETGID.
+    pub fn user_namespace(&self, user_map: &str, group_map: &str) -> io::Result<OwnedFd> {
+        let (_, fd) = self.ask(request::USER_NAMESPACE, 0, Some((user_map, group_map)))?;
+        fd.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
+    }
+
+    /// Starts a sandbox.
+    pub fn spawn(&self, spawn: &SpawnRequest<'_>) -> io::Result<Spawned> {
+        let first_extra = crate::wire::FD_EXTRA;
+        let message = Request {
+            kind: request::SPAWN,
+            map_length: 0,
+            flags: spawn.flags,
+            cgroup: spawn.cgroup.map_or(u32::MAX, |index| (index + first_extra) as u32),
+            program_length: spawn.program_length,
+            map: [0; 1024],
+        };
+        let mut fds = vec![spawn.program, spawn.control];
+        fds.extend_from_slice(&spawn.stdio);
+        fds.extend_from_slice(spawn.extra);
+        let (reply, pidfd) = self.exchange(&message, &fds)?;
+        let pidfd = pidfd.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        Ok(Spawned { pid: reply.pid, pidfd })
+    }
+
+    fn ask(&self, kind: u32, flags: u64, maps: Option<(&str, &str)>) -> io::Result<(Reply, Option<OwnedFd>)> {
+        let mut message =
+            Request { kind, map_length: 0, flags, cgroup: u32::MAX, program_length: 0, map: [0; 1024] };
+        if let Some((users, groups)) = maps {
+            let length = users.len() + 1 + groups.len();
+            if length > message.map.len() {
+                return Err(io::Error::from(io::ErrorKind::InvalidInput));
+            }
+            message.map[..users.len()].copy_from_slice(users.as_bytes());
+            message.map[users.len() + 1..length].copy_from_slice(groups.as_bytes());
+            message.map_length = length as u32;
+        }
+        self.exchange(&message, &[])
+    }
+
+    fn exchange(&self, message: &Request, fds: &[BorrowedFd<'_>]) -> io::Result<(Reply, Option<OwnedFd>)> {
+        socket::send(&self.socket, bytes_of(message), fds, true)?;
+        let mut bytes = [0u8; size_of::<Reply>()];
+        let (length, fd) = socket::receive(&self.socket, &mut bytes, true)?;
+        let reply: Reply =
+            from_bytes(&bytes[..length]).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        if reply.error != 0 { Err(io::Error::from_raw_os_error(reply.error)) } else { Ok((reply, fd)) }
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        crate::process::kill_and_reap(self.pidfd.as_fd());
+    }
+}

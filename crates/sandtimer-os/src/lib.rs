@@ -1,0 +1,18 @@
+//! The system calls of Sandtimer, behind safe functions, and the helper programs of its sandboxes.
+//!
+//! Beside the zygote the only crate with `unsafe`. It knows no policy: what to run, what to limit and when to kill is
+//! decided by the engine. It never logs, never reads configuration and starts no thread.
+
+pub mod clock;
+pub mod helper;
+pub mod launcher;
+pub mod probe;
+pub mod process;
+pub mod program;
+pub mod seccomp;
+pub mod socket;
+pub mod thread;
+pub mod watchdog;
+/// What engine and helpers say to each other; one file compiled into both.
+#[path = "../helper/wire.rs"]
+pub mod wire;

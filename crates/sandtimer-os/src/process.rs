@@ -1,0 +1,90 @@
+//! Processes by pidfd: waiting, signalling and init's control socket.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::socket::{self, bytes_of, from_bytes};
+use crate::wire::{Notice, Order};
+
+/// Sends SIGKILL. A process that is gone already is not an error.
+pub fn kill(pidfd: BorrowedFd<'_>) -> io::Result<()> {
+    signal(pidfd, Signal::KILL)
+}
+
+/// Sends a signal by pidfd. A process that is gone already is not an error.
+pub fn signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
+    match pidfd_send_signal(pidfd, signal) {
+        Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the process of a pidfd is dead (all its threads, waited for or not).
+pub fn is_dead(pidfd: BorrowedFd<'_>) -> bool {
+    wait_readable(pidfd, 0)
+}
+
+/// Waits at most `milliseconds` until the descriptor is readable.
+pub fn wait_readable(fd: BorrowedFd<'_>, milliseconds: u64) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let timeout = Timespec {
+        tv_sec: i64::try_from(milliseconds / 1000).unwrap_or(i64::MAX),
+        tv_nsec: (milliseconds % 1000) as i64 * 1_000_000,
+    };
+    matches!(poll(&mut fds, Some(&timeout)), Ok(1..))
+}
+
+/// Reaps a dead child by pidfd, so that no zombie stays. Works for children without an exit signal (__WALL).
+pub fn reap(pidfd: BorrowedFd<'_>) -> bool {
+    // SAFETY: siginfo_t is plain data that the kernel fills in.
+    let mut information: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: a live descriptor and a valid pointer; __WALL is accepted by waitid on Linux.
+    let result =
+        unsafe { libc::waitid(libc::P_PIDFD, pidfd.as_raw_fd() as libc::id_t, &mut information, flags) };
+    // SAFETY: for WEXITED the kernel fills in the pid, or 0 when nothing was there to reap.
+    result == 0 && unsafe { information.si_pid() } != 0
+}
+
+/// Kills a helper and reaps it; waits at most one second for it to die.
+pub(crate) fn kill_and_reap(pidfd: BorrowedFd<'_>) {
+    // A failure means that it is gone or not ours; either way there is nothing left to do here.
+    let _ = kill(pidfd);
+    wait_readable(pidfd, 1000);
+    reap(pidfd);
+}
+
+/// Tells a sandbox's init what to do. Never blocks: an init that does not listen is killed by other means.
+pub fn order(control: impl AsFd, kind: u32, argument: i32, value: u64) -> io::Result<()> {
+    socket::send(control, bytes_of(&Order { kind, argument, value }), &[], false)
+}
+
+/// The next word of a sandbox's init; `Ok(None)` when its end is closed, `WouldBlock` when there is none yet.
+pub fn notice(control: impl AsFd) -> io::Result<Option<Notice>> {
+    let mut bytes = [0u8; size_of::<Notice>()];
+    let (length, _) = socket::receive(control, &mut bytes, false)?;
+    Ok(from_bytes(&bytes[..length]))
+}
+
+/// Gives a parked sandbox its second program and standard descriptors.
+pub fn dispatch(parked: impl AsFd, program: &crate::program::Program, stdio: [BorrowedFd<'_>; 3]) -> io::Result<()> {
+    let memfd = program.seal()?;
+    let length = u64::from(program.length());
+    socket::send(parked, &length.to_ne_bytes(), &[memfd.as_fd(), stdio[0], stdio[1], stdio[2]], false)
+}
+
+/// Processor time that this process and the children it waited for have used, in microseconds.
+pub fn own_cpu_microseconds() -> u64 {
+    let of = |who| {
+        // SAFETY: rusage is plain data that the kernel fills in.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: a valid pointer.
+        unsafe { libc::getrusage(who, &mut usage) };
+        let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+        micros(usage.ru_utime) + micros(usage.ru_stime)
+    };
+    of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN)
+}

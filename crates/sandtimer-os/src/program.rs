@@ -1,0 +1,79 @@
+//! Writes the programs that init carries out: records of numbers and strings, see [`crate::wire::op`].
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+/// A program under construction.
+#[derive(Debug, Clone, Default)]
+pub struct Program {
+    bytes: Vec<u8>,
+    steps: u64,
+}
+
+impl Program {
+    /// An empty program.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends a step and returns its number. Strings must not hold a NUL where the step takes a path.
+    pub fn push(&mut self, op: u16, required: bool, numbers: &[u64], strings: &[&OsStr]) -> u64 {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&op.to_ne_bytes());
+        self.bytes.extend_from_slice(&u16::from(required).to_ne_bytes());
+        self.bytes.extend_from_slice(&0u32.to_ne_bytes());
+        self.bytes.extend_from_slice(&length(numbers.len()).to_ne_bytes());
+        self.bytes.extend_from_slice(&length(strings.len()).to_ne_bytes());
+        for number in numbers {
+            self.bytes.extend_from_slice(&number.to_ne_bytes());
+        }
+        for string in strings {
+            self.bytes.extend_from_slice(&length(string.len()).to_ne_bytes());
+            self.bytes.extend_from_slice(string.as_bytes());
+            self.bytes.push(0);
+        }
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let total = length(self.bytes.len() - start);
+        self.bytes[start + 4..start + 8].copy_from_slice(&total.to_ne_bytes());
+        self.steps += 1;
+        self.steps - 1
+    }
+
+    /// How many steps it has.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Bytes of the program.
+    pub fn length(&self) -> u32 {
+        length(self.bytes.len())
+    }
+
+    /// The program in a sealed memfd, for the launcher or a parked sandbox.
+    pub fn seal(&self) -> io::Result<OwnedFd> {
+        sealed_memfd("sandtimer-program", &self.bytes, false)
+    }
+}
+
+fn length(value: usize) -> u32 {
+    u32::try_from(value).expect("programs are far below 4 GiB")
+}
+
+/// A memfd with these bytes that nobody can change, grow or shrink.
+pub(crate) fn sealed_memfd(name: &str, bytes: &[u8], executable: bool) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // MFD_EXEC is refused by kernels before 6.3, which make every memfd executable.
+    let exec = if executable { MemfdFlags::from_bits_retain(0x10) } else { MemfdFlags::empty() };
+    let fd = memfd_create(name, flags | exec).or_else(|_| memfd_create(name, flags))?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&fd, rest)?;
+        rest = &rest[written..];
+    }
+    fcntl_add_seals(&fd, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    Ok(fd)
+}

@@ -1,0 +1,148 @@
+//! Compiles the syscall policy of a sealed sandbox into a classic BPF program for seccomp(2).
+//!
+//! Pure computation: nothing here loads a filter, makes a system call or looks at the machine.
+//!
+//! The hard fact: loading a filter costs the kernel one pass per known syscall number, each running the
+//! program until it answers, so a list of comparisons takes hundreds of microseconds where a balanced tree
+//! takes a fraction of that. The program is therefore a binary tree over ranges of numbers that share an
+//! answer. Calls that are allowed whatever their arguments are answered from a bitmap afterwards and never
+//! run the program at all.
+//!
+//! What a filter cannot see, because it sees numbers and never memory or descriptors, is left to other walls:
+//! file locks and inotify watches on shared read-only files, the address given to connect(2), the contents of
+//! `sched_attr`, and huge pages. With [`Policy::network`], and wherever there is no network namespace,
+//! abstract Unix sockets of the host are in reach unless Landlock's scope closes them.
+
+mod architecture;
+mod assembler;
+mod policy;
+#[cfg(test)]
+mod tests;
+
+use assembler::{Assembler, Node, Test};
+use policy::{Answer, Rule};
+
+/// Offset of the syscall number in the kernel's `struct seccomp_data`.
+const NUMBER_OFFSET: u32 = 0;
+/// Offset of the audit architecture in `struct seccomp_data`.
+const ARCHITECTURE_OFFSET: u32 = 4;
+
+/// What a sandbox was granted that its filter has to know.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// The host's network was granted: TCP and UDP sockets (and unprivileged ping) over IPv4 and IPv6 can be
+    /// made.
+    pub network: bool,
+    /// The sandbox has an IPC namespace of its own, so System V IPC and POSIX message queues end with it.
+    /// Without one they would outlive the run and connect it with others, and are refused.
+    pub ipc_namespace: bool,
+}
+
+/// One classic BPF instruction, laid out as the kernel's `struct sock_filter`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Instruction {
+    /// Operation, addressing mode and size.
+    pub code: u16,
+    /// How many instructions to skip when a comparison holds.
+    pub jt: u8,
+    /// How many instructions to skip when it does not.
+    pub jf: u8,
+    /// Constant: an operand, an offset, an answer or the length of an unconditional jump.
+    pub k: u32,
+}
+
+/// Compiles `policy` into a program that seccomp(2) accepts: a few hundred instructions, below the kernel's
+/// limit of 4096.
+///
+/// A refused call returns an errno to its caller; nothing is logged. Only a call made through another system
+/// call interface of the processor (32-bit or x32) kills the process, because its number means something else
+/// there.
+#[must_use]
+pub fn compile(policy: &Policy) -> Vec<Instruction> {
+    let mut program = Assembler::default();
+    let kill = program.answer(Answer::KillProcess);
+    let by_number = tree(&mut program, &ranges(policy));
+    let native = program.branch(Test::AnyBit, architecture::FOREIGN_NUMBER_BIT, kill, by_number);
+    let number = program.load(NUMBER_OFFSET, native);
+    let known = program.branch(Test::Equal, architecture::AUDIT_ARCHITECTURE, number, kill);
+    program.load(ARCHITECTURE_OFFSET, known);
+    program.finish()
+}
+
+/// The program as the bytes of a `struct sock_filter` array, 8 for each instruction, in this machine's byte
+/// order.
+#[must_use]
+pub fn to_bytes(program: &[Instruction]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size_of_val(program));
+    for instruction in program {
+        bytes.extend_from_slice(&instruction.code.to_ne_bytes());
+        bytes.extend_from_slice(&[instruction.jt, instruction.jf]);
+        bytes.extend_from_slice(&instruction.k.to_ne_bytes());
+    }
+    bytes
+}
+
+/// Neighbouring syscall numbers with one rule; each range ends where the next begins, the last one at
+/// `u32::MAX`.
+#[derive(Debug)]
+struct Range {
+    first: u32,
+    rule: Rule,
+}
+
+/// The policy as ranges over every possible number, ascending, neighbours always different.
+fn ranges(policy: &Policy) -> Vec<Range> {
+    let mut rules = policy::rules(policy);
+    rules.sort_by_key(|&(number, _)| number);
+    let mut rules = rules.into_iter().peekable();
+    let mut ranges: Vec<Range> = Vec::new();
+    for first in 0..=architecture::NEWEST + 1 {
+        let rule =
+            rules.next_if(|&(number, _)| number == first).map_or_else(|| unlisted(first), |(_, rule)| rule);
+        if ranges.last().is_none_or(|last| last.rule != rule) {
+            ranges.push(Range { first, rule });
+        }
+    }
+    ranges
+}
+
+/// The rule of a number the policy does not name. Numbers newer than the table are absent rather than
+/// allowed, so a new kernel adds nothing to what a sandbox can reach, and libraries fall back as they do on
+/// an old kernel.
+fn unlisted(number: u32) -> Rule {
+    let known = architecture::KNOWN.iter().any(|range| range.contains(&number));
+    Rule::Answer(if known { Answer::Allow } else { Answer::Errno(libc::ENOSYS as u16) })
+}
+
+/// Emits the choice among `ranges`, at least one, with the syscall number in the accumulator.
+fn tree(program: &mut Assembler, ranges: &[Range]) -> Node {
+    if let [only] = ranges {
+        return emit(program, &only.rule);
+    }
+    let (lower, upper) = ranges.split_at(ranges.len() / 2);
+    let above = tree(program, upper);
+    let below = tree(program, lower);
+    program.branch(Test::AtLeast, upper[0].first, above, below)
+}
+
+/// Emits one rule. The accumulator may hold anything.
+fn emit(program: &mut Assembler, rule: &Rule) -> Node {
+    match rule {
+        Rule::Answer(answer) => program.answer(*answer),
+        Rule::Case { argument, values, hit, miss } => {
+            let hit = emit(program, hit);
+            let miss = emit(program, miss);
+            let low = half(program, argument.low(), values, hit, miss);
+            if argument.is_wide() { half(program, argument.high(), &[0], low, miss) } else { low }
+        }
+    }
+}
+
+/// Emits the choice whether one masked half of an argument is among `values`.
+fn half(program: &mut Assembler, half: policy::Half, values: &[u32], hit: Node, miss: Node) -> Node {
+    let compare =
+        values.iter().rev().fold(miss, |next, &value| program.branch(Test::Equal, value, hit, next));
+    let masked = if half.mask == u32::MAX { compare } else { program.and(half.mask, compare) };
+    program.load(half.offset, masked)
+}

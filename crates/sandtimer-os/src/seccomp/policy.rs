@@ -1,0 +1,354 @@
+//! The policy itself: which calls a sandbox is refused, which depend on their arguments, and the answer each
+//! gets.
+//!
+//! Rules are plain data, so that the compiler and the tests read the same table each in its own way.
+//! A call no rule names is allowed if the architecture's table knows its number.
+//!
+//! The hard fact: a filter sees 64-bit registers, the kernel what its prototype makes of them. For an `int`
+//! or `unsigned` parameter the kernel drops the high half, so a rule must not look at it either: garbage
+//! there would slip past a comparison with the whole. For a `long` or a pointer both halves count.
+
+use super::Policy;
+use super::architecture as number;
+
+/// What a call gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Answer {
+    /// The call goes ahead.
+    Allow,
+    /// The call fails with this errno, and nothing is logged.
+    Errno(u16),
+    /// The process dies with SIGSYS.
+    KillProcess,
+}
+
+impl Answer {
+    /// The value a filter returns for this answer: SECCOMP_RET_ALLOW, _ERRNO or _KILL_PROCESS.
+    pub(super) fn action(self) -> u32 {
+        match self {
+            Answer::Allow => 0x7fff_0000,
+            Answer::Errno(errno) => 0x0005_0000 | u32::from(errno),
+            Answer::KillProcess => 0x8000_0000,
+        }
+    }
+}
+
+/// One of a call's six arguments, as far as it matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Argument {
+    /// Position, from 0.
+    pub(super) index: u32,
+    /// The bits that are compared.
+    pub(super) mask: u64,
+}
+
+/// Where one 32-bit half of an argument lies in `struct seccomp_data`, and which of its bits are compared.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Half {
+    pub(super) offset: u32,
+    pub(super) mask: u32,
+}
+
+impl Argument {
+    /// Whether the high half matters too.
+    pub(super) fn is_wide(self) -> bool {
+        self.mask > u64::from(u32::MAX)
+    }
+
+    /// The low half. Arguments begin at byte 16, 8 bytes each, little-endian.
+    pub(super) fn low(self) -> Half {
+        Half { offset: 16 + 8 * self.index, mask: self.mask as u32 }
+    }
+
+    /// The high half.
+    pub(super) fn high(self) -> Half {
+        Half { offset: 16 + 8 * self.index + 4, mask: (self.mask >> 32) as u32 }
+    }
+}
+
+/// How a call is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// Always the same.
+    Answer(Answer),
+    /// By whether the argument, masked, is one of `values`.
+    Case { argument: Argument, values: Vec<u32>, hit: Box<Rule>, miss: Box<Rule> },
+}
+
+const ALLOW: Rule = Rule::Answer(Answer::Allow);
+
+fn errno(errno: i32) -> Rule {
+    Rule::Answer(Answer::Errno(errno as u16))
+}
+
+/// An argument whose parameter in the kernel is 32 bits wide or narrower.
+const fn int(index: u32) -> Argument {
+    Argument { index, mask: 0xffff_ffff }
+}
+
+/// An argument of which only `mask` matters, in a parameter that is 32 bits wide or narrower.
+const fn bits(index: u32, mask: u32) -> Argument {
+    Argument { index, mask: mask as u64 }
+}
+
+/// An argument whose parameter in the kernel is a `long` or a pointer.
+const fn long(index: u32) -> Argument {
+    Argument { index, mask: u64::MAX }
+}
+
+fn case(argument: Argument, values: &[u32], hit: Rule, miss: Rule) -> Rule {
+    Rule::Case { argument, values: values.to_vec(), hit: Box::new(hit), miss: Box::new(miss) }
+}
+
+/// Refused whatever the arguments: EPERM, which is what an unprivileged caller hears from the kernel for most
+/// of these, and from a kernel whose administrator turned io_uring, bpf or userfaultfd off.
+const REFUSED: &[u32] = &[
+    // Large attack surface, or work done for the caller outside the reach of this filter.
+    number::IO_URING_SETUP,
+    number::IO_URING_ENTER,
+    number::IO_URING_REGISTER,
+    number::BPF,
+    number::PERF_EVENT_OPEN,
+    number::USERFAULTFD,
+    number::VMSPLICE,
+    // Memory outside the accounting, and stores that outlive the run.
+    number::MEMFD_SECRET,
+    number::ADD_KEY,
+    number::REQUEST_KEY,
+    number::KEYCTL,
+    // Other processes' memory, descriptors and scheduling.
+    number::PTRACE,
+    number::PROCESS_VM_READV,
+    number::PROCESS_VM_WRITEV,
+    number::PROCESS_MADVISE,
+    number::PIDFD_GETFD,
+    number::KCMP,
+    // The policy is in memory, where a filter cannot see whether it is a real-time one.
+    number::SCHED_SETATTR,
+    // Mounts, roots and namespaces.
+    number::MOUNT,
+    number::UMOUNT2,
+    number::MOVE_MOUNT,
+    number::OPEN_TREE,
+    number::OPEN_TREE_ATTR,
+    number::FSOPEN,
+    number::FSCONFIG,
+    number::FSMOUNT,
+    number::FSPICK,
+    number::MOUNT_SETATTR,
+    number::STATMOUNT,
+    number::LISTMOUNT,
+    number::PIVOT_ROOT,
+    number::CHROOT,
+    number::SETNS,
+    // Files by other means than a path inside the root, and watching files one does not own.
+    number::NAME_TO_HANDLE_AT,
+    number::OPEN_BY_HANDLE_AT,
+    number::FANOTIFY_INIT,
+    number::FANOTIFY_MARK,
+    // The machine: its code, clock, name, log, quotas and ports.
+    number::KEXEC_LOAD,
+    number::KEXEC_FILE_LOAD,
+    number::INIT_MODULE,
+    number::FINIT_MODULE,
+    number::DELETE_MODULE,
+    number::CREATE_MODULE,
+    number::QUERY_MODULE,
+    number::GET_KERNEL_SYMS,
+    number::REBOOT,
+    number::SWAPON,
+    number::SWAPOFF,
+    number::ACCT,
+    number::QUOTACTL,
+    number::QUOTACTL_FD,
+    number::SYSLOG,
+    number::SETHOSTNAME,
+    number::SETDOMAINNAME,
+    number::SETTIMEOFDAY,
+    number::CLOCK_SETTIME,
+    number::CLOCK_ADJTIME,
+    number::ADJTIMEX,
+    number::IOPL,
+    number::IOPERM,
+    number::MODIFY_LDT,
+    number::LOOKUP_DCOOKIE,
+    number::NFSSERVCTL,
+];
+
+/// Refused unless the IPC objects end with the sandbox. Use as well as creation: objects of the host are open
+/// to whoever guesses their number and passes their mode bits. POSIX queues are used through a descriptor
+/// that only `mq_open` gives.
+const IPC: &[u32] = &[
+    number::SHMGET,
+    number::SHMAT,
+    number::SHMCTL,
+    number::SEMGET,
+    number::SEMOP,
+    number::SEMTIMEDOP,
+    number::SEMCTL,
+    number::MSGGET,
+    number::MSGSND,
+    number::MSGRCV,
+    number::MSGCTL,
+    number::MQ_OPEN,
+    number::MQ_UNLINK,
+];
+
+/// Flags of clone(2) that make a namespace, and the one that makes a sibling instead of a child, which the
+/// sandbox's pid 1 would not reap. `CLONE_NEWTIME` is not a flag there: its bit is part of the exit signal.
+const CLONE_REFUSED: u32 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_PARENT) as u32;
+
+/// The flags of unshare(2) that make no namespace. A list of what is allowed, because unshare takes new flags
+/// over time.
+const UNSHARE_ALLOWED: u32 = (libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SYSVSEM
+    | libc::CLONE_THREAD
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_VM) as u32;
+
+/// ioctl(2) requests that reach beyond the descriptor they are made on.
+const IOCTLS_REFUSED: &[u32] = &[
+    0x5412,      // TIOCSTI: types into the terminal's other readers
+    0x541c,      // TIOCLINUX: the same by the console's selection
+    0x541d,      // TIOCCONS: takes the host's console output
+    0x5423,      // TIOCSETD: line disciplines, each a driver of its own
+    0x0001,      // FIBMAP: block numbers of the disk
+    0xaa00,      // USERFAULTFD_IOC_NEW: userfaultfd by its device
+    0xc050_6617, // FS_IOC_ADD_ENCRYPTION_KEY: a key store that outlives the run
+];
+
+/// fcntl(2) commands refused: a lease on a file makes whoever opens it next wait, up to 45 s, also outside
+/// the sandbox; a notification tells what other runs do in a shared directory.
+const FCNTLS_REFUSED: &[u32] = &[
+    1024, // F_SETLEASE
+    1026, // F_NOTIFY
+    1040, // F_SETDELEG
+];
+
+/// prctl(2) options refused whatever their arguments. `PR_SET_SECCOMP` is not among them: a further filter
+/// only tightens.
+const PRCTLS_REFUSED: &[u32] = &[
+    35,          // PR_SET_MM: rewrites what /proc says about the process
+    59,          // PR_SET_SYSCALL_USER_DISPATCH
+    62,          // PR_SCHED_CORE: shares a core's trust with other processes
+    0x5961_6d61, // PR_SET_PTRACER
+];
+
+/// Every rule the policy has, by syscall number, in no order, each number once.
+pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
+    let refused = || errno(libc::EPERM);
+    let mut rules: Vec<(u32, Rule)> = REFUSED.iter().map(|&number| (number, refused())).collect();
+    if !policy.ipc_namespace {
+        rules.extend(IPC.iter().map(|&number| (number, refused())));
+    }
+    rules.extend(process_rules());
+    rules.extend(file_rules());
+    rules.extend([
+        (number::SOCKET, socket(policy.network)),
+        (number::SOCKETPAIR, case(int(0), &[libc::AF_UNIX as u32], ALLOW, errno(libc::EAFNOSUPPORT))),
+        (number::SETSOCKOPT, setsockopt()),
+    ]);
+    rules
+}
+
+/// Calls that make, schedule or describe processes.
+fn process_rules() -> Vec<(u32, Rule)> {
+    let refused = || errno(libc::EPERM);
+    let own_process = || case(int(0), &[0], ALLOW, refused());
+    vec![
+        // The flags are in memory, where no filter sees them. Told that it is absent, libc uses clone.
+        (number::CLONE3, errno(libc::ENOSYS)),
+        // The kernel keeps only the low half of clone's flags, although the parameter is a long.
+        (number::CLONE, case(bits(0, CLONE_REFUSED), &[0], ALLOW, refused())),
+        (
+            number::UNSHARE,
+            case(Argument { index: 0, mask: !u64::from(UNSHARE_ALLOWED) }, &[0], ALLOW, refused()),
+        ),
+        (number::SCHED_SETAFFINITY, own_process()),
+        (number::MIGRATE_PAGES, own_process()),
+        (number::MOVE_PAGES, own_process()),
+        (number::SCHED_SETSCHEDULER, {
+            let ordinary = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32, libc::SCHED_IDLE as u32];
+            case(bits(1, !(libc::SCHED_RESET_ON_FORK as u32)), &ordinary, ALLOW, refused())
+        }),
+        // Another process's limits can be read, not set. A filter cannot know the caller's own pid: 0 stands
+        // for it.
+        (number::PRLIMIT64, case(int(0), &[0], ALLOW, case(long(2), &[0], ALLOW, refused()))),
+        // PER_LINUX without flags, and the query. Flags turn off address randomisation or make readable
+        // memory executable.
+        (number::PERSONALITY, case(int(0), &[0, 0xffff_ffff], ALLOW, refused())),
+        (number::PRCTL, {
+            let undumpable_only = case(long(1), &[0], ALLOW, refused());
+            let dumpable = case(int(0), &[libc::PR_SET_DUMPABLE as u32], undumpable_only, ALLOW);
+            case(int(0), PRCTLS_REFUSED, refused(), dumpable)
+        }),
+        // A listener would let the job suspend and answer its own calls; filters without one only tighten.
+        (number::SECCOMP, {
+            let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32;
+            case(bits(1, listener), &[0], ALLOW, refused())
+        }),
+        // Merged pages tell by timing what other processes hold. EINVAL is what a kernel without merging
+        // says.
+        (number::MADVISE, case(int(2), &[libc::MADV_MERGEABLE as u32], errno(libc::EINVAL), ALLOW)),
+    ]
+}
+
+/// Calls on files and descriptors.
+fn file_rules() -> Vec<(u32, Rule)> {
+    let refused = || errno(libc::EPERM);
+    // Regular (also as 0), FIFO and socket. The parameter is 16 bits wide, and all of the type is inside
+    // them.
+    let harmless = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];
+    let node = |mode| case(bits(mode, libc::S_IFMT), &harmless, ALLOW, refused());
+    vec![
+        (number::MKNOD, node(1)),
+        (number::MKNODAT, node(2)),
+        (number::IOCTL, case(int(1), IOCTLS_REFUSED, refused(), ALLOW)),
+        (number::FCNTL, case(int(1), FCNTLS_REFUSED, refused(), ALLOW)),
+    ]
+}
+
+/// socket(2): Unix sockets always, internet sockets if the network was granted, nothing else.
+///
+/// Internet sockets without the grant get EACCES, which socket(2) documents for "permission denied" and
+/// Landlock uses too: EAFNOSUPPORT would have programs report, and act on, a host without IPv4. The other
+/// families do get EAFNOSUPPORT, as on a kernel built without them, so that programs fall back.
+fn socket(network: bool) -> Rule {
+    let internet = [libc::AF_INET as u32, libc::AF_INET6 as u32];
+    let granted = if network { internet_socket() } else { errno(libc::EACCES) };
+    let other = case(int(0), &internet, granted, errno(libc::EAFNOSUPPORT));
+    case(int(0), &[libc::AF_UNIX as u32], ALLOW, other)
+}
+
+/// Streams and datagrams of the plain protocols. Raw sockets, SCTP, MPTCP, SMC and L2TP are refused; the ICMP
+/// protocols are ping without privileges on a datagram socket, and the kernel knows no such stream.
+fn internet_socket() -> Rule {
+    // The bits above are SOCK_NONBLOCK and SOCK_CLOEXEC, or an error in the kernel.
+    let kind = bits(1, 0xf);
+    let kinds = [libc::SOCK_STREAM as u32, libc::SOCK_DGRAM as u32];
+    let protocols = [
+        0,
+        libc::IPPROTO_TCP as u32,
+        libc::IPPROTO_UDP as u32,
+        libc::IPPROTO_ICMP as u32,
+        libc::IPPROTO_ICMPV6 as u32,
+    ];
+    let plain = case(int(2), &protocols, ALLOW, errno(libc::EPROTONOSUPPORT));
+    case(kind, &kinds, plain, errno(libc::ESOCKTNOSUPPORT))
+}
+
+/// setsockopt(2): no upper layer protocol may be put on TCP, because that turns an allowed socket into
+/// another kind (SMC) or hands it to another driver (kTLS). ENOPROTOOPT is what a kernel without them says.
+fn setsockopt() -> Rule {
+    const TCP_ULP: u32 = 31;
+    let option = case(int(2), &[TCP_ULP], errno(libc::ENOPROTOOPT), ALLOW);
+    case(int(1), &[libc::IPPROTO_TCP as u32], option, ALLOW)
+}

@@ -1,0 +1,42 @@
+//! What a thread of the engine asks of the scheduler, and signals for a command line.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// Makes the calling thread real-time (SCHED_FIFO, priority 1), so that busy sandboxes cannot make it late.
+/// Fails without CAP_SYS_NICE or RLIMIT_RTPRIO.
+pub fn make_real_time() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: a valid pointer; 0 names the calling thread. RESET_ON_FORK: no child inherits it.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameters) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Keeps signals away from the calling thread and those it starts: they belong to the host program's own threads.
+pub fn block_signals() {
+    // SAFETY: plain-data set on the stack, initialised by the call.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        for synchronous in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT] {
+            libc::sigdelset(&mut all, synchronous);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+    }
+}
+
+/// Blocks `signals` for the calling thread and those it starts later; returns a descriptor that reads them.
+/// Each read gives 128 bytes, of which the first four are the signal's number; signalfd(2).
+pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
+    // SAFETY: plain-data set on the stack; the descriptor returned is new and owned by nobody else.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in signals {
+            libc::sigaddset(&mut set, *signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        let fd = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}

@@ -1,0 +1,131 @@
+//! The engine's side of the watchdog: the shared table, and messages to the process that reads it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use crate::socket::{self, bytes_of};
+use crate::wire::{ROWS, Row, Table, WatchdogOrder, row, watchdog_order as order};
+
+/// The table that engine and watchdog share. Rows are numbered 0 to [`ROWS`] − 1.
+#[derive(Debug)]
+pub struct SharedTable {
+    table: &'static Table,
+    memory: OwnedFd,
+}
+
+impl SharedTable {
+    /// A table with all rows free. The mapping lives as long as the process.
+    pub fn new() -> io::Result<Self> {
+        let memory = memfd_create("sandtimer-watchdog", MemfdFlags::CLOEXEC)?;
+        ftruncate(&memory, size_of::<Table>() as u64)?;
+        // SAFETY: a fresh shared mapping of the memfd's whole size, zero-filled, never unmapped; every field of Table
+        // is atomic, so sharing it with another process breaks no rule of references.
+        let table = unsafe {
+            let address = rustix::mm::mmap(
+                std::ptr::null_mut(),
+                size_of::<Table>(),
+                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+                rustix::mm::MapFlags::SHARED,
+                &memory,
+                0,
+            )?;
+            &*address.cast::<Table>()
+        };
+        table.next_look.store(u64::MAX, Ordering::SeqCst);
+        Ok(SharedTable { table, memory })
+    }
+
+    fn row(&self, index: usize) -> &Row {
+        &self.table.rows[index]
+    }
+
+    /// Writes a row's deadline (monotonic nanoseconds, `u64::MAX` for none). True: the watchdog must be woken for it.
+    pub fn arm(&self, index: usize, deadline: u64) -> bool {
+        let row = self.row(index);
+        row.deadline.store(deadline, Ordering::SeqCst);
+        row.state.store(row::ARMED, Ordering::SeqCst);
+        deadline.saturating_add(crate::wire::WATCHDOG_SLACK_NANOSECONDS) < self.table.next_look.load(Ordering::SeqCst)
+    }
+
+    /// Frees a row. True: the watchdog had fired it.
+    pub fn disarm(&self, index: usize) -> bool {
+        self.row(index).state.swap(row::FREE, Ordering::SeqCst) == row::FIRED
+    }
+
+    /// Whether the watchdog fired a row.
+    pub fn fired(&self, index: usize) -> bool {
+        self.row(index).state.load(Ordering::SeqCst) == row::FIRED
+    }
+}
+
+/// A watchdog process.
+#[derive(Debug)]
+pub struct Watchdog {
+    socket: OwnedFd,
+    pidfd: OwnedFd,
+}
+
+impl Watchdog {
+    /// Starts a watchdog over `table`. Unlike the launcher it outlives the calling thread and, briefly, the engine.
+    pub fn start(table: &SharedTable) -> io::Result<Self> {
+        let (socket, theirs) = socket::pair()?;
+        let pidfd = crate::helper::start(c"watchdog", theirs.as_fd())?;
+        let watchdog = Watchdog { socket, pidfd };
+        watchdog.tell(order::TABLE, 0, Some(table.memory.as_fd()))?;
+        Ok(watchdog)
+    }
+
+    /// Readable when the watchdog has died.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Says how row `index` is killed: by writing to this cgroup.kill file.
+    pub fn kill_by_cgroup(&self, index: usize, kill_file: BorrowedFd<'_>) -> io::Result<()> {
+        self.tell(order::CGROUP, index, Some(kill_file))
+    }
+
+    /// Says how row `index` is killed: by killing its init.
+    pub fn kill_by_pidfd(&self, index: usize, pidfd: BorrowedFd<'_>) -> io::Result<()> {
+        self.tell(order::PIDFD, index, Some(pidfd))
+    }
+
+    /// Makes it drop the pidfd of row `index`.
+    pub fn forget(&self, index: usize) -> io::Result<()> {
+        self.tell(order::FORGET, index, None)
+    }
+
+    /// Hands over a directory whose `run-<row>` entries it removes once the engine is gone.
+    pub fn sweep_directory(&self, directory: BorrowedFd<'_>) -> io::Result<()> {
+        self.tell(order::DIRECTORY, 0, Some(directory))
+    }
+
+    /// Makes it look at the table now.
+    pub fn wake(&self) -> io::Result<()> {
+        self.tell(order::LOOK, 0, None)
+    }
+
+    fn tell(&self, kind: u32, index: usize, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        debug_assert!(index < ROWS, "row {index} is outside the table");
+        let message = WatchdogOrder { kind, row: index as u32 };
+        socket::send(&self.socket, bytes_of(&message), fd.as_slice(), false)
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        // Its socket closes with this: it kills what is left, sweeps and leaves. A stopped one is not waited for long.
+        let (closed, _) = match socket::pair() {
+            Ok(pair) => pair,
+            Err(_) => return,
+        };
+        drop(std::mem::replace(&mut self.socket, closed));
+        if !crate::process::wait_readable(self.pidfd.as_fd(), 1000) {
+            crate::process::kill_and_reap(self.pidfd.as_fd());
+        }
+        crate::process::reap(self.pidfd.as_fd());
+    }
+}

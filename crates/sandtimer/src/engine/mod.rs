@@ -1,0 +1,363 @@
+//! The engine: starts runs, keeps them, and gives their outcomes.
+//!
+//! It owns two threads (enforcer, collector) and two or three helper processes (watchdog, launchers). No thread per run:
+//! a waiting run is a row, a few descriptors and its init.
+
+mod pool;
+mod run;
+mod spec;
+mod start;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use sandtimer_os::launcher::Launcher;
+use sandtimer_os::watchdog::{SharedTable, Watchdog};
+use sandtimer_os::{probe, thread};
+
+pub use pool::CAPACITY;
+pub use run::{Run, Settled, Wait};
+pub use spec::{Output, Require, Spec, Stdin};
+
+use crate::error::Error;
+use crate::isolate::cgroup::Cgroups;
+use crate::isolate::files::home_directories;
+use crate::isolate::host::{self, Host, Namespaces};
+use crate::isolate::lease::Lease;
+use crate::limits::{Ceilings, Limits};
+use crate::model::Outcome;
+use crate::scope::ScopeTree;
+use crate::supervise::collector::{Collector, CollectorHandle, ToCollector};
+use crate::supervise::enforcer::{Command, Enforcer, EnforcerHandle, EnforcerParts};
+use crate::supervise::output::SpoolDirectory;
+use pool::Pool;
+
+/// How an engine is set up.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Where output that outgrows memory goes; by default the system's temporary directory.
+    pub spool_directory: Option<PathBuf>,
+    /// Where the lock files of this user's engines are; by default under /run or XDG_RUNTIME_DIR.
+    pub runtime_directory: Option<PathBuf>,
+    /// The operator's maxima; see [`Ceilings::with_operator`].
+    pub maxima: Limits,
+    /// Pretends that the kernel gives no namespaces, to test the weaker tiers.
+    #[doc(hidden)]
+    pub no_namespaces: bool,
+}
+
+/// What is armed to end runs, and whether the enforcer is real-time.
+#[derive(Debug, Clone)]
+pub struct Armed {
+    pub real_time: Result<(), String>,
+    pub watchdog: Result<(), String>,
+}
+
+/// Runs commands under hard limits. Cheap to clone; the last clone to go ends what still runs.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use sandtimer::{Engine, Limits, Spec};
+///
+/// # fn main() -> Result<(), sandtimer::Error> {
+/// let engine = Engine::new()?;
+/// let spec = Spec::command(["sh", "-c", "while :; do :; done"]).limits(Limits::new().wall(Duration::from_millis(100)));
+/// let outcome = engine.run_blocking(spec)?;
+/// assert_eq!(outcome.ending, sandtimer::Ending::Timeout);
+/// println!("{}", outcome.verdict.as_ref().unwrap().sentence);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+/// Launchers by whether they keep the host's network.
+#[derive(Debug, Default)]
+struct Launchers {
+    isolated: Option<Launcher>,
+    networked: Option<Launcher>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    options: Options,
+    host: Host,
+    ceilings: Ceilings,
+    homes: Vec<PathBuf>,
+    scopes: Mutex<ScopeTree>,
+    spool_directory: OnceLock<Arc<SpoolDirectory>>,
+    /// Idmapped user namespaces by owner (uid, gid) and row.
+    idmaps: Mutex<HashMap<(u32, u32, usize), Arc<OwnedFd>>>,
+    launchers: Mutex<Launchers>,
+    enforcer: EnforcerHandle,
+    collector: CollectorHandle,
+    armed: Armed,
+    starter: Starter,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    pool: Arc<Pool>,
+    // Last: released when everything above is gone.
+    lease: Lease,
+}
+
+/// Asks the collector's thread, which lives as long as the engine, to start a launcher: PDEATHSIG follows the thread.
+#[derive(Debug, Clone)]
+struct Starter {
+    requests: SyncSender<SyncSender<std::io::Result<Launcher>>>,
+}
+
+impl Starter {
+    fn start(&self) -> Result<Launcher, Error> {
+        let (reply, answer) = sync_channel(1);
+        let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        let result = match self.requests.send(reply) {
+            Ok(()) => answer.recv().unwrap_or_else(|_| Err(gone())),
+            Err(_) => Err(gone()),
+        };
+        result.map_err(Error::system("cannot start the launcher"))
+    }
+}
+
+impl Engine {
+    /// An engine with default options.
+    ///
+    /// # Errors
+    /// When the system refuses threads, descriptors or the lock directory.
+    pub fn new() -> Result<Self, Error> {
+        Self::with_options(Options::default())
+    }
+
+    /// An engine with these options.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn with_options(options: Options) -> Result<Self, Error> {
+        let uid = rustix::process::getuid().as_raw();
+        let gid = rustix::process::getgid().as_raw();
+        let lease = Lease::take(uid, options.runtime_directory.as_deref())
+            .map_err(Error::system("cannot take an engine number"))?;
+        lease.for_each_abandoned(Cgroups::sweep);
+        let cgroups = Cgroups::prepare(lease.number());
+        let pool = Arc::new(Pool::new(cgroups));
+        let (starter, starting) = start_thread("st-starter")?;
+        let launcher = starter.start()?;
+        let (namespaces, network) = if options.no_namespaces {
+            (Namespaces::None("switched off".to_owned()), Err("no network namespace".to_owned()))
+        } else {
+            host::enter(&launcher, uid, gid, false)
+        };
+        let host = Host::new(namespaces, network, pool.cgroups());
+        let threads = Threads::start(&pool)?;
+        let ceilings = Ceilings::for_machine(probe::total_memory_bytes()).with_operator(&options.maxima);
+        let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
+        let inner = Inner {
+            host,
+            scopes: Mutex::new(ScopeTree::new(ceilings.clone())),
+            ceilings,
+            homes: home_directories(&passwd, std::env::var_os("HOME").as_deref()),
+            spool_directory: OnceLock::new(),
+            idmaps: Mutex::new(HashMap::new()),
+            launchers: Mutex::new(Launchers { isolated: Some(launcher), networked: None }),
+            enforcer: threads.enforcer,
+            collector: threads.collector,
+            armed: threads.armed,
+            starter,
+            threads: Mutex::new([threads.handles, vec![starting]].concat_handles()),
+            pool,
+            lease,
+            options,
+        };
+        Ok(Engine { inner: Arc::new(inner) })
+    }
+
+    /// Starts a run. Blocks for the fraction of a millisecond that building a sandbox takes to begin.
+    ///
+    /// # Errors
+    /// Only what stops Sandtimer before a run exists; see [`Error`].
+    pub fn start(&self, spec: Spec) -> Result<Run, Error> {
+        start::start(&self.inner, spec)
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub async fn run(&self, spec: Spec) -> Result<Arc<Outcome>, Error> {
+        let run = self.start(spec)?;
+        Ok(run.wait().await)
+    }
+
+    /// Runs to the end, blocking the calling thread.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn run_blocking(&self, spec: Spec) -> Result<Arc<Outcome>, Error> {
+        Ok(self.start(spec)?.wait_blocking())
+    }
+
+    /// What the host can do, as found when the engine was made.
+    pub fn host(&self) -> &Host {
+        &self.inner.host
+    }
+
+    /// What stands ready to end runs.
+    pub fn armed(&self) -> &Armed {
+        &self.inner.armed
+    }
+
+    /// How the host's control groups are laid out.
+    pub fn cgroup_layout(&self) -> crate::isolate::cgroup::Layout {
+        self.inner.pool.cgroups().layout()
+    }
+
+    /// The ceilings of every run.
+    pub fn ceilings(&self) -> &Ceilings {
+        &self.inner.ceilings
+    }
+
+    /// Slots that hold something unkillable and are out of use.
+    pub fn quarantined(&self) -> usize {
+        self.inner.pool.quarantined()
+    }
+}
+
+/// Joins lists of thread handles.
+trait ConcatHandles {
+    fn concat_handles(self) -> Vec<JoinHandle<()>>;
+}
+
+impl ConcatHandles for [Vec<JoinHandle<()>>; 2] {
+    fn concat_handles(self) -> Vec<JoinHandle<()>> {
+        self.into_iter().flatten().collect()
+    }
+}
+
+/// The thread that starts launchers; it does nothing else and ends with the engine.
+fn start_thread(name: &str) -> Result<(Starter, JoinHandle<()>), Error> {
+    let (requests, received) = sync_channel::<SyncSender<std::io::Result<Launcher>>>(1);
+    let serve = move || {
+        thread::block_signals();
+        while let Ok(reply) = received.recv() {
+            // An asker that is gone drops the launcher, which ends it.
+            let _ = reply.send(Launcher::start());
+        }
+    };
+    let handle = std::thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(64 << 10)
+        .spawn(serve)
+        .map_err(Error::system("cannot start a thread"))?;
+    Ok((Starter { requests }, handle))
+}
+
+/// The two working threads.
+struct Threads {
+    enforcer: EnforcerHandle,
+    collector: CollectorHandle,
+    armed: Armed,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    fn start(pool: &Arc<Pool>) -> Result<Self, Error> {
+        let recycled = pool.clone();
+        let (collecting, collector) = Collector::new(Box::new(move |run, _| recycled.give_back(run.row)))
+            .map_err(Error::system("cannot make the collector"))?;
+        let table = SharedTable::new().map_err(Error::system("cannot map the watchdog's table"))?;
+        let watchdog = Watchdog::start(&table);
+        let watchdog_state = watchdog.as_ref().map(|_| ()).map_err(ToString::to_string);
+        let directories: std::io::Result<Vec<OwnedFd>> =
+            pool.cgroups().slot_directories().map(|directory| directory.try_clone_to_owned()).collect();
+        let parts = EnforcerParts {
+            table,
+            watchdog: watchdog.ok(),
+            collector: collector.sender.clone(),
+            collector_wake: collector.wake.clone(),
+            sweep_directories: directories.map_err(Error::system("cannot keep the cgroup directories"))?,
+        };
+        let (enforcing, enforcer) = Enforcer::new(parts).map_err(Error::system("cannot make the enforcer"))?;
+        let (told, real_time) = sync_channel(1);
+        let enforce = move || {
+            thread::block_signals();
+            // The receiver waits for exactly this word.
+            let _ = told.send(thread::make_real_time().map_err(|error| error.to_string()));
+            enforcing.serve();
+        };
+        let for_collector = enforcer.clone();
+        let collect = move || {
+            thread::block_signals();
+            collecting.serve(for_collector);
+        };
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .stack_size(256 << 10)
+                .spawn(work)
+                .map_err(Error::system("cannot start a thread"))
+        };
+        let handles = vec![spawn("st-enforcer", Box::new(enforce))?, spawn("st-collector", Box::new(collect))?];
+        let real_time = real_time.recv().unwrap_or_else(|_| Err("the enforcer did not start".to_owned()));
+        Ok(Threads { enforcer, collector, armed: Armed { real_time, watchdog: watchdog_state }, handles })
+    }
+}
+
+impl Inner {
+    /// Where output goes that outgrows memory; opened when it is first needed.
+    fn spool_directory(&self) -> Result<Arc<SpoolDirectory>, Error> {
+        if let Some(directory) = self.spool_directory.get() {
+            return Ok(directory.clone());
+        }
+        let path = self.options.spool_directory.clone().unwrap_or_else(std::env::temp_dir);
+        let opened = SpoolDirectory::open(&path).map_err(Error::system("cannot open the spool directory"))?;
+        Ok(self.spool_directory.get_or_init(|| Arc::new(opened)).clone())
+    }
+
+    /// Does something with the launcher for this kind of network, starting one first where there is none or it died.
+    fn with_launcher<T>(
+        &self,
+        network: bool,
+        mut act: impl FnMut(&Launcher) -> std::io::Result<T>,
+    ) -> Result<T, Error> {
+        let mut launchers = self.launchers.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = if network { &mut launchers.networked } else { &mut launchers.isolated };
+        for attempt in 0..2 {
+            let launcher = match slot {
+                Some(launcher) if !sandtimer_os::process::is_dead(launcher.pidfd().as_fd()) => launcher,
+                _ => {
+                    let launcher = self.starter.start()?;
+                    if !self.options.no_namespaces {
+                        // The same answer as when the engine was made; what it cannot do, its sandboxes report.
+                        let _ = host::enter(&launcher, self.host.uid, self.host.gid, network);
+                    }
+                    slot.insert(launcher)
+                }
+            };
+            match act(launcher) {
+                Err(_) if attempt == 0 && sandtimer_os::process::wait_readable(launcher.pidfd().as_fd(), 10) => {}
+                result => return result.map_err(Error::system("cannot start a sandbox")),
+            }
+        }
+        Err(Error::System { doing: "cannot start a sandbox", source: std::io::ErrorKind::BrokenPipe.into() })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.enforcer.send(Command::Shutdown);
+        let mut threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        // The starter's thread ends with its channel, which is a field of this; it is not waited for.
+        threads.truncate(2);
+        for (index, thread) in threads.into_iter().enumerate() {
+            if index == 1 {
+                self.collector.send(ToCollector::Shutdown);
+            }
+            // A panic there was reported by itself; there is nobody left to pass it on to.
+            let _ = thread.join();
+        }
+    }
+}

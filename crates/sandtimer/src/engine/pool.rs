@@ -1,0 +1,103 @@
+//! Rows of the engine: which are free, and the control groups that go with them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sandtimer_os::wire::ROWS;
+
+use crate::isolate::cgroup::{Cgroups, Slot};
+
+/// Runs that one engine can have at a time: one row of the table is init's uid.
+pub const CAPACITY: usize = ROWS - 1;
+
+#[derive(Debug)]
+struct Rows {
+    /// Emptied and renewed, ready for a run.
+    ready: Vec<Slot>,
+    /// Rows never used so far start here.
+    next: usize,
+    /// Rows given back without a slot.
+    bare: Vec<usize>,
+    /// Rows that hold something unkillable.
+    quarantined: usize,
+}
+
+/// Hands out rows with their control groups.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    cgroups: Cgroups,
+    rows: Mutex<Rows>,
+}
+
+impl Pool {
+    pub fn new(cgroups: Cgroups) -> Self {
+        let rows = Rows { ready: Vec::new(), next: 0, bare: Vec::new(), quarantined: 0 };
+        Pool { cgroups, rows: Mutex::new(rows) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rows> {
+        // The lists stay whole whatever happens to the thread that held them.
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn cgroups(&self) -> &Cgroups {
+        &self.cgroups
+    }
+
+    /// A free row; `Ok(None)` when all are taken.
+    pub fn take(&self) -> std::io::Result<Option<Slot>> {
+        let row = {
+            let mut rows = self.lock();
+            if let Some(slot) = rows.ready.pop() {
+                return Ok(Some(slot));
+            }
+            match rows.bare.pop() {
+                Some(row) => row,
+                None if rows.next < CAPACITY => {
+                    rows.next += 1;
+                    rows.next - 1
+                }
+                None => return Ok(None),
+            }
+        };
+        match self.cgroups.slot(row) {
+            Ok(slot) => Ok(Some(slot)),
+            Err(error) => {
+                self.lock().bare.push(row);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a row back whose run is dead.
+    pub fn give_back(&self, row: usize) {
+        match self.cgroups.renew(row) {
+            Ok(slot) => self.lock().ready.push(slot),
+            Err(_) => self.lock().bare.push(row),
+        }
+    }
+
+    /// Takes a row back that was never used.
+    pub fn put_back(&self, slot: Slot) {
+        self.lock().ready.push(slot);
+    }
+
+    /// Keeps a row out of use: something in it cannot be killed.
+    pub fn quarantine(&self) {
+        self.lock().quarantined += 1;
+    }
+
+    /// Rows in quarantine.
+    pub fn quarantined(&self) -> usize {
+        self.lock().quarantined
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let used = self.lock().next;
+        self.lock().ready.clear();
+        for row in 0..used {
+            self.cgroups.remove_slot(row);
+        }
+    }
+}

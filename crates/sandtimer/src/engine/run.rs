@@ -1,0 +1,222 @@
+//! The handle of one run.
+
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::wire::order;
+
+use super::Inner;
+use crate::error::Error;
+use crate::limits::Effective;
+use crate::model::Outcome;
+use crate::scope::{Deadline, Extension, ScopeId};
+use crate::supervise::collector::SharedSpool;
+use crate::supervise::enforcer::Command;
+use crate::supervise::output::Chunk;
+use crate::supervise::run::Running;
+use crate::time::Moment;
+
+/// A run that was started. Dropping the handle does not end it; its limits do.
+#[derive(Debug)]
+pub struct Run {
+    pub(super) inner: Arc<Inner>,
+    pub(super) running: Arc<Running>,
+    pub(super) scope: ScopeId,
+    pub(super) spools: [Option<SharedSpool>; 2],
+    pub(super) pipes: Mutex<Pipes>,
+}
+
+/// The caller's ends of piped streams.
+#[derive(Debug, Default)]
+pub(super) struct Pipes {
+    pub stdin: Option<OwnedFd>,
+    pub stdout: Option<OwnedFd>,
+    pub stderr: Option<OwnedFd>,
+}
+
+/// Which output stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Run {
+    /// The run's id.
+    pub fn id(&self) -> &str {
+        &self.running.id
+    }
+
+    /// The scope of the run, for runs inside it.
+    pub fn scope(&self) -> ScopeId {
+        self.scope
+    }
+
+    /// Every limit that applies, with where it came from.
+    pub fn effective(&self) -> &Effective {
+        &self.running.effective
+    }
+
+    /// Waits for the Outcome. Its proof of death may still be pending; see [`Run::settled`].
+    pub fn wait(&self) -> Wait {
+        Wait { running: self.running.clone(), settled: false }
+    }
+
+    /// Waits for the Outcome with its final proof.
+    pub fn settled(&self) -> Settled {
+        Settled(Wait { running: self.running.clone(), settled: true })
+    }
+
+    /// As [`Run::wait`], blocking the calling thread.
+    pub fn wait_blocking(&self) -> Arc<Outcome> {
+        self.running.waiting.wait_outcome(false)
+    }
+
+    /// As [`Run::settled`], blocking the calling thread.
+    pub fn settled_blocking(&self) -> Arc<Outcome> {
+        self.running.waiting.wait_outcome(true)
+    }
+
+    /// Blocks until the verdict is there or the run ended without one; its time in monotonic nanoseconds.
+    pub fn verdict_blocking(&self) -> Option<u64> {
+        self.running.waiting.wait_verdict()
+    }
+
+    /// Blocks until the command was started or the run is over.
+    pub fn started_blocking(&self) {
+        self.running.waiting.wait_started();
+    }
+
+    /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the grace.
+    pub fn cancel(&self, reason: impl Into<String>) {
+        self.inner.enforcer.send(Command::Cancel {
+            row: self.running.row,
+            id: self.running.id.clone(),
+            reason: reason.into(),
+        });
+    }
+
+    /// Moves the wall later. Ancestors and ceilings go on bounding it: see the deadline's `effect`.
+    ///
+    /// # Errors
+    /// Too late once the limit has fired.
+    pub fn extend(&self, by: Duration) -> Result<Option<Deadline>, Error> {
+        let now = Moment::from_nanos(monotonic_nanoseconds());
+        let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = scopes.extend(self.scope, Extension::By(by), now)?;
+        self.inner.enforcer.send(Command::Moved { row: self.running.row });
+        Ok(deadline)
+    }
+
+    /// Stops the processes and the run's own clocks.
+    ///
+    /// # Errors
+    /// Already paused, or too late.
+    pub fn pause(&self) -> Result<(), Error> {
+        let now = Moment::from_nanos(monotonic_nanoseconds());
+        self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).pause(self.scope, now)?;
+        self.tell_pause(true);
+        Ok(())
+    }
+
+    /// Lets a paused run go on; its wall ends later by the length of the pause.
+    ///
+    /// # Errors
+    /// Not paused, or too late.
+    pub fn resume(&self) -> Result<(), Error> {
+        let now = Moment::from_nanos(monotonic_nanoseconds());
+        self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).resume(self.scope, now)?;
+        self.tell_pause(false);
+        Ok(())
+    }
+
+    fn tell_pause(&self, paused: bool) {
+        let (row, id) = (self.running.row, self.running.id.clone());
+        self.inner.enforcer.send(Command::Pause { row, id, paused });
+    }
+
+    /// Sends a signal to every process of the run.
+    ///
+    /// # Errors
+    /// When the run is over.
+    pub fn signal(&self, signal: i32) -> Result<(), Error> {
+        sandtimer_os::process::order(&self.running.control, order::SIGNAL_ALL, signal, 0)
+            .map_err(Error::system("cannot signal the run"))
+    }
+
+    /// Reads captured output from an absolute byte position, while the run goes on and after.
+    ///
+    /// # Errors
+    /// When spilled output cannot be read back.
+    pub fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Error> {
+        let empty = Chunk { bytes: Vec::new(), next_cursor: cursor, dropped_before: 0 };
+        let Some(spool) = &self.spools[stream as usize] else { return Ok(empty) };
+        let spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
+        spool.read(cursor, most).map_err(Error::system("cannot read the run's output"))
+    }
+
+    fn pipes(&self) -> std::sync::MutexGuard<'_, Pipes> {
+        // Plain options; whole whatever happened.
+        self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The write end of stdin, for [`Stdin::Piped`](super::Stdin::Piped); once.
+    pub fn take_stdin(&self) -> Option<OwnedFd> {
+        self.pipes().stdin.take()
+    }
+
+    /// The read end of an output stream, for [`Output::Piped`](super::Output::Piped); once.
+    pub fn take_output(&self, stream: Stream) -> Option<OwnedFd> {
+        let mut pipes = self.pipes();
+        match stream {
+            Stream::Stdout => pipes.stdout.take(),
+            Stream::Stderr => pipes.stderr.take(),
+        }
+    }
+
+    /// Tells the engine that output was seen, for those who read piped output themselves: the stall limit asks.
+    pub fn note_output(&self) {
+        self.running.note_output(monotonic_nanoseconds());
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).close(self.scope);
+    }
+}
+
+/// A future of a run's Outcome; needs no particular async runtime.
+#[derive(Debug)]
+pub struct Wait {
+    running: Arc<Running>,
+    settled: bool,
+}
+
+impl Future for Wait {
+    type Output = Arc<Outcome>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.running.waiting.poll_outcome(self.settled, context.waker()) {
+            Some(outcome) => Poll::Ready(outcome),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// A future of a run's Outcome with its final proof.
+#[derive(Debug)]
+pub struct Settled(Wait);
+
+impl Future for Settled {
+    type Output = Arc<Outcome>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context)
+    }
+}

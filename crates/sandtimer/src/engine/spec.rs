@@ -1,0 +1,135 @@
+//! What to run, and under which limits: plain data, filled in by a builder.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use crate::isolate::plan::Wall;
+use crate::limits::Limits;
+use crate::model::{KillClass, Layer, Source, Tier};
+use crate::scope::ScopeId;
+
+/// Where a run's stdin comes from.
+#[derive(Debug, Default)]
+pub enum Stdin {
+    /// /dev/null.
+    #[default]
+    Null,
+    /// These bytes, then the end.
+    Bytes(Vec<u8>),
+    /// A descriptor of the caller's, handed to the command as it is. Only for files opened read-only and for the read
+    /// ends of pipes: the command can do with it whatever the kernel allows.
+    Descriptor(OwnedFd),
+    /// A pipe whose write end the caller takes with [`Run::take_stdin`](super::Run::take_stdin).
+    Piped,
+}
+
+/// Where a run's stdout and stderr go.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// Kept up to the output limit, in memory and then on disk, and part of the Outcome.
+    #[default]
+    Capture,
+    /// A pipe whose read end the caller takes with [`Run::take_output`](super::Run::take_output); not limited.
+    Piped,
+}
+
+/// The least that must be in force, or nothing is started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Require {
+    pub tier: Option<Tier>,
+    pub kill: Option<KillClass>,
+}
+
+/// A command and everything about how it is to run.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::{Limits, Spec};
+///
+/// let spec = Spec::command(["python3", "-c", "print('hello')"])
+///     .limits(Limits::new().wall(Duration::from_secs(2)).memory(512 << 20))
+///     .env("GREETING", "hello");
+/// assert_eq!(spec.command[0], "python3");
+/// ```
+#[derive(Debug, Default)]
+pub struct Spec {
+    /// Program and arguments. A program without a slash is looked for on the caller's PATH.
+    pub command: Vec<OsString>,
+    /// Variables added to the clean environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The directory to start in; by default the caller's current directory, shown read-only.
+    pub working_directory: Option<PathBuf>,
+    /// Directories shown writable at their own paths.
+    pub workspaces: Vec<PathBuf>,
+    /// The host's network instead of none.
+    pub network: bool,
+    pub stdin: Stdin,
+    pub stdout: Output,
+    pub stderr: Output,
+    /// Makes stdin, stdout and stderr this terminal (the slave of a pty).
+    pub terminal: Option<OwnedFd>,
+    /// The call's own limits.
+    pub limits: Limits,
+    /// Limits from further out, by source.
+    pub defaults: Vec<(Source, Limits)>,
+    pub require: Require,
+    /// Past the output limit the run is ended instead of going on with its output dropped.
+    pub end_on_output_limit: bool,
+    /// The scope the run belongs to.
+    pub parent: Option<ScopeId>,
+    /// The level of the run's own scope.
+    pub layer: Option<Layer>,
+    /// Walls left out, for tests that show what each of them stops. Reported as degraded.
+    #[doc(hidden)]
+    pub without: Vec<Wall>,
+}
+
+impl Spec {
+    /// A program and its arguments.
+    pub fn command<S: AsRef<OsStr>>(command: impl IntoIterator<Item = S>) -> Self {
+        Spec { command: command.into_iter().map(|part| part.as_ref().to_owned()).collect(), ..Spec::default() }
+    }
+
+    /// Sets the call's limits.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Adds a variable to the clean environment.
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Shows a directory writable at its own path.
+    pub fn workspace(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.workspaces.push(directory.into());
+        self
+    }
+
+    /// Starts in this directory.
+    pub fn working_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.working_directory = Some(directory.into());
+        self
+    }
+
+    /// Gives the host's network.
+    pub fn network(mut self, granted: bool) -> Self {
+        self.network = granted;
+        self
+    }
+
+    /// Feeds these bytes to stdin.
+    pub fn stdin_bytes(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Stdin::Bytes(bytes.into());
+        self
+    }
+
+    /// Refuses to run below this tier.
+    pub fn require(mut self, tier: Tier) -> Self {
+        self.require.tier = Some(tier);
+        self
+    }
+}

@@ -1,0 +1,477 @@
+//! From a Spec to a watched run.
+//!
+//! The order: limits, files, row, descriptors, plan, launcher, threads. Until the launcher has been asked nothing exists
+//! that could be left behind; after it, the run is the enforcer's.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::launcher::{SpawnRequest, Spawned};
+use sandtimer_os::socket;
+
+use super::run::Pipes;
+use super::{Inner, Output, Run, Spec, Stdin};
+use crate::error::Error;
+use crate::isolate::cgroup::Slot;
+use crate::isolate::files::{FilesPlan, FilesRequest, HOME, Start, USER_NAME, plan_files};
+use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal};
+use crate::limits::{Effective, Key, Limits, precedence};
+use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source};
+use crate::scope::{Opening, ScopeId};
+use crate::supervise::collector::{Attachment, SharedSpool, ToCollector};
+use crate::supervise::enforcer::Command;
+use crate::supervise::output::Spool;
+use crate::supervise::run::{Running, Waiting};
+use crate::time::Moment;
+
+/// Bytes of each captured stream that are kept unless somebody says otherwise.
+const DEFAULT_OUTPUT: u64 = 10 << 20;
+/// Size of the private directories where no disk limit is set, as far as memory allows.
+const PRIVATE_BYTES: u64 = 1 << 34;
+
+/// Starts a run.
+pub(super) fn start(inner: &Arc<Inner>, spec: Spec) -> Result<Run, Error> {
+    let submitted_at = monotonic_nanoseconds();
+    validate(&spec)?;
+    let id = new_id();
+    let (scope, effective) = open_scope(inner, &spec, &id, submitted_at)?;
+    match begin(inner, spec, Opened { id, scope, effective, submitted_at }) {
+        Ok(run) => Ok(run),
+        Err(error) => {
+            inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).close(scope);
+            Err(error)
+        }
+    }
+}
+
+struct Opened {
+    id: String,
+    scope: ScopeId,
+    effective: Effective,
+    submitted_at: u64,
+}
+
+fn new_id() -> String {
+    let mut bytes = [0u8; 6];
+    // The kernel's generator does not fail for so few bytes once the machine is up; zeros would still be an id.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn validate(spec: &Spec) -> Result<(), Error> {
+    if spec.command.is_empty() {
+        return Err(Error::NoCommand);
+    }
+    let nul = |what, value: &OsStr| match value.as_bytes().contains(&0) {
+        true => Err(Error::Nul { what, value: value.to_string_lossy().replace('\0', "\\0") }),
+        false => Ok(()),
+    };
+    for argument in &spec.command {
+        nul("argument", argument)?;
+    }
+    for (name, value) in &spec.environment {
+        nul("variable", name)?;
+        nul("variable", value)?;
+    }
+    for directory in spec.workspaces.iter().chain(&spec.working_directory) {
+        nul("path", directory.as_os_str())?;
+    }
+    Ok(())
+}
+
+fn open_scope(inner: &Inner, spec: &Spec, id: &str, now: u64) -> Result<(ScopeId, Effective), Error> {
+    let builtin = Limits::new().output(DEFAULT_OUTPUT);
+    let mut layers: Vec<(Source, &Limits)> = vec![(Source::Call, &spec.limits)];
+    layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
+    layers.push((Source::Builtin, &builtin));
+    let opening = Opening {
+        parent: spec.parent,
+        layer: spec.layer.unwrap_or(Layer::Run),
+        name: format!("run-{id}"),
+        own: precedence(&layers),
+        warn: None,
+    };
+    let now = Moment::from_nanos(now);
+    let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+    let scope = scopes.open(opening, now)?;
+    let effective = scopes.effective(scope, now)?;
+    // The own wall begins when the command does; until then only what bounds it from outside counts.
+    let _ = scopes.cell(scope)?.set(None);
+    Ok((scope, effective))
+}
+
+fn begin(inner: &Arc<Inner>, spec: Spec, opened: Opened) -> Result<Run, Error> {
+    let slot = inner
+        .pool
+        .take()
+        .map_err(Error::system("cannot make the run's control groups"))?
+        .ok_or(Error::Full(super::CAPACITY))?;
+    let row = slot.row;
+    let mut holder = Some(slot);
+    let result = begin_in(inner, spec, opened, &mut holder);
+    if result.is_err() {
+        match holder {
+            Some(slot) => inner.pool.put_back(slot),
+            None => inner.pool.give_back(row),
+        }
+    }
+    result
+}
+
+/// As [`begin`]; leaves the slot in `holder` on an error before a process was in it.
+fn begin_in(inner: &Arc<Inner>, mut spec: Spec, opened: Opened, holder: &mut Option<Slot>) -> Result<Run, Error> {
+    let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
+    let effective = &opened.effective;
+    let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
+    let row = slot.row;
+    let identity = match inner.host.uid {
+        1.. => None,
+        0 => Some(Identity { job: inner.lease.uid(row), init: inner.lease.init_uid() }),
+    };
+    let files = plan_the_files(inner, &spec, identity)?;
+    let refused = slot.limit(value(LimitKind::Memory), value(LimitKind::Processes));
+    let policy = Policy {
+        files: &files,
+        network: spec.network,
+        terminal: spec.terminal.is_some(),
+        identity,
+        limits: process_limits(effective),
+        without: &spec.without,
+    };
+    let tasks = slot.task_files().map_err(Error::system("cannot open the run's control groups"))?;
+    let mut plan = plan::plan(&inner.host, &policy, tasks.len());
+    for name in refused {
+        let reason = format!("the controller refused the {name} limit");
+        plan.degraded.push(crate::model::Degraded { layer: "cgroup limits".to_owned(), reason });
+    }
+    check_requirement(&spec, &plan)?;
+    let wall = value(LimitKind::Wall);
+    let grace = effective.get(Key::Grace).map_or(0, |effect| effect.value);
+    plan::seal(&mut plan, &inner.host, &policy, InitClock { wall: wall.unwrap_or(u64::MAX), grace });
+    append_command(&mut plan, &spec, &files);
+    let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
+    let streams = Streams::make(inner, &mut spec, effective)?;
+    let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
+    let spawned_at = monotonic_nanoseconds();
+    let spawned = spawn(inner, &spec, &plan, &Descriptors { slot, tasks: &tasks, idmaps: &idmaps, streams: &streams, control: init_control.as_fd() })?;
+    let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
+    let isolation = Isolation {
+        tier: plan.tier,
+        kill: plan.kill,
+        deadline_layers: deadline_layers(inner, effective),
+        degraded: plan.degraded,
+    };
+    let (cell, place) = {
+        let scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        (scopes.cell(opened.scope)?, scopes.place(opened.scope)?.scope.clone())
+    };
+    let running = Arc::new(Running {
+        id: opened.id,
+        row,
+        control,
+        pidfd: spawned.pidfd,
+        slot,
+        cell,
+        effective: opened.effective,
+        scope: place,
+        wall,
+        grace,
+        submitted_at: opened.submitted_at,
+        spawned_at,
+        last_output: AtomicU64::new(0),
+        isolation,
+        step_names: plan.names,
+        optional_steps: plan.optional,
+        path: RunPath::Exec,
+        sweeps_itself: !inner.host.has_namespaces(),
+        on_output_limit_end: spec.end_on_output_limit,
+        waiting: Waiting::default(),
+    });
+    let spools = [streams.outputs[0].spool.clone(), streams.outputs[1].spool.clone()];
+    let (attachment, pipes) = streams.attach(running.clone());
+    inner.collector.send(ToCollector::Attach(Box::new(attachment)));
+    inner.enforcer.send(Command::Watch(running.clone()));
+    Ok(Run { inner: inner.clone(), running, scope: opened.scope, spools, pipes: Mutex::new(pipes) })
+}
+
+fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Result<FilesPlan, Error> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let request = FilesRequest {
+        root: Path::new("/"),
+        command: spec.command.first().map(OsString::as_os_str),
+        path_variable: &path,
+        variables: &variables,
+        host_cwd: &cwd,
+        start: Start::CurrentDirectory,
+        cwd: spec.working_directory.as_deref(),
+        workspaces: &spec.workspaces,
+        homes: &inner.homes,
+        extra_read_only: &[],
+        network: spec.network,
+        terminal: spec.terminal.is_some(),
+        uid: identity.map_or(inner.host.uid, |identity| identity.job),
+        gid: identity.map_or(inner.host.gid, |identity| identity.job),
+    };
+    Ok(plan_files(&request)?)
+}
+
+fn process_limits(effective: &Effective) -> ProcessLimits {
+    let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
+    let memory = value(LimitKind::Memory);
+    ProcessLimits {
+        // A second later than the group's budget, which the enforcer holds: per process, for when all else is dead.
+        cpu_seconds: value(LimitKind::Cpu).map(|nanoseconds| nanoseconds.div_ceil(1_000_000_000) + 1),
+        memory_bytes: memory,
+        processes: value(LimitKind::Processes),
+        open_files: value(LimitKind::OpenFiles),
+        disk_bytes: value(LimitKind::Disk),
+        private_bytes: value(LimitKind::Disk).unwrap_or(PRIVATE_BYTES).min(memory.unwrap_or(PRIVATE_BYTES)),
+    }
+}
+
+fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
+    let reason = || {
+        let reasons: Vec<String> =
+            plan.degraded.iter().map(|degraded| format!("{}: {}", degraded.layer, degraded.reason)).collect();
+        if reasons.is_empty() { "unknown".to_owned() } else { reasons.join("; ") }
+    };
+    if let Some(tier) = spec.require.tier
+        && plan.tier < tier
+    {
+        let (required, possible) = (format!("tier {tier:?}"), format!("{:?}", plan.tier));
+        return Err(Refusal { required, possible, reason: reason() }.into());
+    }
+    if let Some(kill) = spec.require.kill
+        && plan.kill < kill
+    {
+        let (required, possible) = (format!("kill class {kill:?}"), format!("{:?}", plan.kill));
+        return Err(Refusal { required, possible, reason: reason() }.into());
+    }
+    Ok(())
+}
+
+/// Variables of the caller that a run keeps; everything else stays out.
+const KEPT_VARIABLES: [&str; 8] = ["LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES"];
+
+fn environment(spec: &Spec, files: &FilesPlan) -> Vec<(OsString, OsString)> {
+    let mut list: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, _)| {
+            KEPT_VARIABLES.iter().any(|kept| name == kept) || name.as_bytes().starts_with(b"LC_")
+        })
+        .collect();
+    let mut set = |name: &OsStr, value: OsString| {
+        list.retain(|(other, _)| other != name);
+        list.push((name.to_owned(), value));
+    };
+    set("PATH".as_ref(), files.path_variable.clone());
+    set("HOME".as_ref(), HOME.into());
+    set("USER".as_ref(), USER_NAME.into());
+    set("LOGNAME".as_ref(), USER_NAME.into());
+    set("SHELL".as_ref(), "/bin/sh".into());
+    set("PWD".as_ref(), files.cwd.clone().into_os_string());
+    for (name, value) in &files.environment {
+        set(name.as_ref(), value.clone());
+    }
+    for (name, value) in &spec.environment {
+        set(name, value.clone());
+    }
+    list
+}
+
+fn append_command(plan: &mut Plan, spec: &Spec, files: &FilesPlan) {
+    let Some(executable) = &files.executable else { return };
+    let environment = environment(spec, files);
+    if executable.needs_shell {
+        let mut arguments: Vec<OsString> = vec!["sh".into(), executable.path.clone().into_os_string()];
+        arguments.extend(spec.command.iter().skip(1).cloned());
+        plan::execute(&mut plan.program, Path::new("/bin/sh"), &arguments, &environment);
+    } else {
+        plan::execute(&mut plan.program, &executable.path, &spec.command, &environment);
+    }
+    plan.names.push("execute the command");
+}
+
+/// A user namespace for each directory that is shown under other ids than it has on disk.
+fn idmap_namespaces(
+    inner: &Inner,
+    sources: &[PathBuf],
+    identity: Option<Identity>,
+    row: usize,
+) -> Result<Vec<Arc<OwnedFd>>, Error> {
+    let Some(identity) = identity else { return Ok(Vec::new()) };
+    let mut list = Vec::with_capacity(sources.len());
+    for source in sources {
+        let metadata = std::fs::metadata(source).map_err(Error::system("cannot look at a directory to be shown"))?;
+        let key = (metadata.uid(), metadata.gid(), row);
+        let known = inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let namespace = match known {
+            Some(namespace) => namespace,
+            None => {
+                let maps = (id_map(key.0, identity.job), id_map(key.1, identity.job));
+                let made = inner.with_launcher(false, |launcher| launcher.user_namespace(&maps.0, &maps.1))?;
+                let made = Arc::new(made);
+                inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).insert(key, made.clone());
+                made
+            }
+        };
+        list.push(namespace);
+    }
+    Ok(list)
+}
+
+/// Shows `owner` on disk as the job, everyone else below as themselves, and nobody above.
+fn id_map(owner: u32, job: u32) -> String {
+    let mut map = String::new();
+    if owner > 0 {
+        map.push_str(&format!("0 0 {}\n", owner.min(job)));
+    }
+    map.push_str(&format!("{owner} {job} 1\n"));
+    if owner + 1 < job {
+        map.push_str(&format!("{0} {0} {1}\n", owner + 1, job - owner - 1));
+    }
+    map
+}
+
+struct Descriptors<'a> {
+    slot: &'a Slot,
+    tasks: &'a [OwnedFd],
+    idmaps: &'a [Arc<OwnedFd>],
+    streams: &'a Streams,
+    control: BorrowedFd<'a>,
+}
+
+fn spawn(inner: &Inner, spec: &Spec, plan: &Plan, given: &Descriptors<'_>) -> Result<Spawned, Error> {
+    let program = plan.program.seal().map_err(Error::system("cannot write the sandbox's program"))?;
+    let mut extra: Vec<BorrowedFd<'_>> = given.tasks.iter().map(AsFd::as_fd).collect();
+    extra.extend(given.idmaps.iter().map(|namespace| namespace.as_fd()));
+    let mut cgroup = None;
+    if let Some(unified) = given.slot.unified() {
+        cgroup = Some(extra.len());
+        extra.push(unified);
+    }
+    let request = SpawnRequest {
+        flags: plan.flags,
+        cgroup,
+        program: program.as_fd(),
+        program_length: plan.program.length(),
+        control: given.control,
+        stdio: given.streams.inside(),
+        extra: &extra,
+    };
+    inner.with_launcher(spec.network, |launcher| launcher.spawn(&request))
+}
+
+fn deadline_layers(inner: &Inner, effective: &Effective) -> Vec<String> {
+    let mut layers = vec!["enforcer".to_owned()];
+    if inner.armed.real_time.is_ok() {
+        layers.push("real-time enforcer".to_owned());
+    }
+    layers.push("init timer".to_owned());
+    if inner.armed.watchdog.is_ok() {
+        layers.push("watchdog".to_owned());
+    }
+    layers.push("liveness socket".to_owned());
+    layers.push("parent death signal".to_owned());
+    if effective.get(LimitKind::Cpu).is_some() {
+        layers.push("RLIMIT_CPU".to_owned());
+    }
+    layers
+}
+
+/// One output stream: the write end for the sandbox, and what becomes of the read end.
+struct OutputStream {
+    inside: OwnedFd,
+    read: Option<OwnedFd>,
+    spool: Option<SharedSpool>,
+}
+
+struct Streams {
+    stdin: OwnedFd,
+    stdin_write: Option<OwnedFd>,
+    stdin_bytes: Option<Vec<u8>>,
+    outputs: [OutputStream; 2],
+}
+
+impl Streams {
+    fn make(inner: &Inner, spec: &mut Spec, effective: &Effective) -> Result<Self, Error> {
+        let pipe = || -> Result<(OwnedFd, OwnedFd), Error> {
+            Ok(pipe_with(PipeFlags::CLOEXEC).map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })?)
+        };
+        if let Some(terminal) = spec.terminal.take() {
+            let copy = || terminal.try_clone().map_err(Error::system("cannot copy the terminal"));
+            let output = || -> Result<OutputStream, Error> { Ok(OutputStream { inside: copy()?, read: None, spool: None }) };
+            return Ok(Streams { stdin: copy()?, stdin_write: None, stdin_bytes: None, outputs: [output()?, output()?] });
+        }
+        let (stdin, stdin_write, stdin_bytes) = match std::mem::take(&mut spec.stdin) {
+            Stdin::Null => {
+                let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+                (null.map_err(|error| Error::System { doing: "cannot open /dev/null", source: error.into() })?, None, None)
+            }
+            Stdin::Descriptor(fd) => (fd, None, None),
+            Stdin::Piped => {
+                let (read, write) = pipe()?;
+                (read, Some(write), None)
+            }
+            Stdin::Bytes(bytes) => {
+                let (read, write) = pipe()?;
+                set_nonblocking(&write)?;
+                (read, Some(write), Some(bytes))
+            }
+        };
+        let limit = effective.get(LimitKind::Output).map(|effect| effect.value);
+        let output = |kind: Output| -> Result<OutputStream, Error> {
+            let (read, inside) = pipe()?;
+            let spool = match kind {
+                Output::Piped => None,
+                Output::Capture => {
+                    set_nonblocking(&read)?;
+                    Some(Arc::new(Mutex::new(Spool::new(limit, inner.spool_directory()?))))
+                }
+            };
+            Ok(OutputStream { inside, read: Some(read), spool })
+        };
+        let outputs = [output(spec.stdout)?, output(spec.stderr)?];
+        Ok(Streams { stdin, stdin_write, stdin_bytes, outputs })
+    }
+
+    fn inside(&self) -> [BorrowedFd<'_>; 3] {
+        [self.stdin.as_fd(), self.outputs[0].inside.as_fd(), self.outputs[1].inside.as_fd()]
+    }
+
+    /// Splits the engine's ends between the collector and the owner; the sandbox's ends are closed.
+    fn attach(self, run: Arc<Running>) -> (Attachment, Pipes) {
+        let mut pipes = Pipes::default();
+        let stdin = match (self.stdin_write, self.stdin_bytes) {
+            (Some(write), Some(bytes)) => Some((write, bytes)),
+            (write, _) => {
+                pipes.stdin = write;
+                None
+            }
+        };
+        let [stdout, stderr] = self.outputs;
+        let split = |stream: OutputStream, end: &mut Option<OwnedFd>| match (stream.read, stream.spool) {
+            (Some(read), Some(spool)) => Some((read, spool)),
+            (read, _) => {
+                *end = read;
+                None
+            }
+        };
+        let outputs = [split(stdout, &mut pipes.stdout), split(stderr, &mut pipes.stderr)];
+        (Attachment { run, outputs, stdin }, pipes)
+    }
+}
+
+fn set_nonblocking(fd: &OwnedFd) -> Result<(), Error> {
+    rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK)
+        .map_err(|error| Error::System { doing: "cannot prepare a pipe", source: error.into() })
+}

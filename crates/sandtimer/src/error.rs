@@ -1,0 +1,57 @@
+//! What stops Sandtimer before a run exists. Everything after that is an [`Outcome`](crate::model::Outcome).
+
+use std::io;
+
+use crate::isolate::files::FilesError;
+use crate::isolate::plan::Refusal;
+use crate::limits::LimitError;
+use crate::scope::ScopeError;
+
+/// Why a run could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The specification names no command.
+    #[error("no command given")]
+    NoCommand,
+    /// The command, a workspace or the starting directory is not usable.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// A limit's text or number is not one.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// An outer scope is gone or its time is over.
+    #[error(transparent)]
+    Scope(#[from] ScopeError),
+    /// The host cannot give the isolation that was required.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// All slots are taken; try again when a run has ended.
+    #[error("all {0} slots of this engine are taken")]
+    Full(usize),
+    /// A NUL byte in an argument, a variable or a path.
+    #[error("{what} `{value}` contains a NUL byte")]
+    Nul { what: &'static str, value: String },
+    /// The system refused something Sandtimer needs.
+    #[error("{doing}: {source}")]
+    System { doing: &'static str, source: io::Error },
+}
+
+impl Error {
+    /// The exit code of the command line: 126 and 127 as env(1), else 125.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Files(error) => error.exit_code(),
+            _ => 125,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Full(_) | Error::System { .. })
+    }
+
+    pub(crate) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::System { doing, source }
+    }
+}

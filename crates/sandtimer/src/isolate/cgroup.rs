@@ -1,0 +1,450 @@
+//! Control groups: one directory per slot and hierarchy, reused from run to run.
+//!
+//! Three layouts are real: v2, v1, and hybrid (v2 tree for kill and freeze, v1 controllers for limits). A sandbox
+//! enters its v2 group by CLONE_INTO_CGROUP and its v1 groups by writing to `tasks` itself: moving a process by writing
+//! its pid to cgroup.procs waits for an RCU grace period, about 10 ms on an idle machine.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
+
+/// How the host's control groups are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    V2,
+    V1,
+    Hybrid,
+    None,
+}
+
+/// An engine's directories in each hierarchy it can use.
+#[derive(Debug)]
+pub struct Cgroups {
+    /// v2: kill, freeze and processor time; in layout V2 the limits too.
+    unified: Option<OwnedFd>,
+    memory: Option<OwnedFd>,
+    pids: Option<OwnedFd>,
+    layout: Layout,
+    name: String,
+    parents: Vec<OwnedFd>,
+    /// What could not be used, for the report.
+    pub missing: Vec<String>,
+}
+
+/// Where hierarchies are mounted and where in them this process is.
+#[derive(Debug, Default)]
+struct Found {
+    unified: Option<PathBuf>,
+    memory: Option<PathBuf>,
+    pids: Option<PathBuf>,
+}
+
+fn find() -> Found {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mut found = Found::default();
+    for line in mounts.lines() {
+        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let mut fields = left.split(' ').skip(3);
+        let (Some(root), Some(point)) = (fields.next(), fields.next()) else { continue };
+        let mut types = right.split(' ');
+        let kind = types.next().unwrap_or_default();
+        let options = types.nth(1).unwrap_or_default();
+        let has = |name: &str| options.split(',').any(|option| option == name);
+        let place = |controller: &str| {
+            let path = own.lines().find_map(|line| {
+                let mut parts = line.splitn(3, ':').skip(1);
+                let names = parts.next()?;
+                let path = parts.next()?;
+                names.split(',').any(|name| name == controller).then_some(path)
+            });
+            let inside = Path::new(path.unwrap_or("/"));
+            let inside = inside.strip_prefix(root).unwrap_or(Path::new(""));
+            Path::new(point).join(inside.strip_prefix("/").unwrap_or(inside))
+        };
+        match kind {
+            "cgroup2" if found.unified.is_none() => found.unified = Some(place("")),
+            "cgroup" if has("memory") => found.memory = Some(place("memory")),
+            "cgroup" if has("pids") => found.pids = Some(place("pids")),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    Ok(open(path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())?)
+}
+
+/// Reads a small file of a cgroup directory.
+fn read_file(directory: BorrowedFd<'_>, name: &str) -> io::Result<String> {
+    let fd = openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut buffer = [0u8; 4096];
+    let length = rustix::io::read(&fd, &mut buffer)?;
+    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+}
+
+fn write_file(directory: BorrowedFd<'_>, name: &str, value: &str) -> io::Result<()> {
+    let fd = openat(directory, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&fd, value.as_bytes())?;
+    Ok(())
+}
+
+/// The value behind `key` in a file of "key value" lines.
+fn keyed(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(' ')?;
+        if name == key { value.trim().parse().ok() } else { None }
+    })
+}
+
+impl Cgroups {
+    /// Finds what can be used and makes this engine's directory in each hierarchy. Never fails: what is missing is
+    /// reported, and the plan is made without it.
+    pub fn prepare(number: u32) -> Self {
+        let found = find();
+        let name = format!("sandtimer-{}-{number}", rustix::process::getuid().as_raw());
+        let mut groups = Cgroups {
+            unified: None,
+            memory: None,
+            pids: None,
+            layout: Layout::None,
+            name,
+            parents: Vec::new(),
+            missing: Vec::new(),
+        };
+        if let Some(path) = &found.unified {
+            groups.unified = groups.own_directory(path, "the v2 hierarchy");
+        }
+        let limits_in_v2 = groups.unified.as_ref().is_some_and(|fd| groups.enable_controllers(fd, &found));
+        if !limits_in_v2 {
+            groups.memory = found.memory.as_ref().and_then(|path| groups.own_directory(path, "the v1 memory controller"));
+            groups.pids = found.pids.as_ref().and_then(|path| groups.own_directory(path, "the v1 pids controller"));
+        }
+        groups.layout = match (&groups.unified, &groups.memory, limits_in_v2) {
+            (Some(_), _, true) => Layout::V2,
+            (Some(_), _, false) => Layout::Hybrid,
+            (None, Some(_), _) => Layout::V1,
+            (None, None, _) => Layout::None,
+        };
+        groups
+    }
+
+    /// Makes `<path>/<name>`; says in `missing` why it could not.
+    fn own_directory(&mut self, path: &Path, what: &str) -> Option<OwnedFd> {
+        let made = open_directory(path).and_then(|parent| {
+            match mkdirat(&parent, self.name.as_str(), Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let own = open_directory(&path.join(&self.name))?;
+            Ok((parent, own))
+        });
+        match made {
+            Ok((parent, own)) => {
+                self.parents.push(parent);
+                Some(own)
+            }
+            Err(error) => {
+                self.missing.push(format!("{what}: cannot make a group in {}: {error}", path.display()));
+                None
+            }
+        }
+    }
+
+    /// Turns on memory and pids for the slots of a v2 tree. False where the tree has no controllers to give.
+    fn enable_controllers(&self, own: &OwnedFd, found: &Found) -> bool {
+        let Some(parent) = &found.unified else { return false };
+        let wanted = ["+memory", "+pids"];
+        let enable = |directory: BorrowedFd<'_>| {
+            wanted.iter().all(|controller| write_file(directory, "cgroup.subtree_control", controller).is_ok())
+        };
+        let Ok(parent) = open_directory(parent) else { return false };
+        let has = |fd: BorrowedFd<'_>| {
+            let names = read_file(fd, "cgroup.controllers").unwrap_or_default();
+            ["memory", "pids"].iter().all(|wanted| names.split_whitespace().any(|name| name == *wanted))
+        };
+        if !has(parent.as_fd()) {
+            return false;
+        }
+        (has(own.as_fd()) || enable(parent.as_fd())) && enable(own.as_fd())
+    }
+
+    /// How the host's control groups are laid out.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Whether memory and process limits can be put on a run.
+    pub fn limits(&self) -> bool {
+        self.layout == Layout::V2 || (self.memory.is_some() && self.pids.is_some())
+    }
+
+    /// Whether cgroup.kill can be used (v2, Linux 5.14).
+    pub fn kill(&self) -> bool {
+        self.unified.is_some()
+    }
+
+    /// The directories that hold the slots, for the watchdog to sweep.
+    pub fn slot_directories(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [&self.unified, &self.memory, &self.pids].into_iter().flatten().map(AsFd::as_fd)
+    }
+
+    /// Makes the groups of a slot. What an earlier engine left under this name is used again: it is empty, swept.
+    pub fn slot(&self, row: usize) -> io::Result<Slot> {
+        let name = format!("run-{row}");
+        let make = |parent: &Option<OwnedFd>| -> io::Result<Option<OwnedFd>> {
+            let Some(parent) = parent else { return Ok(None) };
+            match mkdirat(parent, name.as_str(), Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+            Ok(Some(openat(parent, name.as_str(), flags, Mode::empty())?))
+        };
+        let unified = make(&self.unified)?;
+        let kill = match &unified {
+            Some(fd) => Some(openat(fd, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?),
+            None => None,
+        };
+        let mut slot =
+            Slot { row, unified, kill, memory: make(&self.memory)?, pids: make(&self.pids)?, v2_limits: self.layout == Layout::V2, start: Counters::default() };
+        if slot.v2_limits {
+            // The whole run dies of one out-of-memory, not a process of the kernel's choice.
+            slot.write(&slot.unified, "memory.oom.group", "1");
+        }
+        slot.start = slot.counters();
+        Ok(slot)
+    }
+
+    /// Makes an empty slot as good as new: peaks that cannot be reset go with their directory. The memory group stays,
+    /// for each removed one lingers in the kernel as long as a cached page remembers it.
+    pub fn renew(&self, row: usize) -> io::Result<Slot> {
+        let directory = if self.layout == Layout::V2 { &self.unified } else { &self.pids };
+        if let Some(directory) = directory {
+            match unlinkat(directory, format!("run-{row}"), AtFlags::REMOVEDIR) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.slot(row)
+    }
+
+    /// Removes the groups of a slot. Fails while something is alive in it.
+    pub fn remove_slot(&self, row: usize) {
+        for directory in self.slot_directories() {
+            // One that is busy or gone already is swept by the next engine.
+            let _ = unlinkat(directory, format!("run-{row}"), AtFlags::REMOVEDIR);
+        }
+    }
+
+    /// Kills and removes what engine `number` left behind. Its lock is held by the caller.
+    pub fn sweep(number: u32) {
+        let found = find();
+        let name = format!("sandtimer-{}-{number}", rustix::process::getuid().as_raw());
+        for parent in [found.unified, found.memory, found.pids].into_iter().flatten() {
+            let own = parent.join(&name);
+            let Ok(entries) = fs::read_dir(&own) else { continue };
+            for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
+                // Only v2 has the file; there it ends the whole tree, which empties the v1 groups as well.
+                let _ = fs::write(entry.path().join("cgroup.kill"), "1");
+                remove_when_empty(&entry.path());
+            }
+            remove_when_empty(&own);
+        }
+    }
+}
+
+/// Removes a group, waiting at most 200 ms for killed processes to be gone from it.
+fn remove_when_empty(path: &Path) {
+    for _ in 0..20 {
+        match fs::remove_dir(path) {
+            Err(error) if error.raw_os_error() == Some(16) => {
+                let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+                // A bounded pause between tries: v1 groups have no event for being empty.
+                let _ = rustix::event::poll(&mut [], Some(&pause));
+            }
+            _ => return,
+        }
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        for parent in &self.parents {
+            // Busy while a quarantined slot lives: the next engine sweeps it.
+            let _ = unlinkat(parent, self.name.as_str(), AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+/// Counters of a slot; they only grow, so that a run's share is a difference.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Counters {
+    pub user_microseconds: u64,
+    pub system_microseconds: u64,
+    pub cpu_microseconds: u64,
+    pub out_of_memory_kills: u64,
+    pub process_limit_hits: u64,
+}
+
+/// The groups of one slot.
+#[derive(Debug)]
+pub struct Slot {
+    pub row: usize,
+    unified: Option<OwnedFd>,
+    kill: Option<OwnedFd>,
+    memory: Option<OwnedFd>,
+    pids: Option<OwnedFd>,
+    v2_limits: bool,
+    start: Counters,
+}
+
+impl Slot {
+    /// The v2 group, for CLONE_INTO_CGROUP.
+    pub fn unified(&self) -> Option<BorrowedFd<'_>> {
+        self.unified.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The cgroup.kill file.
+    pub fn kill_file(&self) -> Option<BorrowedFd<'_>> {
+        self.kill.as_ref().map(AsFd::as_fd)
+    }
+
+    /// `tasks` of each v1 group, for init to write itself into.
+    pub fn task_files(&self) -> io::Result<Vec<OwnedFd>> {
+        [&self.memory, &self.pids]
+            .into_iter()
+            .flatten()
+            .map(|directory| Ok(openat(directory, "tasks", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?))
+            .collect()
+    }
+
+    /// Kills everything in the slot at once.
+    pub fn kill_all(&self) -> bool {
+        self.kill.as_ref().is_some_and(|file| rustix::io::write(file, b"1").is_ok())
+    }
+
+    fn write(&self, directory: &Option<OwnedFd>, name: &str, value: &str) -> bool {
+        directory.as_ref().is_some_and(|fd| write_file(fd.as_fd(), name, value).is_ok())
+    }
+
+    fn read(&self, directory: &Option<OwnedFd>, name: &str) -> String {
+        directory.as_ref().and_then(|fd| read_file(fd.as_fd(), name).ok()).unwrap_or_default()
+    }
+
+    /// Puts limits on the next run and starts its counters. `processes` does not count init. Returns what was refused.
+    pub fn limit(&mut self, memory: Option<u64>, processes: Option<u64>) -> Vec<&'static str> {
+        let mut refused = Vec::new();
+        let bytes = memory.map_or_else(|| "max".to_owned(), |bytes| bytes.to_string());
+        let count = processes.map_or_else(|| "max".to_owned(), |count| count.saturating_add(1).to_string());
+        if self.v2_limits {
+            if !self.write(&self.unified, "memory.max", &bytes) {
+                refused.push("memory");
+            }
+            // Absent where swap accounting is off; then there is nothing to limit.
+            self.write(&self.unified, "memory.swap.max", "0");
+            self.write(&self.unified, "memory.peak", "0");
+            if !self.write(&self.unified, "pids.max", &count) {
+                refused.push("processes");
+            }
+        } else if self.memory.is_some() || self.pids.is_some() {
+            let bytes = memory.map_or_else(|| "-1".to_owned(), |bytes| bytes.to_string());
+            // Lowering needs memory before memory+swap, raising the other order: open both first.
+            self.write(&self.memory, "memory.memsw.limit_in_bytes", "-1");
+            if !self.write(&self.memory, "memory.limit_in_bytes", &bytes) {
+                refused.push("memory");
+            }
+            self.write(&self.memory, "memory.memsw.limit_in_bytes", &bytes);
+            self.write(&self.memory, "memory.max_usage_in_bytes", "0");
+            if !self.write(&self.pids, "pids.max", &count) {
+                refused.push("processes");
+            }
+        }
+        self.start = self.counters();
+        refused
+    }
+
+    fn counters(&self) -> Counters {
+        let cpu = self.read(&self.unified, "cpu.stat");
+        let of = |key| keyed(&cpu, key).unwrap_or(0);
+        let (oom, pids) = if self.v2_limits {
+            (self.read(&self.unified, "memory.events"), self.read(&self.unified, "pids.events"))
+        } else {
+            (self.read(&self.memory, "memory.oom_control"), self.read(&self.pids, "pids.events"))
+        };
+        Counters {
+            user_microseconds: of("user_usec"),
+            system_microseconds: of("system_usec"),
+            cpu_microseconds: of("usage_usec"),
+            out_of_memory_kills: keyed(&oom, "oom_kill").unwrap_or(0),
+            process_limit_hits: keyed(&pids, "max").unwrap_or(0),
+        }
+    }
+
+    /// What the run in this slot has counted since [`Slot::limit`].
+    pub fn used(&self) -> Counters {
+        let (now, start) = (self.counters(), self.start);
+        Counters {
+            user_microseconds: now.user_microseconds.saturating_sub(start.user_microseconds),
+            system_microseconds: now.system_microseconds.saturating_sub(start.system_microseconds),
+            cpu_microseconds: now.cpu_microseconds.saturating_sub(start.cpu_microseconds),
+            out_of_memory_kills: now.out_of_memory_kills.saturating_sub(start.out_of_memory_kills),
+            process_limit_hits: now.process_limit_hits.saturating_sub(start.process_limit_hits),
+        }
+    }
+
+    /// Whether processor time is counted for the whole group.
+    pub fn counts_cpu(&self) -> bool {
+        self.unified.is_some()
+    }
+
+    /// Processor time of the run so far in microseconds: one small read, for the enforcer.
+    pub fn cpu_microseconds(&self) -> u64 {
+        let text = self.read(&self.unified, "cpu.stat");
+        keyed(&text, "usage_usec").unwrap_or(0).saturating_sub(self.start.cpu_microseconds)
+    }
+
+    /// Out-of-memory kills in the run so far.
+    pub fn out_of_memory_kills(&self) -> u64 {
+        let (directory, file) =
+            if self.v2_limits { (&self.unified, "memory.events") } else { (&self.memory, "memory.oom_control") };
+        let text = self.read(directory, file);
+        keyed(&text, "oom_kill").unwrap_or(0).saturating_sub(self.start.out_of_memory_kills)
+    }
+
+    /// Most memory used at once, in bytes; `None` where nothing counts it.
+    pub fn memory_peak(&self) -> Option<u64> {
+        let (directory, file) = if self.v2_limits {
+            (&self.unified, "memory.peak")
+        } else {
+            (&self.memory, "memory.max_usage_in_bytes")
+        };
+        self.read(directory, file).trim().parse().ok()
+    }
+
+    /// Most processes at once since the slot was renewed, init not counted.
+    pub fn processes_peak(&self) -> Option<u64> {
+        let directory = if self.v2_limits { &self.unified } else { &self.pids };
+        self.read(directory, "pids.peak").trim().parse::<u64>().ok().map(|count| count.saturating_sub(1))
+    }
+
+    /// Tasks in the slot now, init among them.
+    pub fn processes_now(&self) -> Option<u64> {
+        let directory = if self.v2_limits { &self.unified } else { &self.pids };
+        self.read(directory, "pids.current").trim().parse().ok()
+    }
+
+    /// Whether nothing is alive in the slot: the proof of death where there is a v2 group.
+    pub fn is_empty(&self) -> bool {
+        keyed(&self.read(&self.unified, "cgroup.events"), "populated") == Some(0)
+    }
+
+    /// Stops or continues everything in the slot (v2 freezer: a frozen task can still be killed).
+    pub fn freeze(&self, frozen: bool) -> bool {
+        self.write(&self.unified, "cgroup.freeze", if frozen { "1" } else { "0" })
+    }
+}

@@ -1,0 +1,387 @@
+//! Which of the host's files a run sees, and where: an allow-list, worked out before anything is mounted.
+//!
+//! Reads metadata and a few small text files of the host; mounts, creates and opens nothing for the run. The
+//! hard fact: what is absent from the plan does not exist for the run, so a mistake here either breaks an
+//! honest program or shows a stranger somebody's keys. No mount source is ever a home directory, holds one, or
+//! holds credentials. What a project's own files name (a version, an interpreter, a library) may have been
+//! written by an earlier run: it is shown only if it is a program, an ELF library or a known installation.
+
+mod guard;
+mod programs;
+mod reach;
+mod system;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+use crate::isolate::toolchain::lookup::Host;
+use guard::{Guard, Refusal};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use tree::Tree;
+
+/// The host name inside.
+pub const HOST_NAME: &str = "sandbox";
+/// The name of the job's user inside.
+pub const USER_NAME: &str = "sandbox";
+/// The job's home directory inside: private, writable and empty.
+pub const HOME: &str = "/tmp";
+/// Where a run starts that has no directory of the host's to start in.
+pub const WORKSPACE: &str = "/workspace";
+
+/// Everything the plan depends on, beside the host's files.
+#[derive(Debug, Clone, Copy)]
+pub struct FilesRequest<'a> {
+    /// Put in front of every host path that is looked up: `/`, or a temporary directory in tests.
+    pub root: &'a Path,
+    /// The command as typed; `None` when no program is chosen yet.
+    pub command: Option<&'a OsStr>,
+    /// The `PATH` the command is searched along.
+    pub path_variable: &'a OsStr,
+    /// The caller's environment: `PYENV_VERSION`, `RUSTUP_TOOLCHAIN`, `CARGO_HOME` and the like are honoured.
+    pub variables: &'a [(OsString, OsString)],
+    /// The caller's current directory. Relative paths are taken against it.
+    pub host_cwd: &'a Path,
+    /// What the run works in.
+    pub start: Start<'a>,
+    /// The directory to start in, if another than `start` gives. It must be visible inside.
+    pub cwd: Option<&'a Path>,
+    /// Directories shown writable at their own paths.
+    pub workspaces: &'a [PathBuf],
+    /// Every home directory known; see [`home_directories`].
+    pub homes: &'a [PathBuf],
+    /// Further files and directories to show: the entries of Python's `sys.path`. Those that may not be shown
+    /// are left out with a note.
+    pub extra_read_only: &'a [PathBuf],
+    /// Whether the run shares the host's network, and so needs its resolver's settings.
+    pub network: bool,
+    /// Whether the run has a terminal.
+    pub terminal: bool,
+    /// The job's user and group, as seen inside.
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// What a run works in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start<'a> {
+    /// The caller's current directory, shown read-only at its own path if that is allowed.
+    CurrentDirectory,
+    /// An empty private `/workspace`.
+    EmptyWorkspace,
+    /// This directory, made by the engine, shown writable as `/workspace`.
+    Workspace(&'a Path),
+}
+
+/// Whether a bind mount shows a directory or a single file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Directory,
+    File,
+}
+
+/// One step of building the run's file system. Applied in order: parents come first.
+///
+/// The engine makes the mount point itself wherever it lies in a [`Mount::Directory`], in a [`Mount::Tmpfs`]
+/// or directly below `/`; elsewhere it exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mount {
+    /// An empty root-owned directory of mode 0755 that leads to something shown.
+    Directory { target: PathBuf },
+    /// A part of the host, without its devices and set-id bits.
+    Bind {
+        /// Canonical path on the host.
+        source: PathBuf,
+        target: PathBuf,
+        writable: bool,
+        /// The files' owner must become the job's user (idmapped mount), or the job cannot use them. False for
+        /// the system's files, which keep the owners they have.
+        identity_mapped: bool,
+        kind: Kind,
+    },
+    /// A symbolic link.
+    Symlink { target: PathBuf, points_to: PathBuf },
+    /// An empty private directory of this mode on the run's own sized tmpfs. It may cover a directory of a
+    /// bind mount that must not be seen.
+    Tmpfs { target: PathBuf, mode: u32 },
+    /// A root-owned file of mode 0644 with these contents.
+    Synthetic { target: PathBuf, contents: Vec<u8> },
+    /// The host's device node of the same path, such as `/dev/null`.
+    Device { target: PathBuf },
+    /// A private instance of devpts.
+    Terminals { target: PathBuf },
+    /// The proc file system of the run's own pid namespace.
+    Proc { target: PathBuf },
+}
+
+impl Mount {
+    /// Where the step takes effect, as a path inside.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        match self {
+            Self::Directory { target }
+            | Self::Bind { target, .. }
+            | Self::Symlink { target, .. }
+            | Self::Tmpfs { target, .. }
+            | Self::Synthetic { target, .. }
+            | Self::Device { target }
+            | Self::Terminals { target }
+            | Self::Proc { target } => target,
+        }
+    }
+}
+
+/// What a [`Note`] is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoteKind {
+    /// The current directory is not mounted.
+    CurrentDirectory,
+    /// A `PATH` entry does not exist inside.
+    PathEntry,
+    /// A program installation is not shown, or not wholly.
+    Installation,
+    /// An entry of [`FilesRequest::extra_read_only`] is not shown.
+    Extra,
+}
+
+/// Something a caller might miss inside, and why it is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    pub kind: NoteKind,
+    pub text: String,
+}
+
+/// The program a run executes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Executable {
+    /// The absolute path to execute inside.
+    pub path: PathBuf,
+    /// It is neither ELF nor a `#!` script: execvp(3) would hand it to `/bin/sh`, execve(2) refuses it.
+    pub needs_shell: bool,
+}
+
+/// What a run sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilesPlan {
+    pub mounts: Vec<Mount>,
+    /// Where the run starts, as a path inside.
+    pub cwd: PathBuf,
+    /// Present when the request names a command.
+    pub executable: Option<Executable>,
+    /// `PATH` inside: shims replaced by what they stand for, invisible entries left out.
+    pub path_variable: OsString,
+    /// Variables that the shown installations need inside.
+    pub environment: Vec<(&'static str, OsString)>,
+    pub notes: Vec<Note>,
+}
+
+/// Why no plan could be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilesError {
+    /// As env(1): exit code 127.
+    #[error("command `{}` is not found: {detail}", command.display())]
+    NotFound { command: OsString, detail: String },
+    /// As env(1): exit code 126.
+    #[error("command `{}` cannot be executed: {detail}", command.display())]
+    NotExecutable { command: OsString, detail: String },
+    #[error("workspace `{}` {problem}; {remedy}", path.display())]
+    Workspace { path: PathBuf, problem: String, remedy: &'static str },
+    #[error("starting directory `{}` {problem}; {remedy}", path.display())]
+    StartingDirectory { path: PathBuf, problem: String, remedy: &'static str },
+}
+
+impl FilesError {
+    /// The exit code of `sandtimer run` for this error: 126 or 127 as env(1), else 125.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound { .. } => 127,
+            Self::NotExecutable { .. } => 126,
+            Self::Workspace { .. } | Self::StartingDirectory { .. } => 125,
+        }
+    }
+}
+
+/// The home directories of a machine: those in `passwd` (the text of /etc/passwd) and the caller's own.
+#[must_use]
+pub fn home_directories(passwd: &[u8], home_variable: Option<&OsStr>) -> Vec<PathBuf> {
+    let fields =
+        passwd.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b':').nth(5));
+    let listed = fields.map(|field| PathBuf::from(OsString::from_vec(field.to_vec())));
+    let mut homes: Vec<PathBuf> = listed.chain(home_variable.map(PathBuf::from)).collect();
+    homes.retain(|home| home.is_absolute());
+    homes.sort();
+    homes.dedup();
+    homes
+}
+
+/// Plans what a run sees.
+///
+/// # Errors
+/// The command is not found or not executable, a workspace may not be shown writable, or the starting
+/// directory would not exist inside.
+pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
+    let host = Host::new(request.root);
+    let guard = Guard::new(&host, request.homes);
+    let mut planner = Planner { request, host: &host, guard, tree: Tree::default(), notes: Vec::new() };
+    system::add(&mut planner.tree, &host, request);
+    for place in planner.guard.private() {
+        // Somebody's home may lie below /opt, which is shown as a whole.
+        if planner.tree.shows(&place) && host.canonical(&place).as_ref() == Some(&place) {
+            let kind = if host.is_directory(&place) { Kind::Directory } else { Kind::File };
+            planner.tree.hide(place, kind);
+        }
+    }
+    for workspace in request.workspaces {
+        planner.add_workspace(workspace)?;
+    }
+    let start = planner.add_start();
+    planner.add_extras();
+    let cwd = planner.starting_directory(start)?;
+    let programs = programs::add(&mut planner)?;
+    Ok(FilesPlan {
+        mounts: planner.tree.finish(),
+        cwd,
+        executable: programs.executable,
+        path_variable: programs.path_variable,
+        environment: programs.environment,
+        notes: planner.notes,
+    })
+}
+
+/// A plan in the making.
+struct Planner<'a> {
+    request: &'a FilesRequest<'a>,
+    host: &'a Host,
+    guard: Guard,
+    tree: Tree,
+    notes: Vec<Note>,
+}
+
+impl Planner<'_> {
+    fn note(&mut self, kind: NoteKind, text: String) {
+        let note = Note { kind, text };
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn add_workspace(&mut self, typed: &Path) -> Result<(), FilesError> {
+        let error =
+            |problem: String, remedy| FilesError::Workspace { path: typed.to_path_buf(), problem, remedy };
+        let found = self.host.resolve(&self.request.host_cwd.join(typed));
+        let found = found
+            .map_err(|cause| error(format!("cannot be used ({cause})"), "give a directory that exists"))?;
+        if !self.host.is_directory(&found.path) {
+            return Err(error("is not a directory".into(), "give the directory it lies in"));
+        }
+        let refusal = self.guard.refusal(&found.path);
+        if let Some(refusal) = refusal.or_else(|| guard::refuse_writing(&found.path)) {
+            return Err(error(refusal.to_string(), refusal.remedy()));
+        }
+        self.tree.bind(&found.path, Kind::Directory, true);
+        self.tree.link_all(&found.links);
+        Ok(())
+    }
+
+    /// Shows what the run works in; returns where it starts unless told otherwise.
+    fn add_start(&mut self) -> PathBuf {
+        let workspace = PathBuf::from(WORKSPACE);
+        match self.request.start {
+            Start::CurrentDirectory => self.add_current_directory(),
+            Start::EmptyWorkspace => {
+                self.tree.add(Mount::Tmpfs { target: workspace.clone(), mode: 0o1777 });
+                workspace
+            }
+            Start::Workspace(source) => {
+                let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());
+                let (target, kind) = (workspace.clone(), Kind::Directory);
+                self.tree.add(Mount::Bind { source, target, writable: true, identity_mapped: true, kind });
+                workspace
+            }
+        }
+    }
+
+    fn add_current_directory(&mut self) -> PathBuf {
+        let typed = self.request.host_cwd;
+        let Ok(found) = self.host.resolve(typed) else {
+            return self.unmounted_start(typed, &Refusal::Unreachable);
+        };
+        if !self.tree.shows(&found.path) {
+            if let Some(refusal) = self.guard.refusal(&found.path) {
+                return self.unmounted_start(&found.path, &refusal);
+            }
+            self.tree.bind(&found.path, Kind::Directory, false);
+        }
+        self.tree.link_all(&found.links);
+        found.path
+    }
+
+    /// Where the run starts when its current directory (canonical) is not mounted.
+    fn unmounted_start(&mut self, current: &Path, refusal: &Refusal) -> PathBuf {
+        // A starting directory of the caller's choice takes the place of both.
+        if self.request.cwd.is_some() {
+            return current.to_path_buf();
+        }
+        let (start, what) = match refusal {
+            Refusal::Temporary => (current.to_path_buf(), "that one".to_owned()),
+            _ => (PathBuf::from(WORKSPACE), format!("an empty {WORKSPACE}")),
+        };
+        self.tree.add(Mount::Tmpfs { target: start.clone(), mode: 0o1777 });
+        let current = current.display();
+        let text = format!(
+            "the current directory {current} is not mounted because it {refusal}; the run starts in {what}"
+        );
+        self.note(NoteKind::CurrentDirectory, text);
+        start
+    }
+
+    fn add_extras(&mut self) {
+        for typed in self.request.extra_read_only {
+            let Ok(found) = self.host.resolve(&self.request.host_cwd.join(typed)) else { continue };
+            if !self.tree.shows(&found.path) {
+                if let Some(refusal) = self.guard.refusal(&found.path) {
+                    let text = format!("{} is not shown because it {refusal}", typed.display());
+                    self.note(NoteKind::Extra, text);
+                    continue;
+                }
+                let kind = if self.host.is_directory(&found.path) { Kind::Directory } else { Kind::File };
+                self.tree.bind(&found.path, kind, false);
+            }
+            self.tree.link_all(&found.links);
+        }
+    }
+
+    /// The directory to start in, checked to exist inside.
+    fn starting_directory(&mut self, start: PathBuf) -> Result<PathBuf, FilesError> {
+        let Some(typed) = self.request.cwd else { return Ok(start) };
+        const REMEDY: &str = "start in the current directory, in a workspace or below one of them";
+        let error = |problem: String| FilesError::StartingDirectory {
+            path: typed.to_path_buf(),
+            problem,
+            remedy: REMEDY,
+        };
+        if self.tree.is_private(typed) {
+            return Ok(typed.to_path_buf());
+        }
+        if let (Start::Workspace(source), Ok(below)) = (self.request.start, typed.strip_prefix(WORKSPACE)) {
+            let inside = self.host.canonical(&source.join(below));
+            let base = self.host.canonical(source);
+            if inside.zip(base).is_some_and(|(inside, base)| inside.starts_with(base)) {
+                return Ok(typed.to_path_buf());
+            }
+        }
+        let found = self.host.resolve(&self.request.host_cwd.join(typed));
+        let found = found.map_err(|cause| error(format!("cannot be used ({cause})")))?;
+        if !self.host.is_directory(&found.path) {
+            return Err(error("is not a directory".into()));
+        }
+        if !self.tree.shows(&found.path) {
+            return Err(error("does not exist inside the run".into()));
+        }
+        self.tree.link_all(&found.links);
+        Ok(found.path)
+    }
+}

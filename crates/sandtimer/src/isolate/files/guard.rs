@@ -1,0 +1,144 @@
+//! Which directories are never shown, whoever asks.
+//!
+//! A rule about names, not about what exists: a credentials directory that appears later is covered too.
+
+use crate::isolate::toolchain::lookup::Host;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Below a home. Nothing inside these is shown, nor any directory that holds one of them.
+const PRIVATE: [&str; 27] = [
+    ".aws",
+    ".azure",
+    ".bash_history",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".claude",
+    ".config/containers",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/git",
+    ".config/pip",
+    ".config/sandtimer",
+    ".docker",
+    ".git-credentials",
+    ".gnupg",
+    ".kube",
+    ".local/share/keyrings",
+    ".local/state/sandtimer",
+    ".mozilla",
+    ".netrc",
+    ".npmrc",
+    ".password-store",
+    ".pki",
+    ".pypirc",
+    ".ssh",
+    ".terraform.d",
+    ".vault-token",
+];
+
+/// Not shown, nor anything below.
+const SYSTEM_TREES: [&str; 6] = ["/boot", "/dev", "/etc", "/proc", "/run", "/sys"];
+/// Not shown as a whole.
+const SYSTEM_ROOTS: [&str; 4] = ["/home", "/opt", "/usr", "/var"];
+/// The run has its own.
+const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+/// Programs that everybody runs: never writable, even where a run may see them.
+const PROGRAM_TREES: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+/// Places below those where people keep projects.
+const PROJECT_TREES: [&str; 2] = ["/usr/src", "/usr/local/src"];
+
+/// Why a path is not shown. Displays as the end of a sentence about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Root,
+    Home,
+    HoldsHome(PathBuf),
+    Credentials(PathBuf),
+    System(&'static str),
+    Temporary,
+    Unreachable,
+}
+
+impl Refusal {
+    pub(super) fn remedy(&self) -> &'static str {
+        match self {
+            Self::Root | Self::System(_) => "give a directory of the project's own, such as /srv/project",
+            Self::Home | Self::HoldsHome(_) => "give a project's directory below the home",
+            Self::Credentials(_) => "give a directory that neither holds nor lies in such a place",
+            Self::Temporary => "give a directory below it",
+            Self::Unreachable => "give a directory that exists",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => formatter.write_str("is the root of the file system"),
+            Self::Home => formatter.write_str("is a home directory"),
+            Self::HoldsHome(home) => write!(formatter, "holds the home directory {}", home.display()),
+            Self::Credentials(place) => {
+                write!(formatter, "may hold credentials or private data ({})", place.display())
+            }
+            Self::System(tree) => write!(formatter, "belongs to the host's system ({tree})"),
+            Self::Temporary => formatter.write_str("is a temporary directory of which every run has its own"),
+            Self::Unreachable => formatter.write_str("cannot be reached any more"),
+        }
+    }
+}
+
+/// The homes of the machine.
+#[derive(Debug)]
+pub(super) struct Guard {
+    homes: Vec<PathBuf>,
+}
+
+impl Guard {
+    pub(super) fn new(host: &Host, homes: &[PathBuf]) -> Self {
+        let canonical = homes.iter().filter_map(|home| host.canonical(home));
+        let always = std::iter::once(PathBuf::from("/root"));
+        Self { homes: homes.iter().cloned().chain(canonical).chain(always).collect() }
+    }
+
+    /// Every place that may hold credentials, whether it exists or not.
+    pub(super) fn private(&self) -> impl Iterator<Item = PathBuf> + use<'_> {
+        self.homes.iter().flat_map(|home| PRIVATE.iter().map(|name| home.join(name)))
+    }
+
+    pub(super) fn is_home(&self, path: &Path) -> bool {
+        self.homes.iter().any(|home| home == path)
+    }
+
+    /// Why `path` (canonical) is not shown; `None` if it may be.
+    pub(super) fn refusal(&self, path: &Path) -> Option<Refusal> {
+        if path == Path::new("/") {
+            return Some(Refusal::Root);
+        }
+        if self.is_home(path) {
+            return Some(Refusal::Home);
+        }
+        if TEMPORARY.iter().any(|tree| path == Path::new(tree)) {
+            return Some(Refusal::Temporary);
+        }
+        if let Some(tree) = SYSTEM_TREES.iter().find(|tree| path.starts_with(tree)) {
+            return Some(Refusal::System(tree));
+        }
+        if let Some(tree) = SYSTEM_ROOTS.iter().find(|tree| path == Path::new(tree)) {
+            return Some(Refusal::System(tree));
+        }
+        if let Some(home) = self.homes.iter().find(|home| home.starts_with(path)) {
+            return Some(Refusal::HoldsHome(home.clone()));
+        }
+        self.private()
+            .find(|place| path.starts_with(place) || place.starts_with(path))
+            .map(Refusal::Credentials)
+    }
+}
+
+/// Why `path` (canonical) is not shown writable, although it may be seen.
+pub(super) fn refuse_writing(path: &Path) -> Option<Refusal> {
+    let project = PROJECT_TREES.iter().any(|tree| path.starts_with(tree) && path != Path::new(tree));
+    let tree = PROGRAM_TREES.iter().find(|tree| path.starts_with(tree))?;
+    (!project).then_some(Refusal::System(tree))
+}

@@ -1,0 +1,321 @@
+//! Finds the command along `PATH` as execvp(3) would, and works out what `PATH` is inside.
+//!
+//! Shows nothing itself; `reach` does. Children of the command look programs up too (`bash -c 'python3 …'`),
+//! so every entry of `PATH` that is an installation is shown, not only the command's own.
+
+use super::reach::{install, reach};
+use super::{Executable, FilesError, Mount, NoteKind, Planner, Start, WORKSPACE};
+use crate::isolate::toolchain::{Surroundings, rustup, shims};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// What an empty `PATH` means inside.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What the plan says about programs.
+#[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) executable: Option<Executable>,
+    pub(super) path_variable: OsString,
+    pub(super) environment: Vec<(&'static str, OsString)>,
+}
+
+/// One directory that is searched for programs.
+#[derive(Debug)]
+struct Entry {
+    /// As it stands in `PATH`.
+    typed: OsString,
+    /// As an absolute path on the host.
+    directory: PathBuf,
+}
+
+/// The search for programs in one request.
+pub(super) struct Search<'p, 'a> {
+    pub(super) planner: &'p mut Planner<'a>,
+    /// The directory the run starts in, on the host.
+    directory: PathBuf,
+    entries: Vec<Entry>,
+    /// Prefixes of the installations shown so far.
+    pub(super) installed: Vec<PathBuf>,
+    environment: Vec<(&'static str, OsString)>,
+}
+
+/// Shows the command and the installations on `PATH`.
+///
+/// # Errors
+/// [`FilesError::NotFound`] and [`FilesError::NotExecutable`], for the command only.
+pub(super) fn add(planner: &mut Planner<'_>) -> Result<Programs, FilesError> {
+    let directory = directory(planner);
+    let command = planner.request.command;
+    let (entries, installed, environment) = (Vec::new(), Vec::new(), Vec::new());
+    let mut search = Search { planner, directory, entries, installed, environment };
+    search.read_path();
+    let executable = command.map(|command| search.executable(command)).transpose()?;
+    let path_variable = search.path_inside();
+    Ok(Programs { executable, path_variable, environment: search.environment })
+}
+
+/// Where the run starts, as the host names it.
+fn directory(planner: &Planner<'_>) -> PathBuf {
+    let request = planner.request;
+    let asked = request.cwd.unwrap_or(Path::new(""));
+    let directory = match request.start {
+        Start::Workspace(source) => match asked.strip_prefix(WORKSPACE) {
+            Ok(below) => source.join(below),
+            Err(_) => source.join(asked),
+        },
+        Start::CurrentDirectory | Start::EmptyWorkspace => request.host_cwd.join(asked),
+    };
+    planner.host.canonical(&directory).unwrap_or(directory)
+}
+
+/// Whether execve(2) would take a file.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Executable,
+    Absent,
+    Refused(String),
+}
+
+impl Search<'_, '_> {
+    pub(super) fn surroundings(&self) -> Surroundings<'_> {
+        Surroundings {
+            host: self.planner.host,
+            variables: self.planner.request.variables,
+            directory: &self.directory,
+        }
+    }
+
+    /// Goes through `PATH`: shims become the installations behind them, installations are shown.
+    fn read_path(&mut self) {
+        let typed = self.planner.request.path_variable;
+        let typed = if typed.is_empty() { OsStr::new(DEFAULT_PATH) } else { typed };
+        for entry in std::env::split_paths(typed) {
+            let directory = self.directory.join(&entry);
+            if let Some(selection) = shims::selection(&self.surroundings(), &directory) {
+                for missing in selection.missing {
+                    let text = format!("{missing} is not installed, so its programs are not on PATH");
+                    self.planner.note(NoteKind::Installation, text);
+                }
+                for bin in selection.bins {
+                    self.push(bin.clone().into_os_string(), bin);
+                }
+                continue;
+            }
+            match rustup::active(&self.surroundings(), &directory) {
+                Some(Ok(rustup)) => self.add_rustup(&rustup),
+                Some(Err(missing)) => {
+                    let text = format!("{missing} is not installed, so its programs are not on PATH");
+                    self.planner.note(NoteKind::Installation, text);
+                }
+                None => {}
+            }
+            let typed =
+                if entry.as_os_str().is_empty() { OsString::from(".") } else { entry.into_os_string() };
+            self.push(typed, directory);
+        }
+    }
+
+    /// Puts the real programs in front of rustup's proxies. The proxies go on working by their full paths.
+    fn add_rustup(&mut self, rustup: &rustup::Rustup) {
+        if self.environment.is_empty() {
+            self.environment.push(("RUSTUP_HOME", rustup.home.clone().into_os_string()));
+            self.environment.push(("RUSTUP_TOOLCHAIN", OsString::from(&rustup.toolchain)));
+        }
+        if let Some(home) = self.planner.host.canonical(&rustup.home) {
+            let contents = rustup::settings(&rustup.toolchain).into_bytes();
+            self.planner.tree.add(Mount::Synthetic { target: home.join("settings.toml"), contents });
+            self.planner.tree.add(Mount::Directory { target: home.join("update-hashes") });
+        }
+        let bin = rustup.directory.join("bin");
+        self.push(bin.clone().into_os_string(), bin);
+    }
+
+    fn push(&mut self, typed: OsString, directory: PathBuf) {
+        if self.entries.iter().any(|entry| entry.directory == directory) {
+            return;
+        }
+        install(self, &directory, 0);
+        if let Ok(found) = self.planner.host.resolve(&directory)
+            && self.planner.tree.shows(&found.path)
+        {
+            self.planner.tree.link_all(&found.links);
+        }
+        self.entries.push(Entry { typed, directory });
+    }
+
+    fn executable(&mut self, command: &OsStr) -> Result<Executable, FilesError> {
+        let found = if command.as_bytes().contains(&b'/') {
+            self.by_path(command)?
+        } else {
+            self.by_name(command, command)?
+        };
+        let found = self.behind_proxy(&found, command)?;
+        let needs_shell = reach(self, &found, command)?;
+        Ok(Executable { path: self.path_for_execution(&found), needs_shell })
+    }
+
+    fn by_path(&self, command: &OsStr) -> Result<PathBuf, FilesError> {
+        let typed = Path::new(command);
+        let path = match (self.planner.request.start, typed.strip_prefix(WORKSPACE)) {
+            (Start::Workspace(source), Ok(below)) => source.join(below),
+            _ => self.directory.join(typed),
+        };
+        let command = command.to_os_string();
+        match self.verdict(&path) {
+            Verdict::Executable => Ok(path),
+            Verdict::Absent => {
+                Err(FilesError::NotFound { command, detail: format!("{} does not exist", path.display()) })
+            }
+            Verdict::Refused(detail) => {
+                Err(FilesError::NotExecutable { command, detail: format!("{} {detail}", path.display()) })
+            }
+        }
+    }
+
+    /// Searches for `name` along `PATH` on behalf of `command`.
+    pub(super) fn by_name(&self, name: &OsStr, command: &OsStr) -> Result<PathBuf, FilesError> {
+        let mut refused = None;
+        for entry in self.entries.iter().filter(|_| !name.is_empty()) {
+            let path = entry.directory.join(name);
+            match self.verdict(&path) {
+                Verdict::Executable => return Ok(path),
+                Verdict::Absent => {}
+                Verdict::Refused(detail) => {
+                    refused = refused.or(Some(format!("{} {detail}", path.display())))
+                }
+            }
+        }
+        let command = command.to_os_string();
+        if let Some(detail) = refused {
+            return Err(FilesError::NotExecutable { command, detail });
+        }
+        let directories: Vec<String> =
+            self.entries.iter().map(|entry| entry.directory.display().to_string()).collect();
+        let detail = format!("no `{}` in {}", name.display(), directories.join(", "));
+        Err(FilesError::NotFound { command, detail })
+    }
+
+    fn verdict(&self, path: &Path) -> Verdict {
+        use io::ErrorKind::{NotADirectory, NotFound};
+        let metadata = match self.planner.host.resolve(path) {
+            Ok(found) => self.planner.host.metadata(&found.path),
+            Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Verdict::Absent,
+            Err(error) => return Verdict::Refused(format!("cannot be reached ({error})")),
+        };
+        match metadata {
+            None => Verdict::Absent,
+            Some(metadata) if metadata.is_dir() => Verdict::Refused("is a directory".into()),
+            Some(metadata) if !metadata.is_file() => Verdict::Refused("is not a regular file".into()),
+            Some(metadata) if metadata.permissions().mode() & 0o111 == 0 => {
+                Verdict::Refused("has no execute permission".into())
+            }
+            Some(_) => Verdict::Executable,
+        }
+    }
+
+    /// Fails unless execve(2) would take `path`, which `command` needs.
+    pub(super) fn require_executable(&self, path: &Path, command: &OsStr) -> Result<(), FilesError> {
+        let command = command.to_os_string();
+        match self.verdict(path) {
+            Verdict::Executable => Ok(()),
+            Verdict::Absent => {
+                let detail = format!("its interpreter {} does not exist", path.display());
+                Err(FilesError::NotFound { command, detail })
+            }
+            Verdict::Refused(detail) => {
+                let detail = format!("its interpreter {} {detail}", path.display());
+                Err(FilesError::NotExecutable { command, detail })
+            }
+        }
+    }
+
+    /// The real program behind a shim or a rustup proxy named by its path, be it through links; any other
+    /// program is itself.
+    pub(super) fn behind_proxy(&mut self, path: &Path, command: &OsStr) -> Result<PathBuf, FilesError> {
+        let links = self.planner.host.resolve(path).map(|found| found.links).unwrap_or_default();
+        let stops = std::iter::once(path.to_path_buf()).chain(links.into_iter().map(|link| link.at));
+        let mut end = path.to_path_buf();
+        for stop in stops {
+            if let Some(program) = self.behind(&stop, command)? {
+                return Ok(program);
+            }
+            end = stop;
+        }
+        // The last link may lead to a shim.
+        let canonical = self.planner.host.canonical(&end).unwrap_or(end);
+        Ok(self.behind(&canonical, command)?.unwrap_or_else(|| path.to_path_buf()))
+    }
+
+    fn behind(&mut self, path: &Path, command: &OsStr) -> Result<Option<PathBuf>, FilesError> {
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+        if let Some(selection) = shims::selection(&self.surroundings(), directory) {
+            let mut chosen = selection.bins.iter().map(|bin| bin.join(name));
+            if let Some(program) = chosen.find(|program| self.verdict(program) == Verdict::Executable) {
+                return Ok(Some(program));
+            }
+            if selection.bins.is_empty() && selection.missing.is_empty() {
+                return self.by_name(name, command).map(Some);
+            }
+            let mut places: Vec<String> =
+                selection.bins.iter().map(|bin| bin.display().to_string()).collect();
+            places.extend(selection.missing.into_iter().map(|missing| format!("{missing}, not installed")));
+            let detail = format!("{} stands for no program in {}", path.display(), places.join(", "));
+            return Err(FilesError::NotFound { command: command.to_os_string(), detail });
+        }
+        if let Some(Ok(rustup)) = rustup::active(&self.surroundings(), directory)
+            && name != "rustup"
+            && self.planner.host.same_file(path, &directory.join("rustup"))
+        {
+            self.add_rustup(&rustup);
+            let program = rustup.directory.join("bin").join(name);
+            return Ok((self.verdict(&program) == Verdict::Executable).then_some(program));
+        }
+        Ok(None)
+    }
+
+    /// The path inside of a program found on the host.
+    fn path_for_execution(&self, found: &Path) -> PathBuf {
+        let host = self.planner.host;
+        let mut path: PathBuf = found.components().collect();
+        // Above a directory that is not shown, `..` leads elsewhere than on the host.
+        if path.components().any(|component| component.as_os_str() == "..")
+            && let (Some(parent), Some(name)) = (path.parent(), path.file_name())
+            && let Some(parent) = host.canonical(parent)
+        {
+            path = parent.join(name);
+        }
+        let Start::Workspace(source) = self.planner.request.start else { return path };
+        let source = host.canonical(source);
+        let below = source.as_deref().and_then(|source| path.strip_prefix(source).ok());
+        below.map(|below| Path::new(WORKSPACE).join(below)).unwrap_or(path)
+    }
+
+    /// `PATH` without the entries that do not exist inside, each of them noted.
+    fn path_inside(&mut self) -> OsString {
+        let mut kept = Vec::new();
+        for Entry { typed, directory } in std::mem::take(&mut self.entries) {
+            // A directory that does not exist yet may come to exist: `node_modules/.bin` in a workspace.
+            let Some(canonical) = self.planner.host.canonical(&directory) else {
+                kept.push(typed);
+                continue;
+            };
+            let tree = &self.planner.tree;
+            if tree.shows(&canonical) || tree.has_entry_in(&canonical) || Path::new(&typed).is_relative() {
+                kept.push(typed);
+            } else if !shims::is_manager_part(&self.surroundings(), &directory) {
+                let text = format!(
+                    "the PATH entry {} is not shown: it is no system directory and no recognised installation",
+                    directory.display()
+                );
+                self.planner.note(NoteKind::PathEntry, text);
+            }
+        }
+        // Entries come from splitting a PATH, so joining them cannot fail.
+        let joined = std::env::join_paths(kept).unwrap_or_default();
+        if joined.is_empty() { OsString::from(DEFAULT_PATH) } else { joined }
+    }
+}

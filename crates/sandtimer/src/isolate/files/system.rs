@@ -1,0 +1,141 @@
+//! The part of a run's file system that is the same for every run: the host's programs and libraries, the
+//! harmless part of /etc, a minimal /dev and private temporary directories.
+//!
+//! Shows no user names, no mail, no logs, no sockets. A file of /etc is listed only if programs read it and
+//! nobody keeps a secret in it.
+
+use super::{FilesRequest, HOME, HOST_NAME, Kind, Mount, Tree, USER_NAME};
+use crate::isolate::toolchain::lookup::Host;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+const TREES: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"];
+
+/// Certificates come as the directories that hold them: their parents hold private keys.
+const ETC: [&str; 40] = [
+    "R",
+    "alternatives",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "crypto-policies",
+    "debian_version",
+    "fonts",
+    "gai.conf",
+    "host.conf",
+    "inputrc",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "locale.alias",
+    "locale.conf",
+    "localtime",
+    "lsb-release",
+    "magic",
+    "magic.mime",
+    "maven/m2.conf",
+    "mime.types",
+    "networks",
+    "os-release",
+    "perl",
+    "pki/ca-trust/extracted",
+    "pki/tls/cert.pem",
+    "pki/tls/certs",
+    "pki/tls/openssl.cnf",
+    "protocols",
+    "redhat-release",
+    "rpc",
+    "services",
+    "shells",
+    "ssl/cert.pem",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "system-release",
+    "terminfo",
+    "timezone",
+    "xml",
+];
+/// Names of /etc that carry a version.
+const ETC_BEGINNINGS: [&str; 3] = ["ImageMagick", "java-", "python3"];
+/// Shown only to a run that shares the host's network.
+const ETC_NETWORK: [&str; 2] = ["hosts", "resolv.conf"];
+
+const DEVICES: [&str; 5] = ["full", "null", "random", "urandom", "zero"];
+const DEVICE_LINKS: [(&str, &str); 4] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+];
+const TEMPORARY: [&str; 3] = ["/dev/shm", "/tmp", "/var/tmp"];
+
+/// Adds the system part.
+pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
+    for path in TREES.map(Path::new) {
+        add_system(tree, host, path);
+    }
+    let etc = Path::new("/etc");
+    let versioned = host.names(etc).into_iter().filter(|name| {
+        let name = name.to_string_lossy();
+        ETC_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+    });
+    let network: &[&str] = if request.network { &ETC_NETWORK } else { &[] };
+    let named = ETC.iter().chain(network).map(OsString::from);
+    for name in named.chain(versioned) {
+        add_system(tree, host, &etc.join(name));
+    }
+    add_synthetic(tree, request);
+    for name in DEVICES {
+        tree.add(Mount::Device { target: Path::new("/dev").join(name) });
+    }
+    for (target, points_to) in DEVICE_LINKS {
+        tree.add(Mount::Symlink { target: target.into(), points_to: points_to.into() });
+    }
+    if request.terminal {
+        tree.add(Mount::Device { target: "/dev/tty".into() });
+        tree.add(Mount::Terminals { target: "/dev/pts".into() });
+        tree.add(Mount::Symlink { target: "/dev/ptmx".into(), points_to: "pts/ptmx".into() });
+    }
+    for target in TEMPORARY.map(PathBuf::from) {
+        tree.add(Mount::Tmpfs { target, mode: 0o1777 });
+    }
+    tree.add(Mount::Proc { target: "/proc".into() });
+}
+
+/// Shows a path of the system read-only, as a link if it is one and leads to something shown.
+fn add_system(tree: &mut Tree, host: &Host, path: &Path) {
+    let Some(source) = host.canonical(path) else { return };
+    let link = host.link(path).filter(|_| tree.shows(&source));
+    let mount = match link {
+        Some(points_to) => Mount::Symlink { target: path.to_path_buf(), points_to },
+        None => {
+            let kind = if host.is_directory(&source) { Kind::Directory } else { Kind::File };
+            let target = path.to_path_buf();
+            Mount::Bind { source, target, writable: false, identity_mapped: false, kind }
+        }
+    };
+    tree.add(mount);
+}
+
+/// Files that on the host would tell who uses it.
+fn add_synthetic(tree: &mut Tree, request: &FilesRequest<'_>) {
+    let (uid, gid) = (request.uid, request.gid);
+    let passwd = format!(
+        "root:x:0:0:root:/root:/usr/sbin/nologin\n\
+         {USER_NAME}:x:{uid}:{gid}:{USER_NAME}:{HOME}:/bin/sh\n\
+         nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    );
+    let group = format!("root:x:0:\n{USER_NAME}:x:{gid}:\nnogroup:x:65534:\n");
+    let hosts = format!("127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t{HOST_NAME}\n");
+    let switch = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n\
+                  protocols: files\nservices: files\nethers: files\nrpc: files\n";
+    let files = [
+        ("/etc/passwd", passwd),
+        ("/etc/group", group),
+        ("/etc/hosts", hosts),
+        ("/etc/hostname", format!("{HOST_NAME}\n")),
+        ("/etc/nsswitch.conf", switch.to_owned()),
+    ];
+    for (target, contents) in files {
+        tree.add(Mount::Synthetic { target: target.into(), contents: contents.into_bytes() });
+    }
+}

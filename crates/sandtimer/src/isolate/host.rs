@@ -1,0 +1,98 @@
+//! What this host can do, found out by doing it.
+
+use std::io;
+
+use sandtimer_os::launcher::Launcher;
+use sandtimer_os::probe;
+
+use super::cgroup::Cgroups;
+
+const CLONE_NEWNS: u64 = 0x0002_0000;
+const CLONE_NEWUSER: u64 = 0x1000_0000;
+const CLONE_NEWNET: u64 = 0x4000_0000;
+
+/// How namespaces can be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Namespaces {
+    /// As root: directly, and the job under a uid of its own.
+    Root,
+    /// By a user namespace, the job under the caller's own uid.
+    User,
+    /// Not at all, for this reason.
+    None(String),
+}
+
+/// What the host can do.
+#[derive(Debug, Clone)]
+pub struct Host {
+    pub uid: u32,
+    pub gid: u32,
+    pub namespaces: Namespaces,
+    /// Whether the network namespace of the sandboxes is empty; else why not.
+    pub private_network: Result<(), String>,
+    /// Memory and process limits by cgroup; else why not.
+    pub cgroup_limits: Result<(), String>,
+    /// cgroup.kill; else why not.
+    pub cgroup_kill: Result<(), String>,
+    /// Landlock ABI, 0 for none.
+    pub landlock_abi: u32,
+    pub seccomp: bool,
+}
+
+/// Brings a launcher into the namespaces its sandboxes inherit. With `network`, the host's network stays.
+pub fn enter(launcher: &Launcher, uid: u32, gid: u32, network: bool) -> (Namespaces, Result<(), String>) {
+    let net = if network { 0 } else { CLONE_NEWNET };
+    let kept = Err("the host's network was granted".to_owned());
+    if uid == 0 {
+        match launcher.enter_namespaces(CLONE_NEWNS | net, None) {
+            Ok(()) => return (Namespaces::Root, if network { kept } else { Ok(()) }),
+            Err(error) if net == 0 => return (Namespaces::None(explain(&error)), kept),
+            Err(_) => {}
+        }
+        return match launcher.enter_namespaces(CLONE_NEWNS, None) {
+            Ok(()) => (Namespaces::Root, Err("unshare(CLONE_NEWNET) was refused".to_owned())),
+            Err(error) => (Namespaces::None(explain(&error)), Err("no network namespace".to_owned())),
+        };
+    }
+    let maps = (format!("{uid} {uid} 1"), format!("{gid} {gid} 1"));
+    match launcher.enter_namespaces(CLONE_NEWUSER | CLONE_NEWNS | net, Some((&maps.0, &maps.1))) {
+        Ok(()) => (Namespaces::User, if network { kept } else { Ok(()) }),
+        Err(error) => (Namespaces::None(explain(&error)), Err("no network namespace".to_owned())),
+    }
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(1 | 13) => format!("the kernel refuses namespaces to this user ({error})"),
+        Some(28) => format!("user.max_user_namespaces is used up or 0 ({error})"),
+        _ => error.to_string(),
+    }
+}
+
+impl Host {
+    /// Puts together what was found.
+    pub fn new(namespaces: Namespaces, private_network: Result<(), String>, cgroups: &Cgroups) -> Self {
+        let missing = || {
+            if cgroups.missing.is_empty() {
+                "no cgroup hierarchy with memory and pids is mounted".to_owned()
+            } else {
+                cgroups.missing.join("; ")
+            }
+        };
+        Host {
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            namespaces,
+            private_network,
+            cgroup_limits: if cgroups.limits() { Ok(()) } else { Err(missing()) },
+            cgroup_kill: if cgroups.kill() { Ok(()) } else { Err(missing()) },
+            landlock_abi: probe::landlock_abi(),
+            seccomp: probe::seccomp_available(),
+        }
+    }
+
+    /// Whether sandboxes are pid namespaces.
+    pub fn has_namespaces(&self) -> bool {
+        !matches!(self.namespaces, Namespaces::None(_))
+    }
+}

@@ -1,0 +1,110 @@
+//! Which engine of this host owns which uids and cgroups.
+//!
+//! Each engine holds one numbered lock file for as long as it lives. The number names its cgroup directory and its range
+//! of uids, so two engines never share either, and what an unlocked number left behind is nobody's and may be swept.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use sandtimer_os::probe::try_lock;
+use sandtimer_os::wire::ROWS;
+
+/// Engines that can live on one host at a time, for each user.
+pub const ENGINES: u32 = 256;
+
+/// First uid of the first engine. Above every range that systemd, useradd and subordinate ids hand out by default.
+const FIRST_UID: u32 = 0x7000_0000;
+
+/// A number that no other living engine of this user has.
+#[derive(Debug)]
+pub struct Lease {
+    number: u32,
+    directory: PathBuf,
+    // Held for its lock.
+    _file: File,
+}
+
+impl Lease {
+    /// Takes the lowest free number. `runtime` overrides the directory of the lock files.
+    pub fn take(uid: u32, runtime: Option<&Path>) -> io::Result<Self> {
+        let directory = match runtime {
+            Some(path) => path.to_owned(),
+            None => default_directory(uid),
+        };
+        prepare(&directory, uid)?;
+        for number in 0..ENGINES {
+            let file = open(&directory, number)?;
+            if try_lock(file.as_fd()) {
+                return Ok(Lease { number, directory, _file: file });
+            }
+        }
+        Err(io::Error::other(format!("all {ENGINES} engine numbers in {} are taken", directory.display())))
+    }
+
+    /// The engine's number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The uid (and gid) for the job in `row`. The last of the range is init's.
+    pub fn uid(&self, row: usize) -> u32 {
+        FIRST_UID + self.number * ROWS as u32 + row as u32
+    }
+
+    /// The uid (and gid) of the first process of this engine's sandboxes.
+    pub fn init_uid(&self) -> u32 {
+        self.uid(ROWS - 1)
+    }
+
+    /// Numbers that were used once and that no living engine holds, with their lock taken for the time of `sweep`.
+    pub fn for_each_abandoned(&self, mut sweep: impl FnMut(u32)) {
+        sweep(self.number);
+        for number in (0..ENGINES).filter(|number| *number != self.number) {
+            if !self.directory.join(name(number)).exists() {
+                continue;
+            }
+            if let Ok(file) = open(&self.directory, number)
+                && try_lock(file.as_fd())
+            {
+                sweep(number);
+            }
+        }
+    }
+}
+
+fn name(number: u32) -> String {
+    format!("engine-{number}.lock")
+}
+
+fn open(directory: &Path, number: u32) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(directory.join(name(number)))
+}
+
+fn default_directory(uid: u32) -> PathBuf {
+    if uid == 0 {
+        return PathBuf::from("/run/sandtimer");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(path) if Path::new(&path).is_dir() => PathBuf::from(path).join("sandtimer"),
+        _ => PathBuf::from(format!("/tmp/sandtimer-{uid}")),
+    }
+}
+
+/// Makes the directory and refuses one that somebody else could have prepared.
+fn prepare(directory: &Path, uid: u32) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        other => other.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", directory.display())))?,
+    }
+    let metadata = fs::symlink_metadata(directory)?;
+    if !metadata.is_dir() || metadata.uid() != uid || metadata.mode() & 0o077 != 0 {
+        return Err(io::Error::other(format!(
+            "{} must be a directory of uid {uid} with mode 0700; remove it or set XDG_RUNTIME_DIR",
+            directory.display()
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,468 @@
+//! Policy × host → an ordered list of small steps, or a refusal.
+//!
+//! The order is the safety argument: walls first, then the identity, then what cannot be undone (no new privileges,
+//! Landlock, seccomp), then the command. Nothing of the job runs before the last step.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use sandtimer_os::program::Program;
+use sandtimer_os::seccomp;
+use sandtimer_os::wire::op;
+
+use super::files::{FilesPlan, HOST_NAME, Kind, Mount};
+use super::host::{Host, Namespaces};
+use crate::model::{Degraded, KillClass, Tier};
+
+/// A layer that tests can leave out, to show that an attack succeeds without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wall {
+    Seccomp,
+    Landlock,
+    Mount,
+    Pid,
+    Ipc,
+    Net,
+    Uid,
+    Cgroup,
+    Rlimits,
+}
+
+/// Everything a plan depends on beside the host.
+#[derive(Debug)]
+pub struct Policy<'a> {
+    pub files: &'a FilesPlan,
+    pub network: bool,
+    pub terminal: bool,
+    /// The job's own uid and gid where the engine is root, and init's.
+    pub identity: Option<Identity>,
+    pub limits: ProcessLimits,
+    pub without: &'a [Wall],
+}
+
+/// Uids (and gids) of a sandbox.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity {
+    pub job: u32,
+    pub init: u32,
+}
+
+/// Limits that are put on the process itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProcessLimits {
+    /// Whole seconds, rounded up.
+    pub cpu_seconds: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    pub processes: Option<u64>,
+    pub open_files: Option<u64>,
+    pub disk_bytes: Option<u64>,
+    /// Size of the private directories together.
+    pub private_bytes: u64,
+}
+
+/// A plan: what a sandbox is started with.
+#[derive(Debug)]
+pub struct Plan {
+    /// Flags for clone3(2).
+    pub flags: u64,
+    /// Steps up to the job's sealed process, without its last one.
+    pub program: Program,
+    /// What each step that may fail stands for, by its number.
+    pub optional: Vec<(u64, &'static str)>,
+    pub tier: Tier,
+    pub kill: KillClass,
+    pub degraded: Vec<Degraded>,
+    /// Directories whose idmapped user namespace must be among the descriptors, in order behind the cgroup files.
+    pub idmapped: Vec<PathBuf>,
+    /// What each step does, by number, for errors.
+    pub names: Vec<&'static str>,
+}
+
+/// The host cannot give what was required.
+#[derive(Debug, thiserror::Error)]
+#[error("{required} is required and this host gives {possible}: {reason}")]
+pub struct Refusal {
+    pub required: String,
+    pub possible: String,
+    pub reason: String,
+}
+
+const NEWNS: u64 = 0x0002_0000;
+const NEWCGROUP: u64 = 0x0200_0000;
+const NEWUTS: u64 = 0x0400_0000;
+const NEWIPC: u64 = 0x0800_0000;
+const NEWPID: u64 = 0x2000_0000;
+
+const READ_ONLY: u64 = 1;
+const NO_SUID: u64 = 2;
+const NO_DEVICES: u64 = 4;
+
+/// Where the new root is put together: covered for the time of building and never a source of anything.
+const BASE: &str = "/sys";
+/// The one sized tmpfs behind all private directories.
+const PRIVATE: &str = "/.private";
+
+struct Builder<'a> {
+    host: &'a Host,
+    policy: &'a Policy<'a>,
+    plan: Plan,
+    idmap_base: usize,
+}
+
+/// Makes the plan. `cgroup_files` is how many `tasks` descriptors come first among the extra ones.
+pub fn plan(host: &Host, policy: &Policy<'_>, cgroup_files: usize) -> Plan {
+    let mut builder = Builder {
+        host,
+        policy,
+        plan: Plan {
+            flags: 0,
+            program: Program::new(),
+            optional: Vec::new(),
+            tier: Tier::T3,
+            kill: KillClass::K3,
+            degraded: Vec::new(),
+            idmapped: Vec::new(),
+            names: Vec::new(),
+        },
+        idmap_base: cgroup_files,
+    };
+    builder.classify();
+    for index in 0..cgroup_files {
+        builder.push("enter cgroup", op::WRITE, &[index as u64], &["0"]);
+    }
+    // The kernel's own choice under global pressure; a lower score for the engine would need CAP_SYS_RESOURCE.
+    builder.optional("oom score", op::OOM_SCORE, &[], &["900"]);
+    if builder.namespaced() && !builder.without(Wall::Mount) {
+        builder.file_system();
+    } else if !builder.namespaced() {
+        builder.push::<&str>("become subreaper", op::SUBREAPER, &[], &[]);
+    }
+    if builder.plan.flags & NEWUTS != 0 {
+        builder.push("set host name", op::HOSTNAME, &[], &[HOST_NAME]);
+    }
+    builder.optional::<&str>("drop capability bounding set", op::NO_BOUNDING_SET, &[], &[]);
+    builder.plan
+}
+
+/// The clock of a run as init counts it, nanoseconds; `u64::MAX` for none.
+#[derive(Debug, Clone, Copy)]
+pub struct InitClock {
+    pub wall: u64,
+    pub grace: u64,
+}
+
+/// Appends the fork and the steps that seal the job's process.
+pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, clock: InitClock) {
+    let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
+    let identity = builder.identity();
+    // CAP_KILL: init signals the job, which has another uid.
+    let (init, keep) = identity.map_or((u64::MAX, 0), |identity| (u64::from(identity.init), 1 << 5));
+    let init = if builder.namespaced() { init } else { u64::MAX };
+    builder.push::<&str>("fork", op::FORK, &[init, init, keep, clock.wall, clock.grace], &[]);
+    builder.push::<&str>("start a session", op::SESSION, &[u64::from(policy.terminal)], &[]);
+    if !builder.without(Wall::Rlimits) {
+        builder.rlimits();
+    }
+    if let Some(identity) = identity {
+        let job = u64::from(identity.job);
+        builder.push::<&str>("take the job's uid", op::IDENTITY, &[job, job], &[]);
+    }
+    builder.push::<&str>("drop capabilities", op::NO_CAPABILITIES, &[], &[]);
+    builder.push("enter the working directory", op::WORKING_DIRECTORY, &[], &[&policy.files.cwd]);
+    builder.push::<&str>("set umask", op::UMASK, &[0o022], &[]);
+    builder.push::<&str>("no new privileges", op::NO_NEW_PRIVILEGES, &[], &[]);
+    if host.landlock_abi > 0 && !builder.without(Wall::Landlock) {
+        builder.landlock();
+    }
+    if host.seccomp && !builder.without(Wall::Seccomp) {
+        let filter = seccomp::to_bytes(&seccomp::compile(&seccomp::Policy {
+            network: policy.network,
+            ipc_namespace: builder.plan.flags & NEWIPC != 0,
+        }));
+        builder.push("seccomp", op::SECCOMP, &[], &[OsStr::from_bytes(&filter)]);
+    }
+    *plan = builder.plan;
+}
+
+fn empty() -> Plan {
+    Plan {
+        flags: 0,
+        program: Program::new(),
+        optional: Vec::new(),
+        tier: Tier::T0,
+        kill: KillClass::K0,
+        degraded: Vec::new(),
+        idmapped: Vec::new(),
+        names: Vec::new(),
+    }
+}
+
+/// Appends the last step: become the command.
+pub fn execute(program: &mut Program, path: &Path, arguments: &[OsString], environment: &[(OsString, OsString)]) -> u64 {
+    let variables: Vec<OsString> = environment
+        .iter()
+        .map(|(name, value)| {
+            let mut variable = name.clone();
+            variable.push("=");
+            variable.push(value);
+            variable
+        })
+        .collect();
+    let mut strings: Vec<&OsStr> = vec![path.as_os_str()];
+    strings.extend(arguments.iter().map(OsString::as_os_str));
+    strings.extend(variables.iter().map(OsString::as_os_str));
+    program.push(op::EXECUTE, true, &[arguments.len() as u64], &strings)
+}
+
+impl Builder<'_> {
+    fn namespaced(&self) -> bool {
+        self.host.has_namespaces()
+    }
+
+    fn without(&self, wall: Wall) -> bool {
+        self.policy.without.contains(&wall)
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        if self.without(Wall::Uid) { None } else { self.policy.identity }
+    }
+
+    fn add<S: AsRef<OsStr>>(&mut self, name: &'static str, op: (u16, bool), numbers: &[u64], strings: &[S]) -> u64 {
+        let strings: Vec<&OsStr> = strings.iter().map(AsRef::as_ref).collect();
+        let number = self.plan.program.push(op.0, op.1, numbers, &strings);
+        self.plan.names.push(name);
+        number
+    }
+
+    fn push<S: AsRef<OsStr>>(&mut self, name: &'static str, op: u16, numbers: &[u64], strings: &[S]) {
+        self.add(name, (op, true), numbers, strings);
+    }
+
+    fn optional<S: AsRef<OsStr>>(&mut self, name: &'static str, op: u16, numbers: &[u64], strings: &[S]) {
+        let number = self.add(name, (op, false), numbers, strings);
+        self.plan.optional.push((number, name));
+    }
+
+    fn degrade(&mut self, layer: &str, reason: String) {
+        self.plan.degraded.push(Degraded { layer: layer.to_owned(), reason });
+    }
+
+    /// Settles tier, kill class and namespace flags, and lists what is missing.
+    fn classify(&mut self) {
+        let (host, without) = (self.host, self.policy.without);
+        for wall in without {
+            self.degrade(&format!("{wall:?}").to_lowercase(), "left out by SANDTIMER_UNSAFE_TESTING".to_owned());
+        }
+        let sealed = host.landlock_abi > 0 && host.seccomp;
+        if let Namespaces::None(reason) = &host.namespaces {
+            self.degrade("namespaces", reason.clone());
+        }
+        if host.landlock_abi == 0 {
+            self.degrade("landlock", "the kernel has no Landlock or it is not enabled (lsm=landlock,…)".to_owned());
+        }
+        if !host.seccomp {
+            self.degrade("seccomp", "the kernel has no seccomp filters".to_owned());
+        }
+        if let Err(reason) = &host.cgroup_limits {
+            self.degrade("cgroup limits", reason.clone());
+        }
+        if let Err(reason) = &host.cgroup_kill {
+            self.degrade("cgroup kill", reason.clone());
+        }
+        match (&host.private_network, self.policy.network) {
+            (_, true) => self.degrade("network", "the host's network was granted".to_owned()),
+            (Err(reason), false) => self.degrade("network namespace", reason.clone()),
+            _ => {}
+        }
+        if host.uid != 0 || self.identity().is_none() {
+            let reason = "init and job share the caller's uid: a uid of their own needs root";
+            self.degrade("own uid", reason.to_owned());
+        }
+        self.plan.tier = match (self.namespaced(), sealed, host.cgroup_limits.is_ok()) {
+            (true, true, true) if without.is_empty() => Tier::T3,
+            (true, true, _) => Tier::T2,
+            (false, true, _) => Tier::T1,
+            _ => Tier::T0,
+        };
+        self.plan.kill = match (host.cgroup_kill.is_ok(), self.namespaced()) {
+            (true, _) => KillClass::K3,
+            (false, true) => KillClass::K2,
+            (false, false) => KillClass::K1,
+        };
+        if self.namespaced() {
+            self.plan.flags = NEWNS | NEWPID | NEWUTS | NEWCGROUP;
+            if !self.without(Wall::Ipc) {
+                self.plan.flags |= NEWIPC;
+            }
+            if self.without(Wall::Pid) {
+                self.plan.flags &= !NEWPID;
+            }
+        }
+    }
+
+    fn inside(path: &Path) -> PathBuf {
+        Path::new(BASE).join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// Puts the new root together under [`BASE`] and makes it the root.
+    fn file_system(&mut self) {
+        self.push::<&str>("make mounts private", op::PRIVATE_MOUNTS, &[], &[]);
+        let flags = 2 | 4; // MS_NOSUID | MS_NODEV
+        self.push("mount the root", op::MOUNT, &[flags], &["sandtimer", BASE, "tmpfs", "mode=0755,size=16m"]);
+        let private = Self::inside(Path::new(PRIVATE));
+        self.push("make the private directory", op::DIRECTORY, &[0o700], &[&private]);
+        let size = format!("mode=0755,size={},nr_inodes=262144", self.policy.limits.private_bytes);
+        let strings = [OsStr::new("sandtimer"), private.as_os_str(), OsStr::new("tmpfs"), OsStr::new(&size)];
+        self.push("mount the private tmpfs", op::MOUNT, &[flags], &strings);
+        for mount in &self.policy.files.mounts {
+            self.mount(mount);
+        }
+        self.push("change root", op::PIVOT, &[], &[BASE]);
+        self.push("hide the private tmpfs", op::UNMOUNT, &[], &[PRIVATE]);
+        self.push("make the root read-only", op::MOUNT_ATTRIBUTES, &[READ_ONLY], &["/"]);
+    }
+
+    fn mount(&mut self, mount: &Mount) {
+        let target = Self::inside(mount.target());
+        match mount {
+            Mount::Directory { .. } => self.push("make a directory", op::DIRECTORY, &[0o755], &[&target]),
+            Mount::Bind { source, writable, identity_mapped, kind, .. } => {
+                let mut attributes = NO_SUID | NO_DEVICES;
+                if !writable {
+                    attributes |= READ_ONLY;
+                }
+                let namespace = if *identity_mapped && self.identity().is_some() {
+                    self.plan.idmapped.push(source.clone());
+                    (self.idmap_base + self.plan.idmapped.len() - 1) as u64
+                } else {
+                    u64::MAX
+                };
+                let file = u64::from(*kind == Kind::File);
+                self.push("bind a part of the host", op::BIND, &[attributes, namespace, file], &[source, &target]);
+            }
+            Mount::Symlink { points_to, .. } => self.push("make a link", op::SYMLINK, &[], &[points_to, &target]),
+            Mount::Tmpfs { target: inside, mode } => {
+                let name = inside.as_os_str().as_bytes().iter().map(|b| if *b == b'/' { b'_' } else { *b });
+                let name: Vec<u8> = name.collect();
+                let own = Self::inside(Path::new(PRIVATE)).join(OsStr::from_bytes(&name));
+                self.push("make a private directory", op::DIRECTORY, &[u64::from(*mode)], &[&own]);
+                let numbers = [NO_SUID | NO_DEVICES, u64::MAX, 0];
+                self.push("bind a private directory", op::BIND, &numbers, &[&own, &target]);
+            }
+            Mount::Synthetic { contents, .. } => {
+                self.push("write a file", op::FILE, &[0o644], &[target.as_os_str(), OsStr::from_bytes(contents)]);
+            }
+            Mount::Device { target: device } => {
+                self.push("bind a device", op::BIND, &[NO_SUID, u64::MAX, 1], &[device, &target]);
+            }
+            Mount::Terminals { .. } => {
+                self.push("make a directory", op::DIRECTORY, &[0o755], &[&target]);
+                let options = OsStr::new("newinstance,ptmxmode=0666,mode=620");
+                let strings = [OsStr::new("devpts"), target.as_os_str(), OsStr::new("devpts"), options];
+                self.push("mount terminals", op::MOUNT, &[2 | 8], &strings);
+            }
+            Mount::Proc { .. } => self.mount_proc(&target),
+        }
+    }
+
+    /// Only processes, and of those only the job's own.
+    fn mount_proc(&mut self, target: &Path) {
+        self.push("make a directory", op::DIRECTORY, &[0o755], &[target]);
+        let mut options = "subset=pid,hidepid=invisible".to_owned();
+        if let Some(identity) = self.identity() {
+            options.push_str(&format!(",gid={}", identity.init));
+        }
+        let strings = [OsStr::new("proc"), target.as_os_str(), OsStr::new("proc"), OsStr::new(&options)];
+        self.optional("mount /proc", op::MOUNT, &[2 | 4 | 8], &strings);
+    }
+
+    fn rlimits(&mut self) {
+        const CPU: u64 = 0;
+        const FSIZE: u64 = 1;
+        const DATA: u64 = 2;
+        const CORE: u64 = 4;
+        const NPROC: u64 = 6;
+        const NOFILE: u64 = 7;
+        const SIGPENDING: u64 = 11;
+        const MSGQUEUE: u64 = 12;
+        const NICE: u64 = 13;
+        const RTPRIO: u64 = 14;
+        let limits = self.policy.limits;
+        // 1, not 0: only that keeps a piped core_pattern handler from starting; core(5).
+        let mut list = vec![(CORE, 1, 1), (NICE, 0, 0), (RTPRIO, 0, 0), (SIGPENDING, 16_384, 16_384)];
+        list.push((MSGQUEUE, 819_200, 819_200));
+        if let Some(seconds) = limits.cpu_seconds {
+            list.push((CPU, seconds, seconds + 1));
+        }
+        if let Some(bytes) = limits.disk_bytes {
+            list.push((FSIZE, bytes, bytes));
+        }
+        // Nobody without CAP_SYS_RESOURCE can go above what the engine has itself.
+        let own = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(65_536);
+        let files = limits.open_files.unwrap_or(65_536).min(own);
+        let soft = if limits.open_files.is_some() { files } else { files.min(1024) };
+        list.push((NOFILE, soft, files));
+        if self.host.cgroup_limits.is_err() {
+            if let Some(bytes) = limits.memory_bytes {
+                list.push((DATA, bytes, bytes));
+            }
+            if let (Some(count), true) = (limits.processes, self.host.uid != 0) {
+                list.push((NPROC, count, count));
+            }
+        }
+        for (resource, soft, hard) in list {
+            self.optional::<&str>("set a resource limit", op::RLIMIT, &[resource, soft, hard], &[]);
+        }
+    }
+
+    /// Landlock stands behind the mounts: what they show is readable, what they made writable is writable.
+    fn landlock(&mut self) {
+        const EXECUTE: u64 = 1;
+        const WRITE_FILE: u64 = 1 << 1;
+        const READ_FILE: u64 = 1 << 2;
+        const READ_DIR: u64 = 1 << 3;
+        const MAKE_CHARACTER_DEVICE: u64 = 1 << 6;
+        const MAKE_BLOCK_DEVICE: u64 = 1 << 11;
+        const IOCTL_DEVICE: u64 = 1 << 15;
+        let abi = self.host.landlock_abi;
+        let handled: u64 = match abi {
+            1 => (1 << 13) - 1,
+            2 => (1 << 14) - 1,
+            3 | 4 => (1 << 15) - 1,
+            _ => (1 << 16) - 1,
+        };
+        let network = if abi >= 4 && !self.policy.network { 0b11 } else { 0 };
+        // Abstract Unix sockets and signals stay inside the sandbox.
+        let scopes = if abi >= 6 { 0b11 } else { 0 };
+        let read = EXECUTE | READ_FILE | READ_DIR;
+        let write = handled & !(MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE | IOCTL_DEVICE);
+        let devices = handled & (read | WRITE_FILE | (1 << 14) | IOCTL_DEVICE);
+        let file = EXECUTE | WRITE_FILE | READ_FILE | (handled & (1 << 14));
+        let mut numbers = vec![handled, network, scopes];
+        let mut paths: Vec<&Path> = Vec::new();
+        let mut rule = |path, access| {
+            paths.push(path);
+            numbers.push(access);
+        };
+        let mounted = self.host.has_namespaces() && !self.policy.without.contains(&Wall::Mount);
+        if mounted {
+            rule(Path::new("/"), read);
+            rule(Path::new("/proc"), read | WRITE_FILE);
+        }
+        rule(Path::new("/dev"), devices);
+        for mount in &self.policy.files.mounts {
+            match mount {
+                Mount::Bind { target, writable: true, kind, .. } => {
+                    rule(target, if *kind == Kind::File { file } else { write });
+                }
+                Mount::Bind { source, writable: false, kind, .. } if !mounted => {
+                    rule(source, if *kind == Kind::File { read & file } else { read });
+                }
+                Mount::Tmpfs { target, .. } => rule(target, write),
+                _ => {}
+            }
+        }
+        self.push("landlock", op::LANDLOCK, &numbers, &paths);
+    }
+}

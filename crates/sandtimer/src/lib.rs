@@ -1,0 +1,33 @@
+//! Sandtimer runs code nobody has vouched for in isolated processes, for exactly as long as it is allowed, proves that
+//! nothing of it is left alive, and says which limit fired and why.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use sandtimer::{Engine, Limits, Spec};
+//!
+//! # fn main() -> Result<(), sandtimer::Error> {
+//! let engine = Engine::new()?;
+//! let outcome = engine.run_blocking(
+//!     Spec::command(["python3", "strategy.py"]).limits(Limits::new().wall(Duration::from_secs(2)).memory(512 << 20)),
+//! )?;
+//! println!("{:?}, exit code {:?}", outcome.ending, outcome.exit_code);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A timeout, a non-zero exit and an out-of-memory are data in the [`Outcome`]; [`Error`] means that no run existed.
+#![forbid(unsafe_code)]
+
+pub mod engine;
+pub mod error;
+pub mod isolate;
+pub mod limits;
+pub mod model;
+pub mod scope;
+pub mod supervise;
+pub mod time;
+
+pub use engine::{Engine, Options, Output, Run, Spec, Stdin};
+pub use error::Error;
+pub use limits::Limits;
+pub use model::{Ending, Outcome};

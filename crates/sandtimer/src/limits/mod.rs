@@ -1,0 +1,187 @@
+//! What a scope may use: the tri-state of one limit, the set of them, and the words they are written in.
+//!
+//! Pure data and pure functions. Nothing here reads a clock or the system; it decides, others enforce.
+//! Two rules live here and are never mixed: [`precedence`] picks a scope's own limit among the places that
+//! set it, [`nest`] bounds that limit by the scopes around it.
+
+mod key;
+mod nest;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::model::LimitKind;
+
+pub use key::{Key, Unit};
+pub(crate) use nest::bound_wall;
+pub use nest::{Bound, Ceilings, Chosen, Effect, Effective, Own, Place, nest, precedence};
+pub use parse::{Format, LimitError, Zero, from_json, parse_text};
+
+/// The longest duration: 30 years. Longer ones saturate here.
+///
+/// Some kernels and libraries refuse, or wrap, time-outs of centuries; none refuses this one.
+pub const FAR_FUTURE: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
+/// A duration in nanoseconds, at most [`FAR_FUTURE`].
+pub fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.min(FAR_FUTURE).as_nanos()).expect("30 years of nanoseconds fit in 60 bits")
+}
+
+/// What one place says about one limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Setting {
+    /// Nothing: the next place in order decides.
+    #[default]
+    Inherit,
+    /// No limit, said explicitly. Beats every later place; never beats an ancestor or a ceiling.
+    Unlimited,
+    /// This limit: nanoseconds, bytes or a count, by the kind of limit. Zero is a limit of zero; only on
+    /// wires does 0 mean unlimited, and the parsers turn it into [`Setting::Unlimited`].
+    At(u64),
+}
+
+/// The limits one place sets: a [`Setting`] for every kind, and for the grace.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::limits::{Limits, Setting};
+/// use sandtimer::model::LimitKind;
+///
+/// let limits = Limits::new().wall(Duration::from_secs(2)).memory(512 << 20).unlimited(LimitKind::Cpu);
+/// assert_eq!(limits.get(LimitKind::Wall), Setting::At(2_000_000_000));
+/// assert_eq!(limits.get(LimitKind::Stall), Setting::Inherit);
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    settings: [Setting; Key::COUNT],
+}
+
+impl Limits {
+    /// Every limit inherited.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the wire keys of limits (`wall_ms`, `memory_bytes`, …) out of an object; its other keys are not
+    /// looked at.
+    ///
+    /// # Errors
+    /// The first refused value, in the order of [`Key::ALL`].
+    pub fn from_json_object(object: &Map<String, Value>, origin: &str) -> Result<Self, LimitError> {
+        let mut limits = Self::new();
+        for key in Key::ALL {
+            if let Some(value) = object.get(key.wire()) {
+                limits.set(key, from_json(key.wire(), value, origin)?);
+            }
+        }
+        Ok(limits)
+    }
+
+    /// What is said about one limit.
+    pub fn get(&self, key: impl Into<Key>) -> Setting {
+        self.settings[key.into().index()]
+    }
+
+    /// Says something about one limit. A grace without end would undo the limit it follows, so
+    /// `Unlimited` for [`Key::Grace`] is taken as no grace.
+    pub fn set(&mut self, key: impl Into<Key>, setting: Setting) {
+        let key = key.into();
+        self.settings[key.index()] = match (key, setting) {
+            (Key::Grace, Setting::Unlimited) => Setting::At(0),
+            _ => setting,
+        };
+    }
+
+    /// Explicitly no limit of this kind.
+    #[must_use]
+    pub fn unlimited(self, kind: LimitKind) -> Self {
+        self.with(kind, Setting::Unlimited)
+    }
+
+    /// Elapsed time.
+    #[must_use]
+    pub fn wall(self, limit: Duration) -> Self {
+        self.with(LimitKind::Wall, Setting::At(nanoseconds(limit)))
+    }
+
+    /// Time between the wall limit and the kill.
+    #[must_use]
+    pub fn grace(self, grace: Duration) -> Self {
+        self.with(Key::Grace, Setting::At(nanoseconds(grace)))
+    }
+
+    /// Processor time of the whole process tree.
+    #[must_use]
+    pub fn cpu(self, limit: Duration) -> Self {
+        self.with(LimitKind::Cpu, Setting::At(nanoseconds(limit)))
+    }
+
+    /// Time without output and without CPU use.
+    #[must_use]
+    pub fn stall(self, limit: Duration) -> Self {
+        self.with(LimitKind::Stall, Setting::At(nanoseconds(limit)))
+    }
+
+    /// Time an unused context or session is kept.
+    #[must_use]
+    pub fn idle(self, limit: Duration) -> Self {
+        self.with(LimitKind::Idle, Setting::At(nanoseconds(limit)))
+    }
+
+    /// Bytes of memory.
+    #[must_use]
+    pub fn memory(self, bytes: u64) -> Self {
+        self.with(LimitKind::Memory, Setting::At(bytes))
+    }
+
+    /// Processes and threads alive at once.
+    #[must_use]
+    pub fn processes(self, count: u64) -> Self {
+        self.with(LimitKind::Processes, Setting::At(count))
+    }
+
+    /// Bytes kept of each output stream.
+    #[must_use]
+    pub fn output(self, bytes: u64) -> Self {
+        self.with(LimitKind::Output, Setting::At(bytes))
+    }
+
+    /// Bytes on the run's private disk and in its workspaces.
+    #[must_use]
+    pub fn disk(self, bytes: u64) -> Self {
+        self.with(LimitKind::Disk, Setting::At(bytes))
+    }
+
+    /// Open files per process.
+    #[must_use]
+    pub fn open_files(self, count: u64) -> Self {
+        self.with(LimitKind::OpenFiles, Setting::At(count))
+    }
+
+    /// Bytes of a call's result.
+    #[must_use]
+    pub fn result(self, bytes: u64) -> Self {
+        self.with(LimitKind::Result, Setting::At(bytes))
+    }
+
+    /// Turns of an agent's loop.
+    #[must_use]
+    pub fn turns(self, count: u64) -> Self {
+        self.with(LimitKind::Turns, Setting::At(count))
+    }
+
+    /// Failures of an agent's loop.
+    #[must_use]
+    pub fn failures(self, count: u64) -> Self {
+        self.with(LimitKind::Failures, Setting::At(count))
+    }
+
+    fn with(mut self, key: impl Into<Key>, setting: Setting) -> Self {
+        self.set(key, setting);
+        self
+    }
+}

@@ -1,0 +1,289 @@
+//! The two rules. [`precedence`] picks one scope's own limit; [`nest`] bounds it by ancestors and ceilings.
+//!
+//! They must stay apart: a chosen "unlimited" beats every default, and no ancestor or ceiling. The wall is
+//! the one kind that is not a plain minimum, because ancestors bound the moment of death, `wall + grace`.
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::{Key, Limits, Setting};
+use crate::model::{Layer, LimitKind, Source};
+
+/// Share of the machine's memory that one run may have without an operator's word, in percent.
+const MACHINE_MEMORY_PERCENT: u128 = 80;
+/// Processes that one run may have without an operator's word.
+const MACHINE_PROCESSES: u64 = 4096;
+
+/// One own limit and the place it came from. The setting is never `Inherit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chosen {
+    pub setting: Setting,
+    pub source: Source,
+}
+
+/// A scope's own limits, before anything around it is looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Own {
+    chosen: [Option<Chosen>; Key::COUNT],
+}
+
+impl Own {
+    /// What was chosen, if any place chose.
+    pub fn get(&self, key: impl Into<Key>) -> Option<Chosen> {
+        self.chosen[key.into().index()]
+    }
+
+    /// The own limit, in nanoseconds, bytes or pieces; `None` when unlimited.
+    pub fn limit(&self, key: impl Into<Key>) -> Option<u64> {
+        self.finite(key.into()).map(|(value, _)| value)
+    }
+
+    /// Puts another limit in the place of the chosen one, leaving its source.
+    pub(crate) fn replace(&mut self, key: impl Into<Key>, limit: Option<u64>) {
+        let chosen = &mut self.chosen[key.into().index()];
+        let source = chosen.map_or(Source::Builtin, |chosen| chosen.source);
+        *chosen = Some(Chosen { setting: limit.map_or(Setting::Unlimited, Setting::At), source });
+    }
+
+    fn finite(&self, key: Key) -> Option<(u64, Source)> {
+        match self.get(key)? {
+            Chosen { setting: Setting::At(value), source } => Some((value, source)),
+            _ => None,
+        }
+    }
+}
+
+/// Picks a scope's own limits: for each key the first setting that is not `Inherit`, in the order call,
+/// session, environment, config file, built-in. Among places of the same source the earlier in `layers` wins.
+///
+/// Ceilings and ancestors are not places that choose; settings under those sources are never picked.
+pub fn precedence(layers: &[(Source, &Limits)]) -> Own {
+    const ORDER: [Source; 5] = [Source::Call, Source::Session, Source::Env, Source::Config, Source::Builtin];
+    let chosen = Key::ALL.map(|key| {
+        ORDER
+            .iter()
+            .flat_map(|wanted| layers.iter().filter(move |(source, _)| source == wanted))
+            .map(|(source, limits)| Chosen { setting: limits.get(key), source: *source })
+            .find(|chosen| chosen.setting != Setting::Inherit)
+    });
+    Own { chosen }
+}
+
+/// A scope by its level and its path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub layer: Layer,
+    /// Such as `job/7f3/turn-12`.
+    pub scope: String,
+}
+
+/// What an ancestor allows the scopes inside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    pub place: Place,
+    /// [`Source::Ancestor`], or [`Source::Ceiling`] when the ancestor's own wall is set by a ceiling.
+    pub wall_source: Source,
+    limits: [Option<u64>; Key::COUNT],
+}
+
+impl Bound {
+    /// An ancestor that bounds nothing yet.
+    pub fn new(place: Place) -> Self {
+        Self { place, wall_source: Source::Ancestor, limits: [None; Key::COUNT] }
+    }
+
+    /// Adds what it allows of one kind; for the wall, the nanoseconds left until everything inside it must be
+    /// dead.
+    #[must_use]
+    pub fn with(mut self, kind: LimitKind, value: u64) -> Self {
+        self.limits[Key::Kind(kind).index()] = Some(value);
+        self
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<u64> {
+        self.limits[key.index()]
+    }
+}
+
+/// What the operator and the machine allow any single scope.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ceilings {
+    limits: [Option<u64>; Key::COUNT],
+}
+
+impl Ceilings {
+    /// No ceiling of any kind.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// What protects the host: 80 % of its memory, 4096 processes.
+    pub fn for_machine(total_memory_bytes: u64) -> Self {
+        let memory = u128::from(total_memory_bytes) * MACHINE_MEMORY_PERCENT / 100;
+        let mut ceilings = Self::none();
+        ceilings.limits[Key::Kind(LimitKind::Memory).index()] = u64::try_from(memory).ok();
+        ceilings.limits[Key::Kind(LimitKind::Processes).index()] = Some(MACHINE_PROCESSES);
+        ceilings
+    }
+
+    /// Applies the operator's `max_*` settings: `Inherit` leaves a ceiling as it is, `Unlimited` removes it.
+    #[must_use]
+    pub fn with_operator(mut self, maxima: &Limits) -> Self {
+        for key in Key::ALL {
+            match maxima.get(key) {
+                Setting::Inherit => {}
+                Setting::Unlimited => self.limits[key.index()] = None,
+                Setting::At(value) => self.limits[key.index()] = Some(value),
+            }
+        }
+        self
+    }
+
+    /// The ceiling in nanoseconds, bytes or pieces.
+    pub fn get(&self, key: impl Into<Key>) -> Option<u64> {
+        self.limits[key.into().index()]
+    }
+}
+
+/// One limit that applies, and who set it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effect {
+    /// Nanoseconds, bytes or pieces, counted from the scope's own start.
+    pub value: u64,
+    pub source: Source,
+    /// The level of the scope whose limit it is.
+    pub layer: Layer,
+    /// The path of that scope.
+    pub scope: String,
+}
+
+/// All limits that apply to a scope. Serialises under the wire keys, `null` for unlimited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effective {
+    effects: [Option<Effect>; Key::COUNT],
+}
+
+impl Effective {
+    /// The limit that applies; `None` is unlimited. The grace always has a value, 0 unless chosen.
+    pub fn get(&self, key: impl Into<Key>) -> Option<&Effect> {
+        self.effects[key.into().index()].as_ref()
+    }
+}
+
+/// Bounds a scope's own limits by its ancestors, outermost first, and by the ceilings, which are outermost of
+/// all. Each kind gets the minimum; of equal limits the outermost is named.
+pub fn nest(here: &Place, own: &Own, ancestors: &[Bound], ceilings: &Ceilings) -> Effective {
+    let (wall, grace) = nest_wall(here, own, ancestors, ceilings);
+    let effects = Key::ALL.map(|key| match key {
+        Key::Kind(LimitKind::Wall) => wall.clone(),
+        Key::Grace => Some(grace.clone()),
+        Key::Kind(_) => nest_kind(key, here, (own, ancestors, ceilings)),
+    });
+    Effective { effects }
+}
+
+fn nest_kind(
+    key: Key,
+    here: &Place,
+    (own, ancestors, ceilings): (&Own, &[Bound], &Ceilings),
+) -> Option<Effect> {
+    let ceiling = ceilings.get(key).map(|value| (value, Source::Ceiling, here));
+    let around = ancestors
+        .iter()
+        .filter_map(|bound| bound.get(key).map(|value| (value, Source::Ancestor, &bound.place)));
+    let chosen = own.finite(key).map(|(value, source)| (value, source, here));
+    // `min_by_key` keeps the first of equals, and the outermost comes first.
+    let (value, source, place) =
+        ceiling.into_iter().chain(around).chain(chosen).min_by_key(|entry| entry.0)?;
+    Some(effect(value, source, place))
+}
+
+fn nest_wall(here: &Place, own: &Own, ancestors: &[Bound], ceilings: &Ceilings) -> (Option<Effect>, Effect) {
+    let wall_key = Key::Kind(LimitKind::Wall);
+    let (grace, grace_source) = own_grace(own, ceilings);
+    let mut bounds = vec![ceilings.get(wall_key)];
+    bounds.extend(ancestors.iter().map(|bound| bound.get(wall_key)));
+    let Some(walled) = bound_wall(own.limit(wall_key), grace, 0, &bounds) else {
+        return (None, effect(grace, grace_source, here));
+    };
+    let (source, place) = match walled.bound {
+        None => (own.get(wall_key).map_or(Source::Builtin, |chosen| chosen.source), here),
+        Some(0) => (Source::Ceiling, here),
+        Some(index) => (ancestors[index - 1].wall_source, &ancestors[index - 1].place),
+    };
+    let left = walled.hard - walled.wall;
+    let grace = if left < grace { effect(left, source, place) } else { effect(grace, grace_source, here) };
+    (Some(effect(walled.wall, source, place)), grace)
+}
+
+/// A scope's grace under its ceiling, before what is left of its ancestors shortens it. 0 unless chosen.
+fn own_grace(own: &Own, ceilings: &Ceilings) -> (u64, Source) {
+    let (grace, source) = own.finite(Key::Grace).unwrap_or((0, Source::Builtin));
+    match ceilings.get(Key::Grace) {
+        Some(ceiling) if grace > 0 && ceiling <= grace => (ceiling, Source::Ceiling),
+        _ => (grace, source),
+    }
+}
+
+fn effect(value: u64, source: Source, place: &Place) -> Effect {
+    Effect { value, source, layer: place.layer, scope: place.scope.clone() }
+}
+
+/// A wall after its bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Walled {
+    pub(crate) wall: u64,
+    /// When everything is dead: at most `wall + grace`, never after any bound.
+    pub(crate) hard: u64,
+    /// Which bound set the wall; `None` is the own limit.
+    pub(crate) bound: Option<usize>,
+}
+
+/// Bounds an own wall so that `wall + grace` stays within every bound; outermost bound first.
+///
+/// Works on durations (`floor` 0) and on moments (`floor` the start) alike. When a bound leaves less than the
+/// grace after `floor`, the grace is what shrinks.
+pub(crate) fn bound_wall(own: Option<u64>, grace: u64, floor: u64, bounds: &[Option<u64>]) -> Option<Walled> {
+    let tightest = bounds
+        .iter()
+        .enumerate()
+        .filter_map(|(index, bound)| bound.map(|bound| (index, bound)))
+        .min_by_key(|(_, bound)| *bound);
+    let Some((index, bound)) = tightest else {
+        return own.map(|wall| Walled { wall, hard: wall.saturating_add(grace), bound: None });
+    };
+    let capped = bound.saturating_sub(grace).max(floor).min(bound);
+    let (wall, by) = match own {
+        Some(own) if own < capped => (own, None),
+        _ => (capped, Some(index)),
+    };
+    Some(Walled { wall, hard: wall.saturating_add(grace).min(bound), bound: by })
+}
+
+impl Serialize for Effective {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(Key::COUNT))?;
+        for key in Key::ALL {
+            map.serialize_entry(key.wire(), &self.get(key).map(|effect| Echo { key, effect }))?;
+        }
+        map.end()
+    }
+}
+
+/// One entry of a serialised [`Effective`]. Only a limit from elsewhere needs to say from where.
+struct Echo<'a> {
+    key: Key,
+    effect: &'a Effect,
+}
+
+impl Serialize for Echo<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("limit", &self.key.to_wire(self.effect.value))?;
+        map.serialize_entry("source", &self.effect.source)?;
+        if self.effect.source == Source::Ancestor {
+            map.serialize_entry("layer", &self.effect.layer)?;
+            map.serialize_entry("scope", &self.effect.scope)?;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,343 @@
+//! Reads one limit from a flag, an environment variable, a configuration file or JSON.
+//!
+//! Whatever is not clearly a limit is refused here, where its name and origin are still known: a NaN or a
+//! `-1` that travels on becomes a timer that fires at once. Arithmetic is exact; a positive value never
+//! rounds to 0.
+
+use std::fmt;
+
+use serde_json::{Number, Value};
+
+use super::{FAR_FUTURE, Key, Setting, Unit, nanoseconds};
+
+/// The longest part of a refused value that a message repeats.
+const SHOWN_CHARS: usize = 60;
+
+/// What 0, `null`, `none` and `unlimited` mean for a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Zero {
+    /// Explicitly no limit.
+    Unlimited,
+    /// Nothing of it: a grace of 0 is no grace. `unlimited` is refused.
+    Nothing,
+    /// Refused: steps of Sandtimer's own always have a limit.
+    Refused,
+}
+
+/// How a value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Format {
+    pub unit: Unit,
+    pub zero: Zero,
+}
+
+impl Format {
+    /// As in JSON and configuration files: a bare number of a time is milliseconds.
+    pub fn wire(key: impl Into<Key>) -> Self {
+        let key = key.into();
+        let zero = if key == Key::Grace { Zero::Nothing } else { Zero::Unlimited };
+        Self { unit: key.unit(), zero }
+    }
+
+    /// As on the command line: a bare number of a time is seconds.
+    pub fn flag(key: impl Into<Key>) -> Self {
+        let mut format = Self::wire(key);
+        if format.unit == Unit::Milliseconds {
+            format.unit = Unit::Seconds;
+        }
+        format
+    }
+
+    /// For a limit that cannot be switched off, such as the time to start an interpreter.
+    pub fn required(unit: Unit) -> Self {
+        Self { unit, zero: Zero::Refused }
+    }
+
+    fn is_time(self) -> bool {
+        matches!(self.unit, Unit::Seconds | Unit::Milliseconds)
+    }
+
+    /// How much a bare number counts: nanoseconds, bytes or pieces.
+    fn scale(self) -> u64 {
+        match self.unit {
+            Unit::Seconds => 1_000_000_000,
+            Unit::Milliseconds => 1_000_000,
+            Unit::Bytes | Unit::Count => 1,
+        }
+    }
+
+    fn suffix(self, suffix: &str) -> Option<u64> {
+        match self.unit {
+            Unit::Seconds | Unit::Milliseconds => time_suffix(suffix),
+            Unit::Bytes => size_suffix(suffix),
+            Unit::Count => None,
+        }
+    }
+
+    fn remedy(self) -> String {
+        let example = match self.unit {
+            Unit::Seconds => "a positive duration such as `2s`",
+            Unit::Milliseconds => "milliseconds such as `2000`, or a duration such as `2s`",
+            Unit::Bytes => "a whole number of bytes, or a size such as `512M`",
+            Unit::Count => "a whole number such as `64`",
+        };
+        let or = match self.zero {
+            Zero::Unlimited => ", or `unlimited`",
+            Zero::Nothing => ", or `0` for none",
+            Zero::Refused => "; this limit cannot be switched off",
+        };
+        format!("use {example}{or}")
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Problem {
+    NotADuration,
+    NotASize,
+    NotACount,
+    Fraction,
+    TooLarge,
+    NoLimit,
+    UnknownKey,
+}
+
+impl Problem {
+    fn not_a(unit: Unit) -> Self {
+        match unit {
+            Unit::Seconds | Unit::Milliseconds => Problem::NotADuration,
+            Unit::Bytes => Problem::NotASize,
+            Unit::Count => Problem::NotACount,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Problem::NotADuration => "is not a duration",
+            Problem::NotASize => "is not a size",
+            Problem::NotACount => "is not a count",
+            Problem::Fraction => "is not a whole number",
+            Problem::TooLarge => "is too large",
+            Problem::NoLimit => "would leave it without a limit",
+            Problem::UnknownKey => "is set, but there is no limit of that name",
+        })
+    }
+}
+
+/// A value that cannot be a limit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: `{value}` {problem} (from {origin}); {remedy}")]
+pub struct LimitError {
+    key: String,
+    value: String,
+    origin: String,
+    problem: Problem,
+    remedy: String,
+}
+
+impl LimitError {
+    /// The flag, variable or key as the user wrote it.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The refused value, shortened, control characters escaped.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Where it came from, such as `the command line`.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+}
+
+/// Reads a limit written as text: `500ms`, `1h30m`, `1.5s`, `512M`, `10MB`, `64`, `unlimited`.
+///
+/// K, M, G and KB, MB, GB are powers of 1024. Durations above 30 years become 30 years. `origin` completes
+/// the words "from …" in the message.
+///
+/// # Errors
+/// Names the key, the value, the origin and what would work.
+pub fn parse_text(key: &str, format: Format, text: &str, origin: &str) -> Result<Setting, LimitError> {
+    setting_of_text(format, text).map_err(|problem| refusal(key, text, origin, (problem, format.remedy())))
+}
+
+/// Reads a limit from the JSON value of a wire key (`wall_ms`, `memory_bytes`, …): a number in the key's
+/// unit, a text as in [`parse_text`], or `null`.
+///
+/// # Errors
+/// Names the key, the value, the origin and what would work; also for a key that is no limit's.
+pub fn from_json(key: &str, value: &Value, origin: &str) -> Result<Setting, LimitError> {
+    let refused = |reason: (Problem, String)| match value {
+        Value::String(text) => refusal(key, text, origin, reason),
+        other => refusal(key, &other.to_string(), origin, reason),
+    };
+    let Some(format) = Key::from_wire(key).map(Format::wire) else {
+        let keys = Key::ALL.map(Key::wire).join(", ");
+        return Err(refused((Problem::UnknownKey, format!("use one of {keys}"))));
+    };
+    let setting = match value {
+        Value::Null => nothing(format, "null"),
+        Value::Number(number) => setting_of_number(format, number),
+        Value::String(text) => setting_of_text(format, text),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(Problem::not_a(format.unit)),
+    };
+    setting.map_err(|problem| refused((problem, format.remedy())))
+}
+
+fn refusal(key: &str, value: &str, origin: &str, (problem, remedy): (Problem, String)) -> LimitError {
+    let mut shown = String::new();
+    for (index, character) in value.chars().enumerate() {
+        if index == SHOWN_CHARS {
+            shown.push('…');
+            break;
+        }
+        // The message may end up on a terminal, and the value is somebody else's.
+        if character.is_control() { shown.extend(character.escape_default()) } else { shown.push(character) }
+    }
+    LimitError { key: key.into(), value: shown, origin: origin.into(), problem, remedy }
+}
+
+/// What "no value" in any spelling means.
+fn nothing(format: Format, word: &str) -> Result<Setting, Problem> {
+    match format.zero {
+        Zero::Unlimited => Ok(Setting::Unlimited),
+        Zero::Nothing if word != "unlimited" => Ok(Setting::At(0)),
+        Zero::Nothing | Zero::Refused => Err(Problem::NoLimit),
+    }
+}
+
+fn setting_of_text(format: Format, text: &str) -> Result<Setting, Problem> {
+    let text = text.trim();
+    for word in ["unlimited", "none", "null"] {
+        if text.eq_ignore_ascii_case(word) {
+            return nothing(format, word);
+        }
+    }
+    let amount = if let Some((number, "")) = take_number(text) {
+        scaled(number, format.scale())
+    } else {
+        sum_of_parts(format, text).ok_or(Problem::not_a(format.unit))?
+    };
+    finish(format, amount)
+}
+
+fn setting_of_number(format: Format, number: &Number) -> Result<Setting, Problem> {
+    if let Some(whole) = number.as_u64() {
+        let value = u128::from(whole) * u128::from(format.scale());
+        return finish(format, Amount { value, fraction: false });
+    }
+    let float = number.as_f64().filter(|float| *float >= 0.0).ok_or(Problem::not_a(format.unit))?;
+    let product = float * format.scale() as f64;
+    // A tenth of a second has no exact float: a duration is rounded to the nearest nanosecond, and the
+    // conversion saturates. A size or a count must be whole as it stands.
+    let value = if format.is_time() { product.round() as u128 } else { product.trunc() as u128 };
+    let fraction = if format.is_time() { value == 0 && float > 0.0 } else { product.fract() != 0.0 };
+    finish(format, Amount { value, fraction })
+}
+
+/// A non-negative number in nanoseconds, bytes or pieces, and whether a part of one was left over.
+#[derive(Debug, Clone, Copy)]
+struct Amount {
+    value: u128,
+    fraction: bool,
+}
+
+fn finish(format: Format, amount: Amount) -> Result<Setting, Problem> {
+    if amount.value == 0 && !amount.fraction {
+        return nothing(format, "0");
+    }
+    if format.is_time() {
+        let limit = u64::try_from(amount.value).unwrap_or(u64::MAX);
+        return Ok(Setting::At(limit.clamp(1, nanoseconds(FAR_FUTURE))));
+    }
+    if amount.fraction {
+        return Err(Problem::Fraction);
+    }
+    u64::try_from(amount.value).map(Setting::At).map_err(|_| Problem::TooLarge)
+}
+
+/// Adds up `1h30m`, or reads the one part of `512M`.
+fn sum_of_parts(format: Format, text: &str) -> Option<Amount> {
+    let mut sum = Amount { value: 0, fraction: false };
+    let mut rest = text;
+    let mut previous_scale = u64::MAX;
+    while !rest.is_empty() {
+        let (number, after_number) = take_number(rest)?;
+        let after_number = after_number.trim_start();
+        let suffix_len = after_number
+            .find(|character: char| {
+                character.is_ascii_digit() || character == '.' || character.is_whitespace()
+            })
+            .unwrap_or(after_number.len());
+        let (suffix, after_suffix) = after_number.split_at(suffix_len);
+        let scale = format.suffix(suffix)?;
+        // `30m1h` and `1s1s` are more likely slips than sums.
+        if scale >= previous_scale || (!format.is_time() && previous_scale != u64::MAX) {
+            return None;
+        }
+        previous_scale = scale;
+        let part = scaled(number, scale);
+        sum.value = sum.value.saturating_add(part.value);
+        sum.fraction |= part.fraction;
+        rest = after_suffix.trim_start();
+    }
+    (previous_scale != u64::MAX).then_some(sum)
+}
+
+/// The digits before and after the point, and what follows them.
+fn take_number(text: &str) -> Option<((&str, &str), &str)> {
+    let (whole, rest) = take_digits(text);
+    let (fraction, rest) = match rest.strip_prefix('.') {
+        Some(after_point) => take_digits(after_point),
+        None => ("0", rest),
+    };
+    (!whole.is_empty() && !fraction.is_empty()).then_some(((whole, fraction), rest))
+}
+
+fn take_digits(text: &str) -> (&str, &str) {
+    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// `whole.fraction` times `scale`, saturating.
+fn scaled((whole, fraction): (&str, &str), scale: u64) -> Amount {
+    /// Digits after the point that can matter: no scale is above 10^14, and 10^18 times that fits.
+    const DIGITS: usize = 18;
+    let scale = u128::from(scale);
+    let whole = whole.parse::<u128>().unwrap_or(u128::MAX).saturating_mul(scale);
+    let fraction = fraction.trim_end_matches('0');
+    let kept = &fraction[..fraction.len().min(DIGITS)];
+    let power = 10_u128.pow(u32::try_from(kept.len()).expect("at most 18 digits"));
+    let product = kept.parse::<u128>().unwrap_or(0) * scale;
+    Amount {
+        value: whole.saturating_add(product / power),
+        fraction: product % power != 0 || fraction.len() > DIGITS,
+    }
+}
+
+fn time_suffix(suffix: &str) -> Option<u64> {
+    Some(match suffix {
+        "ns" => 1,
+        "us" | "µs" | "μs" => 1_000,
+        "ms" => 1_000_000,
+        "s" | "sec" => 1_000_000_000,
+        "m" | "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
+        _ => return None,
+    })
+}
+
+fn size_suffix(suffix: &str) -> Option<u64> {
+    Some(match suffix.to_ascii_uppercase().as_str() {
+        "B" => 1,
+        "K" | "KB" | "KIB" => 1 << 10,
+        "M" | "MB" | "MIB" => 1 << 20,
+        "G" | "GB" | "GIB" => 1 << 30,
+        "T" | "TB" | "TIB" => 1 << 40,
+        _ => return None,
+    })
+}

@@ -1,0 +1,345 @@
+//! The words every front end speaks: the Outcome of a run and what it is made of.
+//!
+//! Plain data, serialised the same way on every wire. Nothing here decides, waits or touches the system.
+
+use serde::{Deserialize, Serialize};
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Ending {
+    /// The command exited by itself; see [`Outcome::exit_code`].
+    Exited,
+    /// The command was ended by a signal that Sandtimer did not send; see [`Outcome::signal`].
+    Signaled,
+    /// A call returned a value.
+    Returned,
+    /// A call raised an exception.
+    Raised,
+    /// A call's process ended without giving a result.
+    NoResult,
+    /// A wall or CPU limit ended the run.
+    Timeout,
+    /// The stall limit ended the run: no output and no CPU use for that long.
+    Stalled,
+    /// The memory limit ended the run.
+    OutOfMemory,
+    /// The output limit ended the run (only with `on_output_limit: end`).
+    OutputLimit,
+    /// The process limit made the command fail.
+    ProcessLimit,
+    /// The disk limit ended the run.
+    DiskLimit,
+    /// A budget of an agent's scope (turns, failures) ended the run.
+    Budget,
+    /// The caller ended the run.
+    Cancelled,
+    /// Sandtimer itself could not go on after the run had begun.
+    InfraError,
+}
+
+/// Which kind of limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LimitKind {
+    /// Elapsed time, nanoseconds inside, `wall_ms` on wires.
+    Wall,
+    /// Processor time of the whole process tree, `cpu_ms` on wires.
+    Cpu,
+    /// Time without output and without CPU use, `stall_ms` on wires.
+    Stall,
+    /// Time an unused context or session is kept, `idle_ms` on wires.
+    Idle,
+    /// Turns of an agent's loop.
+    Turns,
+    /// Failures of an agent's loop.
+    Failures,
+    /// Bytes of memory, `memory_bytes` on wires.
+    Memory,
+    /// Processes and threads alive at once.
+    Processes,
+    /// Bytes kept of each output stream, `output_bytes` on wires.
+    Output,
+    /// Bytes on the run's private disk and in its workspaces, `disk_bytes` on wires.
+    Disk,
+    /// Open files per process.
+    OpenFiles,
+    /// Bytes of a call's result, `result_bytes` on wires.
+    Result,
+}
+
+/// Where an effective limit came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Source {
+    /// Given with the call.
+    Call,
+    /// Set on the session or context.
+    Session,
+    /// An environment variable of the process that runs the engine.
+    Env,
+    /// A configuration file.
+    Config,
+    /// Sandtimer's own default.
+    Builtin,
+    /// An operator's ceiling (`max_*`) or the machine's.
+    Ceiling,
+    /// A scope further out in the tree.
+    Ancestor,
+}
+
+/// The level of a scope in the tree tenant → job → session or context → loop → turn → task → call → attempt → run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Layer {
+    Tenant,
+    Job,
+    Session,
+    Loop,
+    Turn,
+    Task,
+    Call,
+    Attempt,
+    Run,
+    /// Sandtimer's own steps: starting, preparing, collecting.
+    Infrastructure,
+}
+
+/// Which enforcer ended the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Enforcer {
+    /// The engine's own real-time thread.
+    Enforcer,
+    /// The sandbox's first process.
+    Init,
+    /// The separate watchdog process.
+    Watchdog,
+    /// The kernel: RLIMIT_CPU, the memory controller, the pids controller.
+    Kernel,
+}
+
+/// What proves that nothing of a run is alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Proof {
+    #[serde(rename = "cgroup empty")]
+    CgroupEmpty,
+    #[serde(rename = "pid namespace gone")]
+    PidNamespaceGone,
+    #[serde(rename = "subreaper sweep")]
+    SubreaperSweep,
+    /// The tree was killed; its death was not confirmed within the bound. Settled later.
+    #[serde(rename = "pending")]
+    Pending,
+    /// Something of the tree cannot be killed now (uninterruptible sleep). Its slot is quarantined.
+    #[serde(rename = "unkillable")]
+    Unkillable,
+}
+
+/// What remains of the state a run worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum State {
+    Kept,
+    RolledBack,
+    Reset,
+    Lost,
+    /// The run had no state: a plain command.
+    None,
+}
+
+/// How the run's process came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Path {
+    /// A sandbox that was ready and waiting.
+    Parked,
+    /// A zygote forked on demand.
+    Cold,
+    /// A new sandbox, then exec.
+    Exec,
+    Fork,
+    Spawn,
+}
+
+/// How `stdout` and `stderr` of an [`Outcome`] are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Encoding {
+    #[serde(rename = "utf-8")]
+    Utf8,
+    #[serde(rename = "base64")]
+    Base64,
+}
+
+/// A signal sent while ending a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentSignal {
+    /// Its name, such as `SIGTERM`.
+    pub signal: String,
+    /// Milliseconds since the run began.
+    pub at_ms: u64,
+}
+
+/// How far the run said it was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    pub done: f64,
+    pub total: Option<f64>,
+    pub eta_ms: Option<u64>,
+}
+
+/// What the run was waiting for when its limit fired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WaitingFor {
+    Stdin,
+    Sleep,
+    Network,
+    Child,
+    Cpu,
+    Io,
+    Stopped,
+}
+
+/// Where a run's time went, beside running.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    /// Milliseconds between submission and the start of the sandbox.
+    pub queued_ms: u64,
+    /// Milliseconds to build the sandbox.
+    pub spawn_ms: u64,
+    /// Earlier attempts at the same call.
+    pub attempts: Vec<serde_json::Value>,
+    /// Milliseconds the run was paused.
+    pub paused_ms: u64,
+}
+
+/// Why Sandtimer ended a run. Present whenever a limit or a cancel did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The limit that fired; `None` for a cancel.
+    pub kind: Option<LimitKind>,
+    pub layer: Layer,
+    /// The path of the scope in the tree, such as `job/7f3/turn-12/run-3`.
+    pub scope: String,
+    /// The limit in milliseconds, for kinds measured in time.
+    pub limit_ms: Option<u64>,
+    /// The limit in its own unit (bytes, processes), for the other kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    pub source: Source,
+    pub elapsed_ms: u64,
+    /// How long after `wall + grace` the verdict was published, in milliseconds.
+    pub late_ms: f64,
+    pub enforced_by: Enforcer,
+    pub signals: Vec<SentSignal>,
+    pub last_output_age_ms: Option<u64>,
+    pub progress: Option<Progress>,
+    pub waiting_for: Option<WaitingFor>,
+    pub spent: Spent,
+    /// One or two sentences for a person or a model.
+    pub sentence: String,
+}
+
+/// What became of the run's processes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tree {
+    /// How many processes were alive when the tree was killed.
+    pub killed: u64,
+    /// 0 once proven; `None` while the proof is pending.
+    pub survivors: Option<u64>,
+    pub proof: Proof,
+    /// Milliseconds from the kill to the proof.
+    pub dead_after_ms: Option<u64>,
+}
+
+/// What the run used.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub wall_ms: u64,
+    pub user_ms: u64,
+    pub system_ms: u64,
+    pub memory_peak_bytes: u64,
+    pub processes_peak: u64,
+    /// Time the run was ready but had no processor; `None` where the kernel does not count it.
+    pub run_queue_ms: Option<u64>,
+}
+
+/// A wall that was wanted and is not in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Degraded {
+    pub layer: String,
+    pub reason: String,
+}
+
+/// The isolation that was in force, as applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Isolation {
+    pub tier: Tier,
+    pub kill: KillClass,
+    pub deadline_layers: Vec<String>,
+    pub degraded: Vec<Degraded>,
+}
+
+/// Strength of the walls; see `docs/architecture.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Tier {
+    /// rlimits and a process group only.
+    T0,
+    /// Landlock and seccomp, no namespaces.
+    T1,
+    /// T3 without cgroup limits.
+    T2,
+    /// Namespaces, cgroup limits, Landlock, seccomp, not root.
+    T3,
+}
+
+/// How surely the whole tree can be killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum KillClass {
+    /// Process group: escapable.
+    K0,
+    /// Everything of the run's uid, or a subreaper sweep.
+    K1,
+    /// The pid namespace.
+    K2,
+    /// cgroup.kill.
+    K3,
+}
+
+/// The result of a run. A timeout, a non-zero exit and an out-of-memory are data here, never an `Err`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub run_id: String,
+    pub ending: Ending,
+    /// Returned, or exited 0.
+    pub ok: bool,
+    pub exit_code: Option<i32>,
+    /// Name of the signal that ended the command, such as `SIGSEGV`.
+    pub signal: Option<String>,
+    pub stdout: String,
+    pub stderr: String,
+    pub stdout_truncated: bool,
+    pub stderr_truncated: bool,
+    pub encoding: Encoding,
+    pub value: Option<serde_json::Value>,
+    pub error: Option<serde_json::Value>,
+    pub results: Vec<serde_json::Value>,
+    pub execution_count: Option<u64>,
+    pub verdict: Option<Verdict>,
+    pub tree: Tree,
+    pub state: State,
+    pub usage: Usage,
+    pub isolation: Isolation,
+    pub path: Path,
+}

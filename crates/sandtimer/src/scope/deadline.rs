@@ -1,0 +1,174 @@
+//! How a scope's deadline follows from its own wall and from what is around it, and who is named for it.
+//!
+//! Scopes are settled from the outside in: a scope's ends are computed from its parent's, never the reverse.
+
+use std::time::Duration;
+
+use super::{Node, ScopeError, ScopeId, ScopeTree};
+use crate::limits::{Effect, bound_wall};
+use crate::model::{Layer, LimitKind, Source};
+use crate::time::{Moment, TooLate};
+
+/// When a scope must be over, and by whose limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deadline {
+    /// When its ending starts.
+    pub wall_end: Moment,
+    /// When its tree is killed: wall end plus grace, never after its parent's.
+    pub hard_end: Moment,
+    /// Who bounds it; `value` is the time from the scope's start to its wall end, in nanoseconds.
+    pub effect: Effect,
+    /// The limit of the scope that `effect` names, with its extensions and without its pauses: what a verdict
+    /// quotes as "the job's wall limit of 2 h".
+    pub limit: Duration,
+}
+
+/// The next thing to be done about a scope's deadline, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Give notice that the wall is near, then say so with [`ScopeTree::warned`].
+    Warn(Moment),
+    /// Fire the cell and start the ending.
+    Wall(Moment),
+    /// Kill the tree.
+    Hard(Moment),
+}
+
+/// A scope's settled ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ends {
+    pub(super) wall_end: Moment,
+    pub(super) hard_end: Moment,
+    pub(super) named_by: NamedBy,
+}
+
+/// Whose limit set a wall end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NamedBy {
+    Own,
+    Ceiling,
+    Ancestor(ScopeId),
+}
+
+/// A limit's owner in words.
+pub(super) struct Named<'a> {
+    pub(super) source: Source,
+    pub(super) layer: Layer,
+    pub(super) scope: &'a str,
+    pub(super) limit: Duration,
+}
+
+impl ScopeTree {
+    /// The scope's deadline; `None` when nothing bounds its wall.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn deadline(&self, id: ScopeId) -> Result<Option<Deadline>, ScopeError> {
+        let node = self.node(id)?;
+        Ok(node.ends.map(|ends| {
+            let named = self.name(id, ends.named_by);
+            let start = node.timing.watch.start();
+            Deadline {
+                wall_end: ends.wall_end,
+                hard_end: ends.hard_end,
+                effect: Effect {
+                    value: ends.wall_end.as_nanos().saturating_sub(start.as_nanos()),
+                    source: named.source,
+                    layer: named.layer,
+                    scope: named.scope.to_owned(),
+                },
+                limit: named.limit,
+            }
+        }))
+    }
+
+    /// What is to be done next about the scope's deadline; `None` when it has none.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn next_event(&self, id: ScopeId) -> Result<Option<Event>, ScopeError> {
+        let node = self.node(id)?;
+        let Some(Ends { wall_end, hard_end, .. }) = node.ends else { return Ok(None) };
+        let wanted = node.warn.filter(|_| node.warned_of.is_none_or(|warned_of| warned_of < wall_end));
+        Ok(Some(match wanted {
+            _ if node.cell.is_fired() => Event::Hard(hard_end),
+            Some(lead) => Event::Warn(wall_end.before(lead).max(node.timing.watch.start())),
+            None => Event::Wall(wall_end),
+        }))
+    }
+
+    /// Computes one scope's ends from its own timing and the ends around it, and mirrors them in its cell.
+    ///
+    /// Fails when the cell has fired; then the wall end stays, and only the bound is brought up to date.
+    pub(super) fn settle(&mut self, id: ScopeId, now: Moment) -> Result<(), TooLate> {
+        let ancestors = self.ancestors(id);
+        let stopped_around =
+            ancestors.last().is_some_and(|parent| self.nodes[parent].timing.watch.is_paused());
+        let hard_ends: Vec<Option<u64>> = ancestors
+            .iter()
+            .map(|ancestor| self.nodes[ancestor].ends.map(|ends| ends.hard_end.as_nanos()))
+            .collect();
+        let ceiling = self.ceilings.get(LimitKind::Wall).map(Duration::from_nanos);
+        let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
+
+        let stopped = stopped_around || node.timing.pause_asked;
+        // Both fail only where there is nothing to do.
+        let _ = if stopped { node.timing.watch.pause(now) } else { node.timing.watch.resume(now).map(drop) };
+
+        let start = node.timing.watch.start();
+        let mut bounds = vec![ceiling.map(|ceiling| start.after(ceiling).as_nanos())];
+        bounds.extend(hard_ends);
+        let bound = bounds.iter().flatten().min().map(|bound| Moment::from_nanos(*bound));
+
+        // While the own clock stands, only what is around the scope can end it.
+        let own_end = node.timing.own_end(now).filter(|_| !stopped).map(Moment::as_nanos);
+        let grace = u64::try_from(node.grace.as_nanos()).unwrap_or(u64::MAX);
+        let ends = bound_wall(own_end, grace, start.as_nanos(), &bounds).map(|walled| Ends {
+            wall_end: Moment::from_nanos(walled.wall),
+            hard_end: Moment::from_nanos(walled.hard),
+            named_by: match walled.bound {
+                None => NamedBy::Own,
+                Some(0) => NamedBy::Ceiling,
+                Some(index) => NamedBy::Ancestor(ancestors[index - 1]),
+            },
+        });
+
+        // The bound first: a wall that moves later must never be met with the bound that it has left behind.
+        node.cell.set_bound(bound);
+        let set = node.cell.set(ends.map(|ends| ends.wall_end));
+        node.ends = if set.is_ok() { ends } else { fired_ends(node) };
+        set
+    }
+
+    /// Whose limit it is, followed outwards to the scope that carries it.
+    pub(super) fn name(&self, id: ScopeId, named_by: NamedBy) -> Named<'_> {
+        let (mut id, mut named_by, mut source) = (id, named_by, None);
+        while let NamedBy::Ancestor(ancestor) = named_by {
+            source = Some(Source::Ancestor);
+            id = ancestor;
+            named_by = self.nodes[&ancestor].ends.map_or(NamedBy::Own, |ends| ends.named_by);
+        }
+        let node = &self.nodes[&id];
+        let own_source = || node.own.get(LimitKind::Wall).map_or(Source::Builtin, |chosen| chosen.source);
+        let (source, limit) = match named_by {
+            NamedBy::Ceiling => {
+                (Source::Ceiling, self.ceilings.get(LimitKind::Wall).map(Duration::from_nanos))
+            }
+            _ => (source.unwrap_or_else(own_source), node.timing.allowance),
+        };
+        let limit = limit.unwrap_or_default();
+        Named { source, layer: node.place.layer, scope: &node.place.scope, limit }
+    }
+}
+
+/// The ends of a scope whose wall can no longer move: only its bound still can.
+fn fired_ends(node: &Node) -> Option<Ends> {
+    let hard_end = node.cell.hard_end()?;
+    let Some(wall_end) = node.cell.wall_end() else {
+        // It was ended for another reason while nothing bounded it; what does now can only be around it.
+        let named_by = NamedBy::Ancestor(node.parent?);
+        return Some(Ends { wall_end: hard_end, hard_end, named_by });
+    };
+    let named_by = node.ends?.named_by;
+    Some(Ends { wall_end: wall_end.min(hard_end), hard_end, named_by })
+}

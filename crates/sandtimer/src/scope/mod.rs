@@ -1,0 +1,410 @@
+//! The tree of scopes, and when each of them must be over.
+//!
+//! A plain structure without clock, lock or thread: callers lock it and say what time it is. It decides when,
+//! never ends anything. The hard fact: every deadline is an absolute moment, and a scope's hard end (its wall
+//! end plus its grace) is never after its parent's, whatever is extended, paused or restarted in between.
+//!
+//! Each scope's deadline is mirrored in a [`DeadlineCell`], which enforcers read without the lock.
+
+mod deadline;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::limits::{Bound, Ceilings, Effective, FAR_FUTURE, Key, Own, Place, nest};
+use crate::model::{Layer, LimitKind, Source};
+use crate::time::{DeadlineCell, Moment, Stopwatch};
+
+use deadline::Ends;
+pub use deadline::{Deadline, Event};
+
+/// A scope in a [`ScopeTree`]; never used for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScopeId(u64);
+
+/// A scope to be opened.
+#[derive(Debug, Clone)]
+pub struct Opening {
+    pub parent: Option<ScopeId>,
+    pub layer: Layer,
+    /// Its part of the path, such as `job/7f3` or `turn-12`.
+    pub name: String,
+    /// Its own limits, see [`precedence`](crate::limits::precedence).
+    pub own: Own,
+    /// How long before the wall end a notice is wanted.
+    pub warn: Option<Duration>,
+}
+
+/// What must survive a restart so that a deadline is not reset by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Carried {
+    /// When the scope was first opened.
+    pub start: Moment,
+    /// When its own wall ends, extensions and pauses so far included; `None` when its own wall is unlimited.
+    pub own_end: Option<Moment>,
+}
+
+/// How a wall is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extension {
+    /// This much added to the own wall. An unlimited own wall stays unlimited.
+    By(Duration),
+    /// The own wall ends then, as seen now: later pauses move it on.
+    Until(Moment),
+}
+
+/// Why the tree refuses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScopeError {
+    #[error("scope {} is not open; it was closed, or belongs to another tree", .0.0)]
+    Unknown(ScopeId),
+    #[error("`{scope}` can no longer be moved: the wall of `{over}` has ended; extend or pause before that")]
+    TooLate {
+        /// The scope that was to be moved.
+        scope: String,
+        /// The scope that is over: itself, or one around it.
+        over: String,
+    },
+    #[error(
+        "`{scope}`: an end {asked:?} from now is not after the present one, {present}; ask for a later one"
+    )]
+    NotLater {
+        scope: String,
+        /// Time from now to the end that was asked for.
+        asked: Duration,
+        /// Time from now to the present end, in words.
+        present: String,
+    },
+    #[error("`{0}` is already paused; resume it first")]
+    AlreadyPaused(String),
+    #[error("`{0}` is not paused itself; only a paused scope can be resumed")]
+    NotPaused(String),
+}
+
+/// What moves a scope's own wall.
+#[derive(Debug, Clone, Copy)]
+struct Timing {
+    /// The own wall with its extensions; pauses are the watch's.
+    allowance: Option<Duration>,
+    /// Paused by name. The watch also stands while a scope around this one is paused.
+    pause_asked: bool,
+    watch: Stopwatch,
+}
+
+impl Timing {
+    /// When the own wall would end if all pauses were over now.
+    fn own_end(&self, now: Moment) -> Option<Moment> {
+        let paused = self.watch.paused(now);
+        self.allowance.map(|allowance| self.watch.start().after(allowance.saturating_add(paused)))
+    }
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: Option<ScopeId>,
+    children: Vec<ScopeId>,
+    place: Place,
+    own: Own,
+    /// Own grace under its ceiling.
+    grace: Duration,
+    timing: Timing,
+    ends: Option<Ends>,
+    cell: Arc<DeadlineCell>,
+    warn: Option<Duration>,
+    /// The wall end that has been given notice of.
+    warned_of: Option<Moment>,
+}
+
+/// All open scopes of an engine, under one set of ceilings.
+#[derive(Debug)]
+pub struct ScopeTree {
+    ceilings: Ceilings,
+    nodes: HashMap<ScopeId, Node>,
+    next: u64,
+}
+
+impl ScopeTree {
+    /// An empty tree.
+    pub fn new(ceilings: Ceilings) -> Self {
+        Self { ceilings, nodes: HashMap::new(), next: 0 }
+    }
+
+    /// Opens a scope whose clock starts now.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`] for a parent that is not open.
+    pub fn open(&mut self, opening: Opening, now: Moment) -> Result<ScopeId, ScopeError> {
+        let wall = opening.own.limit(LimitKind::Wall).map(Duration::from_nanos);
+        let carried = Carried { start: now, own_end: wall.map(|wall| now.after(wall)) };
+        self.open_with_deadline(opening, carried, now)
+    }
+
+    /// Opens a scope that was open before: redelivered, retried under the same deadline, or from before a
+    /// restart. Its clock goes on from its first start; its own wall ends where it would have ended.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`] for a parent that is not open.
+    pub fn open_with_deadline(
+        &mut self,
+        opening: Opening,
+        carried: Carried,
+        now: Moment,
+    ) -> Result<ScopeId, ScopeError> {
+        let id = ScopeId(self.next);
+        let scope = match opening.parent {
+            Some(parent) => format!("{}/{}", self.node(parent)?.place.scope, opening.name),
+            None => opening.name,
+        };
+        let grace = opening.own.limit(Key::Grace).unwrap_or(0);
+        let grace = grace.min(self.ceilings.get(Key::Grace).unwrap_or(grace));
+        let grace = Duration::from_nanos(grace).min(FAR_FUTURE);
+        let node = Node {
+            parent: opening.parent,
+            children: Vec::new(),
+            place: Place { layer: opening.layer, scope },
+            own: opening.own,
+            grace,
+            timing: Timing {
+                allowance: carried.own_end.map(|end| end.since(carried.start)),
+                pause_asked: false,
+                watch: Stopwatch::started(carried.start),
+            },
+            ends: None,
+            cell: Arc::new(DeadlineCell::new(grace)),
+            warn: opening.warn,
+            warned_of: None,
+        };
+        self.next += 1;
+        self.nodes.insert(id, node);
+        if let Some(parent) = opening.parent {
+            self.node_mut(parent)?.children.push(id);
+        }
+        self.settle(id, now).expect("a new cell has not fired");
+        Ok(id)
+    }
+
+    /// Forgets a scope and all scopes inside it. Their cells keep their last deadlines, so an enforcer that
+    /// still holds one is not misled.
+    pub fn close(&mut self, id: ScopeId) {
+        let Some(parent) = self.nodes.get(&id).map(|node| node.parent) else { return };
+        if let Some(parent) = parent.and_then(|parent| self.nodes.get_mut(&parent)) {
+            parent.children.retain(|child| *child != id);
+        }
+        let mut pending = vec![id];
+        while let Some(id) = pending.pop() {
+            pending.extend(self.nodes.remove(&id).into_iter().flat_map(|node| node.children));
+        }
+    }
+
+    /// Where the scope is: its level, and its path such as `job/7f3/turn-12/run-3`.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn place(&self, id: ScopeId) -> Result<&Place, ScopeError> {
+        Ok(&self.node(id)?.place)
+    }
+
+    /// The cell that mirrors the scope's deadline for enforcers.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn cell(&self, id: ScopeId) -> Result<Arc<DeadlineCell>, ScopeError> {
+        Ok(Arc::clone(&self.node(id)?.cell))
+    }
+
+    /// What to store so that the scope can be opened again [with its deadline](Self::open_with_deadline).
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn carried(&self, id: ScopeId, now: Moment) -> Result<Carried, ScopeError> {
+        let timing = &self.node(id)?.timing;
+        Ok(Carried { start: timing.watch.start(), own_end: timing.own_end(now) })
+    }
+
+    /// How long the scope has stood still, through its own pauses and those around it.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn paused(&self, id: ScopeId, now: Moment) -> Result<Duration, ScopeError> {
+        Ok(self.node(id)?.timing.watch.paused(now))
+    }
+
+    /// Whether the scope stands still now, by its own pause or one around it.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn is_paused(&self, id: ScopeId) -> Result<bool, ScopeError> {
+        Ok(self.node(id)?.timing.watch.is_paused())
+    }
+
+    /// All limits that apply to the scope. Times count from its start, its pauses so far included; ancestors'
+    /// CPU, turns and failures count in full, whatever is already used up of them.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn effective(&self, id: ScopeId, now: Moment) -> Result<Effective, ScopeError> {
+        let node = self.node(id)?;
+        let start = node.timing.watch.start();
+        let mut own = node.own.clone();
+        let wall = node.timing.own_end(now).map(|end| end.as_nanos().saturating_sub(start.as_nanos()));
+        own.replace(LimitKind::Wall, wall);
+        let ancestors: Vec<Bound> =
+            self.ancestors(id).into_iter().map(|ancestor| self.bound_by(ancestor, start)).collect();
+        Ok(nest(&node.place, &own, &ancestors, &self.ceilings))
+    }
+
+    /// What an ancestor allows a scope that started at `start`.
+    fn bound_by(&self, ancestor: ScopeId, start: Moment) -> Bound {
+        let node = &self.nodes[&ancestor];
+        let mut bound = Bound::new(node.place.clone());
+        for key in Key::ALL {
+            if let (Key::Kind(kind), Some(value)) = (key, node.own.limit(key))
+                && kind != LimitKind::Wall
+            {
+                bound = bound.with(kind, value);
+            }
+        }
+        if let Some(ends) = node.ends {
+            let named = self.name(ancestor, ends.named_by);
+            if named.source == Source::Ceiling {
+                bound.wall_source = Source::Ceiling;
+            }
+            let left = ends.hard_end.as_nanos().saturating_sub(start.as_nanos());
+            bound = bound.with(LimitKind::Wall, left);
+        }
+        bound
+    }
+
+    /// Moves the scope's own wall later. Returns its deadline, whose `effect` names what bounds it now;
+    /// `None` is no deadline at all.
+    ///
+    /// Its ancestors' deadlines and the ceilings do not move, and go on bounding it.
+    ///
+    /// # Errors
+    /// [`ScopeError::TooLate`] when the wall of the scope or of one around it has ended;
+    /// [`ScopeError::NotLater`] for an end that is not after the present own one.
+    pub fn extend(
+        &mut self,
+        id: ScopeId,
+        extension: Extension,
+        now: Moment,
+    ) -> Result<Option<Deadline>, ScopeError> {
+        self.refuse_if_over(id, now)?;
+        let node = self.node(id)?;
+        let mut timing = node.timing;
+        timing.allowance = match (extension, timing.own_end(now)) {
+            (Extension::By(more), _) => {
+                timing.allowance.map(|allowance| allowance.saturating_add(more).min(FAR_FUTURE))
+            }
+            (Extension::Until(end), Some(present)) if end > present => {
+                Some(end.since(timing.watch.start()).saturating_sub(timing.watch.paused(now)))
+            }
+            (Extension::Until(end), present) => {
+                return Err(ScopeError::NotLater {
+                    scope: node.place.scope.clone(),
+                    asked: end.since(now),
+                    present: present.map_or("never".into(), |present| format!("{:?}", present.since(now))),
+                });
+            }
+        };
+        self.retime(id, timing, now)?;
+        self.deadline(id)
+    }
+
+    /// Stops the own clocks of the scope and of all scopes inside it: their walls end later by the length of
+    /// the pause. Deadlines around it and ceilings stay where they are, and fire in a pause too.
+    ///
+    /// # Errors
+    /// [`ScopeError::AlreadyPaused`], [`ScopeError::TooLate`].
+    pub fn pause(&mut self, id: ScopeId, now: Moment) -> Result<Option<Deadline>, ScopeError> {
+        self.refuse_if_over(id, now)?;
+        let node = self.node(id)?;
+        if node.timing.pause_asked {
+            return Err(ScopeError::AlreadyPaused(node.place.scope.clone()));
+        }
+        self.retime(id, Timing { pause_asked: true, ..node.timing }, now)?;
+        self.deadline(id)
+    }
+
+    /// Ends a scope's own pause. Its clocks go on unless a scope around it is paused.
+    ///
+    /// # Errors
+    /// [`ScopeError::NotPaused`], [`ScopeError::TooLate`].
+    pub fn resume(&mut self, id: ScopeId, now: Moment) -> Result<Option<Deadline>, ScopeError> {
+        let node = self.node(id)?;
+        if !node.timing.pause_asked {
+            return Err(ScopeError::NotPaused(node.place.scope.clone()));
+        }
+        self.refuse_if_over(id, now)?;
+        self.retime(id, Timing { pause_asked: false, ..node.timing }, now)?;
+        self.deadline(id)
+    }
+
+    /// Marks that the scope's ending has begun, for whatever reason: its wall moves no more. Returns whether
+    /// this was the first to say so; false when an enforcer has fired the cell.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn fired(&mut self, id: ScopeId) -> Result<bool, ScopeError> {
+        Ok(self.node(id)?.cell.seal())
+    }
+
+    /// Marks that notice was given of the present wall end. A later wall end gets its own notice.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn warned(&mut self, id: ScopeId) -> Result<(), ScopeError> {
+        let node = self.node_mut(id)?;
+        node.warned_of = node.ends.map(|ends| ends.wall_end);
+        Ok(())
+    }
+
+    /// Puts new timing in force for a scope and everything inside it.
+    fn retime(&mut self, id: ScopeId, timing: Timing, now: Moment) -> Result<(), ScopeError> {
+        let before = std::mem::replace(&mut self.node_mut(id)?.timing, timing);
+        if self.settle(id, now).is_err() {
+            let node = self.node_mut(id)?;
+            node.timing = before;
+            let scope = node.place.scope.clone();
+            return Err(ScopeError::TooLate { over: scope.clone(), scope });
+        }
+        let mut pending = self.node(id)?.children.clone();
+        while let Some(id) = pending.pop() {
+            // A scope that has fired keeps its wall: that is no reason to refuse the one around it.
+            let _ = self.settle(id, now);
+            pending.extend(&self.node(id)?.children);
+        }
+        Ok(())
+    }
+
+    /// An enforcer that is a little late has not fired yet; its limit has passed all the same.
+    fn refuse_if_over(&self, id: ScopeId, now: Moment) -> Result<(), ScopeError> {
+        let scope = &self.node(id)?.place.scope;
+        for around in self.ancestors(id).into_iter().chain([id]) {
+            let node = self.node(around)?;
+            if node.cell.is_fired() || node.ends.is_some_and(|ends| ends.wall_end <= now) {
+                return Err(ScopeError::TooLate { scope: scope.clone(), over: node.place.scope.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The scopes around this one, outermost first.
+    fn ancestors(&self, id: ScopeId) -> Vec<ScopeId> {
+        let parent = |id: &ScopeId| self.nodes.get(id).and_then(|node| node.parent);
+        let mut chain: Vec<ScopeId> = std::iter::successors(parent(&id), parent).collect();
+        chain.reverse();
+        chain
+    }
+
+    fn node(&self, id: ScopeId) -> Result<&Node, ScopeError> {
+        self.nodes.get(&id).ok_or(ScopeError::Unknown(id))
+    }
+
+    fn node_mut(&mut self, id: ScopeId) -> Result<&mut Node, ScopeError> {
+        self.nodes.get_mut(&id).ok_or(ScopeError::Unknown(id))
+    }
+}

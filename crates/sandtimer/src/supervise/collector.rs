@@ -1,0 +1,275 @@
+//! The thread that moves bytes and writes outcomes.
+//!
+//! It drains every run's output into spools, feeds stdin, and once the enforcer says that a run is dead, waits a bounded
+//! time for the pipes to end and puts the Outcome together. It may be late or busy: no deadline depends on it.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use super::enforcer::{Command, EnforcerHandle};
+use super::output::Spool;
+use super::run::{Cause, Facts, Running};
+use super::sentence;
+use crate::model::LimitKind;
+
+/// What the collector is told.
+#[derive(Debug)]
+pub(crate) enum ToCollector {
+    /// A new run and its streams.
+    Attach(Box<Attachment>),
+    /// The enforcer has no word of its death within the bound.
+    Overdue { run: Arc<Running>, facts: Box<Facts> },
+    /// The run is dead.
+    Dead { run: Arc<Running>, facts: Box<Facts> },
+    Shutdown,
+}
+
+/// A stream's spool, shared with those who read it by cursor.
+pub(crate) type SharedSpool = Arc<Mutex<Spool>>;
+
+/// The engine's ends of a run's streams.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    pub run: Arc<Running>,
+    /// Read ends with the spools they go to; `None` where the owner reads the stream itself.
+    pub outputs: [Option<(OwnedFd, SharedSpool)>; 2],
+    /// What is still to be written to stdin.
+    pub stdin: Option<(OwnedFd, Vec<u8>)>,
+}
+
+/// After death, how long the pipes may take to end: only something outside the sandbox could hold one open.
+const DRAIN_LIMIT: u64 = 200_000_000;
+const WAKE: u64 = u64::MAX;
+const STDIN: u64 = 2;
+
+/// A run's streams while it lives.
+struct Streams {
+    run: Arc<Running>,
+    outputs: [Option<OwnedFd>; 2],
+    spools: [Option<SharedSpool>; 2],
+    stdin: Option<(OwnedFd, Vec<u8>, usize)>,
+    dead: Option<Box<Facts>>,
+    drain_until: u64,
+    limit_reported: bool,
+}
+
+/// What happens to a run's slot once its outcome is out.
+pub(crate) type Recycle = Box<dyn Fn(&Arc<Running>, bool) + Send>;
+
+/// The collector's state; lives on its thread.
+pub(crate) struct Collector {
+    epoll: OwnedFd,
+    wake: Arc<OwnedFd>,
+    messages: Receiver<ToCollector>,
+    streams: HashMap<usize, Streams>,
+    enforcer: Option<EnforcerHandle>,
+    recycle: Recycle,
+    buffer: Vec<u8>,
+    stopping: bool,
+}
+
+/// The way to the collector.
+#[derive(Debug, Clone)]
+pub(crate) struct CollectorHandle {
+    pub sender: Sender<ToCollector>,
+    pub wake: Arc<OwnedFd>,
+}
+
+impl CollectorHandle {
+    pub fn send(&self, message: ToCollector) {
+        // The collector ends only after the engine has told it to.
+        let _ = self.sender.send(message);
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Collector {
+    pub fn new(recycle: Recycle) -> io::Result<(Self, CollectorHandle)> {
+        let (sender, messages) = channel();
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        let collector = Collector {
+            epoll,
+            wake: wake.clone(),
+            messages,
+            streams: HashMap::new(),
+            enforcer: None,
+            recycle,
+            buffer: vec![0; 64 * 1024],
+            stopping: false,
+        };
+        Ok((collector, CollectorHandle { sender, wake }))
+    }
+
+    /// Runs until shut down and without runs. `enforcer` is told of limits that only the bytes show.
+    pub fn serve(mut self, enforcer: EnforcerHandle) {
+        self.enforcer = Some(enforcer);
+        let mut events = Vec::with_capacity(256);
+        while !(self.stopping && self.streams.is_empty()) {
+            events.clear();
+            let timeout = self.next_drain_end();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+            for event in &events {
+                match event.data.u64() {
+                    WAKE => self.obey(),
+                    token => self.stream((token >> 2) as usize, token & 3),
+                }
+            }
+            self.finish_drained();
+        }
+    }
+
+    fn next_drain_end(&self) -> Option<Timespec> {
+        let end = self.streams.values().filter(|stream| stream.dead.is_some()).map(|stream| stream.drain_until).min()?;
+        let left = end.saturating_sub(monotonic_nanoseconds());
+        Some(Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 })
+    }
+
+    fn obey(&mut self) {
+        let mut count = [0u8; 8];
+        // Cleared before the messages are read: one that comes later sets it again.
+        let _ = rustix::io::read(&*self.wake, &mut count);
+        while let Ok(message) = self.messages.try_recv() {
+            match message {
+                ToCollector::Attach(attachment) => self.attach(*attachment),
+                ToCollector::Overdue { run, facts } => {
+                    let spools = self.streams.get(&run.row).map(|streams| streams.spools.clone()).unwrap_or_default();
+                    run.waiting.outcome(sentence::outcome(&run, &facts, &spools), false);
+                }
+                ToCollector::Dead { run, facts } => {
+                    let now = monotonic_nanoseconds();
+                    if let Some(streams) = self.streams.get_mut(&run.row) {
+                        streams.dead = Some(facts);
+                        streams.drain_until = now + DRAIN_LIMIT;
+                        // What nobody will read any more need not be written.
+                        streams.stdin = None;
+                        for output in 0..2 {
+                            self.stream(run.row, output);
+                        }
+                    }
+                }
+                ToCollector::Shutdown => self.stopping = true,
+            }
+        }
+    }
+
+    fn attach(&mut self, attachment: Attachment) {
+        let Attachment { run, outputs, stdin } = attachment;
+        let row = run.row;
+        let mut streams = Streams {
+            run,
+            outputs: [None, None],
+            spools: [None, None],
+            stdin: None,
+            dead: None,
+            drain_until: u64::MAX,
+            limit_reported: false,
+        };
+        for (index, output) in outputs.into_iter().enumerate() {
+            let Some((fd, spool)) = output else { continue };
+            let data = epoll::EventData::new_u64((row as u64) << 2 | index as u64);
+            // A stream that cannot be watched is still read when the run is dead.
+            let _ = epoll::add(&self.epoll, &fd, data, epoll::EventFlags::IN);
+            streams.outputs[index] = Some(fd);
+            streams.spools[index] = Some(spool);
+        }
+        if let Some((fd, bytes)) = stdin {
+            let data = epoll::EventData::new_u64((row as u64) << 2 | STDIN);
+            let _ = epoll::add(&self.epoll, &fd, data, epoll::EventFlags::OUT);
+            streams.stdin = Some((fd, bytes, 0));
+        }
+        self.streams.insert(row, streams);
+    }
+
+    /// Something can be read from or written to a stream. Bounded work each time, so that no run starves another.
+    fn stream(&mut self, row: usize, kind: u64) {
+        let Some(streams) = self.streams.get_mut(&row) else { return };
+        if kind == STDIN {
+            streams.feed();
+            return;
+        }
+        let rounds = if streams.dead.is_some() { 64 } else { 8 };
+        for _ in 0..rounds {
+            let Some(fd) = &streams.outputs[kind as usize] else { return };
+            match rustix::io::read(fd, &mut self.buffer[..]) {
+                Ok(0) => {
+                    streams.outputs[kind as usize] = None;
+                    return;
+                }
+                Ok(length) => streams.store(kind as usize, &self.buffer[..length], self.enforcer.as_ref()),
+                Err(rustix::io::Errno::AGAIN) => return,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => {
+                    streams.outputs[kind as usize] = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn finish_drained(&mut self) {
+        if self.streams.values().all(|streams| streams.dead.is_none()) {
+            return;
+        }
+        let now = monotonic_nanoseconds();
+        let done: Vec<usize> = self
+            .streams
+            .iter()
+            .filter(|(_, streams)| {
+                streams.dead.is_some()
+                    && (streams.outputs.iter().all(Option::is_none) || now >= streams.drain_until)
+            })
+            .map(|(row, _)| *row)
+            .collect();
+        for row in done {
+            if let Some(streams) = self.streams.remove(&row)
+                && let Some(facts) = streams.dead
+            {
+                let outcome = sentence::outcome(&streams.run, &facts, &streams.spools);
+                streams.run.waiting.outcome(outcome, true);
+                let reusable = !matches!(facts.cause, Some(Cause::Infrastructure(_)));
+                (self.recycle)(&streams.run, reusable);
+            }
+        }
+    }
+}
+
+impl Streams {
+    fn store(&mut self, index: usize, bytes: &[u8], enforcer: Option<&EnforcerHandle>) {
+        let now = monotonic_nanoseconds();
+        self.run.note_output(now);
+        let Some(spool) = &self.spools[index] else { return };
+        let mut spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
+        spool.write(bytes, now);
+        if self.run.on_output_limit_end && !self.limit_reported && spool.truncated() {
+            self.limit_reported = true;
+            if let Some(enforcer) = enforcer {
+                let (row, id) = (self.run.row, self.run.id.clone());
+                enforcer.send(Command::Limit { row, id, kind: LimitKind::Output });
+            }
+        }
+    }
+
+    fn feed(&mut self) {
+        let Some((fd, bytes, at)) = &mut self.stdin else { return };
+        match rustix::io::write(fd.as_fd(), &bytes[*at..]) {
+            Ok(written) => *at += written,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+            // Nobody reads any more.
+            Err(_) => *at = bytes.len(),
+        }
+        if *at == bytes.len() {
+            self.stdin = None;
+        }
+    }
+}

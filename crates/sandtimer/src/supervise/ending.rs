@@ -1,0 +1,517 @@
+//! How a run ends: one state machine, one winner, every wait bounded.
+//!
+//! ```text
+//! Starting ─▶ Running ─▶ Grace ─▶ Killed ─▶ dead
+//!     └──────────┴─────────┴───────▲  (exit, limit, cancel, infrastructure: whichever seals the deadline cell first)
+//! ```
+//! Owned by the enforcer's thread alone. The caller of [`Ending::time`] and friends then asks for
+//! [`Ending::report`] and [`Ending::next_time`]; nothing here waits.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::process::Signal;
+use sandtimer_os::process;
+use sandtimer_os::watchdog::SharedTable;
+use sandtimer_os::wire::{Notice, notice, order};
+
+use super::collector::ToCollector;
+use super::run::{Cause, Exit, Facts, FailedStep, Running};
+use crate::model::{Enforcer, LimitKind};
+use crate::time::{Fire, Moment, Stopwatch};
+
+/// How long building a sandbox may take. Infrastructure: always finite.
+const SPAWN_LIMIT: u64 = 60_000_000_000;
+/// How long the outcome waits for the proof of death.
+const PROOF_LIMIT: u64 = 250_000_000;
+/// After this long without death a slot counts as unkillable and is not used again.
+const UNKILLABLE_AFTER: u64 = 2_000_000_000;
+/// Where no pid namespace dies with init: how long init may sweep before it is killed itself.
+const SWEEP_LIMIT: u64 = 100_000_000;
+/// CPU share of one processor below which a run counts as idle, in parts of a hundred.
+const IDLE_PERCENT: u64 = 1;
+/// Shortest time between two looks at a run's processor time.
+const SHORTEST_SAMPLE: u64 = 1_000_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Running,
+    Grace,
+    Killed,
+    Dead,
+}
+
+/// What the collector has been told of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    Pending,
+    Unkillable,
+    Dead,
+}
+
+/// A run under the enforcer's eyes.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub run: Arc<Running>,
+    pub control_closed: bool,
+    /// The time the enforcer's heap already holds for it.
+    pub scheduled: Option<u64>,
+    facts: Facts,
+    phase: Phase,
+    told: Told,
+    announced: Option<u64>,
+    next_sample: Option<u64>,
+    last_activity: u64,
+    last_cpu: (u64, u64),
+    last_resort: Option<u64>,
+    pause: Option<Stopwatch>,
+    processors: u64,
+}
+
+impl Ending {
+    pub fn new(run: Arc<Running>, now: u64) -> Self {
+        Ending {
+            run,
+            control_closed: false,
+            scheduled: None,
+            facts: Facts::default(),
+            phase: Phase::Starting,
+            told: Told::Nothing,
+            announced: None,
+            next_sample: None,
+            last_activity: now,
+            last_cpu: (now, 0),
+            last_resort: None,
+            pause: None,
+            processors: sandtimer_os::probe::processors() as u64,
+        }
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.phase == Phase::Dead
+    }
+
+    fn limit_of(&self, kind: LimitKind) -> Option<u64> {
+        self.run.effective.get(kind).map(|effect| effect.value)
+    }
+
+    /// Reads everything init has said so far.
+    pub fn hear(&mut self, now: u64) {
+        loop {
+            match process::notice(&self.run.control) {
+                Ok(Some(notice)) => self.note(&notice, now),
+                Ok(None) => {
+                    self.control_closed = true;
+                    return;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.control_closed = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, notice: &Notice, now: u64) {
+        match notice.kind {
+            notice::STEP_FAILED => {
+                let failed = FailedStep { number: notice.a, errno: notice.b as i32, required: notice.c == 1 };
+                self.facts.failed_steps.push(failed);
+            }
+            notice::EXECUTE_FAILED => self.facts.execute_errno = Some(notice.a as i32),
+            notice::STARTED => self.started(notice.a),
+            notice::EXITED => {
+                self.facts.exit = Some(Exit {
+                    status: notice.a as i32,
+                    user_microseconds: notice.b,
+                    system_microseconds: notice.c,
+                    resident_peak_kib: notice.d,
+                    at: notice.e,
+                    alive: notice.f,
+                });
+                // Init saw the end before the deadline did, or it did not: this is where one of them wins.
+                if self.run.cell.seal() {
+                    self.decide(Cause::Exit, Enforcer::Kernel, now);
+                    self.facts.killed = notice.f;
+                    self.facts.killed_at = Some(now);
+                    self.phase = Phase::Killed;
+                }
+            }
+            notice::FIRED => {
+                if self.run.cell.seal() {
+                    self.facts.due_at = self.hard_end(now);
+                    self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Init, now);
+                    self.facts.killed = notice.b;
+                    self.facts.killed_at = Some(now);
+                    self.phase = Phase::Killed;
+                }
+            }
+            notice::SAMPLE => self.sampled(notice, now),
+            _ => {}
+        }
+    }
+
+    fn hard_end(&self, otherwise: u64) -> u64 {
+        self.run.cell.hard_end().map_or(otherwise, Moment::as_nanos)
+    }
+
+    /// The command's clock starts here: building the sandbox is not on its bill.
+    fn started(&mut self, at: u64) {
+        if self.phase != Phase::Starting {
+            return;
+        }
+        self.phase = Phase::Running;
+        self.facts.started_at = Some(at);
+        self.last_activity = at;
+        self.last_cpu = (at, 0);
+        if let Some(wall) = self.run.wall {
+            // Too late only if an ancestor's deadline has fired meanwhile; then that one stands.
+            let _ = self.run.cell.set(Some(Moment::from_nanos(at.saturating_add(wall))));
+        }
+        self.next_sample = self.sample_interval().map(|interval| at + interval);
+        self.run.waiting.started();
+    }
+
+    /// How long until processor time must be looked at again; `None` where no limit needs it.
+    fn sample_interval(&self) -> Option<u64> {
+        let cpu = self.limit_of(LimitKind::Cpu).map(|limit| {
+            let left = limit.saturating_sub(self.last_cpu.1.saturating_mul(1000));
+            // With every processor busy it cannot be used up earlier.
+            (left / self.processors).max(SHORTEST_SAMPLE)
+        });
+        let stall = self.limit_of(LimitKind::Stall).map(|limit| (limit / 10).max(SHORTEST_SAMPLE));
+        let memory = self.watches_memory().then_some(100_000_000);
+        [cpu, stall, memory].into_iter().flatten().min()
+    }
+
+    /// Where no controller holds the memory limit, init's samples have to.
+    fn watches_memory(&self) -> bool {
+        let chosen = self.run.effective.get(LimitKind::Memory);
+        self.run.slot.memory_peak().is_none()
+            && chosen.is_some_and(|effect| effect.source != crate::model::Source::Ceiling)
+    }
+
+    /// The next moment something is due.
+    pub fn next_time(&self) -> Option<u64> {
+        let cell = &self.run.cell;
+        match self.phase {
+            Phase::Starting => {
+                let own = self.run.spawned_at + SPAWN_LIMIT;
+                Some(cell.hard_end().map_or(own, |bound| own.min(bound.as_nanos())))
+            }
+            Phase::Running if self.pause.is_some() => cell.hard_end().map(Moment::as_nanos),
+            Phase::Running => {
+                let wall = cell.wall_end().map(Moment::as_nanos);
+                [wall, cell.hard_end().map(Moment::as_nanos), self.next_sample].into_iter().flatten().min()
+            }
+            Phase::Grace => Some(self.facts.due_at),
+            Phase::Killed => {
+                let killed = self.facts.killed_at.unwrap_or(0);
+                let proof = match self.told {
+                    Told::Nothing => Some(killed + PROOF_LIMIT),
+                    Told::Pending => Some(killed + UNKILLABLE_AFTER),
+                    _ => None,
+                };
+                [proof, self.last_resort].into_iter().flatten().min()
+            }
+            Phase::Dead => None,
+        }
+    }
+
+    /// Its time has come.
+    pub fn time(&mut self, now: u64) {
+        self.scheduled = None;
+        match self.phase {
+            Phase::Starting => self.time_starting(now),
+            Phase::Running => self.time_running(now),
+            Phase::Grace if now >= self.facts.due_at => self.kill(now),
+            Phase::Killed => self.time_killed(now),
+            _ => {}
+        }
+    }
+
+    fn time_starting(&mut self, now: u64) {
+        if self.run.cell.hard_end().is_some_and(|end| end.as_nanos() <= now) && self.run.cell.seal() {
+            self.facts.due_at = self.hard_end(now);
+            self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Enforcer, now);
+            self.kill(now);
+        } else if now >= self.run.spawned_at + SPAWN_LIMIT {
+            self.infrastructure("the sandbox was not ready within 60 s".to_owned(), now);
+        }
+    }
+
+    fn time_running(&mut self, now: u64) {
+        let bound = self.hard_end(u64::MAX);
+        if let Fire::Fired(_) = self.run.cell.fire(Moment::from_nanos(now)) {
+            self.end_by_wall(bound, now);
+        } else if bound <= now && self.run.cell.seal() {
+            // An ancestor's end comes before the own wall.
+            self.end_by_wall(bound, now);
+        } else if self.next_sample.is_some_and(|at| at <= now) {
+            self.sample(now);
+        }
+    }
+
+    fn end_by_wall(&mut self, hard: u64, now: u64) {
+        self.facts.due_at = hard;
+        self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Enforcer, now);
+        self.kill_after_grace(now);
+    }
+
+    /// SIGTERM to all if there is a grace left, the kill when it is over.
+    fn kill_after_grace(&mut self, now: u64) {
+        if self.facts.due_at <= now {
+            self.kill(now);
+            return;
+        }
+        self.phase = Phase::Grace;
+        self.signal(Signal::TERM, "SIGTERM", now);
+    }
+
+    fn signal(&mut self, signal: Signal, name: &'static str, now: u64) {
+        // An init that does not listen is killed when the grace is over.
+        let _ = process::order(&self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
+        self.facts.signals.push((name, now));
+    }
+
+    fn time_killed(&mut self, now: u64) {
+        if self.last_resort.is_some_and(|at| at <= now) {
+            self.last_resort = None;
+            let _ = process::kill(std::os::fd::AsFd::as_fd(&self.run.pidfd));
+        }
+        let since = now.saturating_sub(self.facts.killed_at.unwrap_or(now));
+        if since >= UNKILLABLE_AFTER {
+            self.facts.overdue = Some(true);
+        } else if since >= PROOF_LIMIT {
+            self.facts.overdue = Some(false);
+        }
+    }
+
+    /// The first cause is the cause. The verdict is published here, before the killing.
+    fn decide(&mut self, cause: Cause, by: Enforcer, now: u64) {
+        debug_assert!(self.facts.cause.is_none(), "a run has one cause");
+        let verdict = cause != Cause::Exit;
+        self.facts.cause = Some(cause);
+        self.facts.enforced_by = Some(by);
+        self.facts.verdict_at = now;
+        if self.facts.due_at == 0 {
+            self.facts.due_at = now;
+        }
+        if let Some(mut pause) = self.pause.take()
+            && let Ok(paused) = pause.resume(Moment::from_nanos(now))
+        {
+            self.facts.paused += paused;
+            // A frozen process could not hear the signal that announces the kill.
+            self.run.slot.freeze(false);
+        }
+        if verdict && self.facts.due_at <= now {
+            self.run.waiting.verdict(now);
+        }
+    }
+
+    /// Ends the whole tree now.
+    fn kill(&mut self, now: u64) {
+        if matches!(self.phase, Phase::Killed | Phase::Dead) {
+            return;
+        }
+        let run = &self.run;
+        self.facts.killed = run.slot.processes_now().map_or(0, |count| count.saturating_sub(1));
+        let by_cgroup = run.slot.kill_all();
+        if !by_cgroup && run.sweeps_itself {
+            let ordered = process::order(&run.control, order::END, 0, 0);
+            self.last_resort = Some(if ordered.is_ok() { now + SWEEP_LIMIT } else { now });
+        } else if !by_cgroup {
+            let _ = process::kill(std::os::fd::AsFd::as_fd(&run.pidfd));
+        }
+        if self.facts.cause.as_ref().is_some_and(|cause| *cause != Cause::Exit) {
+            if self.facts.signals.is_empty() || self.phase == Phase::Grace {
+                self.facts.signals.push(("SIGKILL", now));
+            }
+            let at = sandtimer_os::clock::monotonic_nanoseconds();
+            self.facts.verdict_at = at;
+            self.run.waiting.verdict(at);
+        }
+        self.facts.killed_at = Some(now);
+        self.phase = Phase::Killed;
+    }
+
+    /// Ends the run because a limit other than wall is passed.
+    pub fn limit(&mut self, kind: LimitKind, now: u64) {
+        if matches!(self.phase, Phase::Starting | Phase::Running) && self.run.cell.seal() {
+            self.facts.due_at = now.saturating_add(self.run.grace);
+            self.decide(Cause::Limit(kind), Enforcer::Enforcer, now);
+            self.kill_after_grace(now);
+        }
+    }
+
+    /// The caller wants it ended.
+    pub fn cancel(&mut self, reason: String, now: u64) {
+        match self.phase {
+            Phase::Starting | Phase::Running if self.run.cell.seal() => {
+                self.facts.due_at = now.saturating_add(self.run.grace);
+                self.decide(Cause::Cancel(reason), Enforcer::Enforcer, now);
+                self.kill_after_grace(now);
+            }
+            // A second cancel does not wait for the grace.
+            Phase::Grace => self.kill(now),
+            _ => {}
+        }
+    }
+
+    /// Sandtimer cannot go on with it.
+    pub fn infrastructure(&mut self, reason: String, now: u64) {
+        if self.run.cell.seal() {
+            self.decide(Cause::Infrastructure(reason), Enforcer::Enforcer, now);
+        }
+        self.kill(now);
+    }
+
+    /// Stops the processes and the run's own clocks, or lets both go on.
+    pub fn pause(&mut self, paused: bool, now: u64) {
+        if self.phase != Phase::Running || paused == self.pause.is_some() || !self.run.slot.freeze(paused) {
+            return;
+        }
+        if paused {
+            let mut watch = Stopwatch::started(Moment::from_nanos(now));
+            // A fresh watch is never paused already.
+            let _ = watch.pause(Moment::from_nanos(now));
+            self.pause = Some(watch);
+        } else if let Some(mut watch) = self.pause.take()
+            && let Ok(length) = watch.resume(Moment::from_nanos(now))
+        {
+            self.facts.paused += length;
+            self.last_activity = now;
+            self.last_cpu.0 = now;
+        }
+    }
+
+    /// Looks at processor time, directly or by asking init.
+    fn sample(&mut self, now: u64) {
+        if self.run.slot.counts_cpu() {
+            let used = self.run.slot.cpu_microseconds();
+            self.judge(used, now);
+        } else {
+            let _ = process::order(&self.run.control, order::SAMPLE, 0, 0);
+        }
+        self.next_sample = self.sample_interval().map(|interval| now + interval);
+    }
+
+    fn sampled(&mut self, notice: &Notice, now: u64) {
+        self.facts.sampled_cpu_microseconds = self.facts.sampled_cpu_microseconds.max(notice.a);
+        self.facts.sampled_processes = self.facts.sampled_processes.max(notice.b);
+        self.facts.sampled_resident_bytes = self.facts.sampled_resident_bytes.max(notice.c);
+        if self.watches_memory() && self.limit_of(LimitKind::Memory).is_some_and(|limit| notice.c > limit) {
+            self.limit(LimitKind::Memory, now);
+        } else {
+            self.judge(notice.a, now);
+            self.next_sample = self.sample_interval().map(|interval| now + interval);
+        }
+    }
+
+    /// Holds processor time and silence against their limits.
+    fn judge(&mut self, cpu_microseconds: u64, now: u64) {
+        let (then, before) = self.last_cpu;
+        let elapsed = now.saturating_sub(then);
+        self.last_cpu = (now, cpu_microseconds);
+        if self.limit_of(LimitKind::Cpu).is_some_and(|limit| cpu_microseconds.saturating_mul(1000) >= limit) {
+            self.limit(LimitKind::Cpu, now);
+            return;
+        }
+        let Some(stall) = self.limit_of(LimitKind::Stall) else { return };
+        let output = self.run.last_output.load(Ordering::Relaxed);
+        let busy = cpu_microseconds.saturating_sub(before).saturating_mul(1000) > elapsed / 100 * IDLE_PERCENT;
+        if busy {
+            self.facts.busy_but_quiet |= now.saturating_sub(output.max(self.run.spawned_at)) > stall;
+            self.last_activity = now;
+        }
+        self.last_activity = self.last_activity.max(output);
+        if now.saturating_sub(self.last_activity) >= stall {
+            self.limit(LimitKind::Stall, now);
+        }
+    }
+
+    /// A deadline was moved by its owner: init and the watchdog hear of it with the next report.
+    pub fn deadline_moved(&mut self, _table: &SharedTable) {
+        self.scheduled = None;
+    }
+
+    /// The hard end, once each time it is new; init is told here, the watchdog by the caller.
+    pub fn unannounced_deadline(&mut self) -> Option<u64> {
+        if !matches!(self.phase, Phase::Starting | Phase::Running | Phase::Grace) {
+            return None;
+        }
+        let hard = match self.phase {
+            Phase::Grace => self.facts.due_at,
+            _ => self.run.cell.hard_end().map_or(u64::MAX, Moment::as_nanos),
+        };
+        if self.announced == Some(hard) {
+            return None;
+        }
+        // Init worked out the first one by itself; it is told all the same, for ancestors' bounds are not its to know.
+        let _ = process::order(&self.run.control, order::DEADLINE, 0, hard);
+        self.announced = Some(hard);
+        Some(hard)
+    }
+
+    /// Init is dead, and with it its namespace.
+    pub fn died(&mut self, table: &SharedTable, now: u64) {
+        if !process::is_dead(std::os::fd::AsFd::as_fd(&self.run.pidfd)) {
+            return;
+        }
+        process::reap(std::os::fd::AsFd::as_fd(&self.run.pidfd));
+        if self.facts.cause.is_none() {
+            self.explain_death(table, now);
+        }
+        if !self.run.slot.is_empty() {
+            self.run.slot.kill_all();
+        }
+        self.facts.killed_at.get_or_insert(now);
+        self.facts.dead_at = Some(now);
+        self.phase = Phase::Dead;
+    }
+
+    /// It died and nobody here did it.
+    fn explain_death(&mut self, table: &SharedTable, now: u64) {
+        self.run.cell.seal();
+        if table.fired(self.run.row) {
+            self.facts.due_at = self.hard_end(now);
+            self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Watchdog, now);
+            return;
+        }
+        if self.run.slot.out_of_memory_kills() > 0 {
+            self.decide(Cause::Limit(LimitKind::Memory), Enforcer::Kernel, now);
+            return;
+        }
+        let reason = match (self.facts.failed_steps.iter().find(|step| step.required), self.facts.execute_errno) {
+            (Some(step), _) => {
+                let name = self.run.step_names.get(step.number as usize).copied().unwrap_or("start");
+                let error = std::io::Error::from_raw_os_error(step.errno);
+                format!("the sandbox could not be built: {name} (step {}): {error}", step.number)
+            }
+            (None, _) => "the sandbox's first process was killed from outside".to_owned(),
+        };
+        self.decide(Cause::Infrastructure(reason), Enforcer::Kernel, now);
+    }
+
+    /// What the collector has not heard yet.
+    pub fn report(&mut self) -> Option<ToCollector> {
+        let (told, message) = match (self.phase, self.facts.overdue) {
+            (Phase::Dead, _) => {
+                (Told::Dead, ToCollector::Dead { run: self.run.clone(), facts: Box::new(self.facts.clone()) })
+            }
+            (_, Some(unkillable)) => (
+                if unkillable { Told::Unkillable } else { Told::Pending },
+                ToCollector::Overdue { run: self.run.clone(), facts: Box::new(self.facts.clone()) },
+            ),
+            _ => return None,
+        };
+        if told == self.told {
+            return None;
+        }
+        self.told = told;
+        Some(message)
+    }
+}

@@ -1,0 +1,319 @@
+//! The thread that ends runs on time.
+//!
+//! It waits on one epoll for its timer, for every run's init (socket and pidfd) and for messages; it does no I/O of
+//! runs, takes no lock that a thread doing such I/O holds, and decides alone which cause ended a run. Real-time
+//! (SCHED_FIFO) where the kernel allows it: otherwise busy sandboxes on the same processors make it late.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::watchdog::{SharedTable, Watchdog};
+
+use super::collector::ToCollector;
+use super::ending::Ending;
+use super::run::Running;
+
+/// What others ask of the enforcer.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// A sandbox was started; watch it.
+    Watch(Arc<Running>),
+    /// The deadline of a row was moved.
+    Moved { row: usize },
+    /// End a run for this reason; with a SIGTERM first if its grace allows.
+    Cancel { row: usize, id: String, reason: String },
+    /// Stop (or let go on) a run and its clocks.
+    Pause { row: usize, id: String, paused: bool },
+    /// End a run because a limit that others measure is passed.
+    Limit { row: usize, id: String, kind: crate::model::LimitKind },
+    Shutdown,
+}
+
+/// The way to the enforcer.
+#[derive(Debug, Clone)]
+pub(crate) struct EnforcerHandle {
+    commands: Sender<Command>,
+    wake: Arc<OwnedFd>,
+}
+
+impl EnforcerHandle {
+    pub fn send(&self, command: Command) {
+        // The enforcer ends only after the engine, which owns the last handle, has told it to.
+        let _ = self.commands.send(command);
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+const WAKE: u64 = u64::MAX;
+const TIMER: u64 = u64::MAX - 1;
+const WATCHDOG: u64 = u64::MAX - 2;
+
+/// What an epoll event of a row is about; the row is the upper part of the token.
+const CONTROL: u64 = 0;
+const PIDFD: u64 = 1;
+
+fn token(row: usize, kind: u64) -> epoll::EventData {
+    epoll::EventData::new_u64((row as u64) << 1 | kind)
+}
+
+/// The enforcer's state; lives on its thread.
+pub(crate) struct Enforcer {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    wake: Arc<OwnedFd>,
+    commands: Receiver<Command>,
+    collector: Sender<ToCollector>,
+    collector_wake: Arc<OwnedFd>,
+    table: SharedTable,
+    watchdog: Option<Watchdog>,
+    /// By row.
+    runs: Vec<Option<Ending>>,
+    /// When to look at which row; entries of runs that are gone are passed over.
+    timers: BinaryHeap<Reverse<(u64, usize)>>,
+    sweep_directories: Vec<OwnedFd>,
+    armed_for: u64,
+    stopping: bool,
+}
+
+/// What the enforcer thread is started with.
+pub(crate) struct EnforcerParts {
+    pub table: SharedTable,
+    pub watchdog: Option<Watchdog>,
+    pub collector: Sender<ToCollector>,
+    pub collector_wake: Arc<OwnedFd>,
+    pub sweep_directories: Vec<OwnedFd>,
+}
+
+impl Enforcer {
+    pub fn new(parts: EnforcerParts) -> io::Result<(Self, EnforcerHandle)> {
+        let (sender, commands) = channel();
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
+        let mut enforcer = Enforcer {
+            epoll,
+            timer,
+            wake: wake.clone(),
+            commands,
+            collector: parts.collector,
+            collector_wake: parts.collector_wake,
+            table: parts.table,
+            watchdog: None,
+            runs: std::iter::repeat_with(|| None).take(sandtimer_os::wire::ROWS).collect(),
+            timers: BinaryHeap::with_capacity(sandtimer_os::wire::ROWS),
+            sweep_directories: parts.sweep_directories,
+            armed_for: u64::MAX,
+            stopping: false,
+        };
+        if let Some(watchdog) = parts.watchdog {
+            enforcer.adopt(watchdog);
+        }
+        Ok((enforcer, EnforcerHandle { commands: sender, wake }))
+    }
+
+    /// Runs until shut down and without runs.
+    pub fn serve(mut self) {
+        let mut events = Vec::with_capacity(256);
+        while !(self.stopping && self.runs.iter().all(Option::is_none)) {
+            events.clear();
+            self.arm_timer();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                // Nothing can be watched any more; leaving closes the watchdog's socket, which ends every run.
+                Err(_) => return,
+            }
+            for event in &events {
+                match event.data.u64() {
+                    WAKE => self.obey(),
+                    TIMER => {
+                        let mut expirations = [0u8; 8];
+                        // Only clears the readiness; a spurious wake-up costs one look.
+                        let _ = rustix::io::read(&self.timer, &mut expirations);
+                        self.armed_for = u64::MAX;
+                    }
+                    WATCHDOG => self.replace_watchdog(),
+                    other => self.event((other >> 1) as usize, other & 1),
+                }
+            }
+            self.look();
+        }
+    }
+
+    fn arm_timer(&mut self) {
+        let next = self.timers.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
+        if next == self.armed_for {
+            return;
+        }
+        self.armed_for = next;
+        let value = if next == u64::MAX { 0 } else { next.max(1) };
+        let time = Timespec { tv_sec: (value / 1_000_000_000) as i64, tv_nsec: (value % 1_000_000_000) as i64 };
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let timer = Itimerspec { it_interval: zero, it_value: time };
+        // Fails only for values out of range, which these never are.
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &timer);
+    }
+
+    fn obey(&mut self) {
+        let mut count = [0u8; 8];
+        // Cleared before the commands are read: one that comes later sets it again.
+        let _ = rustix::io::read(&*self.wake, &mut count);
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Watch(run) => self.watch(run),
+                Command::Moved { row } => self.with(row, None, |ending, table| ending.deadline_moved(table)),
+                Command::Cancel { row, id, reason } => {
+                    self.with(row, Some(&id), |ending, _| ending.cancel(reason, monotonic_nanoseconds()));
+                }
+                Command::Pause { row, id, paused } => {
+                    self.with(row, Some(&id), |ending, _| ending.pause(paused, monotonic_nanoseconds()));
+                }
+                Command::Limit { row, id, kind } => {
+                    self.with(row, Some(&id), |ending, _| ending.limit(kind, monotonic_nanoseconds()));
+                }
+                Command::Shutdown => {
+                    self.stopping = true;
+                    for row in 0..self.runs.len() {
+                        let cancel = |ending: &mut Ending, _: &SharedTable| {
+                            ending.cancel("the engine is shutting down".to_owned(), monotonic_nanoseconds());
+                        };
+                        self.with(row, None, cancel);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does something to the run in `row` (if it is still `id`'s), then sees what has to be done next.
+    fn with(&mut self, row: usize, id: Option<&str>, act: impl FnOnce(&mut Ending, &SharedTable)) {
+        let Some(ending) = self.runs.get_mut(row).and_then(Option::as_mut) else { return };
+        if id.is_some_and(|id| id != ending.run.id) {
+            return;
+        }
+        act(ending, &self.table);
+        self.follow(row);
+    }
+
+    fn watch(&mut self, run: Arc<Running>) {
+        let row = run.row;
+        // Level-triggered and added before anything is read: what came earlier is seen now.
+        let added = epoll::add(&self.epoll, &run.control, token(row, CONTROL), epoll::EventFlags::IN)
+            .and_then(|()| epoll::add(&self.epoll, &run.pidfd, token(row, PIDFD), epoll::EventFlags::IN));
+        self.tell_watchdog(&run);
+        let mut ending = Ending::new(run, monotonic_nanoseconds());
+        if let Err(error) = added {
+            ending.infrastructure(format!("the run cannot be watched: {error}"), monotonic_nanoseconds());
+        }
+        self.runs[row] = Some(ending);
+        self.follow(row);
+    }
+
+    fn event(&mut self, row: usize, kind: u64) {
+        let Some(ending) = self.runs.get_mut(row).and_then(Option::as_mut) else { return };
+        ending.hear(monotonic_nanoseconds());
+        if kind == PIDFD {
+            ending.died(&self.table, monotonic_nanoseconds());
+        } else if ending.control_closed {
+            // At its end and always readable: the pidfd tells the rest.
+            let _ = epoll::delete(&self.epoll, &ending.run.control);
+        }
+        self.follow(row);
+    }
+
+    /// Looks at every row whose time has come.
+    fn look(&mut self) {
+        loop {
+            let now = monotonic_nanoseconds();
+            match self.timers.peek() {
+                Some(Reverse((at, row))) if *at <= now => {
+                    let row = *row;
+                    self.timers.pop();
+                    if let Some(ending) = self.runs[row].as_mut() {
+                        ending.time(now);
+                        self.follow(row);
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// After every change of a run: its next time, the watchdog's row, and what the collector must hear.
+    fn follow(&mut self, row: usize) {
+        let Some(ending) = self.runs[row].as_mut() else { return };
+        if let Some(hard) = ending.unannounced_deadline()
+            && self.table.arm(row, hard)
+            && let Some(watchdog) = &self.watchdog
+        {
+            // A watchdog that does not listen is replaced when it is dead; init stands behind it meanwhile.
+            let _ = watchdog.wake();
+        }
+        if let Some(message) = ending.report() {
+            // The collector outlives the enforcer.
+            let _ = self.collector.send(message);
+            let _ = rustix::io::write(&*self.collector_wake, &1u64.to_ne_bytes());
+        }
+        if ending.is_dead() {
+            let run = ending.run.clone();
+            self.runs[row] = None;
+            self.table.disarm(row);
+            // Gone from the set by themselves once closed; but the owner may keep the run, and with it the files.
+            let _ = epoll::delete(&self.epoll, &run.control);
+            let _ = epoll::delete(&self.epoll, &run.pidfd);
+            if run.slot.kill_file().is_none()
+                && let Some(watchdog) = &self.watchdog
+            {
+                let _ = watchdog.forget(row);
+            }
+            return;
+        }
+        if let Some(at) = ending.next_time()
+            && ending.scheduled != Some(at)
+        {
+            ending.scheduled = Some(at);
+            self.timers.push(Reverse((at, row)));
+        }
+    }
+
+    fn tell_watchdog(&self, run: &Running) {
+        let Some(watchdog) = &self.watchdog else { return };
+        // A failure means that it is stopped or dead; the latter wakes this thread by its pidfd.
+        let _ = match run.slot.kill_file() {
+            Some(file) => watchdog.kill_by_cgroup(run.row, file),
+            None => watchdog.kill_by_pidfd(run.row, run.pidfd.as_fd()),
+        };
+    }
+
+    fn adopt(&mut self, watchdog: Watchdog) {
+        for directory in &self.sweep_directories {
+            let _ = watchdog.sweep_directory(directory.as_fd());
+        }
+        let data = epoll::EventData::new_u64(WATCHDOG);
+        let _ = epoll::add(&self.epoll, watchdog.pidfd(), data, epoll::EventFlags::IN);
+        self.watchdog = Some(watchdog);
+        for ending in self.runs.iter().flatten() {
+            self.tell_watchdog(&ending.run);
+        }
+    }
+
+    /// The watchdog died: a new one takes over the same table.
+    fn replace_watchdog(&mut self) {
+        if let Some(dead) = self.watchdog.take() {
+            let _ = epoll::delete(&self.epoll, dead.pidfd());
+        }
+        if let Ok(watchdog) = Watchdog::start(&self.table) {
+            self.adopt(watchdog);
+            if let Some(watchdog) = &self.watchdog {
+                let _ = watchdog.wake();
+            }
+        }
+    }
+}

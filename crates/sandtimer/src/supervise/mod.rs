@@ -1,0 +1,12 @@
+//! Watching runs and ending them.
+//!
+//! Two threads share the work and nothing but messages: the enforcer (deadlines, kills, verdicts; real-time where
+//! allowed) and the collector (output, stdin, and the Outcome once a run is dead). A run passes through
+//! `Starting → Running → (Grace) → Killed → dead`, and only the enforcer moves it.
+
+pub(crate) mod collector;
+pub(crate) mod ending;
+pub(crate) mod enforcer;
+pub mod output;
+pub(crate) mod run;
+pub(crate) mod sentence;

@@ -1,0 +1,212 @@
+//! One run as the two threads and its owner share it, and the facts the enforcer gathers about it.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::isolate::cgroup::Slot;
+use crate::limits::Effective;
+use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Outcome, Path};
+use crate::time::DeadlineCell;
+
+/// Why a run ended. Decided once, by the enforcer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The command ended by itself.
+    Exit,
+    /// A limit of this kind.
+    Limit(LimitKind),
+    /// The caller; with the reason it gave.
+    Cancel(String),
+    /// Sandtimer could not go on.
+    Infrastructure(String),
+}
+
+/// What init said of the command's end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exit {
+    /// As wait(2) gives it.
+    pub status: i32,
+    pub user_microseconds: u64,
+    pub system_microseconds: u64,
+    pub resident_peak_kib: u64,
+    pub at: u64,
+    /// Processes of the run that were still alive then.
+    pub alive: u64,
+}
+
+/// A step of the plan that failed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FailedStep {
+    pub number: u64,
+    pub errno: i32,
+    pub required: bool,
+}
+
+/// What the enforcer knows. It alone writes them; the collector gets them when the run is dead. Times are monotonic
+/// nanoseconds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Facts {
+    pub started_at: Option<u64>,
+    pub exit: Option<Exit>,
+    pub cause: Option<Cause>,
+    pub enforced_by: Option<Enforcer>,
+    /// When the verdict was published.
+    pub verdict_at: u64,
+    /// When it should have been at the latest.
+    pub due_at: u64,
+    pub signals: Vec<(&'static str, u64)>,
+    pub killed: u64,
+    pub killed_at: Option<u64>,
+    pub dead_at: Option<u64>,
+    /// No word of its death within the bounds: `Some(true)` once it counts as unkillable.
+    pub overdue: Option<bool>,
+    pub failed_steps: Vec<FailedStep>,
+    pub execute_errno: Option<i32>,
+    pub paused: Duration,
+    /// The last sample of init, where no cgroup counts.
+    pub sampled_cpu_microseconds: u64,
+    pub sampled_processes: u64,
+    pub sampled_resident_bytes: u64,
+    pub busy_but_quiet: bool,
+}
+
+/// A run, shared between its owner, the enforcer and the collector.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub id: String,
+    pub row: usize,
+    pub control: OwnedFd,
+    pub pidfd: OwnedFd,
+    pub slot: Slot,
+    pub cell: Arc<DeadlineCell>,
+    pub effective: Effective,
+    pub scope: String,
+    /// The wall limit in nanoseconds, counted from the start of the command.
+    pub wall: Option<u64>,
+    pub grace: u64,
+    /// Monotonic nanoseconds: submitted, and sandbox requested.
+    pub submitted_at: u64,
+    pub spawned_at: u64,
+    /// When the last output was seen; 0 for never.
+    pub last_output: AtomicU64,
+    pub isolation: Isolation,
+    pub step_names: Vec<&'static str>,
+    pub optional_steps: Vec<(u64, &'static str)>,
+    pub path: Path,
+    pub sweeps_itself: bool,
+    pub on_output_limit_end: bool,
+    pub waiting: Waiting,
+}
+
+impl Running {
+    /// Remembers that output was seen.
+    pub fn note_output(&self, now: u64) {
+        self.last_output.store(now, Ordering::Relaxed);
+    }
+
+    /// The isolation as applied: the plan's, less what failed on the way.
+    pub fn applied(&self, facts: &Facts) -> Isolation {
+        let mut isolation = self.isolation.clone();
+        for failed in facts.failed_steps.iter().filter(|step| !step.required) {
+            let name = self.optional_steps.iter().find(|(number, _)| *number == failed.number);
+            let error = std::io::Error::from_raw_os_error(failed.errno);
+            let layer = name.map_or("step", |(_, name)| name).to_owned();
+            isolation.degraded.push(Degraded { layer, reason: error.to_string() });
+        }
+        isolation
+    }
+}
+
+/// Where the owner of a run waits.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    state: Mutex<WaitState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct WaitState {
+    started: bool,
+    verdict_at: Option<u64>,
+    outcome: Option<Arc<Outcome>>,
+    settled: bool,
+    wakers: Vec<Waker>,
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, WaitState> {
+        // A panic while it was held cannot leave the plain fields inconsistent.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut WaitState)) {
+        let wakers = {
+            let mut state = self.lock();
+            change(&mut state);
+            std::mem::take(&mut state.wakers)
+        };
+        self.changed.notify_all();
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    pub fn started(&self) {
+        self.change(|state| state.started = true);
+    }
+
+    /// The verdict is there: the run is over for its owner, even while the dead are still counted.
+    pub fn verdict(&self, at: u64) {
+        self.change(|state| state.verdict_at = Some(at));
+    }
+
+    /// The outcome, final (`settled`) or with its proof pending.
+    pub fn outcome(&self, outcome: Outcome, settled: bool) {
+        self.change(|state| {
+            state.outcome = Some(Arc::new(outcome));
+            state.settled = settled;
+            state.started = true;
+        });
+    }
+
+    pub fn poll_outcome(&self, settled: bool, waker: &Waker) -> Option<Arc<Outcome>> {
+        let mut state = self.lock();
+        match &state.outcome {
+            Some(outcome) if state.settled || !settled => Some(outcome.clone()),
+            _ => {
+                state.wakers.push(waker.clone());
+                None
+            }
+        }
+    }
+
+    pub fn wait_outcome(&self, settled: bool) -> Arc<Outcome> {
+        let mut state = self.lock();
+        loop {
+            match &state.outcome {
+                Some(outcome) if state.settled || !settled => return outcome.clone(),
+                _ => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// Waits for the verdict (or an outcome without one); the time it was published.
+    pub fn wait_verdict(&self) -> Option<u64> {
+        let mut state = self.lock();
+        while state.verdict_at.is_none() && state.outcome.is_none() {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.verdict_at
+    }
+
+    /// Waits until the command was started, or the run is over.
+    pub fn wait_started(&self) {
+        let mut state = self.lock();
+        while !state.started {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Puts the Outcome of a dead run together: its ending, its verdict, and the sentence that says why.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::collector::SharedSpool;
+use super::output::{Collected, encode};
+use super::run::{Cause, Facts, Running};
+use crate::limits::Effect;
+use crate::model::{
+    Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Proof, SentSignal, Source, Spent, State, Tree,
+    Usage, Verdict,
+};
+
+/// The most output an Outcome carries of each stream; the rest is read by cursor.
+const OUTPUT_IN_OUTCOME: usize = 64 << 20;
+
+const fn milliseconds(nanoseconds: u64) -> u64 {
+    nanoseconds / 1_000_000
+}
+
+/// The Outcome of a run, as far as `facts` go.
+pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool>; 2]) -> Outcome {
+    let collected = [0, 1].map(|index| collect(&spools[index]));
+    let (stdout, stderr, encoding) = encode(&collected[0], &collected[1]);
+    let status = facts.exit.map(|exit| exit.status);
+    let (exit_code, signal) = status.map_or((None, None), status_parts);
+    let used = run.slot.used();
+    let kernel = kernel_limit(run, facts, status, &used);
+    let ending = ending(facts, kernel, status);
+    let end = facts.dead_at.or(facts.killed_at).unwrap_or(facts.verdict_at);
+    let finished = facts.exit.map_or(end, |exit| exit.at);
+    let usage = usage(run, facts, &used, finished);
+    let verdict = verdict(run, facts, kernel, ending, &usage);
+    Outcome {
+        run_id: run.id.clone(),
+        ending,
+        ok: ending == Ending::Exited && exit_code == Some(0),
+        exit_code,
+        signal,
+        stdout,
+        stderr,
+        stdout_truncated: collected[0].truncated(),
+        stderr_truncated: collected[1].truncated(),
+        encoding,
+        value: None,
+        error: infrastructure_error(facts),
+        results: Vec::new(),
+        execution_count: None,
+        verdict,
+        tree: tree(run, facts),
+        state: State::None,
+        usage,
+        isolation: run.applied(facts),
+        path: run.path,
+    }
+}
+
+fn collect(spool: &Option<SharedSpool>) -> Collected {
+    spool.as_ref().map_or_else(Collected::default, |spool| {
+        // A spool that cannot be read back counts as wholly dropped.
+        spool.lock().unwrap_or_else(PoisonError::into_inner).collect(OUTPUT_IN_OUTCOME).unwrap_or_default()
+    })
+}
+
+fn infrastructure_error(facts: &Facts) -> Option<serde_json::Value> {
+    match &facts.cause {
+        Some(Cause::Infrastructure(reason)) => Some(serde_json::json!({"code": "infra_error", "message": reason})),
+        _ => None,
+    }
+}
+
+/// Exit code and signal name of a wait status.
+fn status_parts(status: i32) -> (Option<i32>, Option<String>) {
+    if status & 0x7f == 0 { (Some(status >> 8 & 0xff), None) } else { (None, Some(signal_name(status & 0x7f))) }
+}
+
+/// `SIGSEGV` and the like; `SIG<n>` for one without a name.
+pub(crate) fn signal_name(number: i32) -> String {
+    const NAMES: [&str; 32] = [
+        "", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+        "WINCH", "IO", "PWR", "SYS",
+    ];
+    match NAMES.get(number as usize) {
+        Some(name) if number > 0 => format!("SIG{name}"),
+        _ => format!("SIG{number}"),
+    }
+}
+
+/// A limit that the kernel enforced by itself, seen from how the command ended.
+fn kernel_limit(
+    run: &Running,
+    facts: &Facts,
+    status: Option<i32>,
+    used: &crate::isolate::cgroup::Counters,
+) -> Option<LimitKind> {
+    if facts.cause != Some(Cause::Exit) {
+        return None;
+    }
+    let status = status?;
+    let signal = status & 0x7f;
+    let cpu = run.effective.get(LimitKind::Cpu).map(|effect| effect.value / 1000);
+    let spent = used.cpu_microseconds.max(facts.exit.map_or(0, |exit| exit.user_microseconds + exit.system_microseconds));
+    if status == 0 {
+        None
+    } else if used.out_of_memory_kills > 0 {
+        Some(LimitKind::Memory)
+    } else if signal == 24 || (signal == 9 && cpu.is_some_and(|limit| spent >= limit)) {
+        cpu.map(|_| LimitKind::Cpu)
+    } else if signal == 25 {
+        run.effective.get(LimitKind::Disk).map(|_| LimitKind::Disk)
+    } else if used.process_limit_hits > 0 {
+        Some(LimitKind::Processes)
+    } else {
+        None
+    }
+}
+
+fn ending(facts: &Facts, kernel: Option<LimitKind>, status: Option<i32>) -> Ending {
+    let kind = match &facts.cause {
+        Some(Cause::Limit(kind)) => Some(*kind),
+        Some(Cause::Cancel(_)) => return Ending::Cancelled,
+        Some(Cause::Infrastructure(_)) | None => return Ending::InfraError,
+        Some(Cause::Exit) => kernel,
+    };
+    match kind {
+        Some(LimitKind::Wall | LimitKind::Cpu) => Ending::Timeout,
+        Some(LimitKind::Stall | LimitKind::Idle) => Ending::Stalled,
+        Some(LimitKind::Memory) => Ending::OutOfMemory,
+        Some(LimitKind::Processes) => Ending::ProcessLimit,
+        Some(LimitKind::Output | LimitKind::Result) => Ending::OutputLimit,
+        Some(LimitKind::Disk | LimitKind::OpenFiles) => Ending::DiskLimit,
+        Some(LimitKind::Turns | LimitKind::Failures) => Ending::Budget,
+        None if status.is_some_and(|status| status & 0x7f != 0) => Ending::Signaled,
+        None => Ending::Exited,
+    }
+}
+
+fn usage(run: &Running, facts: &Facts, used: &crate::isolate::cgroup::Counters, finished: u64) -> Usage {
+    let exit = facts.exit;
+    let (user, system) = if run.slot.counts_cpu() {
+        (used.user_microseconds, used.system_microseconds)
+    } else {
+        let whole = exit.map_or((0, 0), |exit| (exit.user_microseconds, exit.system_microseconds));
+        (whole.0.max(facts.sampled_cpu_microseconds.saturating_sub(whole.1)), whole.1)
+    };
+    let resident = exit.map_or(0, |exit| exit.resident_peak_kib * 1024).max(facts.sampled_resident_bytes);
+    Usage {
+        wall_ms: facts.started_at.map_or(0, |start| milliseconds(finished.saturating_sub(start))),
+        user_ms: user / 1000,
+        system_ms: system / 1000,
+        memory_peak_bytes: run.slot.memory_peak().unwrap_or(resident),
+        processes_peak: run.slot.processes_peak().unwrap_or(facts.sampled_processes.max(1)),
+        run_queue_ms: None,
+    }
+}
+
+fn tree(run: &Running, facts: &Facts) -> Tree {
+    let proof = match (facts.dead_at, facts.overdue) {
+        (None, Some(true)) => Proof::Unkillable,
+        (None, _) => Proof::Pending,
+        (Some(_), _) => match run.isolation.kill {
+            KillClass::K3 if run.slot.is_empty() => Proof::CgroupEmpty,
+            KillClass::K3 | KillClass::K2 if !run.sweeps_itself => Proof::PidNamespaceGone,
+            _ => Proof::SubreaperSweep,
+        },
+    };
+    let dead = facts.dead_at.is_some();
+    let after = facts.dead_at.zip(facts.killed_at).map(|(dead, killed)| milliseconds(dead.saturating_sub(killed)));
+    Tree { killed: facts.killed, survivors: dead.then_some(0), proof, dead_after_ms: after }
+}
+
+fn verdict(
+    run: &Running,
+    facts: &Facts,
+    kernel: Option<LimitKind>,
+    ending: Ending,
+    usage: &Usage,
+) -> Option<Verdict> {
+    let (kind, enforcer) = match (&facts.cause, kernel) {
+        (Some(Cause::Limit(kind)), _) => (Some(*kind), facts.enforced_by.unwrap_or(Enforcer::Kernel)),
+        (Some(Cause::Cancel(_)), _) => (None, Enforcer::Enforcer),
+        (_, Some(kind)) => (Some(kind), Enforcer::Kernel),
+        _ => return None,
+    };
+    let effect = kind.and_then(|kind| run.effective.get(kind));
+    let start = facts.started_at.unwrap_or(run.spawned_at);
+    let at = facts.verdict_at;
+    let last_output = run.last_output.load(Ordering::Relaxed);
+    let in_time = matches!(kind, Some(LimitKind::Wall | LimitKind::Cpu | LimitKind::Stall | LimitKind::Idle));
+    let late = if kind == Some(LimitKind::Wall) { at.saturating_sub(facts.due_at) } else { 0 };
+    let verdict = Verdict {
+        kind,
+        layer: effect.map_or(Layer::Run, |effect| effect.layer),
+        scope: effect.map_or_else(|| run.scope.clone(), |effect| effect.scope.clone()),
+        limit_ms: effect.filter(|_| in_time).map(|effect| milliseconds(effect.value)),
+        limit: effect.filter(|_| !in_time).map(|effect| effect.value),
+        source: effect.map_or(Source::Call, |effect| effect.source),
+        elapsed_ms: milliseconds(at.saturating_sub(start)),
+        late_ms: (late / 1000) as f64 / 1000.0,
+        enforced_by: enforcer,
+        signals: facts
+            .signals
+            .iter()
+            .map(|(name, time)| SentSignal { signal: (*name).to_owned(), at_ms: milliseconds(time.saturating_sub(start)) })
+            .collect(),
+        last_output_age_ms: (last_output > 0).then(|| milliseconds(at.saturating_sub(last_output))),
+        progress: None,
+        waiting_for: None,
+        spent: Spent {
+            queued_ms: milliseconds(run.spawned_at.saturating_sub(run.submitted_at)),
+            spawn_ms: milliseconds(start.saturating_sub(run.spawned_at)),
+            attempts: Vec::new(),
+            paused_ms: facts.paused.as_millis() as u64,
+        },
+        sentence: sentence(run, facts, ending, effect, (kind, usage, last_output)),
+    };
+    Some(verdict)
+}
+
+/// What happened, in a sentence or two for a person or a model.
+fn sentence(
+    run: &Running,
+    facts: &Facts,
+    ending: Ending,
+    effect: Option<&Effect>,
+    (kind, usage, last_output): (Option<LimitKind>, &Usage, u64),
+) -> String {
+    if let Some(Cause::Cancel(reason)) = &facts.cause {
+        return format!("Cancelled after {}: {reason}. {}", time(usage.wall_ms), remains(run, facts));
+    }
+    let kind = kind.map_or_else(String::new, |kind| format!("{kind:?}").to_lowercase());
+    let limit = effect.map_or_else(String::new, |effect| format!(" of {}", amount(&kind, effect.value)));
+    let source = effect.map_or_else(String::new, |effect| format!(" ({})", origin(effect)));
+    let owner = effect.map_or_else(|| "run".to_owned(), |effect| format!("{:?}", effect.layer).to_lowercase());
+    let verb = if facts.cause == Some(Cause::Exit) { "Failed at" } else { "Stopped by" };
+    let mut text = format!("{verb} the {owner}'s {kind} limit{limit}{source}.");
+    match ending {
+        Ending::Timeout | Ending::Stalled => {
+            let cpu = time(usage.user_ms + usage.system_ms);
+            let output = if last_output == 0 {
+                "it never wrote output".to_owned()
+            } else {
+                format!("its last output was {} before", time(milliseconds(facts.verdict_at.saturating_sub(last_output))))
+            };
+            text.push_str(&format!(" It had used {cpu} of CPU; {output}."));
+        }
+        Ending::OutOfMemory => {
+            text.push_str(&format!(" At its peak it used {}.", bytes(usage.memory_peak_bytes)));
+        }
+        _ => {}
+    }
+    text.push(' ');
+    text.push_str(&remains(run, facts));
+    text
+}
+
+fn remains(run: &Running, facts: &Facts) -> String {
+    let tree = tree(run, facts);
+    let killed = match tree.killed {
+        0 => String::new(),
+        1 => "1 process was killed; ".to_owned(),
+        count => format!("{count} processes were killed; "),
+    };
+    match tree.survivors {
+        Some(_) => format!("{killed}nothing of it is left alive."),
+        None => format!("{killed}its death is not confirmed yet."),
+    }
+}
+
+fn origin(effect: &Effect) -> &'static str {
+    match effect.source {
+        Source::Call => "set by the call",
+        Source::Session => "set by the session",
+        Source::Env => "set by the environment",
+        Source::Config => "set by a configuration file",
+        Source::Builtin => "built in",
+        Source::Ceiling => "a ceiling of this machine or its operator",
+        Source::Ancestor => "set by an outer scope",
+    }
+}
+
+/// A limit in its own unit.
+fn amount(kind: &str, value: u64) -> String {
+    match kind {
+        "wall" | "cpu" | "stall" | "idle" => time(milliseconds(value)),
+        "memory" | "output" | "disk" | "result" => bytes(value),
+        _ => value.to_string(),
+    }
+}
+
+/// `350 ms`, `2 s`, `1 m 30 s`, `2 h 5 m`.
+pub(crate) fn time(milliseconds: u64) -> String {
+    let duration = Duration::from_millis(milliseconds);
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{milliseconds} ms"),
+        1..60 if duration.subsec_millis() == 0 => format!("{seconds} s"),
+        1..60 => format!("{:.2} s", duration.as_secs_f64()),
+        60..3600 => format!("{} m {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// `512 B`, `1.5 KiB`, `64 MiB`.
+pub(crate) fn bytes(count: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value.fract() < 0.05 { format!("{value:.0} {}", units[unit]) } else { format!("{value:.1} {}", units[unit]) }
+}

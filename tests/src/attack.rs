@@ -1,0 +1,276 @@
+//! A table of attacks, and running its rows.
+//!
+//! Each row says what an attack must come to inside, and how its negative control shows that the payload works:
+//! without that, a row proves nothing.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::census::{Census, left_over};
+use crate::command::{Run, bare, hostile, hostile_arguments};
+use crate::outcome::{Outcome, finding};
+use crate::process::{Finished, Started, marked, new_marker, start};
+use crate::scene::Scene;
+use crate::wait::until;
+
+/// How long after the command line's end a process of its tree may still be seen: none, but for this look.
+const GONE: Duration = Duration::from_millis(500);
+/// Life of a bare payload that a control expects to live.
+const BARE_LIFE: Duration = Duration::from_secs(2);
+/// Latest a verdict may be, on a shared machine. The tight bound belongs to the benches.
+const LATE_MS: f64 = 250.0;
+
+/// What an attack must come to.
+#[derive(Debug, Clone, Copy)]
+pub enum Expect {
+    /// The payload says so itself, and exits 0.
+    Denied,
+    /// Denied, or ended by one of these.
+    DeniedOr(&'static [&'static str]),
+    /// One of these endings, whatever the payload says.
+    Ending(&'static [&'static str]),
+    /// It may work, in a world of its own: the canaries and the census decide.
+    NoEffect,
+}
+
+/// How it is shown that the payload works.
+#[derive(Debug, Clone, Copy)]
+pub enum Control {
+    /// Unsandboxed: it leaves the host as it is. These arguments instead of the row's, where given.
+    Bare(&'static [&'static str]),
+    /// Unsandboxed, as a user without privileges.
+    BareAs(u32),
+    /// Sandboxed without these layers.
+    Without(&'static [&'static str]),
+    /// Unsandboxed: nothing ends it before its own end of life.
+    Lives,
+    /// Unsandboxed: something of it is alive after its first process has ended or was killed.
+    Outlives,
+    /// No control can be had here, and why.
+    Unavailable(&'static str),
+}
+
+/// One attack.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    pub attack: &'static str,
+    pub payload: &'static [&'static str],
+    pub flags: &'static [&'static str],
+    pub expect: Expect,
+    pub control: Control,
+}
+
+/// A wall probed by a payload that a bare run shows to work.
+#[must_use]
+pub const fn wall(attack: &'static str, payload: &'static [&'static str]) -> Row {
+    Row { attack, payload, flags: &[], expect: Expect::Denied, control: Control::Bare(&[]) }
+}
+
+impl Row {
+    #[must_use]
+    pub const fn flags(mut self, flags: &'static [&'static str]) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    #[must_use]
+    pub const fn expect(mut self, expect: Expect) -> Self {
+        self.expect = expect;
+        self
+    }
+
+    #[must_use]
+    pub const fn control(mut self, control: Control) -> Self {
+        self.control = control;
+        self
+    }
+
+    fn name(&self) -> String {
+        format!("{} {}", self.attack, self.payload.join(" "))
+    }
+}
+
+/// Whether the payloads that multiply or eat memory may be run: only where limits hold and the whole tree dies.
+///
+/// # Errors
+/// What is missing.
+pub fn cage_in_force() -> Result<(), String> {
+    let limits = ["--wall", "20s", "--memory", "64M", "--processes", "16"];
+    let (outcome, _) = Run::new().flags(&limits).command(&["/bin/true"]).outcome()?;
+    let degraded = outcome.degraded();
+    let limited = outcome.tier() == "T3" && !degraded.iter().any(|layer| layer.contains("cgroup"));
+    let killable = ["K2", "K3"].contains(&outcome.kill_class());
+    if limited && killable && outcome.ok() { Ok(()) } else { Err(format!("no cage: {}", outcome.0)) }
+}
+
+/// Runs every row, alone on the host, and its control.
+///
+/// # Panics
+/// With a line for each row that was not as it should be.
+pub fn check(rows: &[Row]) {
+    let mut scene = Scene::new();
+    crate::honest::honest_run().unwrap_or_else(|error| panic!("before any attack: {error}"));
+    let mut failures = vec![];
+    for row in rows {
+        let before = Census::take();
+        if let Err(error) = attack(row, &mut scene) {
+            failures.push(format!("{}: {error}", row.name()));
+        }
+        let left = left_over(&before, &[]);
+        if !left.is_empty() {
+            failures.push(format!("{}: left behind {}", row.name(), left.join("; ")));
+        }
+        if let Err(error) = control(row, &mut scene) {
+            failures.push(format!("{}: negative control: {error}", row.name()));
+        }
+    }
+    assert!(failures.is_empty(), "{} of {} rows:\n{}", failures.len(), rows.len(), failures.join("\n"));
+}
+
+/// Runs one row inside.
+///
+/// # Errors
+/// What was not as it should be.
+pub fn attack(row: &Row, scene: &mut Scene) -> Result<Outcome, String> {
+    let run = prepared(row, scene);
+    let marker = run.marker.clone();
+    let (outcome, finished) = run.outcome()?;
+    expected(row, &outcome)?;
+    bounded(row, &outcome, &finished)?;
+    let mut alive = vec![];
+    let dead = until(GONE, || {
+        alive = marked(&marker);
+        alive.is_empty()
+    });
+    if !dead {
+        return Err(format!("still alive: {alive:?}; the outcome says {}", outcome.0["tree"]));
+    }
+    match scene.reached() {
+        reached if reached.is_empty() => Ok(outcome),
+        reached => Err(reached.join(", ")),
+    }
+}
+
+fn prepared(row: &Row, scene: &Scene) -> Run {
+    let payload: Vec<String> = row.payload.iter().map(|part| scene.fill(part)).collect();
+    let mut flags: Vec<String> = row.flags.iter().map(|part| scene.fill(part)).collect();
+    if !flags.iter().any(|flag| flag == "--wall") {
+        flags.extend(["--wall".into(), "20s".into()]);
+    }
+    Run::new().flags(&flags).hostile(&payload)
+}
+
+fn expected(row: &Row, outcome: &Outcome) -> Result<(), String> {
+    let said = finding(outcome.stdout());
+    let denied = said.as_ref().is_some_and(|said| said["result"] == "denied") && outcome.ok();
+    let ended_by = |endings: &[&str]| endings.contains(&outcome.ending());
+    let holds = match row.expect {
+        Expect::Denied => denied,
+        Expect::DeniedOr(endings) => denied || ended_by(endings),
+        Expect::Ending(endings) => ended_by(endings),
+        Expect::NoEffect => ended_by(&["exited"]),
+    };
+    if holds { Ok(()) } else { Err(format!("expected {:?}, got {}", row.expect, outcome.0)) }
+}
+
+/// What holds for every Outcome.
+fn bounded(row: &Row, outcome: &Outcome, finished: &Finished) -> Result<(), String> {
+    if finished.pipe_held {
+        return Err("a pipe of the command line was still open after its end".into());
+    }
+    if outcome.survivors() != Some(0) && outcome.proof() != "pending" {
+        return Err(format!("survivors: {}", outcome.0["tree"]));
+    }
+    let by_itself = ["exited", "signaled"].contains(&outcome.ending());
+    if !by_itself && (outcome.limit().is_empty() || outcome.sentence().is_empty()) {
+        return Err(format!("no verdict that says why: {}", outcome.0));
+    }
+    let kind = if row.flags.contains(&"--cpu") { "cpu" } else { "wall" };
+    if outcome.ending() == "timeout" && outcome.limit() != kind {
+        return Err(format!(
+            "ended by '{}' where the {kind} limit comes first: {}",
+            outcome.limit(),
+            outcome.0
+        ));
+    }
+    match outcome.late_ms() {
+        Some(late) if late > LATE_MS => Err(format!("{} ms late in {}", late, row.name())),
+        _ => Ok(()),
+    }
+}
+
+fn control(row: &Row, scene: &mut Scene) -> Result<(), String> {
+    match row.control {
+        Control::Without(layers) => {
+            let (outcome, _) = prepared(row, scene).without(layers).outcome()?;
+            shown(&finding(outcome.stdout()).ok_or(format!("no finding: {}", outcome.0))?)
+        }
+        _ => bare_control(row, scene),
+    }
+}
+
+/// Runs the negative control of a row whose control is bare.
+///
+/// # Errors
+/// How the payload failed to show that it works.
+pub fn bare_control(row: &Row, scene: &mut Scene) -> Result<(), String> {
+    let fill = |parts: &[&str]| -> Vec<String> { parts.iter().map(|part| scene.fill(part)).collect() };
+    let said = match row.control {
+        Control::Bare([]) => bare_finding(&fill(row.payload), None),
+        Control::Bare(instead) => bare_finding(&fill(instead), None),
+        Control::BareAs(user) => bare_finding(&fill(row.payload), Some(user)),
+        Control::Lives => return lives(&fill(row.payload)),
+        Control::Outlives => return outlives(&fill(row.payload)),
+        Control::Without(_) | Control::Unavailable(_) => return Ok(()),
+    }?;
+    // What the payload reached is reached on purpose; look, so that the next row starts quiet.
+    let _ = scene.reached();
+    shown(&said)
+}
+
+/// Whether a finding shows that the payload works. A kernel without the thing at all has no wall to test; every
+/// other refusal means that the payload is wrong.
+fn shown(said: &serde_json::Value) -> Result<(), String> {
+    const ABSENT: &[&str] = &["ENOSYS", "ENODEV", "EAFNOSUPPORT", "EPROTONOSUPPORT"];
+    let absent = said["errno"].as_str().is_some_and(|errno| ABSENT.contains(&errno));
+    if said["result"] == "succeeded" || absent { Ok(()) } else { Err(format!("the payload got {said}")) }
+}
+
+/// Bare, with a short life of its own.
+fn bare_start(payload: &[String], marker: &str) -> Started {
+    let mut command = Command::new(hostile());
+    command.args(hostile_arguments(marker, BARE_LIFE, payload));
+    start(&mut command, vec![], 3 * BARE_LIFE)
+}
+
+fn lives(payload: &[String]) -> Result<(), String> {
+    let marker = new_marker();
+    let elapsed = bare_start(payload, &marker).finish().elapsed;
+    end_all(&marker);
+    if elapsed >= BARE_LIFE / 2 { Ok(()) } else { Err(format!("it ended by itself after {elapsed:?}")) }
+}
+
+fn outlives(payload: &[String]) -> Result<(), String> {
+    let marker = new_marker();
+    let started = bare_start(payload, &marker);
+    until(BARE_LIFE / 4, || started.has_ended());
+    started.signal(rustix::process::Signal::KILL);
+    let stayed = marked(&marker).into_iter().any(|process| process.pid != started.pid());
+    end_all(&marker);
+    drop(started);
+    if stayed { Ok(()) } else { Err("nothing of it stayed".into()) }
+}
+
+fn end_all(marker: &str) {
+    until(BARE_LIFE, || {
+        let alive = marked(marker);
+        alive.iter().for_each(|process| process.signal(rustix::process::Signal::KILL));
+        alive.is_empty()
+    });
+}
+
+fn bare_finding(payload: &[String], user: Option<u32>) -> Result<serde_json::Value, String> {
+    let finished = bare(payload, user);
+    let complaint = || format!("no finding: {:?} {}", finished.code(), finished.complaint());
+    finding(&finished.text()).ok_or_else(complaint)
+}

@@ -1,0 +1,98 @@
+//! Attacks D1 to D4: payloads that fill what they may write to, up to the number given.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use crate::arguments::Arguments;
+use crate::call;
+use crate::report::Finding;
+
+/// No payload writes more than this, whatever it is asked.
+const MOST_BYTES: u64 = 4 << 30;
+const MOST_FILES: u64 = 2_000_000;
+
+fn finding(result: Result<Finding, Finding>) -> Finding {
+    result.unwrap_or_else(|refused| refused)
+}
+
+/// D1, C4, D4: one file of that many bytes, left behind: `fill-disk DIR BYTES`.
+pub(crate) fn fill(arguments: &Arguments) -> Finding {
+    finding(try_fill(arguments))
+}
+
+fn try_fill(arguments: &Arguments) -> Result<Finding, Finding> {
+    let most = arguments.number(1, 64 << 20).min(MOST_BYTES);
+    let mut file = File::create(arguments.path(0)?.join("hostile-fill"))?;
+    let block = vec![0xA5; 1 << 16];
+    let mut written = 0;
+    while written < most {
+        file.write_all(&block)?;
+        written += block.len() as u64;
+    }
+    Ok(Finding::Succeeded(format!("{written} bytes")))
+}
+
+/// D2: that many empty files in nested directories: `inodes DIR N`.
+pub(crate) fn inodes(arguments: &Arguments) -> Finding {
+    finding(try_inodes(arguments))
+}
+
+fn try_inodes(arguments: &Arguments) -> Result<Finding, Finding> {
+    let most = arguments.number(1, 10_000).min(MOST_FILES);
+    let top = arguments.path(0)?;
+    for number in 0..most {
+        let directory = top.join(format!("hostile-{}", number / 1000));
+        if number % 1000 == 0 {
+            std::fs::create_dir(&directory)?;
+        }
+        File::create(directory.join(number.to_string()))?;
+    }
+    Ok(Finding::Succeeded(format!("{most} files")))
+}
+
+/// D3: a file that claims that many bytes and holds none: `sparse DIR BYTES`.
+pub(crate) fn sparse(arguments: &Arguments) -> Finding {
+    finding(try_sparse(arguments))
+}
+
+fn try_sparse(arguments: &Arguments) -> Result<Finding, Finding> {
+    ignore_file_size_signal();
+    let length = arguments.number(1, 1 << 50).min(i64::MAX as u64);
+    let path = arguments.path(0)?.join("hostile-sparse");
+    let result = File::create(&path)?.set_len(length);
+    drop(std::fs::remove_file(&path));
+    result?;
+    Ok(Finding::Succeeded(format!("a file of {length} bytes")))
+}
+
+/// D3: reserves that many bytes: `fallocate DIR BYTES`.
+pub(crate) fn reserve(arguments: &Arguments) -> Finding {
+    finding(try_reserve(arguments))
+}
+
+fn try_reserve(arguments: &Arguments) -> Result<Finding, Finding> {
+    ignore_file_size_signal();
+    let length = arguments.number(1, 64 << 20).min(MOST_BYTES);
+    let path = arguments.path(0)?.join("hostile-reserve");
+    let file = File::create(&path)?;
+    let result = call!(libc::SYS_fallocate, file.as_raw_fd(), 0, 0, length);
+    drop(std::fs::remove_file(&path));
+    Ok(Finding::of(result))
+}
+
+/// The signal would end the process before it could say which error it got.
+fn ignore_file_size_signal() {
+    // SAFETY: SIG_IGN is a valid disposition.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// G5: whether a name is there that an earlier run left: `find PATH`.
+pub(crate) fn find(arguments: &Arguments) -> Finding {
+    match arguments.path(0) {
+        Ok(path) if Path::exists(&path) => Finding::Succeeded("found".into()),
+        Ok(_) => Finding::Denied(libc::ENOENT),
+        Err(refused) => refused,
+    }
+}

@@ -1,0 +1,138 @@
+//! Attacks C: payloads that take memory by every road the kernel offers.
+//!
+//! Each takes at most the bytes given as argument and touches every page of them.
+
+use std::time::Duration;
+
+use crate::arguments::Arguments;
+use crate::call;
+use crate::report::{Finding, line};
+use crate::system::{NULL, errno, fork_running, pause_for, pause_forever};
+
+const PAGE: usize = 4096;
+/// No payload takes more than this, whatever it is asked.
+const MOST_BYTES: u64 = 8 << 30;
+
+fn bytes(arguments: &Arguments, index: usize) -> usize {
+    arguments.number(index, 256 << 20).min(MOST_BYTES) as usize
+}
+
+/// Maps and touches `length` bytes; the mapping stays.
+fn take(length: usize, flags: i32, descriptor: i32) -> Result<(), i32> {
+    // SAFETY: a fresh mapping chosen by the kernel.
+    let start = unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        libc::mmap(std::ptr::null_mut(), length, protection, flags, descriptor, 0)
+    };
+    if start == libc::MAP_FAILED {
+        return Err(errno());
+    }
+    for offset in (0..length).step_by(PAGE) {
+        // SAFETY: the offset is inside the mapping just made. Past the end of a full file system it is SIGBUS.
+        unsafe { start.cast::<u8>().add(offset).write_volatile(1) };
+    }
+    Ok(())
+}
+
+fn took(result: Result<(), i32>, length: usize) -> Finding {
+    match result {
+        Ok(()) => Finding::Succeeded(format!("{length} bytes")),
+        Err(errno) => Finding::Denied(errno),
+    }
+}
+
+/// C1: private memory: `memory BYTES`.
+pub(crate) fn private(arguments: &Arguments) -> Finding {
+    let length = bytes(arguments, 0);
+    took(take(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1), length)
+}
+
+/// C3: children that each touch their own copy: `memory-fork BYTES N`. The first waits for them all.
+pub(crate) fn forked(arguments: &Arguments) -> Finding {
+    let (length, children) = (bytes(arguments, 0), arguments.number(1, 8).clamp(1, 64));
+    let mut started = 0;
+    for _ in 0..children {
+        let child = fork_running(|| match take(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1) {
+            Ok(()) => {
+                line("{\"touched\":true}");
+                pause_forever()
+            }
+            Err(_) => 1,
+        });
+        started += u64::from(child.is_ok());
+    }
+    // All of it at once is what counts, so the children stay; this is how long they get to touch their share.
+    pause_for(Duration::from_secs(arguments.number(2, 5)));
+    Finding::Succeeded(format!("{started} children of {length} bytes"))
+}
+
+/// C4: shared anonymous memory: `shared BYTES`.
+pub(crate) fn shared(arguments: &Arguments) -> Finding {
+    let length = bytes(arguments, 0);
+    took(take(length, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1), length)
+}
+
+/// C4: a memory file: `memfd BYTES`.
+pub(crate) fn memfd(arguments: &Arguments) -> Finding {
+    let length = bytes(arguments, 0);
+    let made = call!(libc::SYS_memfd_create, c"hostile".as_ptr(), 0);
+    let file = match made {
+        Ok(file) => file,
+        Err(errno) => return Finding::Denied(errno),
+    };
+    if let Err(errno) = call!(libc::SYS_ftruncate, file, length) {
+        return Finding::Denied(errno);
+    }
+    took(take(length, libc::MAP_SHARED, file as i32), length)
+}
+
+/// C4, G2: a System V segment of N bytes, left behind on purpose: `sysv-shm BYTES`.
+pub(crate) fn sysv(arguments: &Arguments) -> Finding {
+    let length = arguments.number(0, 4096).min(MOST_BYTES) as usize;
+    match call!(libc::SYS_shmget, libc::IPC_PRIVATE, length, libc::IPC_CREAT | 0o600) {
+        Ok(id) => Finding::Succeeded(format!("segment {id}")),
+        Err(errno) => Finding::Denied(errno),
+    }
+}
+
+/// C5: event descriptors until N or a refusal: `fd-hoard N`.
+pub(crate) fn descriptors(arguments: &Arguments) -> Finding {
+    let most = arguments.number(0, 1000).min(2_000_000);
+    for _ in 0..most {
+        if let Err(errno) = call!(libc::SYS_eventfd2, 0, 0) {
+            return Finding::Denied(errno);
+        }
+    }
+    Finding::Succeeded(format!("{most} descriptors"))
+}
+
+/// C6: memory the kernel itself cannot read.
+pub(crate) fn secret(_: &Arguments) -> Finding {
+    Finding::of(call!(libc::SYS_memfd_secret, 0))
+}
+
+/// C8: recursion without end.
+pub(crate) fn stack(_: &Arguments) -> Finding {
+    fn deeper(depth: u64) -> u64 {
+        let frame = std::hint::black_box([depth; 512]);
+        if depth == u64::MAX { 0 } else { deeper(depth + 1) + frame[(depth % 512) as usize] }
+    }
+    Finding::Facts(format!("\"depth\":{}", deeper(0)))
+}
+
+/// C10: asks never to be chosen by the out-of-memory killer.
+pub(crate) fn oom_score(_: &Arguments) -> Finding {
+    match std::fs::write("/proc/self/oom_score_adj", "-1000") {
+        Ok(()) => Finding::Succeeded("oom_score_adj is -1000".into()),
+        Err(error) => error.into(),
+    }
+}
+
+/// C6: locks all its memory, now and later.
+pub(crate) fn lock(arguments: &Arguments) -> Finding {
+    let length = bytes(arguments, 0);
+    if let Err(errno) = take(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1) {
+        return Finding::Denied(errno);
+    }
+    Finding::of(call!(libc::SYS_mlockall, libc::MCL_CURRENT | libc::MCL_FUTURE, NULL))
+}

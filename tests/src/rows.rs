@@ -1,0 +1,287 @@
+//! The attacks that apply to a command, by letter. Numbers are those of the attack list.
+
+use crate::attack::{Control, Expect, Row, wall};
+
+const TIMEOUT: Expect = Expect::Ending(&["timeout"]);
+const NO_MEMORY: Expect = Expect::DeniedOr(&["out_of_memory"]);
+const NO_PROCESSES: Expect = Expect::DeniedOr(&["process_limit", "timeout"]);
+const NO_DISK: Expect = Expect::DeniedOr(&["disk_limit"]);
+const WALL_1S: &[&str] = &["--wall", "1s"];
+const SMALL: &[&str] = &["--wall", "10s", "--memory", "64M", "--processes", "32"];
+const DISK_16M: &[&str] = &["--wall", "10s", "--disk", "16M"];
+const NO_CONTROL_HARMS: Control = Control::Unavailable("bare, it would harm the host");
+
+/// A run that only its limit ends.
+const fn endless(attack: &'static str, payload: &'static [&'static str]) -> Row {
+    wall(attack, payload).flags(WALL_1S).expect(TIMEOUT).control(Control::Lives)
+}
+
+/// A: time and CPU.
+pub const TIME: &[Row] = &[
+    endless("A1", &["spin"]),
+    endless("A2", &["sleep"]),
+    endless("A4", &["ignore-signals"]),
+    endless("A4", &["ignore-signals"]).flags(&["--wall", "1s", "--grace", "300ms"]),
+    endless("A5", &["stop-self"]),
+    endless("A5", &["stop-children"]),
+    endless("A6", &["fork-chain", "100", "200"]).flags(&["--cpu", "1s", "--wall", "15s"]),
+    endless("A7", &["threads-spin", "64"]).flags(&["--cpu", "1s", "--wall", "15s"]),
+    endless("A1", &["spin"]).flags(&["--cpu", "1s", "--wall", "15s"]),
+    endless("A2", &["sleep"]).flags(&["--stall", "1s", "--wall", "15s"]).expect(Expect::Ending(&["stalled"])),
+    wall("A8", &["raise-limit"])
+        .control(Control::Unavailable("needs CAP_SYS_RESOURCE, which a root may lack")),
+    wall("A8", &["prlimit-init"]).control(Control::Bare(&["prlimit-init", "{canary}"])),
+    endless("A9", &["timers", "100000"]),
+    wall("A10", &["clock-settime"]).control(NO_CONTROL_HARMS),
+    wall("A10", &["adjtimex"]),
+    endless("A12", &["exit-hang"]),
+    endless("A13", &["vfork-sleep"]),
+    wall("A16", &["sched-fifo"]),
+    wall("A16", &["affinity-init"]).control(Control::Bare(&["affinity-init", "{canary}"])),
+    wall("A16", &["nice-down"]),
+    endless("A17", &["storm"]),
+];
+
+/// B: the process tree.
+pub const TREE: &[Row] = &[
+    wall("B3", &["daemon"]).expect(Expect::NoEffect).control(Control::Outlives),
+    endless("B4", &["setsid-shuffle"]).control(Control::Outlives),
+    endless("B5", &["subreaper"]),
+    wall("B6", &["signal-probe", "{canary}"]),
+    wall("B6", &["kill-all"]).expect(Expect::NoEffect).control(NO_CONTROL_HARMS),
+    endless("B7", &["stop-init"]).control(NO_CONTROL_HARMS),
+    endless("B9", &["fork-in-handler"]).flags(&["--wall", "1s", "--grace", "500ms"]),
+    wall("B9", &["clone-parent"]),
+    wall("B10", &["setuid-exec", "{workspace}/setuid"])
+        .flags(&["--workspace", "{workspace}"])
+        .control(Control::BareAs(65534)),
+    wall("B10", &["am-i-root"]),
+    wall("B11", &["memfd-exec", "mount"]),
+    wall("B12", &["short-children", "10000"])
+        .expect(Expect::NoEffect)
+        .control(Control::Unavailable("it only makes work; the census decides")),
+];
+
+/// B, C and F17: what multiplies, eats memory, or calls anything at all. Only after [`crate::attack::cage_in_force`].
+pub const BOMBS: &[Row] = &[
+    wall("B1", &["fork-bomb", "400"])
+        .flags(&["--wall", "2s", "--processes", "64", "--memory", "256M"])
+        .expect(Expect::Ending(&["timeout", "process_limit"]))
+        .control(NO_CONTROL_HARMS),
+    wall("B2", &["thread-bomb", "400"])
+        .flags(SMALL)
+        .expect(NO_PROCESSES)
+        .control(Control::Without(&["cgroup", "rlimits"])),
+    wall("B8", &["zombies", "400"])
+        .flags(SMALL)
+        .expect(NO_PROCESSES)
+        .control(Control::Without(&["cgroup", "rlimits"])),
+    wall("C1", &["memory", "256M"])
+        .flags(SMALL)
+        .expect(NO_MEMORY)
+        .control(Control::Without(&["cgroup", "rlimits"])),
+    wall("C3", &["memory-fork", "32M", "8", "2"])
+        .flags(SMALL)
+        .expect(Expect::Ending(&["out_of_memory"]))
+        .control(Control::Without(&["cgroup", "rlimits"])),
+    wall("C4", &["memfd", "256M"])
+        .flags(SMALL)
+        .expect(NO_MEMORY)
+        .control(Control::Without(&["cgroup", "rlimits"])),
+    wall("C4", &["shared", "256M"])
+        .flags(SMALL)
+        .expect(NO_MEMORY)
+        .control(Control::Without(&["cgroup", "rlimits"])),
+    wall("C4", &["shm", "/dev/shm", "256M"])
+        .flags(SMALL)
+        .expect(Expect::DeniedOr(&["out_of_memory", "disk_limit"]))
+        .control(Control::Without(&["cgroup", "rlimits", "mount"])),
+    wall("C5", &["fd-hoard", "1100000"])
+        .flags(SMALL)
+        .expect(NO_MEMORY)
+        .control(Control::Bare(&["fd-hoard", "500"])),
+    wall("C6", &["mlock", "256M"])
+        .flags(SMALL)
+        .expect(NO_MEMORY)
+        .control(Control::Without(&["cgroup", "rlimits"])),
+    wall("C8", &["stack-bomb"])
+        .flags(SMALL)
+        .expect(Expect::Ending(&["signaled", "out_of_memory"]))
+        .control(Control::Unavailable("the ending is the kernel's; what counts is that it is not a hang")),
+    wall("F17", &["random-syscalls", "20000", "1"])
+        .flags(&["--wall", "30s", "--memory", "256M", "--processes", "64", "--output", "1M"])
+        .expect(Expect::Ending(&["exited", "timeout", "out_of_memory", "signaled"]))
+        .control(NO_CONTROL_HARMS),
+];
+
+/// C and G: what needs no cage.
+pub const MEMORY: &[Row] = &[
+    wall("C4", &["sysv-shm", "4096"])
+        .expect(Expect::DeniedOr(&["exited"]))
+        .control(Control::Unavailable("the harness suite shows that the census sees one left behind")),
+    wall("C6", &["memfd-secret"]),
+    wall("C10", &["oom-score"])
+        .control(Control::Unavailable("needs CAP_SYS_RESOURCE, which a root may lack")),
+];
+
+/// D: disk and output.
+pub const DISK: &[Row] = &[
+    wall("D1", &["fill-disk", "/tmp", "64M"]).flags(DISK_16M).expect(NO_DISK).control(Control::Bare(&[
+        "fill-disk",
+        "{scene}",
+        "64M",
+    ])),
+    wall("D2", &["inodes", "/tmp", "300000"])
+        .flags(DISK_16M)
+        .expect(NO_DISK)
+        .control(Control::Bare(&["inodes", "{scene}", "2000"])),
+    wall("D3", &["sparse", "/tmp", "1024G"])
+        .flags(DISK_16M)
+        .expect(NO_DISK)
+        .control(Control::Bare(&["sparse", "{scene}", "1024G"])),
+    wall("D3", &["fallocate", "/tmp", "64M"]).flags(DISK_16M).expect(NO_DISK).control(Control::Bare(&[
+        "fallocate",
+        "{scene}",
+        "64M",
+    ])),
+    wall("D4", &["fill-disk", "/dev/shm", "64M"]).flags(DISK_16M).expect(NO_DISK).control(Control::Bare(&[
+        "fill-disk",
+        "{scene}",
+        "64M",
+    ])),
+    endless("D8", &["hold-pipe", "30"]).expect(Expect::NoEffect).control(Control::Outlives),
+    endless("D8", &["close-stdio"]),
+    wall("E12", &["core-dump"])
+        .expect(Expect::Ending(&["signaled"]))
+        .control(Control::Unavailable("the ending is the kernel's; what counts is that it is on time")),
+];
+
+/// E: files and escape.
+pub const FILES: &[Row] = &[
+    wall("E1", &["read-file", "{secret}"]),
+    wall("E1", &["read-file", "/etc/shadow"]).control(Control::Bare(&["read-file", "{secret}"])),
+    wall("E1", &["read-file", "/root"]).control(Control::Bare(&["read-file", "{scene}"])),
+    wall("E1", &["read-file", "/run"]).control(Control::Bare(&["read-file", "{scene}"])),
+    wall("E1", &["read-file", "/proc/kcore"]).control(Control::Bare(&["read-file", "{secret}"])),
+    wall("E1", &["read-file", "/sys/kernel"]).control(Control::Bare(&["read-file", "/sys/kernel"])),
+    wall("E1", &["proc-environ"]).control(Control::Bare(&["proc-environ", "{canary}"])),
+    wall("E1", &["proc-environ", "{canary}"]),
+    wall("E3", &["read-file", "/proc/1/exe"]).control(Control::Bare(&["read-file", "/proc/{canary}/exe"])),
+    wall("E2", &["write-file", "/usr/bin/env"]),
+    wall("E2", &["write-file", "/etc/passwd"]),
+    wall("E2", &["create-file", "/usr/lib/hostile-new"])
+        .control(Control::Bare(&["create-file", "{scene}/new"])),
+    wall("E2", &["create-file", "hostile-new"]).control(Control::Bare(&["create-file", "{scene}/new"])),
+    wall("E4", &["open-fds"]).control(Control::Unavailable("the harness suite shows one that leaks")),
+    wall("E5", &["pivot"]),
+    wall("E5", &["chroot-escape"]),
+    wall("E6", &["mount"]),
+    wall("E6", &["remount"]),
+    wall("E6", &["umount", "/proc"]),
+    wall("E6", &["umount", "/tmp"]).control(Control::Bare(&["umount", "/proc"])),
+    wall("E6", &["open-tree"]),
+    wall("E6", &["fsopen"]),
+    wall("E6", &["mount-setattr"]),
+    wall("E8", &["hardlink", "/usr/bin/env", "/tmp/hostile-link"]).control(Control::Bare(&[
+        "hardlink",
+        "{secret}",
+        "{scene}/link",
+    ])),
+    wall("E8", &["by-handle", "/usr/bin/env"]),
+    wall("E9", &["mknod", "/tmp/hostile-null"]).control(Control::Bare(&["mknod", "{scene}/null"])),
+    wall("E9", &["read-file", "/dev/kmsg"]),
+    wall("E9", &["read-file", "/dev/mem"]).control(Control::Bare(&["read-file", "/dev/kmsg"])),
+    wall("E9", &["read-file", "/dev/fuse"]).control(Control::Bare(&["read-file", "/dev/kmsg"])),
+    wall("E9", &["read-file", "/dev/kvm"]).control(Control::Bare(&["read-file", "/dev/kmsg"])),
+    wall("E9", &["read-file", "/dev/net/tun"]).control(Control::Bare(&["read-file", "/dev/kmsg"])),
+    wall("E10", &["tiocsti"]),
+    wall("E11", &["write-file", "/proc/sys/kernel/core_pattern"]),
+    wall("E11", &["write-file", "/proc/sysrq-trigger"])
+        .control(Control::Bare(&["write-file", "/proc/sys/kernel/core_pattern"])),
+    wall("E11", &["write-file", "/sys/fs/cgroup/cgroup.procs"])
+        .control(Control::Bare(&["write-file", "/proc/sys/kernel/core_pattern"])),
+    wall("E14", &["setns"]).control(Control::Bare(&["setns", "{canary}"])),
+];
+
+/// F: kernel surface.
+pub const KERNEL: &[Row] = &[
+    wall("F1", &["io-uring"]).control(Control::Without(&["seccomp"])),
+    wall("F2", &["unshare-user"]).control(Control::Without(&["seccomp"])),
+    wall("F2", &["clone-user"]).control(Control::Without(&["seccomp"])),
+    wall("F2", &["clone3-user"]).control(Control::Without(&["seccomp"])),
+    wall("F2", &["unshare", "mount"]),
+    wall("F2", &["unshare", "net"]),
+    wall("F2", &["unshare", "ipc"]),
+    wall("F2", &["unshare", "uts"]),
+    wall("F2", &["unshare", "pid"]),
+    wall("F2", &["unshare", "cgroup"]),
+    wall("A10", &["unshare", "time"]),
+    wall("F3", &["bpf"]),
+    wall("F4", &["perf"]),
+    wall("F5", &["userfaultfd"]).control(Control::Without(&["seccomp"])),
+    wall("F6", &["keyctl"]).control(Control::Without(&["seccomp"])),
+    wall("F6", &["add-key"]).control(Control::Without(&["seccomp"])),
+    wall("F7", &["ptrace-child"]).control(Control::Without(&["seccomp"])),
+    wall("F7", &["ptrace-parent"]),
+    wall("F7", &["process-vm"]).control(Control::Without(&["seccomp"])),
+    wall("F7", &["pidfd-getfd"]),
+    wall("F7", &["kcmp"]).control(Control::Without(&["seccomp"])),
+    wall("F8", &["socket", "16", "3", "0"]).control(Control::Without(&["seccomp"])),
+    wall("F8", &["socket", "40", "1", "0"]),
+    wall("F8", &["socket", "38", "5", "0"]),
+    wall("F8", &["socket", "17", "3", "0"]),
+    wall("F8", &["socket", "44", "3", "0"]),
+    wall("F8", &["socket", "2", "1", "262"]).control(Control::Without(&["seccomp"])),
+    wall("F8", &["socket", "2", "1", "132"]),
+    wall("F8", &["socket", "2", "3", "1"]),
+    wall("F9", &["admin", "reboot"]),
+    wall("F9", &["admin", "swapon"]),
+    wall("F9", &["admin", "acct"]),
+    wall("F9", &["admin", "init-module"]),
+    wall("F9", &["admin", "delete-module"]),
+    wall("F9", &["admin", "kexec"]),
+    wall("F9", &["admin", "syslog"]),
+    wall("F9", &["admin", "sethostname"]),
+    #[cfg(target_arch = "x86_64")]
+    wall("F9", &["iopl"]),
+    #[cfg(target_arch = "x86_64")]
+    wall("F9", &["modify-ldt"]),
+    wall("F10", &["personality"]).control(Control::Without(&["seccomp"])),
+    #[cfg(target_arch = "x86_64")]
+    wall("F11", &["int80"]),
+    #[cfg(target_arch = "x86_64")]
+    wall("F11", &["x32"]),
+    wall("F12", &["fanotify"]),
+    wall("F14", &["prctl", "dumpable"]).control(Control::Without(&["seccomp"])),
+    wall("F14", &["prctl", "ptracer"]).control(Control::Unavailable("needs a kernel with Yama")),
+    wall("F14", &["prctl", "mm"])
+        .control(Control::Unavailable("needs CAP_SYS_RESOURCE, which a root may lack")),
+    wall("F14", &["prctl", "user-dispatch"]).control(Control::Without(&["seccomp"])),
+    wall("F14", &["prctl", "sched-core"]).control(Control::Unavailable("needs a processor with SMT")),
+    wall("F15", &["vmsplice"]).control(Control::Without(&["seccomp"])),
+    wall("F16", &["seccomp-stack", "64"])
+        .expect(Expect::NoEffect)
+        .control(Control::Unavailable("it only makes work; the bound decides")),
+];
+
+/// G and H: other runs and the network.
+pub const NETWORK: &[Row] = &[
+    wall("G1", &["unix-abstract", "{abstract}"]),
+    wall("H1", &["connect", "127.0.0.1", "{tcp}"]),
+    wall("H1", &["connect", "169.254.169.254", "80"]).control(Control::Bare(&[
+        "connect",
+        "127.0.0.1",
+        "{tcp}",
+    ])),
+    wall("H2", &["udp", "127.0.0.1", "{udp}"]),
+    wall("H2", &["connect", "::ffff:127.0.0.1", "{tcp}"]).control(Control::Bare(&[
+        "connect",
+        "127.0.0.1",
+        "{tcp}",
+    ])),
+    wall("H4", &["unix-path", "{unix}"]),
+    wall("H5", &["fast-open", "127.0.0.1", "{tcp}"]),
+];
+
+/// All that may run beside honest runs.
+pub const ALL: &[&[Row]] = &[TIME, TREE, MEMORY, DISK, FILES, KERNEL, NETWORK];

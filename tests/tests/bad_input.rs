@@ -1,0 +1,163 @@
+//! Bad input: exit 125 (126 and 127 for the command), one line on stderr that names the thing, the value and what
+//! would work, and nothing left behind.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use sandtimer_tests::census::{Census, assert_clean};
+use sandtimer_tests::command::Run;
+use sandtimer_tests::honest::honest_run;
+use sandtimer_tests::outcome::finding;
+use sandtimer_tests::process::Finished;
+use sandtimer_tests::wait::{Alone, alone};
+
+fn quiet(test: &'static str) -> (Alone, Census) {
+    let alone = alone(test, Duration::from_secs(180));
+    honest_run().unwrap_or_else(|error| panic!("{error}"));
+    (alone, Census::take())
+}
+
+/// Asserts an exit code, an empty stdout, and one line on stderr that names each of `names`.
+fn refused(finished: &Finished, code: i32, names: &[&str]) {
+    let complaint = finished.complaint();
+    assert_eq!(finished.code(), Some(code), "{complaint}");
+    assert!(finished.stdout.is_empty(), "on stdout: {}", finished.text());
+    assert_eq!(complaint.trim_end().lines().count(), 1, "not one line: {complaint:?}");
+    for name in names {
+        assert!(complaint.contains(name), "'{name}' is not named in {complaint:?}");
+    }
+}
+
+#[test]
+fn flags_that_cannot_be_are_refused_by_name() {
+    let (_alone, before) = quiet("bad flags");
+    let table: &[(&[&str], &[&str])] = &[
+        (&["--no-such-flag"], &["--no-such-flag"]),
+        (&["--wall", "-1s"], &["wall", "-1s"]),
+        (&["--wall=-1s"], &["wall", "-1s"]),
+        (&["--wall", "abc"], &["wall", "abc"]),
+        (&["--wall", "NaN"], &["wall", "NaN"]),
+        (&["--wall", ""], &["wall"]),
+        (&["--cpu", "1 parsec"], &["cpu", "parsec"]),
+        (&["--memory", "10X"], &["memory", "10X"]),
+        (&["--memory", "99999999999999999999G"], &["memory", "99999999999999999999G"]),
+        (&["--memory", "true"], &["memory", "true"]),
+        (&["--processes", "1.5"], &["processes", "1.5"]),
+        (&["--require", "T9"], &["require", "T9"]),
+        (&["--workspace", "/nonexistent/hostile"], &["workspace", "/nonexistent/hostile"]),
+        (&["--workspace", "/etc/passwd"], &["workspace", "/etc/passwd"]),
+        (&["--cwd", "/nonexistent/hostile"], &["cwd", "/nonexistent/hostile"]),
+        (&["--env", "=x"], &["env", "=x"]),
+    ];
+    for (flags, names) in table {
+        let finished = Run::new().flags(flags).command(&["/bin/true"]).finish();
+        refused(&finished, 125, names);
+    }
+    assert_clean(&before, "a refused flag");
+}
+
+#[test]
+fn zero_and_unlimited_are_no_limits_and_no_errors() {
+    let _alone = alone("unlimited", Duration::from_secs(60));
+    for flags in [["--wall", "0"], ["--wall", "unlimited"], ["--memory", "0"], ["--processes", "unlimited"]] {
+        let finished = Run::new().flags(&flags).command(&["/bin/true"]).finish();
+        assert_eq!(finished.code(), Some(0), "{flags:?}: {}", finished.complaint());
+    }
+}
+
+#[test]
+fn commands_that_cannot_run_are_told_apart() {
+    let (_alone, before) = quiet("bad commands");
+    refused(&Run::new().finish(), 125, &["command"]);
+    refused(&Run::new().command(&["/nonexistent/hostile"]).finish(), 127, &["/nonexistent/hostile"]);
+    refused(&Run::new().command(&["hostile-no-such-command"]).finish(), 127, &["hostile-no-such-command"]);
+    refused(&Run::new().command(&["/etc/passwd"]).finish(), 126, &["/etc/passwd"]);
+    refused(&Run::new().command(&["/usr"]).finish(), 126, &["/usr"]);
+    let plain = Run::new();
+    let path = plain.directory.path().join("plain");
+    std::fs::write(&path, "#!/bin/sh\nexit 0\n").expect("own directory");
+    refused(&plain.command(&[&path]).finish(), 126, &["plain"]);
+    assert_clean(&before, "a command that cannot run");
+}
+
+#[test]
+fn what_a_command_exits_with_is_what_is_exited_with() {
+    let _alone = alone("exit codes", Duration::from_secs(60));
+    for (script, code) in
+        [("exit 0", 0), ("exit 7", 7), ("exit 124", 124), ("kill -9 $$", 137), ("kill -15 $$", 143)]
+    {
+        let finished = Run::new().command(&["/bin/sh", "-c", script]).finish();
+        assert_eq!(finished.code(), Some(code), "{script}: {}", finished.complaint());
+    }
+}
+
+/// An ordinary user who can have no cgroup of its own must be refused rather than given less.
+#[test]
+fn a_required_tier_that_cannot_be_had_is_refused() {
+    let (_alone, before) = quiet("tier");
+    let mut run = Run::new().flags(&["--require", "T3"]).command(&["/bin/true"]);
+    run.user = Some(65534);
+    refused(&run.finish(), 125, &["T3", "cgroup"]);
+    assert_clean(&before, "a refused tier");
+}
+
+#[test]
+fn a_configuration_file_with_an_unknown_key_is_refused() {
+    let (_alone, before) = quiet("unknown key");
+    let run = Run::new().command(&["/bin/true"]);
+    std::fs::write(run.directory.path().join("sandtimer.toml"), "wal = \"2s\"\n").expect("own directory");
+    refused(&run.finish(), 125, &["sandtimer.toml", "wal"]);
+    assert_clean(&before, "an unknown key");
+}
+
+#[test]
+fn a_configuration_file_in_the_current_directory_only_tightens() {
+    let _alone = alone("loosening", Duration::from_secs(120));
+    let with = |text: &str, flags: &[&str]| {
+        let run = Run::new().flags(flags).hostile(&["sleep"]);
+        std::fs::write(run.directory.path().join("sandtimer.toml"), text).expect("own directory");
+        run.outcome()
+    };
+    let (tightened, finished) =
+        with("wall = \"1s\"\n", &["--wall", "20s"]).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((tightened.ending(), tightened.limit()), ("timeout", "wall"));
+    assert!(finished.elapsed < Duration::from_secs(10), "it did not tighten: {:?}", finished.elapsed);
+    // Refused or without effect: either way the limit given with the call stands.
+    let loosened = with("wall = \"15s\"\n", &["--wall", "1s"]);
+    if let Ok((outcome, finished)) = loosened {
+        assert_eq!(outcome.ending(), "timeout");
+        assert!(finished.elapsed < Duration::from_secs(10), "it loosened: {:?}", finished.elapsed);
+    }
+    let run = Run::new().hostile(&["connect", "127.0.0.1", "9"]);
+    std::fs::write(run.directory.path().join("sandtimer.toml"), "network = true\n").expect("own directory");
+    refused(&run.finish(), 125, &["sandtimer.toml", "network"]);
+}
+
+#[test]
+fn arguments_and_environment_need_not_be_text() {
+    let _alone = alone("bytes", Duration::from_secs(60));
+    let bytes = OsString::from_vec(vec![b'a', 0xff, 0xfe, b'b']);
+    let mut run = Run::new().flags(&["--wall", "20s"]).environment("HOSTILE_BYTES", &bytes);
+    let payload: Vec<String> = vec!["echo-arguments".into()];
+    run = run.hostile(&payload);
+    let mut command = run.build();
+    command.arg(&bytes);
+    let finished = sandtimer_tests::process::start(&mut command, vec![], run.hard_stop).finish();
+    assert_eq!(finished.code(), Some(0), "{}", finished.complaint());
+    let said = finding(&finished.text()).expect("a finding");
+    assert_eq!(said["arguments"], serde_json::json!(["61fffe62"]));
+}
+
+#[test]
+fn a_workspace_name_that_is_no_text_is_handled() {
+    let _alone = alone("workspace bytes", Duration::from_secs(60));
+    let mut run = Run::new();
+    let path = run.directory.path().join(OsString::from_vec(vec![b'w', 0xff]));
+    std::fs::create_dir(&path).expect("own directory");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("own directory");
+    run = run.flags(&[OsString::from("--workspace"), path.into_os_string()]).command(&["/bin/true"]);
+    let finished = run.finish();
+    assert_eq!(finished.code(), Some(0), "{}", finished.complaint());
+}

@@ -1,0 +1,64 @@
+//! `cargo xtask`: the chores of this repository, and the one place that says how it is checked.
+//!
+//! It must not know how Sandtimer works; it starts the tools that do. The hard fact is that `test` has to work on a
+//! machine that has nothing but a Rust toolchain and Python: all set-up is here, and what cannot be set up is said.
+
+#![forbid(unsafe_code)]
+// Nothing here runs a user's code or keeps a deadline: it starts cargo and prints for a person.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
+
+mod crate_arrows;
+mod generate;
+mod module_arrows;
+mod prove;
+mod setup;
+mod step;
+mod test;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask COMMAND
+  deps                check that crates and modules use only what they may
+  fmt                 format the Rust code
+  lint                clippy, with warnings as errors
+  test                everything a change must pass, set-up included
+  generate [--check]  write the generated files of spec/, or compare them with what would be written
+  prove [NAME...]     the full-size proofs, or those named; writes docs/results/";
+
+/// What a chore ends with: nothing, or one line saying what is wrong and what would work.
+type Result<T = ()> = std::result::Result<T, String>;
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned()
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments.as_slice() {
+        ["deps"] => deps(),
+        ["fmt"] => step::cargo(&["fmt", "--all"]),
+        ["lint"] => step::cargo(test::CLIPPY),
+        ["test"] => test::run(),
+        ["generate"] => generate::write(),
+        ["generate", "--check"] => generate::check(),
+        ["prove", names @ ..] => prove::run(names),
+        _ => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Checks every arrow and reports all that are wrong, not only the first.
+fn deps() -> Result {
+    let mut wrong = crate_arrows::check(&root())?;
+    wrong.extend(module_arrows::check(&root())?);
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}

@@ -1,0 +1,144 @@
+//! `cargo xtask prove`: the proofs at full size, each with a committed record of where and how it was run.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::{Result, root, setup, step};
+
+/// One proof; its output becomes `docs/results/<name>.txt`.
+struct Proof {
+    name: &'static str,
+    /// Runs in the root of the repository, after a release build, with `SANDTIMER_FULL=1`.
+    command: &'static [&'static str],
+    /// It is killed after this long.
+    minutes: u32,
+}
+
+/// Add a row for each proof.
+const PROOFS: &[Proof] = &[
+    Proof {
+        name: "bench-lateness",
+        command: &["target/release/sandtimer", "bench", "lateness"],
+        minutes: 60,
+    },
+    Proof { name: "bench-spawn", command: &["target/release/sandtimer", "bench", "spawn"], minutes: 60 },
+    Proof {
+        name: "tests-full-size",
+        command: &[
+            "cargo",
+            "nextest",
+            "run",
+            "--release",
+            "--workspace",
+            "--profile",
+            "prove",
+            "--run-ignored",
+            "all",
+            "--filterset",
+            "test(/(^|::)prove_/)",
+        ],
+        minutes: 240,
+    },
+];
+
+/// Runs the proofs named, or all. One that fails is recorded, and the others still run.
+pub(crate) fn run(names: &[&str]) -> Result {
+    if let Some(unknown) = names.iter().find(|name| !PROOFS.iter().any(|proof| proof.name == **name)) {
+        let known: Vec<&str> = PROOFS.iter().map(|proof| proof.name).collect();
+        return Err(format!("no proof is called `{unknown}`; there are: {}", known.join(", ")));
+    }
+    step::timed("tools", setup::tools)?;
+    step::timed("python environment", setup::python_environment)?;
+    step::timed("release build", || step::cargo(&["build", "--release", "--workspace"]))?;
+    let chosen = PROOFS.iter().filter(|proof| names.is_empty() || names.contains(&proof.name));
+    let failures: Vec<String> =
+        chosen.filter_map(|proof| step::timed(proof.name, || record(proof)).err()).collect();
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+/// Runs one proof with its output shown and written down.
+fn record(proof: &Proof) -> Result {
+    let directory = root().join("docs/results");
+    let path = directory.join(format!("{}.txt", proof.name));
+    let failed = |error: io::Error| format!("cannot record {}: {error}", path.display());
+    fs::create_dir_all(&directory).map_err(failed)?;
+    let mut file = File::create(&path).map_err(failed)?;
+    write!(file, "{}", heading(proof)).map_err(failed)?;
+
+    let start = Instant::now();
+    let ending = tee(timed_command(proof), &file).map_err(failed)?;
+    let seconds = start.elapsed().as_secs_f64();
+    writeln!(file, "\nresult: {} after {seconds:.0} s", ending.as_ref().err().map_or("ok", String::as_str))
+        .map_err(failed)?;
+    ending
+}
+
+/// The proof's command under timeout(1), which also ends what the command started and left behind.
+fn timed_command(proof: &Proof) -> Command {
+    let minutes = format!("{}m", proof.minutes);
+    let mut command = step::command("timeout", &["--kill-after=30s", &minutes]);
+    let inner = step::command(proof.command[0], &proof.command[1..]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    command.env("SANDTIMER_FULL", "1").env("SANDTIMER_TEST_PYTHON", setup::python(&root()));
+    command
+}
+
+/// How long after its command's end the output is waited for. Something left alive may hold the pipe for ever.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Runs `command`, with both its streams going to `file` and to this process's output, and says how it ended.
+fn tee(mut command: Command, file: &File) -> io::Result<Result> {
+    let (reader, writer) = io::pipe()?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn()?;
+    let shown = step::shown(&command);
+    // It holds this process's ends of the pipe, and with them the output would never end.
+    drop(command);
+    let (copied, copying) = mpsc::channel();
+    let file = file.try_clone()?;
+    std::thread::spawn(move || copied.send(copy(reader, file)));
+    let status = child.wait()?;
+    match copying.recv_timeout(DRAIN) {
+        Ok(copied) => copied?,
+        Err(_) => return Ok(Err(format!("`{shown}` left something alive that holds its output open"))),
+    }
+    Ok(match status.code() {
+        Some(0) => Ok(()),
+        Some(124) => Err(format!("`{shown}` did not end in time")),
+        _ => Err(format!("`{shown}` failed: {status}")),
+    })
+}
+
+fn copy(reader: io::PipeReader, mut file: File) -> io::Result<()> {
+    let mut reader = BufReader::new(reader);
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        file.write_all(&line)?;
+        io::stdout().write_all(&line)?;
+        line.clear();
+    }
+    Ok(())
+}
+
+/// What a reader must know to judge or repeat the numbers.
+fn heading(proof: &Proof) -> String {
+    let asked = |program: &str, arguments: &[&str]| {
+        step::output(step::command(program, arguments)).unwrap_or_else(|_| "unknown".to_owned())
+    };
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    let information = read("/proc/cpuinfo");
+    let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let changed = if asked("git", &["status", "--porcelain"]).is_empty() { "" } else { ", with changes" };
+    format!(
+        "date:    {}\nkernel:  {}\ncpus:    {processors} ({})\ncommit:  {}{changed}\ncommand: SANDTIMER_FULL=1 {}\n\n",
+        asked("date", &["--utc", "+%Y-%m-%dT%H:%M:%SZ"]),
+        read("/proc/sys/kernel/osrelease").trim(),
+        model.unwrap_or("unknown"),
+        asked("git", &["rev-parse", "HEAD"]),
+        proof.command.join(" "),
+    )
+}

@@ -1,0 +1,131 @@
+//! Getting a machine ready for the tests: system packages, tools, a Python environment of their own.
+//!
+//! Nothing outside `target/` is changed, except that missing system packages are installed where this may be done.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::{Result, root, step};
+
+/// A Debian package, how to see whether what it brings is there, and what becomes of the tests without it.
+struct SystemPackage {
+    name: &'static str,
+    probe: &'static [&'static str],
+    without: &'static str,
+}
+
+/// Add what the tests need from the system here.
+const SYSTEM_PACKAGES: &[SystemPackage] = &[
+    SystemPackage {
+        name: "bubblewrap",
+        probe: &["bwrap", "--version"],
+        without: "comparisons with bubblewrap, and outer cages built by it, are skipped",
+    },
+    SystemPackage {
+        name: "make",
+        probe: &["make", "--version"],
+        without: "tests that run a parallel make are skipped",
+    },
+    SystemPackage {
+        name: "gcc",
+        probe: &["gcc", "--version"],
+        without: "tests that compile a program are skipped",
+    },
+    SystemPackage {
+        name: "python3-venv",
+        probe: &["python3", "-c", "import ensurepip, venv"],
+        without: "the Python environment cannot be made",
+    },
+];
+
+/// Programs without which no test can run, and where they come from.
+const TOOLS: &[(&str, &str)] = &[
+    ("cargo", "install Rust with rustup"),
+    ("python3", "install Python 3"),
+    ("cc", "install a C compiler, such as Debian's gcc"),
+];
+
+/// Packages of the tests' Python environment, each pinned as `name==version`. Add rows here.
+const PYTHON_PACKAGES: &[&str] = &[];
+
+/// Installs what is missing, where this process may; else says what will be skipped.
+pub(crate) fn system_packages() -> Result {
+    let missing: Vec<_> = SYSTEM_PACKAGES.iter().filter(|package| !step::succeeds(package.probe)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
+    let refusal = match install(&names) {
+        Ok(()) => return Ok(()),
+        Err(refusal) => refusal,
+    };
+    println!("not installed, and cannot be: {refusal}");
+    for package in missing {
+        println!("  without {}: {}", package.name, package.without);
+    }
+    println!("  to install them: sudo apt-get install {}", names.join(" "));
+    Ok(())
+}
+
+fn install(names: &[&str]) -> Result {
+    if !step::succeeds(&["apt-get", "--version"]) {
+        return Err("this system has no apt-get".to_owned());
+    }
+    if !is_root() {
+        return Err("apt-get needs root".to_owned());
+    }
+    let apt = |arguments: &[&str]| {
+        let mut command = step::command("apt-get", arguments);
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        step::run(command)
+    };
+    // Stale lists are the usual state of an image, but an unreachable mirror is no reason not to try.
+    let _ = apt(&["update", "--quiet=2"]);
+    apt(&[&["install", "--quiet=2", "--yes", "--no-install-recommends"], names].concat())
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
+}
+
+/// Fails naming every tool that is not there.
+pub(crate) fn tools() -> Result {
+    let missing: Vec<String> = TOOLS
+        .iter()
+        .filter(|(program, _)| !step::succeeds(&[program, "--version"]))
+        .map(|(program, remedy)| format!("`{program}` cannot be run: {remedy}"))
+        .collect();
+    if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) }
+}
+
+fn environment(root: &Path) -> PathBuf {
+    root.join("target/xtask/venv")
+}
+
+/// The interpreter of the tests' Python environment.
+pub(crate) fn python(root: &Path) -> PathBuf {
+    environment(root).join("bin/python")
+}
+
+/// Makes the environment, or makes it anew when the list of packages or the interpreter has changed.
+pub(crate) fn python_environment() -> Result {
+    let root = root();
+    let path = environment(&root);
+    let interpreter =
+        step::output(step::command("python3", &["-c", "import sys; print(sys.executable, sys.version)"]))?;
+    let wanted = format!("{interpreter}\n{}\n", PYTHON_PACKAGES.join("\n"));
+    // Written last, so that an interrupted installation is never taken for a whole one.
+    let stamp = path.join("xtask-stamp");
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) && python(&root).exists() {
+        return Ok(());
+    }
+    let path = path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()))?;
+    step::run(step::command("python3", &["-m", "venv", "--clear", path]))?;
+    if !PYTHON_PACKAGES.is_empty() {
+        let python = python(&root);
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        step::run(step::command(&python.to_string_lossy(), &[&pip, PYTHON_PACKAGES].concat()))?;
+    }
+    fs::write(&stamp, wanted).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
+}

@@ -1,0 +1,40 @@
+//! `cargo xtask test`: everything a change must pass, in the order in which it fails soonest.
+
+use std::time::Instant;
+
+use crate::{Result, deps, generate, root, setup, step};
+
+/// What `cargo xtask lint` runs.
+pub(crate) const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+
+pub(crate) fn run() -> Result {
+    let start = Instant::now();
+    step::timed("system packages", setup::system_packages)?;
+    step::timed("tools", setup::tools)?;
+    step::timed("python environment", setup::python_environment)?;
+    step::timed("formatting", || step::cargo(&["fmt", "--all", "--check"]))?;
+    step::timed("arrows between crates and modules", deps)?;
+    step::timed("clippy", || step::cargo(CLIPPY))?;
+    step::timed("build", || step::cargo(&["build", "--workspace"]))?;
+    step::timed("release build", || step::cargo(&["build", "--release", "--package", "sandtimer-cli"]))?;
+    step::timed("tests", tests)?;
+    step::timed("documentation tests", || with_python(&["test", "--workspace", "--doc"]))?;
+    step::timed("generated files", generate::check)?;
+    println!("== all steps: ok, {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn tests() -> Result {
+    if step::succeeds(&["cargo", "nextest", "--version"]) {
+        return with_python(&["nextest", "run", "--workspace"]);
+    }
+    println!("cargo-nextest is not installed: no hard stop per test; `cargo install --locked cargo-nextest`");
+    with_python(&["test", "--workspace", "--lib", "--bins", "--tests"])
+}
+
+/// Runs cargo with the prepared Python named to the tests.
+fn with_python(arguments: &[&str]) -> Result {
+    let mut command = step::command("cargo", arguments);
+    command.env("SANDTIMER_TEST_PYTHON", setup::python(&root()));
+    step::run(command)
+}
