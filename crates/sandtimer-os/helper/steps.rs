@@ -153,6 +153,8 @@ fn session(terminal: bool) -> isize {
     if result >= 0 && terminal { call!(nr::IOCTL, 0, 0x540E, 0) } else { result }
 }
 
+const O_PATH: u64 = 0o10000000;
+const RESOLVE_NO_SYMLINKS: u64 = 4;
 const AT_EMPTY_PATH: usize = 0x1000;
 const AT_RECURSIVE: usize = 0x8000;
 
@@ -167,15 +169,24 @@ const ATTRIBUTE_IDMAP: u64 = 0x0010_0000;
 fn bind(step: &Step, extra: &[Fd]) -> isize {
     let (source, target) = (step.string(0), step.string(1));
     let (attributes, namespace, file) = (step.number(0), step.number(1), step.number(2) == 1);
-    let made = if file { make_file(target, 0o644, EMPTY) } else { make_directories(target, 0o755, true) };
-    if made < 0 && made != sys::EEXIST {
-        return made;
+    // Where the place exists below a read-only mount this fails, and attaching to it does not.
+    if file {
+        make_file(target, 0o644, EMPTY);
+    } else {
+        make_directories(target, 0o755, true);
     }
-    let tree = call!(nr::OPEN_TREE, sys::AT_FDCWD, source.pointer, 1 | sys::O_CLOEXEC | AT_RECURSIVE);
+    // The plan's sources are canonical. A link that somebody put in the way since must not lead elsewhere.
+    let how = [O_PATH | sys::O_CLOEXEC as u64, 0, RESOLVE_NO_SYMLINKS];
+    let place = call!(nr::OPENAT2, sys::AT_FDCWD, source.pointer, how.as_ptr(), 24);
+    if place < 0 {
+        return place;
+    }
+    let empty = c"".as_ptr().cast::<u8>();
+    let tree = call!(nr::OPEN_TREE, place, empty, 1 | sys::O_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH);
+    sys::close(place as Fd);
     if tree < 0 {
         return tree;
     }
-    let empty = c"".as_ptr().cast::<u8>();
     let mut result = set_attributes(tree, empty, [attributes, 0, 1 << 18, 0], AT_EMPTY_PATH | AT_RECURSIVE);
     if result >= 0 && namespace != u64::MAX {
         // Only the top mount: a file system below it may not support idmapping, and is not the caller's directory.

@@ -89,6 +89,7 @@ pub mod nr {
     pub const MOVE_MOUNT: usize = 429;
     pub const CLONE3: usize = 435;
     pub const CLOSE_RANGE: usize = 436;
+    pub const OPENAT2: usize = 437;
     pub const MOUNT_SETATTR: usize = 442;
     pub const LANDLOCK_CREATE_RULESET: usize = 444;
     pub const LANDLOCK_ADD_RULE: usize = 445;

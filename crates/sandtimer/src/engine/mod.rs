@@ -3,6 +3,7 @@
 //! It owns two threads (enforcer, collector) and two or three helper processes (watchdog, launchers). No thread per run:
 //! a waiting run is a row, a few descriptors and its init.
 
+mod plans;
 mod pool;
 mod run;
 mod spec;
@@ -92,6 +93,7 @@ pub(crate) struct Inner {
     homes: Vec<PathBuf>,
     scopes: Mutex<ScopeTree>,
     spool_directory: OnceLock<Arc<SpoolDirectory>>,
+    plans: Mutex<plans::FilesPlans>,
     /// Idmapped user namespaces by owner (uid, gid) and row.
     idmaps: Mutex<HashMap<(u32, u32, usize), Arc<OwnedFd>>>,
     launchers: Mutex<Launchers>,
@@ -161,6 +163,7 @@ impl Engine {
             ceilings,
             homes: home_directories(&passwd, std::env::var_os("HOME").as_deref()),
             spool_directory: OnceLock::new(),
+            plans: Mutex::default(),
             idmaps: Mutex::new(HashMap::new()),
             launchers: Mutex::new(Launchers { isolated: Some(launcher), networked: None }),
             enforcer: threads.enforcer,

@@ -17,6 +17,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::launcher::{SpawnRequest, Spawned};
 use sandtimer_os::socket;
 
+use super::plans::FilesKey;
 use super::run::Pipes;
 use super::{Inner, Output, Run, Spec, Stdin};
 use crate::error::Error;
@@ -202,13 +203,28 @@ fn begin_in(inner: &Arc<Inner>, mut spec: Spec, opened: Opened, holder: &mut Opt
     Ok(Run { inner: inner.clone(), running, scope: opened.scope, spools, pipes: Mutex::new(pipes) })
 }
 
-fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Result<FilesPlan, Error> {
+fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Result<Arc<FilesPlan>, Error> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let uid = identity.map_or(inner.host.uid, |identity| identity.job);
+    let key = FilesKey {
+        command: spec.command[0].clone(),
+        path: path.clone(),
+        host_cwd: cwd.clone(),
+        cwd: spec.working_directory.clone(),
+        workspaces: spec.workspaces.clone(),
+        network: spec.network,
+        terminal: spec.terminal.is_some(),
+        uid,
+    };
+    let now = monotonic_nanoseconds();
+    if let Some(plan) = inner.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&key, now) {
+        return Ok(plan);
+    }
+    let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let request = FilesRequest {
         root: Path::new("/"),
-        command: spec.command.first().map(OsString::as_os_str),
+        command: Some(&key.command),
         path_variable: &path,
         variables: &variables,
         host_cwd: &cwd,
@@ -219,10 +235,12 @@ fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Res
         extra_read_only: &[],
         network: spec.network,
         terminal: spec.terminal.is_some(),
-        uid: identity.map_or(inner.host.uid, |identity| identity.job),
+        uid,
         gid: identity.map_or(inner.host.gid, |identity| identity.job),
     };
-    Ok(plan_files(&request)?)
+    let plan = Arc::new(plan_files(&request)?);
+    inner.plans.lock().unwrap_or_else(PoisonError::into_inner).keep(key, plan.clone(), now);
+    Ok(plan)
 }
 
 fn process_limits(effective: &Effective) -> ProcessLimits {

@@ -3,7 +3,8 @@
 //! Reads only, never writes. The walk along symbolic links is done here because std's `canonicalize` forgets
 //! the links it went through, and every one of them must exist inside for the path to work there.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -32,15 +33,27 @@ pub(crate) struct Resolved {
     pub(crate) links: Vec<Link>,
 }
 
-/// The host's file system.
+/// The host's file system, as one plan sees it: what was looked up once is not looked up again.
 #[derive(Debug)]
 pub(crate) struct Host {
     root: PathBuf,
+    seen: RefCell<HashMap<PathBuf, Result<Metadata, io::ErrorKind>>>,
+    resolved: RefCell<HashMap<PathBuf, Result<Resolved, io::ErrorKind>>>,
 }
 
 impl Host {
     pub(crate) fn new(root: &Path) -> Self {
-        Self { root: root.to_path_buf() }
+        Self { root: root.to_path_buf(), seen: RefCell::default(), resolved: RefCell::default() }
+    }
+
+    /// lstat(2), remembered.
+    fn symlink_metadata(&self, path: &Path) -> io::Result<Metadata> {
+        if let Some(known) = self.seen.borrow().get(path) {
+            return known.clone().map_err(io::Error::from);
+        }
+        let metadata = self.on_disk(path).symlink_metadata().map_err(|error| error.kind());
+        self.seen.borrow_mut().insert(path.to_path_buf(), metadata.clone());
+        metadata.map_err(io::Error::from)
     }
 
     fn on_disk(&self, path: &Path) -> PathBuf {
@@ -52,6 +65,16 @@ impl Host {
     /// # Errors
     /// Those of lstat(2) on a component, and `ELOOP`'s kind after 40 links.
     pub(crate) fn resolve(&self, path: &Path) -> io::Result<Resolved> {
+        if let Some(known) = self.resolved.borrow().get(path) {
+            return known.clone().map_err(io::Error::from);
+        }
+        let resolved = self.walk(path);
+        let kept = resolved.as_ref().map(Clone::clone).map_err(io::Error::kind);
+        self.resolved.borrow_mut().insert(path.to_path_buf(), kept);
+        resolved
+    }
+
+    fn walk(&self, path: &Path) -> io::Result<Resolved> {
         let mut rest: VecDeque<OsString> = VecDeque::new();
         push_front(&mut rest, path);
         let mut resolved = Resolved { path: PathBuf::from("/"), links: Vec::new() };
@@ -61,7 +84,7 @@ impl Host {
                 continue;
             }
             let here = resolved.path.join(&name);
-            let metadata = self.on_disk(&here).symlink_metadata()?;
+            let metadata = self.symlink_metadata(&here)?;
             if !metadata.is_symlink() {
                 if !rest.is_empty() && !metadata.is_dir() {
                     return Err(io::Error::from(io::ErrorKind::NotADirectory));
@@ -87,7 +110,7 @@ impl Host {
     }
 
     pub(crate) fn metadata(&self, path: &Path) -> Option<Metadata> {
-        self.on_disk(&self.canonical(path)?).symlink_metadata().ok()
+        self.symlink_metadata(&self.canonical(path)?).ok()
     }
 
     pub(crate) fn is_directory(&self, path: &Path) -> bool {

@@ -1,0 +1,260 @@
+//! What can be typed: flags, subcommands and their help. Texts that may be anything are `OsString`; limits are read in
+//! `config`, where every place a limit comes from is read by the same rules.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use sandtimer::model::{KillClass, Tier};
+
+/// Run code under hard limits, end all of it, and say why.
+#[derive(Debug, Parser)]
+#[command(name = "sandtimer", version, max_term_width = 110, disable_help_subcommand = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command in a sandbox, under limits
+    #[command(after_long_help = RUN_NOTES)]
+    Run(RunArguments),
+    /// Run a Python file, or code given with -c, in a sandbox
+    #[command(after_long_help = LANGUAGE_NOTES)]
+    Python(LanguageArguments),
+    /// Run a bash script, or code given with -c, in a sandbox
+    #[command(after_long_help = LANGUAGE_NOTES)]
+    Bash(LanguageArguments),
+    /// Show what this machine can enforce, and what is missing
+    Doctor(DoctorArguments),
+    /// Measure how late limits are and what a sandbox costs, on this machine
+    Bench(BenchArguments),
+    /// Show the settings that apply here
+    Config(ConfigArguments),
+    /// Print completions for a shell
+    Completions(CompletionsArguments),
+    /// Write the manual page, completions and references
+    #[command(hide = true)]
+    Generate(GenerateArguments),
+}
+
+const RUN_NOTES: &str = "\
+Exit codes: the command's own; 128 + n when signal n ended it; 124 when a wall, cpu, stall, output, disk or \
+processes limit did; 137 out of memory; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP; 125 when Sandtimer \
+failed or was used wrongly; 126 when the command cannot be executed, 127 when it is not found.
+
+Ctrl-C ends the run; a second one does not wait for its grace. When stdin and stdout are terminals the command gets a \
+terminal of its own, and Ctrl-C and Ctrl-Z are the command's: its limits, or SIGTERM to sandtimer, end it. Stopping \
+sandtimer itself (SIGTSTP, SIGSTOP) stops no clock: limits go on being enforced.";
+
+const LANGUAGE_NOTES: &str = "\
+Arguments for the program that begin with a dash go behind `--`. The file has to be below the current directory or a \
+--workspace. Exit codes are those of `sandtimer run`.";
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LanguageArguments {
+    /// Run this code instead of a file
+    #[arg(short = 'c', value_name = "CODE", allow_hyphen_values = true)]
+    pub(crate) code: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    /// The file, unless -c is given, and the program's arguments
+    #[arg(value_name = "FILE ARGUMENTS", value_hint = ValueHint::FilePath)]
+    pub(crate) arguments: Vec<OsString>,
+}
+
+/// The limits of a run, as typed.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct LimitFlags {
+    /// Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) wall: Option<OsString>,
+    /// Processor time of all its processes together
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) cpu: Option<OsString>,
+    /// Longest time without output and without CPU use
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) stall: Option<OsString>,
+    /// Time between SIGTERM and the kill
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) grace: Option<OsString>,
+    /// Memory of all its processes together, such as 512M
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) memory: Option<OsString>,
+    /// Processes and threads alive at once
+    #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
+    pub(crate) processes: Option<OsString>,
+    /// Bytes let through of stdout and of stderr; the rest is dropped, and said so
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) output: Option<OsString>,
+    /// Bytes in its private directories and, polled, in its workspaces
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) disk: Option<OsString>,
+    /// Open files of each of its processes
+    #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
+    pub(crate) open_files: Option<OsString>,
+}
+
+/// Everything about a run but its command.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Settings {
+    #[command(flatten)]
+    pub(crate) limits: LimitFlags,
+    /// What happens at the output limit
+    #[arg(long, value_name = "ACTION", default_value = "drop", help_heading = "Limits")]
+    pub(crate) on_output_limit: OnOutputLimit,
+    /// Give it the host's network
+    #[arg(long)]
+    pub(crate) network: bool,
+    /// Show a directory writable at its own path; may be repeated
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) workspace: Vec<PathBuf>,
+    /// Start in this directory
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Set a variable, or pass on one of yours; may be repeated
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<OsString>,
+    /// Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated
+    #[arg(long, value_name = "T3|K2", value_parser = parse_require)]
+    pub(crate) require: Vec<Require>,
+    /// Capture the output and print one Outcome as JSON instead
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Say on stderr which walls are missing
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+    /// Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1
+    #[arg(long, value_name = "LAYER", hide = true, action = ArgAction::Append)]
+    pub(crate) without: Vec<Layer>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOutputLimit {
+    /// Drop the rest and go on
+    #[default]
+    Drop,
+    /// End the run
+    End,
+}
+
+/// The least that must be in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Require {
+    Tier(Tier),
+    Kill(KillClass),
+}
+
+/// A layer that `--without` can leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Layer {
+    Seccomp,
+    Landlock,
+    Mount,
+    Pid,
+    Ipc,
+    Net,
+    Uid,
+    Cgroup,
+    Rlimits,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Exit with 125 unless this tier (T0–T3) or kill class (K0–K3) can be had; may be repeated
+    #[arg(long, value_name = "T3|K2", value_parser = parse_require)]
+    pub(crate) require: Vec<Require>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArguments {
+    #[command(subcommand)]
+    pub(crate) bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// How late the wall limit's verdict is
+    Lateness {
+        /// How many runs
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+        runs: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// What a sandboxed run costs beside a bare process
+    Spawn {
+        /// How many rounds; each starts every contender once
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArguments {
+    #[command(subcommand)]
+    pub(crate) action: ConfigAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Show every limit that applies here and where it comes from
+    Show {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArguments {
+    /// The directory to write to
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+}
+
+/// Reads `T0`–`T3` or `K0`–`K3`.
+fn parse_require(text: &str) -> Result<Require, String> {
+    Ok(match text.to_ascii_uppercase().as_str() {
+        "T0" => Require::Tier(Tier::T0),
+        "T1" => Require::Tier(Tier::T1),
+        "T2" => Require::Tier(Tier::T2),
+        "T3" => Require::Tier(Tier::T3),
+        "K0" => Require::Kill(KillClass::K0),
+        "K1" => Require::Kill(KillClass::K1),
+        "K2" => Require::Kill(KillClass::K2),
+        "K3" => Require::Kill(KillClass::K3),
+        _ => return Err("use a tier, T0 to T3, or a kill class, K0 to K3".to_owned()),
+    })
+}

@@ -1,0 +1,53 @@
+//! File plans kept for a moment: thousands of like runs a second do not look at the same thousand files each.
+//!
+//! A plan that is out of date shows what it names or fails to mount; it never shows something else, because sources are
+//! opened without following links.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::isolate::files::FilesPlan;
+
+/// How long a plan may be used: shorter than it takes a person to install a program and try it.
+const LIFETIME: u64 = 1_000_000_000;
+/// Plans kept at a time.
+const MOST: usize = 256;
+
+/// Everything a plan depends on that differs between the runs of one engine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct FilesKey {
+    pub command: OsString,
+    pub path: OsString,
+    pub host_cwd: PathBuf,
+    pub cwd: Option<PathBuf>,
+    pub workspaces: Vec<PathBuf>,
+    pub network: bool,
+    pub terminal: bool,
+    pub uid: u32,
+}
+
+/// Recent plans.
+#[derive(Debug, Default)]
+pub(super) struct FilesPlans {
+    plans: HashMap<FilesKey, (u64, Arc<FilesPlan>)>,
+}
+
+impl FilesPlans {
+    /// A plan made less than [`LIFETIME`] before `now` (monotonic nanoseconds).
+    pub(super) fn get(&self, key: &FilesKey, now: u64) -> Option<Arc<FilesPlan>> {
+        let (made, plan) = self.plans.get(key)?;
+        (now.saturating_sub(*made) < LIFETIME).then(|| plan.clone())
+    }
+
+    /// Keeps a plan; the old ones go when there are too many.
+    pub(super) fn keep(&mut self, key: FilesKey, plan: Arc<FilesPlan>, now: u64) {
+        if self.plans.len() >= MOST {
+            self.plans.retain(|_, (made, _)| now.saturating_sub(*made) < LIFETIME);
+        }
+        if self.plans.len() < MOST {
+            self.plans.insert(key, (now, plan));
+        }
+    }
+}
