@@ -229,13 +229,14 @@ impl Init {
                 notify(self.control, notice::FIRED, [sys::now(), self.alive(), 0, 0, 0, 0]);
                 self.end();
             }
-            // Before the children: what a dead child still had to say comes first.
+            // The engine first: a parked run's clock was told before its child could start. Dead children last: what
+            // one still had to say comes before its end.
+            if fds[0].revents != 0 {
+                self.obey();
+            }
             if fds[2].revents != 0 && !self.read_status(status) {
                 sys::close(status);
                 status = -1;
-            }
-            if fds[0].revents != 0 {
-                self.obey();
             }
             if fds[1].revents != 0 {
                 let mut drained = [0u8; 128];
@@ -297,6 +298,10 @@ impl Init {
                 notify(self.control, notice::SAMPLE, values);
             }
             order::END => self.end(),
+            order::CLOCK => {
+                self.wall = message.value;
+                self.grace = 0;
+            }
             _ => {}
         }
     }

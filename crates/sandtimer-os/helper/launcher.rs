@@ -19,6 +19,9 @@ pub fn main() -> ! {
     sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);
     call!(nr::SETSID);
     call!(nr::CLOSE_RANGE, ENGINE_SOCKET + 1, u32::MAX, 0);
+    // The kernel's choice under global pressure, inherited by all sandboxes: lowering the engine's own score would need
+    // CAP_SYS_RESOURCE, and losing the launcher itself costs nothing.
+    steps::write_file(c"/proc/self/oom_score_adj".as_ptr().cast(), b"900");
     loop {
         let mut request = Request { kind: 0, map_length: 0, flags: 0, cgroup: 0, program_length: 0, map: [0; 1024] };
         // SAFETY: Request is plain numbers; any bytes are a valid value of it.

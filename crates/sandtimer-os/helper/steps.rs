@@ -117,7 +117,6 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
         op::WORKING_DIRECTORY => call!(nr::CHDIR, step.string(0).pointer),
         op::SESSION => session(step.number(0) == 1),
         op::UMASK => call!(nr::UMASK, step.number(0)),
-        op::OOM_SCORE => write_file(c"/proc/self/oom_score_adj".as_ptr().cast(), step.string(0).bytes()),
         op::SUBREAPER => sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1),
         _ => sys::EINVAL,
     }

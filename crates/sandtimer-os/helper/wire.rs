@@ -58,8 +58,6 @@ pub mod op {
     pub const EXECUTE: u16 = 21;
     /// numbers: mask.
     pub const UMASK: u16 = 22;
-    /// Raises its own out-of-memory score. strings: score.
-    pub const OOM_SCORE: u16 = 23;
     /// Drops the capability bounding set, of init and so of its children.
     pub const NO_BOUNDING_SET: u16 = 25;
     /// Detaches a mount. strings: path.
@@ -169,6 +167,8 @@ pub mod order {
     pub const SAMPLE: u32 = 4;
     /// Ends the sandbox now.
     pub const END: u32 = 5;
+    /// The wall and grace of a parked sandbox's run: `value` nanoseconds together.
+    pub const CLOCK: u32 = 6;
 }
 
 #[repr(C)]

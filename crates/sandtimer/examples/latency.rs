@@ -3,7 +3,7 @@
 //! `cargo run --release --example latency -- 200 /bin/true`
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // an example prints and reads the clock
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sandtimer::{Engine, Error, Spec};
 
@@ -21,7 +21,21 @@ fn main() -> Result<(), Error> {
         times.push(started.elapsed());
         assert!(outcome.ok, "{outcome:?}");
     }
-    times.sort();
-    println!("p50 {:?}  p90 {:?}  max {:?}", times[rounds / 2], times[rounds * 9 / 10], times[rounds - 1]);
+    report("cold", times);
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let parked = engine.park(&Spec::command(&command))?;
+        let started = Instant::now();
+        let outcome = parked.start(Spec::command(&command))?.wait_blocking();
+        times.push(started.elapsed());
+        assert!(outcome.ok, "{outcome:?}");
+    }
+    report("parked", times);
     Ok(())
+}
+
+fn report(name: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+    println!("{name}: p50 {:?}  p90 {:?}  max {:?}", at(50), at(90), at(100));
 }

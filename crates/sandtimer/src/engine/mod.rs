@@ -3,6 +3,7 @@
 //! It owns two threads (enforcer, collector) and two or three helper processes (watchdog, launchers). No thread per run:
 //! a waiting run is a row, a few descriptors and its init.
 
+mod park;
 mod plans;
 mod pool;
 mod run;
@@ -20,8 +21,9 @@ use sandtimer_os::launcher::Launcher;
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 use sandtimer_os::{probe, thread};
 
+pub use park::Parked;
 pub use pool::CAPACITY;
-pub use run::{Run, Settled, Wait};
+pub use run::{Run, Settled, Stream, Wait};
 pub use spec::{Output, Require, Spec, Stdin};
 
 use crate::error::Error;

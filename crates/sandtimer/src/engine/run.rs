@@ -92,6 +92,11 @@ impl Run {
         self.running.waiting.wait_started();
     }
 
+    /// When everything of the run must be dead, in monotonic nanoseconds; `None` without a limit or before its start.
+    pub fn deadline(&self) -> Option<u64> {
+        self.running.cell.hard_end().map(Moment::as_nanos)
+    }
+
     /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the grace.
     pub fn cancel(&self, reason: impl Into<String>) {
         self.inner.enforcer.send(Command::Cancel {

@@ -15,6 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::launcher::{SpawnRequest, Spawned};
+use sandtimer_os::program::Program;
 use sandtimer_os::socket;
 
 use super::plans::FilesKey;
@@ -22,7 +23,7 @@ use super::run::Pipes;
 use super::{Inner, Output, Run, Spec, Stdin};
 use crate::error::Error;
 use crate::isolate::cgroup::Slot;
-use crate::isolate::files::{FilesPlan, FilesRequest, HOME, Start, USER_NAME, plan_files};
+use crate::isolate::files::{Executable, FilesPlan, FilesRequest, HOME, Start, USER_NAME, plan_files};
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal};
 use crate::limits::{Effective, Key, Limits, precedence};
 use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source};
@@ -40,24 +41,31 @@ const PRIVATE_BYTES: u64 = 1 << 34;
 
 /// Starts a run.
 pub(super) fn start(inner: &Arc<Inner>, spec: Spec) -> Result<Run, Error> {
-    let submitted_at = monotonic_nanoseconds();
-    validate(&spec)?;
-    let id = new_id();
-    let (scope, effective) = open_scope(inner, &spec, &id, submitted_at)?;
-    match begin(inner, spec, Opened { id, scope, effective, submitted_at }) {
-        Ok(run) => Ok(run),
-        Err(error) => {
-            inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).close(scope);
-            Err(error)
-        }
-    }
+    let opened = open(inner, &spec)?;
+    let scope = opened.scope;
+    begin(inner, spec, opened).inspect_err(|_| close(inner, scope))
 }
 
-struct Opened {
-    id: String,
-    scope: ScopeId,
-    effective: Effective,
-    submitted_at: u64,
+/// Checks a spec and opens its scope.
+pub(super) fn open(inner: &Inner, spec: &Spec) -> Result<Opened, Error> {
+    let submitted_at = monotonic_nanoseconds();
+    validate(spec)?;
+    let id = new_id();
+    let (scope, effective) = open_scope(inner, spec, &id, submitted_at)?;
+    Ok(Opened { id, scope, effective, submitted_at })
+}
+
+/// Closes the scope of a run that was not started.
+pub(super) fn close(inner: &Inner, scope: ScopeId) {
+    inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).close(scope);
+}
+
+/// A run's scope, open, and the limits that apply in it.
+pub(super) struct Opened {
+    pub id: String,
+    pub scope: ScopeId,
+    pub effective: Effective,
+    pub submitted_at: u64,
 }
 
 fn new_id() -> String {
@@ -130,14 +138,45 @@ fn begin(inner: &Arc<Inner>, spec: Spec, opened: Opened) -> Result<Run, Error> {
 /// As [`begin`]; leaves the slot in `holder` on an error before a process was in it.
 fn begin_in(inner: &Arc<Inner>, mut spec: Spec, opened: Opened, holder: &mut Option<Slot>) -> Result<Run, Error> {
     let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
-    let effective = &opened.effective;
+    let mut prepared = prepare(inner, &spec, &opened.effective, slot)?;
+    append_command(&mut prepared.plan, &spec, &prepared.files);
+    let streams = Streams::make(inner, &mut spec, &opened.effective)?;
+    let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
+    let spawned_at = monotonic_nanoseconds();
+    let descriptors = Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), park: None };
+    let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
+    let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
+    let sandbox = Sandbox { slot, control, pidfd: spawned.pidfd, plan: prepared.plan, spawned_at };
+    finish(inner, sandbox, opened, (spec.end_on_output_limit, RunPath::Exec), streams)
+}
+
+/// What a sandbox is built from, worked out and opened.
+pub(super) struct Prepared {
+    pub files: Arc<FilesPlan>,
+    pub plan: Plan,
+    tasks: Vec<OwnedFd>,
+    idmaps: Vec<Arc<OwnedFd>>,
+}
+
+/// A sandbox that was started.
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    pub slot: Slot,
+    pub control: OwnedFd,
+    pub pidfd: OwnedFd,
+    pub plan: Plan,
+    pub spawned_at: u64,
+}
+
+/// Limits the slot and plans the sandbox, up to the job's sealed process.
+pub(super) fn prepare(inner: &Inner, spec: &Spec, effective: &Effective, slot: &mut Slot) -> Result<Prepared, Error> {
     let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
     let row = slot.row;
     let identity = match inner.host.uid {
         1.. => None,
         0 => Some(Identity { job: inner.lease.uid(row), init: inner.lease.init_uid() }),
     };
-    let files = plan_the_files(inner, &spec, identity)?;
+    let files = plan_the_files(inner, spec, identity)?;
     let refused = slot.limit(value(LimitKind::Memory), value(LimitKind::Processes));
     let policy = Policy {
         files: &files,
@@ -153,22 +192,28 @@ fn begin_in(inner: &Arc<Inner>, mut spec: Spec, opened: Opened, holder: &mut Opt
         let reason = format!("the controller refused the {name} limit");
         plan.degraded.push(crate::model::Degraded { layer: "cgroup limits".to_owned(), reason });
     }
-    check_requirement(&spec, &plan)?;
-    let wall = value(LimitKind::Wall);
+    check_requirement(spec, &plan)?;
     let grace = effective.get(Key::Grace).map_or(0, |effect| effect.value);
-    plan::seal(&mut plan, &inner.host, &policy, InitClock { wall: wall.unwrap_or(u64::MAX), grace });
-    append_command(&mut plan, &spec, &files);
+    let clock = InitClock { wall: value(LimitKind::Wall).unwrap_or(u64::MAX), grace };
+    plan::seal(&mut plan, &inner.host, &policy, clock);
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
-    let streams = Streams::make(inner, &mut spec, effective)?;
-    let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
-    let spawned_at = monotonic_nanoseconds();
-    let spawned = spawn(inner, &spec, &plan, &Descriptors { slot, tasks: &tasks, idmaps: &idmaps, streams: &streams, control: init_control.as_fd() })?;
-    let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
+    Ok(Prepared { files, plan, tasks, idmaps })
+}
+
+/// Makes the run and hands it to the two threads.
+pub(super) fn finish(
+    inner: &Arc<Inner>,
+    sandbox: Sandbox,
+    opened: Opened,
+    (on_output_limit_end, path): (bool, RunPath),
+    streams: Streams,
+) -> Result<Run, Error> {
+    let effective = opened.effective;
     let isolation = Isolation {
-        tier: plan.tier,
-        kill: plan.kill,
-        deadline_layers: deadline_layers(inner, effective),
-        degraded: plan.degraded,
+        tier: sandbox.plan.tier,
+        kill: sandbox.plan.kill,
+        deadline_layers: deadline_layers(inner, &effective),
+        degraded: sandbox.plan.degraded,
     };
     let (cell, place) = {
         let scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -176,24 +221,24 @@ fn begin_in(inner: &Arc<Inner>, mut spec: Spec, opened: Opened, holder: &mut Opt
     };
     let running = Arc::new(Running {
         id: opened.id,
-        row,
-        control,
-        pidfd: spawned.pidfd,
-        slot,
+        row: sandbox.slot.row,
+        control: sandbox.control,
+        pidfd: sandbox.pidfd,
+        slot: sandbox.slot,
         cell,
-        effective: opened.effective,
+        wall: effective.get(LimitKind::Wall).map(|effect| effect.value),
+        grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
+        effective,
         scope: place,
-        wall,
-        grace,
         submitted_at: opened.submitted_at,
-        spawned_at,
+        spawned_at: sandbox.spawned_at,
         last_output: AtomicU64::new(0),
         isolation,
-        step_names: plan.names,
-        optional_steps: plan.optional,
-        path: RunPath::Exec,
+        step_names: sandbox.plan.names,
+        optional_steps: sandbox.plan.optional,
+        path,
         sweeps_itself: !inner.host.has_namespaces(),
-        on_output_limit_end: spec.end_on_output_limit,
+        on_output_limit_end,
         waiting: Waiting::default(),
     });
     let spools = [streams.outputs[0].spool.clone(), streams.outputs[1].spool.clone()];
@@ -243,7 +288,7 @@ fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Res
     Ok(plan)
 }
 
-fn process_limits(effective: &Effective) -> ProcessLimits {
+pub(super) fn process_limits(effective: &Effective) -> ProcessLimits {
     let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
     let memory = value(LimitKind::Memory);
     ProcessLimits {
@@ -281,7 +326,7 @@ fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
 /// Variables of the caller that a run keeps; everything else stays out.
 const KEPT_VARIABLES: [&str; 8] = ["LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES"];
 
-fn environment(spec: &Spec, files: &FilesPlan) -> Vec<(OsString, OsString)> {
+pub(super) fn environment(spec: &Spec, files: &FilesPlan) -> Vec<(OsString, OsString)> {
     let mut list: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| {
             KEPT_VARIABLES.iter().any(|kept| name == kept) || name.as_bytes().starts_with(b"LC_")
@@ -309,14 +354,24 @@ fn environment(spec: &Spec, files: &FilesPlan) -> Vec<(OsString, OsString)> {
 fn append_command(plan: &mut Plan, spec: &Spec, files: &FilesPlan) {
     let Some(executable) = &files.executable else { return };
     let environment = environment(spec, files);
+    push_execute(&mut plan.program, spec, executable, &environment);
+    plan.names.push("execute the command");
+}
+
+/// The last step of a program: become the command, by way of a shell where execve(2) would refuse the file.
+pub(super) fn push_execute(
+    program: &mut Program,
+    spec: &Spec,
+    executable: &Executable,
+    environment: &[(OsString, OsString)],
+) {
     if executable.needs_shell {
         let mut arguments: Vec<OsString> = vec!["sh".into(), executable.path.clone().into_os_string()];
         arguments.extend(spec.command.iter().skip(1).cloned());
-        plan::execute(&mut plan.program, Path::new("/bin/sh"), &arguments, &environment);
+        plan::execute(program, Path::new("/bin/sh"), &arguments, environment);
     } else {
-        plan::execute(&mut plan.program, &executable.path, &spec.command, &environment);
+        plan::execute(program, &executable.path, &spec.command, environment);
     }
-    plan.names.push("execute the command");
 }
 
 /// A user namespace for each directory that is shown under other ids than it has on disk.
@@ -360,33 +415,47 @@ fn id_map(owner: u32, job: u32) -> String {
     map
 }
 
-struct Descriptors<'a> {
-    slot: &'a Slot,
-    tasks: &'a [OwnedFd],
-    idmaps: &'a [Arc<OwnedFd>],
-    streams: &'a Streams,
-    control: BorrowedFd<'a>,
+/// The descriptors a sandbox starts with, beside those of its plan.
+pub(super) struct Descriptors<'a> {
+    pub slot: &'a Slot,
+    pub stdio: [BorrowedFd<'a>; 3],
+    pub control: BorrowedFd<'a>,
+    /// The dispatch socket of a sandbox that is to wait.
+    pub park: Option<BorrowedFd<'a>>,
 }
 
-fn spawn(inner: &Inner, spec: &Spec, plan: &Plan, given: &Descriptors<'_>) -> Result<Spawned, Error> {
-    let program = plan.program.seal().map_err(Error::system("cannot write the sandbox's program"))?;
-    let mut extra: Vec<BorrowedFd<'_>> = given.tasks.iter().map(AsFd::as_fd).collect();
-    extra.extend(given.idmaps.iter().map(|namespace| namespace.as_fd()));
+/// Asks the launcher for the sandbox.
+pub(super) fn spawn(
+    inner: &Inner,
+    spec: &Spec,
+    prepared: &Prepared,
+    given: &Descriptors<'_>,
+) -> Result<Spawned, Error> {
+    let program = prepared.plan.program.seal().map_err(Error::system("cannot write the sandbox's program"))?;
+    let mut extra = prepared.numbered();
+    extra.extend(given.park);
     let mut cgroup = None;
     if let Some(unified) = given.slot.unified() {
         cgroup = Some(extra.len());
         extra.push(unified);
     }
     let request = SpawnRequest {
-        flags: plan.flags,
+        flags: prepared.plan.flags,
         cgroup,
         program: program.as_fd(),
-        program_length: plan.program.length(),
+        program_length: prepared.plan.program.length(),
         control: given.control,
-        stdio: given.streams.inside(),
+        stdio: given.stdio,
         extra: &extra,
     };
     inner.with_launcher(spec.network, |launcher| launcher.spawn(&request))
+}
+
+impl Prepared {
+    /// The descriptors that the plan's steps name by index; a dispatch socket comes next.
+    pub(super) fn numbered(&self) -> Vec<BorrowedFd<'_>> {
+        self.tasks.iter().map(AsFd::as_fd).chain(self.idmaps.iter().map(|namespace| namespace.as_fd())).collect()
+    }
 }
 
 fn deadline_layers(inner: &Inner, effective: &Effective) -> Vec<String> {
@@ -407,13 +476,13 @@ fn deadline_layers(inner: &Inner, effective: &Effective) -> Vec<String> {
 }
 
 /// One output stream: the write end for the sandbox, and what becomes of the read end.
-struct OutputStream {
+pub(super) struct OutputStream {
     inside: OwnedFd,
     read: Option<OwnedFd>,
     spool: Option<SharedSpool>,
 }
 
-struct Streams {
+pub(super) struct Streams {
     stdin: OwnedFd,
     stdin_write: Option<OwnedFd>,
     stdin_bytes: Option<Vec<u8>>,
@@ -421,7 +490,7 @@ struct Streams {
 }
 
 impl Streams {
-    fn make(inner: &Inner, spec: &mut Spec, effective: &Effective) -> Result<Self, Error> {
+    pub(super) fn make(inner: &Inner, spec: &mut Spec, effective: &Effective) -> Result<Self, Error> {
         let pipe = || -> Result<(OwnedFd, OwnedFd), Error> {
             Ok(pipe_with(PipeFlags::CLOEXEC).map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })?)
         };
@@ -462,7 +531,7 @@ impl Streams {
         Ok(Streams { stdin, stdin_write, stdin_bytes, outputs })
     }
 
-    fn inside(&self) -> [BorrowedFd<'_>; 3] {
+    pub(super) fn inside(&self) -> [BorrowedFd<'_>; 3] {
         [self.stdin.as_fd(), self.outputs[0].inside.as_fd(), self.outputs[1].inside.as_fd()]
     }
 

@@ -368,6 +368,11 @@ impl Slot {
         refused
     }
 
+    /// Starts the counters again, without touching the limits.
+    pub fn start_counting(&mut self) {
+        self.start = self.counters();
+    }
+
     fn counters(&self) -> Counters {
         let cpu = self.read(&self.unified, "cpu.stat");
         let of = |key| keyed(&cpu, key).unwrap_or(0);

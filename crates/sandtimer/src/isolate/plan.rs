@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use sandtimer_os::program::Program;
 use sandtimer_os::seccomp;
@@ -49,7 +50,7 @@ pub struct Identity {
 }
 
 /// Limits that are put on the process itself.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessLimits {
     /// Whole seconds, rounded up.
     pub cpu_seconds: Option<u64>,
@@ -131,8 +132,6 @@ pub fn plan(host: &Host, policy: &Policy<'_>, cgroup_files: usize) -> Plan {
     for index in 0..cgroup_files {
         builder.push("enter cgroup", op::WRITE, &[index as u64], &["0"]);
     }
-    // The kernel's own choice under global pressure; a lower score for the engine would need CAP_SYS_RESOURCE.
-    builder.optional("oom score", op::OOM_SCORE, &[], &["900"]);
     if builder.namespaced() && !builder.without(Wall::Mount) {
         builder.file_system();
     } else if !builder.namespaced() {
@@ -176,13 +175,17 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, clock: InitClock)
         builder.landlock();
     }
     if host.seccomp && !builder.without(Wall::Seccomp) {
-        let filter = seccomp::to_bytes(&seccomp::compile(&seccomp::Policy {
-            network: policy.network,
-            ipc_namespace: builder.plan.flags & NEWIPC != 0,
-        }));
-        builder.push("seccomp", op::SECCOMP, &[], &[OsStr::from_bytes(&filter)]);
+        let filter = filter(policy.network, builder.plan.flags & NEWIPC != 0);
+        builder.push("seccomp", op::SECCOMP, &[], &[OsStr::from_bytes(filter)]);
     }
     *plan = builder.plan;
+}
+
+/// The compiled filter; compiling takes longer than many a step, and there are only four.
+fn filter(network: bool, ipc_namespace: bool) -> &'static [u8] {
+    static FILTERS: [OnceLock<Vec<u8>>; 4] = [const { OnceLock::new() }; 4];
+    let index = usize::from(network) * 2 + usize::from(ipc_namespace);
+    FILTERS[index].get_or_init(|| seccomp::to_bytes(&seccomp::compile(&seccomp::Policy { network, ipc_namespace })))
 }
 
 fn empty() -> Plan {

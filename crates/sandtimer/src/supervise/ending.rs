@@ -318,7 +318,9 @@ impl Ending {
             return;
         }
         let run = &self.run;
-        self.facts.killed = run.slot.processes_now().map_or(0, |count| count.saturating_sub(1));
+        // Without a controller that counts them, the last sample; the command itself is known to be one.
+        let counted = run.slot.processes_now().map(|count| count.saturating_sub(1));
+        self.facts.killed = counted.unwrap_or(self.facts.sampled_processes.max(1));
         let by_cgroup = run.slot.kill_all();
         if !by_cgroup && run.sweeps_itself {
             let ordered = process::order(&run.control, order::END, 0, 0);

@@ -264,9 +264,11 @@ fn remains(run: &Running, facts: &Facts) -> String {
         1 => "1 process was killed; ".to_owned(),
         count => format!("{count} processes were killed; "),
     };
-    match tree.survivors {
-        Some(_) => format!("{killed}nothing of it is left alive."),
-        None => format!("{killed}its death is not confirmed yet."),
+    match (tree.survivors, killed.is_empty()) {
+        (Some(_), true) => "Nothing of it is left alive.".to_owned(),
+        (Some(_), false) => format!("{killed}nothing of it is left alive."),
+        (None, true) => "Its death is not confirmed yet.".to_owned(),
+        (None, false) => format!("{killed}its death is not confirmed yet."),
     }
 }
 

@@ -1,0 +1,207 @@
+//! Sandboxes built ahead of need: sealed, waiting for a command.
+//!
+//! Everything a run is walled in by is in force before the command is known. Starting costs one message and the exec.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, open};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::process;
+use sandtimer_os::program::Program;
+use sandtimer_os::socket;
+use sandtimer_os::wire::{notice, op, order};
+
+use super::start::{self, Descriptors, Sandbox, Streams};
+use super::{Engine, Inner, Run, Spec};
+use crate::error::Error;
+use crate::isolate::files::FilesPlan;
+use crate::isolate::plan::ProcessLimits;
+use crate::limits::Key;
+use crate::model::{LimitKind, Path};
+
+/// How long building may take. Infrastructure: always finite.
+const PARK_LIMIT_MILLISECONDS: u64 = 60_000;
+
+/// A sealed sandbox without a command. Dropping it ends it.
+#[derive(Debug)]
+pub struct Parked {
+    inner: Arc<Inner>,
+    sandbox: Option<Sandbox>,
+    dispatch: OwnedFd,
+    files: Arc<FilesPlan>,
+    shape: Shape,
+}
+
+/// What of a spec is built into a sandbox and cannot be changed afterwards.
+#[derive(Debug, PartialEq)]
+struct Shape {
+    command: std::ffi::OsString,
+    workspaces: Vec<std::path::PathBuf>,
+    working_directory: Option<std::path::PathBuf>,
+    network: bool,
+    limits: ProcessLimits,
+    memory: Option<u64>,
+    processes: Option<u64>,
+}
+
+impl Shape {
+    fn of(spec: &Spec, effective: &crate::limits::Effective) -> Self {
+        let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
+        Shape {
+            command: spec.command[0].clone(),
+            workspaces: spec.workspaces.clone(),
+            working_directory: spec.working_directory.clone(),
+            network: spec.network,
+            limits: ProcessLimits { cpu_seconds: None, ..start::process_limits(effective) },
+            memory: value(LimitKind::Memory),
+            processes: value(LimitKind::Processes),
+        }
+    }
+}
+
+impl Engine {
+    /// Builds a sandbox for commands like `spec`'s: the same program, files, network, memory, processes, disk and open
+    /// files. Arguments, environment, stdin and the limits of time may differ. Blocks until it is sealed.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn park(&self, spec: &Spec) -> Result<Parked, Error> {
+        let opened = start::open(&self.inner, spec)?;
+        start::close(&self.inner, opened.scope);
+        let full = || Error::Full(super::CAPACITY);
+        let doing = "cannot make the run's control groups";
+        let mut slot = self.inner.pool.take().map_err(Error::system(doing))?.ok_or_else(full)?;
+        let row = slot.row;
+        let shape = Shape::of(spec, &opened.effective);
+        let built = build(&self.inner, spec, &opened.effective, &mut slot);
+        let (control, pidfd, dispatch, prepared, spawned_at) = match built {
+            Ok(built) => built,
+            Err(error) => {
+                drop(slot);
+                self.inner.pool.give_back(row);
+                return Err(error);
+            }
+        };
+        let files = prepared.files;
+        let sandbox = Some(Sandbox { slot, control, pidfd, plan: prepared.plan, spawned_at });
+        let mut parked = Parked { inner: self.inner.clone(), sandbox, dispatch, files, shape };
+        parked.wait_sealed()?;
+        Ok(parked)
+    }
+}
+
+type Built = (OwnedFd, OwnedFd, OwnedFd, start::Prepared, u64);
+
+fn build(
+    inner: &Inner,
+    spec: &Spec,
+    effective: &crate::limits::Effective,
+    slot: &mut crate::isolate::cgroup::Slot,
+) -> Result<Built, Error> {
+    let mut prepared = start::prepare(inner, spec, effective, slot)?;
+    let socket = || socket::pair().map_err(Error::system("cannot make a socket"));
+    let (control, init_control) = socket()?;
+    let (dispatch, parked) = socket()?;
+    let index = prepared.numbered().len() as u64;
+    prepared.plan.program.push(op::PARK, true, &[index], &[]);
+    prepared.plan.names.push("wait for a command");
+    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let null = null.map_err(|error| Error::System { doing: "cannot open /dev/null", source: error.into() })?;
+    let spawned_at = monotonic_nanoseconds();
+    let descriptors =
+        Descriptors { slot, stdio: [null.as_fd(); 3], control: init_control.as_fd(), park: Some(parked.as_fd()) };
+    let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
+    Ok((control, spawned.pidfd, dispatch, prepared, spawned_at))
+}
+
+impl Parked {
+    /// Waits for init's word that the child is sealed; what failed on the way becomes part of the report.
+    fn wait_sealed(&mut self) -> Result<(), Error> {
+        let Some(sandbox) = self.sandbox.as_mut() else { return Ok(()) };
+        let doing = "cannot build a parked sandbox";
+        loop {
+            if !process::wait_readable(sandbox.control.as_fd(), PARK_LIMIT_MILLISECONDS) {
+                return Err(Error::System { doing, source: std::io::ErrorKind::TimedOut.into() });
+            }
+            match process::notice(&sandbox.control).map_err(Error::system(doing))? {
+                Some(notice) if notice.kind == notice::PARKED => break,
+                Some(notice) if notice.kind == notice::STEP_FAILED => {
+                    let error = std::io::Error::from_raw_os_error(notice.b as i32);
+                    let name = sandbox.plan.names.get(notice.a as usize).copied().unwrap_or("a step");
+                    if notice.c == 1 {
+                        let source = std::io::Error::other(format!("{name}: {error}"));
+                        return Err(Error::System { doing, source });
+                    }
+                    let degraded = crate::model::Degraded { layer: name.to_owned(), reason: error.to_string() };
+                    sandbox.plan.degraded.push(degraded);
+                }
+                Some(_) => {}
+                None => return Err(Error::System { doing, source: std::io::ErrorKind::UnexpectedEof.into() }),
+            }
+        }
+        // What building cost is not on the run's bill.
+        sandbox.slot.start_counting();
+        Ok(())
+    }
+
+    /// Starts a command in it. `spec` must be like the one it was parked for; see [`Engine::park`].
+    ///
+    /// # Errors
+    /// When it is not, when the sandbox died meanwhile, and as [`Engine::start`].
+    pub fn start(mut self, mut spec: Spec) -> Result<Run, Error> {
+        let inner = self.inner.clone();
+        let opened = start::open(&inner, &spec)?;
+        let scope = opened.scope;
+        let started = (|| {
+            if Shape::of(&spec, &opened.effective) != self.shape || spec.terminal.is_some() {
+                let reason = "program, files, network, memory, processes, disk and open files must be those it was parked for";
+                let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
+                return Err(Error::System { doing: "cannot use the parked sandbox", source });
+            }
+            let streams = Streams::make(&inner, &mut spec, &opened.effective)?;
+            self.dispatch(&spec, &opened.effective, &streams)?;
+            let Some(sandbox) = self.sandbox.take() else { return Err(Error::Full(0)) };
+            start::finish(&inner, sandbox, opened, (spec.end_on_output_limit, Path::Parked), streams)
+        })();
+        started.inspect_err(|_| start::close(&inner, scope))
+    }
+
+    fn dispatch(
+        &mut self,
+        spec: &Spec,
+        effective: &crate::limits::Effective,
+        streams: &Streams,
+    ) -> Result<(), Error> {
+        let Some(sandbox) = self.sandbox.as_mut() else { return Err(Error::Full(0)) };
+        let mut program = Program::new();
+        let limits = start::process_limits(effective);
+        if let Some(seconds) = limits.cpu_seconds {
+            program.push(op::RLIMIT, true, &[0, seconds, seconds + 1], &[]);
+        }
+        if let Some(executable) = &self.files.executable {
+            start::push_execute(&mut program, spec, executable, &start::environment(spec, &self.files));
+        }
+        let doing = "cannot use the parked sandbox";
+        sandbox.spawned_at = monotonic_nanoseconds();
+        let wall = effective.get(LimitKind::Wall).map_or(u64::MAX, |effect| effect.value);
+        let grace = effective.get(Key::Grace).map_or(0, |effect| effect.value);
+        process::order(&sandbox.control, order::CLOCK, 0, wall.saturating_add(grace)).map_err(Error::system(doing))?;
+        process::dispatch(&self.dispatch, &program, streams.inside()).map_err(Error::system(doing))
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        let Some(sandbox) = self.sandbox.take() else { return };
+        let row = sandbox.slot.row;
+        if !sandbox.slot.kill_all() {
+            // Gone already is as good.
+            let _ = process::kill(sandbox.pidfd.as_fd());
+        }
+        process::wait_readable(sandbox.pidfd.as_fd(), 1000);
+        process::reap(sandbox.pidfd.as_fd());
+        drop(sandbox);
+        self.inner.pool.give_back(row);
+    }
+}
