@@ -1,2 +1,48 @@
+//! The `sandtimer` command: parses, calls one command, renders. What a command does is in `commands`.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod args;
+mod bell;
+mod commands;
+mod config;
+mod passthrough;
+mod render;
+mod signals;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+use commands::{Failure, bench, config as settings, doctor, generate, run};
+
+fn main() -> ExitCode {
+    // A panic has been reported on stderr by then; what is left is that it is Sandtimer's failure.
+    std::panic::catch_unwind(start).unwrap_or(ExitCode::from(125))
+}
+
+fn start() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return render::usage(&error),
+    };
+    dispatch(arguments).unwrap_or_else(|failure| {
+        render::complaint(&failure.message);
+        ExitCode::from(failure.exit_code)
+    })
+}
+
+fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
+    match arguments.command {
+        None => Err(Failure::usage("no command given; `sandtimer --help` lists them")),
+        Some(Command::Run(given)) => run::command(given),
+        Some(Command::Python(given)) => run::language(run::Language::Python, given),
+        Some(Command::Bash(given)) => run::language(run::Language::Bash, given),
+        Some(Command::Doctor(given)) => Ok(doctor::main(&given)),
+        Some(Command::Bench(given)) => Ok(bench::main(&given)),
+        Some(Command::Config(given)) => settings::main(&given),
+        Some(Command::Completions(given)) => generate::completions(given.shell),
+        Some(Command::Generate(given)) => generate::all(&given.dir),
+    }
+}

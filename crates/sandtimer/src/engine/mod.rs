@@ -3,6 +3,7 @@
 //! It owns two threads (enforcer, collector) and two or three helper processes (watchdog, launchers). No thread per run:
 //! a waiting run is a row, a few descriptors and its init.
 
+mod disk;
 mod park;
 mod plans;
 mod pool;
@@ -34,9 +35,10 @@ use crate::isolate::lease::Lease;
 use crate::limits::{Ceilings, Limits};
 use crate::model::Outcome;
 use crate::scope::ScopeTree;
-use crate::supervise::collector::{Collector, CollectorHandle, ToCollector};
+use crate::supervise::collector::{Collector, CollectorHandle, Fate, ToCollector};
 use crate::supervise::enforcer::{Command, Enforcer, EnforcerHandle, EnforcerParts};
 use crate::supervise::output::SpoolDirectory;
+use crate::supervise::run::Running;
 use pool::Pool;
 
 /// How an engine is set up.
@@ -103,6 +105,7 @@ pub(crate) struct Inner {
     collector: CollectorHandle,
     armed: Armed,
     starter: Starter,
+    disk: disk::DiskWatch,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pool: Arc<Pool>,
     // Last: released when everything above is gone.
@@ -172,6 +175,7 @@ impl Engine {
             collector: threads.collector,
             armed: threads.armed,
             starter,
+            disk: disk::DiskWatch::default(),
             threads: Mutex::new([threads.handles, vec![starting]].concat_handles()),
             pool,
             lease,
@@ -271,8 +275,21 @@ struct Threads {
 impl Threads {
     fn start(pool: &Arc<Pool>) -> Result<Self, Error> {
         let recycled = pool.clone();
-        let (collecting, collector) = Collector::new(Box::new(move |run, _| recycled.give_back(run.row)))
-            .map_err(Error::system("cannot make the collector"))?;
+        let recycle = move |run: &Arc<Running>, fate: Fate| match fate {
+            Fate::Quarantined => recycled.quarantine(),
+            Fate::Free { quarantined } => {
+                if quarantined {
+                    recycled.release();
+                }
+                if let Some(directory) = &run.private_directory {
+                    // What cannot be removed now is in a directory that only this user can enter.
+                    let _ = std::fs::remove_dir_all(directory);
+                }
+                recycled.give_back(run.row);
+            }
+        };
+        let (collecting, collector) =
+            Collector::new(Box::new(recycle)).map_err(Error::system("cannot make the collector"))?;
         let table = SharedTable::new().map_err(Error::system("cannot map the watchdog's table"))?;
         let watchdog = Watchdog::start(&table);
         let watchdog_state = watchdog.as_ref().map(|_| ()).map_err(ToString::to_string);

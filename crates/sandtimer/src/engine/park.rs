@@ -84,7 +84,7 @@ impl Engine {
             }
         };
         let files = prepared.files;
-        let sandbox = Some(Sandbox { slot, control, pidfd, plan: prepared.plan, spawned_at });
+        let sandbox = Some(Sandbox { slot, control, pidfd, plan: prepared.plan, private: prepared.private, spawned_at, path: Path::Parked });
         let mut parked = Parked { inner: self.inner.clone(), sandbox, dispatch, files, shape };
         parked.wait_sealed()?;
         Ok(parked)
@@ -162,7 +162,7 @@ impl Parked {
             let streams = Streams::make(&inner, &mut spec, &opened.effective)?;
             self.dispatch(&spec, &opened.effective, &streams)?;
             let Some(sandbox) = self.sandbox.take() else { return Err(Error::Full(0)) };
-            start::finish(&inner, sandbox, opened, (spec.end_on_output_limit, Path::Parked), streams)
+            start::finish(&inner, sandbox, opened, &spec, streams)
         })();
         started.inspect_err(|_| start::close(&inner, scope))
     }
@@ -180,7 +180,7 @@ impl Parked {
             program.push(op::RLIMIT, true, &[0, seconds, seconds + 1], &[]);
         }
         if let Some(executable) = &self.files.executable {
-            start::push_execute(&mut program, spec, executable, &start::environment(spec, &self.files));
+            start::push_execute(&mut program, spec, executable, &start::environment(spec, &self.files, sandbox.private.as_deref()));
         }
         let doing = "cannot use the parked sandbox";
         sandbox.spawned_at = monotonic_nanoseconds();
@@ -201,6 +201,9 @@ impl Drop for Parked {
         }
         process::wait_readable(sandbox.pidfd.as_fd(), 1000);
         process::reap(sandbox.pidfd.as_fd());
+        if let Some(directory) = &sandbox.private {
+            let _ = std::fs::remove_dir_all(directory);
+        }
         drop(sandbox);
         self.inner.pool.give_back(row);
     }

@@ -81,9 +81,14 @@ impl Pool {
         self.lock().ready.push(slot);
     }
 
-    /// Keeps a row out of use: something in it cannot be killed.
+    /// Counts a row whose run cannot be killed now; it comes back by itself once that has died.
     pub fn quarantine(&self) {
         self.lock().quarantined += 1;
+    }
+
+    /// A row's run has died after all.
+    pub fn release(&self) {
+        self.lock().quarantined -= 1;
     }
 
     /// Rows in quarantine.

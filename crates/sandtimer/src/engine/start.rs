@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -139,21 +139,22 @@ fn begin(inner: &Arc<Inner>, spec: Spec, opened: Opened) -> Result<Run, Error> {
 fn begin_in(inner: &Arc<Inner>, mut spec: Spec, opened: Opened, holder: &mut Option<Slot>) -> Result<Run, Error> {
     let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
     let mut prepared = prepare(inner, &spec, &opened.effective, slot)?;
-    append_command(&mut prepared.plan, &spec, &prepared.files);
+    append_command(&mut prepared, &spec);
     let streams = Streams::make(inner, &mut spec, &opened.effective)?;
     let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
     let spawned_at = monotonic_nanoseconds();
     let descriptors = Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), park: None };
     let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
     let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
-    let sandbox = Sandbox { slot, control, pidfd: spawned.pidfd, plan: prepared.plan, spawned_at };
-    finish(inner, sandbox, opened, (spec.end_on_output_limit, RunPath::Exec), streams)
+    let sandbox = Sandbox { slot, control, pidfd: spawned.pidfd, plan: prepared.plan, private: prepared.private, spawned_at, path: RunPath::Exec };
+    finish(inner, sandbox, opened, &spec, streams)
 }
 
 /// What a sandbox is built from, worked out and opened.
 pub(super) struct Prepared {
     pub files: Arc<FilesPlan>,
     pub plan: Plan,
+    pub private: Option<PathBuf>,
     tasks: Vec<OwnedFd>,
     idmaps: Vec<Arc<OwnedFd>>,
 }
@@ -165,7 +166,9 @@ pub(super) struct Sandbox {
     pub control: OwnedFd,
     pub pidfd: OwnedFd,
     pub plan: Plan,
+    pub private: Option<PathBuf>,
     pub spawned_at: u64,
+    pub path: RunPath,
 }
 
 /// Limits the slot and plans the sandbox, up to the job's sealed process.
@@ -177,6 +180,7 @@ pub(super) fn prepare(inner: &Inner, spec: &Spec, effective: &Effective, slot: &
         0 => Some(Identity { job: inner.lease.uid(row), init: inner.lease.init_uid() }),
     };
     let files = plan_the_files(inner, spec, identity)?;
+    let private = if inner.host.has_namespaces() { None } else { Some(private_directory(identity)?) };
     let refused = slot.limit(value(LimitKind::Memory), value(LimitKind::Processes));
     let policy = Policy {
         files: &files,
@@ -184,6 +188,7 @@ pub(super) fn prepare(inner: &Inner, spec: &Spec, effective: &Effective, slot: &
         terminal: spec.terminal.is_some(),
         identity,
         limits: process_limits(effective),
+        private: private.as_deref(),
         without: &spec.without,
     };
     let tasks = slot.task_files().map_err(Error::system("cannot open the run's control groups"))?;
@@ -197,7 +202,18 @@ pub(super) fn prepare(inner: &Inner, spec: &Spec, effective: &Effective, slot: &
     let clock = InitClock { wall: value(LimitKind::Wall).unwrap_or(u64::MAX), grace };
     plan::seal(&mut plan, &inner.host, &policy, clock);
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
-    Ok(Prepared { files, plan, tasks, idmaps })
+    Ok(Prepared { files, plan, private, tasks, idmaps })
+}
+
+/// A directory of the run's own below the system's temporary one.
+fn private_directory(identity: Option<Identity>) -> Result<PathBuf, Error> {
+    let path = std::env::temp_dir().join(format!("sandtimer-{}", new_id()));
+    let doing = "cannot make the run's private directory";
+    std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(Error::system(doing))?;
+    if let Some(identity) = identity {
+        std::os::unix::fs::chown(&path, Some(identity.job), Some(identity.job)).map_err(Error::system(doing))?;
+    }
+    Ok(path)
 }
 
 /// Makes the run and hands it to the two threads.
@@ -205,9 +221,11 @@ pub(super) fn finish(
     inner: &Arc<Inner>,
     sandbox: Sandbox,
     opened: Opened,
-    (on_output_limit_end, path): (bool, RunPath),
+    spec: &Spec,
     streams: Streams,
 ) -> Result<Run, Error> {
+    let (on_output_limit_end, path) = (spec.end_on_output_limit, sandbox.path);
+    let workspaces = &spec.workspaces;
     let effective = opened.effective;
     let isolation = Isolation {
         tier: sandbox.plan.tier,
@@ -239,12 +257,14 @@ pub(super) fn finish(
         path,
         sweeps_itself: !inner.host.has_namespaces(),
         on_output_limit_end,
+        private_directory: sandbox.private,
         waiting: Waiting::default(),
     });
     let spools = [streams.outputs[0].spool.clone(), streams.outputs[1].spool.clone()];
     let (attachment, pipes) = streams.attach(running.clone());
     inner.collector.send(ToCollector::Attach(Box::new(attachment)));
     inner.enforcer.send(Command::Watch(running.clone()));
+    inner.disk.watch(&running, workspaces, &inner.enforcer);
     Ok(Run { inner: inner.clone(), running, scope: opened.scope, spools, pipes: Mutex::new(pipes) })
 }
 
@@ -326,7 +346,7 @@ fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
 /// Variables of the caller that a run keeps; everything else stays out.
 const KEPT_VARIABLES: [&str; 8] = ["LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES"];
 
-pub(super) fn environment(spec: &Spec, files: &FilesPlan) -> Vec<(OsString, OsString)> {
+pub(super) fn environment(spec: &Spec, files: &FilesPlan, private: Option<&Path>) -> Vec<(OsString, OsString)> {
     let mut list: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| {
             KEPT_VARIABLES.iter().any(|kept| name == kept) || name.as_bytes().starts_with(b"LC_")
@@ -337,7 +357,9 @@ pub(super) fn environment(spec: &Spec, files: &FilesPlan) -> Vec<(OsString, OsSt
         list.push((name.to_owned(), value));
     };
     set("PATH".as_ref(), files.path_variable.clone());
-    set("HOME".as_ref(), HOME.into());
+    let home = private.unwrap_or(Path::new(HOME));
+    set("HOME".as_ref(), home.into());
+    set("TMPDIR".as_ref(), home.into());
     set("USER".as_ref(), USER_NAME.into());
     set("LOGNAME".as_ref(), USER_NAME.into());
     set("SHELL".as_ref(), "/bin/sh".into());
@@ -351,11 +373,11 @@ pub(super) fn environment(spec: &Spec, files: &FilesPlan) -> Vec<(OsString, OsSt
     list
 }
 
-fn append_command(plan: &mut Plan, spec: &Spec, files: &FilesPlan) {
-    let Some(executable) = &files.executable else { return };
-    let environment = environment(spec, files);
-    push_execute(&mut plan.program, spec, executable, &environment);
-    plan.names.push("execute the command");
+fn append_command(prepared: &mut Prepared, spec: &Spec) {
+    let Some(executable) = &prepared.files.executable else { return };
+    let environment = environment(spec, &prepared.files, prepared.private.as_deref());
+    push_execute(&mut prepared.plan.program, spec, executable, &environment);
+    prepared.plan.names.push("execute the command");
 }
 
 /// The last step of a program: become the command, by way of a shell where execve(2) would refuse the file.

@@ -12,7 +12,7 @@ use sandtimer_os::program::Program;
 use sandtimer_os::seccomp;
 use sandtimer_os::wire::op;
 
-use super::files::{FilesPlan, HOST_NAME, Kind, Mount};
+use super::files::{FilesPlan, HOST_NAME, Kind, Mount, WORKSPACE};
 use super::host::{Host, Namespaces};
 use crate::model::{Degraded, KillClass, Tier};
 
@@ -39,6 +39,8 @@ pub struct Policy<'a> {
     /// The job's own uid and gid where the engine is root, and init's.
     pub identity: Option<Identity>,
     pub limits: ProcessLimits,
+    /// Where there is no mount namespace: the run's own directory on the host, in place of private ones.
+    pub private: Option<&'a Path>,
     pub without: &'a [Wall],
 }
 
@@ -168,7 +170,12 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, clock: InitClock)
         builder.push::<&str>("take the job's uid", op::IDENTITY, &[job, job], &[]);
     }
     builder.push::<&str>("drop capabilities", op::NO_CAPABILITIES, &[], &[]);
-    builder.push("enter the working directory", op::WORKING_DIRECTORY, &[], &[&policy.files.cwd]);
+    // An empty private workspace is the run's own directory where nothing is mounted.
+    let cwd = match policy.private {
+        Some(private) if policy.files.cwd == Path::new(WORKSPACE) => private,
+        _ => &policy.files.cwd,
+    };
+    builder.push("enter the working directory", op::WORKING_DIRECTORY, &[], &[cwd]);
     builder.push::<&str>("set umask", op::UMASK, &[0o022], &[]);
     builder.push::<&str>("no new privileges", op::NO_NEW_PRIVILEGES, &[], &[]);
     if host.landlock_abi > 0 && !builder.without(Wall::Landlock) {
@@ -462,9 +469,13 @@ impl Builder<'_> {
                 Mount::Bind { source, writable: false, kind, .. } if !mounted => {
                     rule(source, if *kind == Kind::File { read & file } else { read });
                 }
-                Mount::Tmpfs { target, .. } => rule(target, write),
+                Mount::Tmpfs { target, .. } if mounted => rule(target, write),
+                Mount::Synthetic { target, .. } | Mount::Symlink { target, .. } if !mounted => rule(target, read & file),
                 _ => {}
             }
+        }
+        if let Some(private) = self.policy.private {
+            rule(private, write);
         }
         self.push("landlock", op::LANDLOCK, &numbers, &paths);
     }

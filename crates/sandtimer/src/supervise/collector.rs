@@ -14,7 +14,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::enforcer::{Command, EnforcerHandle};
 use super::output::Spool;
-use super::run::{Cause, Facts, Running};
+use super::run::{Facts, Running};
 use super::sentence;
 use crate::model::LimitKind;
 
@@ -59,8 +59,17 @@ struct Streams {
     limit_reported: bool,
 }
 
-/// What happens to a run's slot once its outcome is out.
-pub(crate) type Recycle = Box<dyn Fn(&Arc<Running>, bool) + Send>;
+/// What becomes of a run's slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Something in it cannot be killed now.
+    Quarantined,
+    /// Everything in it is dead. With whether it was in quarantine before.
+    Free { quarantined: bool },
+}
+
+/// Told of every slot's fate, after the run's outcome is out.
+pub(crate) type Recycle = Box<dyn Fn(&Arc<Running>, Fate) + Send>;
 
 /// The collector's state; lives on its thread.
 pub(crate) struct Collector {
@@ -145,6 +154,9 @@ impl Collector {
                 ToCollector::Overdue { run, facts } => {
                     let spools = self.streams.get(&run.row).map(|streams| streams.spools.clone()).unwrap_or_default();
                     run.waiting.outcome(sentence::outcome(&run, &facts, &spools), false);
+                    if facts.overdue == Some(true) {
+                        (self.recycle)(&run, Fate::Quarantined);
+                    }
                 }
                 ToCollector::Dead { run, facts } => {
                     let now = monotonic_nanoseconds();
@@ -237,8 +249,8 @@ impl Collector {
             {
                 let outcome = sentence::outcome(&streams.run, &facts, &streams.spools);
                 streams.run.waiting.outcome(outcome, true);
-                let reusable = !matches!(facts.cause, Some(Cause::Infrastructure(_)));
-                (self.recycle)(&streams.run, reusable);
+                let quarantined = facts.overdue == Some(true);
+                (self.recycle)(&streams.run, Fate::Free { quarantined });
             }
         }
     }

@@ -17,7 +17,7 @@ use sandtimer_os::wire::{Notice, notice, order};
 
 use super::collector::ToCollector;
 use super::run::{Cause, Exit, Facts, FailedStep, Running};
-use crate::model::{Enforcer, LimitKind};
+use crate::model::{Enforcer, LimitKind, Source};
 use crate::time::{Fire, Moment, Stopwatch};
 
 /// How long building a sandbox may take. Infrastructure: always finite.
@@ -30,6 +30,8 @@ const UNKILLABLE_AFTER: u64 = 2_000_000_000;
 const SWEEP_LIMIT: u64 = 100_000_000;
 /// CPU share of one processor below which a run counts as idle, in parts of a hundred.
 const IDLE_PERCENT: u64 = 1;
+/// How often a chosen memory limit is looked at.
+const MEMORY_SAMPLE: u64 = 100_000_000;
 /// Shortest time between two looks at a run's processor time.
 const SHORTEST_SAMPLE: u64 = 1_000_000;
 
@@ -130,7 +132,6 @@ impl Ending {
                     system_microseconds: notice.c,
                     resident_peak_kib: notice.d,
                     at: notice.e,
-                    alive: notice.f,
                 });
                 // Init saw the end before the deadline did, or it did not: this is where one of them wins.
                 if self.run.cell.seal() {
@@ -183,15 +184,14 @@ impl Ending {
             (left / self.processors).max(SHORTEST_SAMPLE)
         });
         let stall = self.limit_of(LimitKind::Stall).map(|limit| (limit / 10).max(SHORTEST_SAMPLE));
-        let memory = self.watches_memory().then_some(100_000_000);
+        let memory = self.memory_is_chosen().then_some(MEMORY_SAMPLE);
         [cpu, stall, memory].into_iter().flatten().min()
     }
 
-    /// Where no controller holds the memory limit, init's samples have to.
-    fn watches_memory(&self) -> bool {
-        let chosen = self.run.effective.get(LimitKind::Memory);
-        self.run.slot.memory_peak().is_none()
-            && chosen.is_some_and(|effect| effect.source != crate::model::Source::Ceiling)
+    /// A memory limit somebody set is watched: where no controller holds it, by init's samples; where the controller
+    /// kills one process of a tree and lets the others go on, by its count of kills.
+    fn memory_is_chosen(&self) -> bool {
+        self.run.effective.get(LimitKind::Memory).is_some_and(|effect| effect.source != Source::Ceiling)
     }
 
     /// The next moment something is due.
@@ -393,6 +393,10 @@ impl Ending {
     /// Looks at processor time, directly or by asking init.
     fn sample(&mut self, now: u64) {
         if self.run.slot.counts_cpu() {
+            if self.memory_is_chosen() && self.run.slot.out_of_memory_kills() > 0 {
+                self.limit(LimitKind::Memory, now);
+                return;
+            }
             let used = self.run.slot.cpu_microseconds();
             self.judge(used, now);
         } else {
@@ -405,7 +409,7 @@ impl Ending {
         self.facts.sampled_cpu_microseconds = self.facts.sampled_cpu_microseconds.max(notice.a);
         self.facts.sampled_processes = self.facts.sampled_processes.max(notice.b);
         self.facts.sampled_resident_bytes = self.facts.sampled_resident_bytes.max(notice.c);
-        if self.watches_memory() && self.limit_of(LimitKind::Memory).is_some_and(|limit| notice.c > limit) {
+        if self.memory_is_chosen() && self.limit_of(LimitKind::Memory).is_some_and(|limit| notice.c > limit) {
             self.limit(LimitKind::Memory, now);
         } else {
             self.judge(notice.a, now);

@@ -1,6 +1,7 @@
 //! One run as the two threads and its owner share it, and the facts the enforcer gathers about it.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -33,8 +34,6 @@ pub(crate) struct Exit {
     pub system_microseconds: u64,
     pub resident_peak_kib: u64,
     pub at: u64,
-    /// Processes of the run that were still alive then.
-    pub alive: u64,
 }
 
 /// A step of the plan that failed.
@@ -98,6 +97,8 @@ pub(crate) struct Running {
     pub path: Path,
     pub sweeps_itself: bool,
     pub on_output_limit_end: bool,
+    /// The run's own temporary directory on the host, where there is no mount namespace to hide it in.
+    pub private_directory: Option<PathBuf>,
     pub waiting: Waiting,
 }
 
@@ -191,6 +192,11 @@ impl Waiting {
                 _ => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
+    }
+
+    /// Whether an outcome is there.
+    pub fn is_over(&self) -> bool {
+        self.lock().outcome.is_some()
     }
 
     /// Waits for the verdict (or an outcome without one); the time it was published.

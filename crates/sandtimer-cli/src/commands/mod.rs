@@ -1,0 +1,39 @@
+//! One module per command. A command parses nothing and prints nothing itself: it gets typed arguments, calls the
+//! engine, and hands what it has to `render`.
+
+pub(crate) mod bench;
+pub(crate) mod config;
+pub(crate) mod doctor;
+pub(crate) mod generate;
+pub(crate) mod run;
+
+/// Why a command could not do its work: one line for stderr, and the exit code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) message: String,
+    pub(crate) exit_code: u8,
+}
+
+impl Failure {
+    /// Exit code 125: wrong use, or Sandtimer's own failure.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Failure { message: message.into(), exit_code: 125 }
+    }
+
+    /// For `map_err`: what was being done, and the system's answer.
+    pub(crate) fn system<E: std::fmt::Display>(doing: &'static str) -> impl FnOnce(E) -> Self {
+        move |error| Failure::usage(format!("{doing}: {error}"))
+    }
+}
+
+impl From<sandtimer::Error> for Failure {
+    fn from(error: sandtimer::Error) -> Self {
+        Failure { exit_code: error.exit_code(), message: error.to_string() }
+    }
+}
+
+impl From<sandtimer::limits::LimitError> for Failure {
+    fn from(error: sandtimer::limits::LimitError) -> Self {
+        Failure::usage(error.to_string())
+    }
+}

@@ -1,0 +1,206 @@
+//! The only module that prints. Stdout carries what was asked for; everything Sandtimer has to say goes to stderr, one
+//! line each, beginning `sandtimer: `.
+//!
+//! No write here may wait for ever: a reader that has stopped reading must not keep a verdict from becoming an exit code.
+
+use std::io::IsTerminal;
+use std::os::fd::BorrowedFd;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ErrorKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::stdio::{stderr, stdout};
+
+use sandtimer::model::{Outcome, Verdict};
+
+/// How long a line for stderr waits for room.
+const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// What fits into a pipe that is ready for writing, whatever else is in it; pipe(7).
+const ATOMIC: usize = 4096;
+
+/// Prints to stdout. A reader that is gone is no error: nobody misses what nobody reads.
+pub(crate) fn print(text: &str) {
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        match rustix::io::write(stdout(), rest) {
+            Ok(count) => rest = &rest[count..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => {
+                // A failure to wait shows again at the next write.
+                let _ = poll(&mut [PollFd::new(&stdout(), PollFlags::OUT)], None);
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// One line on stderr about a failure.
+pub(crate) fn complaint(message: &str) {
+    say(false, message, Colour::Red);
+}
+
+/// One line on stderr about something worth knowing.
+pub(crate) fn note(message: &str) {
+    say(false, message, Colour::None);
+}
+
+/// The line on stderr that says why a run was ended. `mid_line` when a terminal's cursor is behind other text.
+pub(crate) fn verdict(verdict: &Verdict, mid_line: bool) {
+    let mut text = verdict.sentence.clone();
+    if verdict.kind.is_some() {
+        // A cancel's sentence says it already.
+        text.push_str(&format!(" Ended after {:.2} s.", verdict.elapsed_ms as f64 / 1000.0));
+    }
+    say(mid_line, &text, Colour::Yellow);
+}
+
+/// Which walls are missing, one line each.
+pub(crate) fn isolation(outcome: &Outcome) {
+    let isolation = &outcome.isolation;
+    note(&format!(
+        "isolation {:?}, kill class {:?}, deadlines by {}",
+        isolation.tier,
+        isolation.kill,
+        isolation.deadline_layers.join(", ")
+    ));
+    for degraded in &isolation.degraded {
+        note(&format!("without {}: {}", degraded.layer, degraded.reason));
+    }
+}
+
+/// An Outcome as one line of JSON, or over many lines for a person at a terminal.
+pub(crate) fn outcome_json(outcome: &Outcome) -> String {
+    let json = match std::io::stdout().is_terminal() {
+        true => serde_json::to_string_pretty(outcome),
+        false => serde_json::to_string(outcome),
+    };
+    // Plain data with text keys always serialises.
+    json.map(|text| text + "\n").unwrap_or_default()
+}
+
+/// Help and version on stdout with exit code 0; anything else as one line on stderr with 125.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let text = error.render();
+            let colours = std::io::stdout().is_terminal() && wants_colour();
+            print(&if colours { text.ansi().to_string() } else { text.to_string() });
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            let names = match error.get(ContextKind::ValidSubcommand) {
+                Some(names) => format!("use one of {names}"),
+                None => "`--help` lists them".to_owned(),
+            };
+            complaint(&format!("no subcommand given; {names}"));
+            ExitCode::from(125)
+        }
+        _ => {
+            complaint(&one_line(&error.render().to_string()));
+            ExitCode::from(125)
+        }
+    }
+}
+
+/// Clap's error without its usage: what is wrong, then the tips.
+fn one_line(text: &str) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if line.starts_with("Usage:") || line.starts_with("For more information") {
+            continue;
+        }
+        let line = line.strip_prefix("error: ").unwrap_or(line);
+        match (parts.last_mut(), line.strip_prefix("tip: ")) {
+            (_, Some(tip)) => parts.push(tip.to_owned()),
+            (Some(last), None) if last.ends_with(':') => {
+                last.push(' ');
+                last.push_str(line);
+            }
+            (_, None) => parts.push(line.to_owned()),
+        }
+    }
+    parts.join("; ")
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Colour {
+    None,
+    Red,
+    Yellow,
+}
+
+fn wants_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_some_and(|terminal| terminal != "dumb")
+}
+
+fn say(mid_line: bool, message: &str, colour: Colour) {
+    let colour = if std::io::stderr().is_terminal() && wants_colour() { colour } else { Colour::None };
+    let name = match colour {
+        Colour::None => "sandtimer:",
+        Colour::Red => "\u{1b}[1;31msandtimer:\u{1b}[0m",
+        Colour::Yellow => "\u{1b}[1;33msandtimer:\u{1b}[0m",
+    };
+    let break_line = if mid_line { "\n" } else { "" };
+    write_patiently(stderr(), format!("{break_line}{name} {}\n", single_line(message)).as_bytes());
+}
+
+/// Without control characters: names and values in it are somebody else's, and it may end up on a terminal.
+fn single_line(message: &str) -> String {
+    let mut line = String::with_capacity(message.len());
+    for character in message.trim().chars() {
+        match character {
+            '\n' => line.push(' '),
+            _ if character.is_control() => line.extend(character.escape_default()),
+            _ => line.push(character),
+        }
+    }
+    line
+}
+
+fn write_patiently(to: BorrowedFd<'_>, bytes: &[u8]) {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match poll(&mut [PollFd::new(&to, PollFlags::OUT)], Some(&PATIENCE)) {
+            Ok(0) => return,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+        match rustix::io::write(to, &rest[..rest.len().min(ATOMIC)]) {
+            Ok(count) => rest = &rest[count..],
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            // There is no other place to say that stderr is closed.
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::Arguments;
+
+    fn refused(arguments: &[&str]) -> String {
+        let error = Arguments::try_parse_from(arguments).expect_err("refused");
+        one_line(&error.render().to_string())
+    }
+
+    #[test]
+    fn what_clap_refuses_is_said_in_one_line() {
+        let unknown = refused(&["sandtimer", "run", "--no-such-flag", "--", "true"]);
+        assert!(unknown.contains("'--no-such-flag'") && !unknown.contains('\n'), "{unknown}");
+        let near = refused(&["sandtimer", "run", "--wal", "2s", "--", "true"]);
+        assert!(near.contains("--wal") && near.contains("'--wall'"), "{near}");
+        let value = refused(&["sandtimer", "run", "--require", "T9", "--", "true"]);
+        assert!(value.contains("T9") && value.contains("--require"), "{value}");
+        let missing = refused(&["sandtimer", "completions"]);
+        assert!(missing.contains("<SHELL>"), "{missing}");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_a_terminal() {
+        assert_eq!(single_line("a\u{1b}[2Jb\nc\td\n"), "a\\u{1b}[2Jb c\\td");
+    }
+}
