@@ -92,6 +92,14 @@ pub fn sample() -> Sample {
     total
 }
 
+/// Own children that are alive, the orphans this process has adopted among them.
+pub fn children() -> u64 {
+    let own = call!(nr::GETPID) as u64;
+    let mut count = 0;
+    each(|stat| count += u64::from(stat.parent == own));
+    count
+}
+
 /// Kills and reaps all descendants, where no pid namespace does it. Orphans come to this process, which is their
 /// subreaper, so every pass sees the children of those the last one killed.
 pub fn sweep() {

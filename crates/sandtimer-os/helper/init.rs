@@ -189,7 +189,8 @@ fn execute(step: &Step, status: Fd, stdio: [Fd; 3]) -> isize {
     tell(status, STATUS_STARTING, 0, sys::now());
     let result = call!(nr::EXECVE, path.pointer, arguments, environment);
     tell(status, STATUS_EXECUTE_FAILED, -result as i32, 0);
-    sys::exit(127)
+    // As env(1).
+    sys::exit(if result == sys::ENOENT { 127 } else { 126 })
 }
 
 /// The two NULL-terminated pointer arrays for execve(2), in fresh memory.
@@ -225,14 +226,14 @@ impl Init {
                 PollFd { fd: status, events: sys::POLLIN, revents: 0 },
             ];
             sys::poll(&mut fds, sys::poll_timeout(self.deadline));
+            // The engine first: it may have moved the deadline while this process was frozen, and told a parked run's
+            // clock before its child could start. Dead children last: what one still had to say comes before its end.
+            if fds[0].revents != 0 {
+                while self.obey() {}
+            }
             if sys::now() >= self.deadline {
                 notify(self.control, notice::FIRED, [sys::now(), self.alive(), 0, 0, 0, 0]);
                 self.end();
-            }
-            // The engine first: a parked run's clock was told before its child could start. Dead children last: what
-            // one still had to say comes before its end.
-            if fds[0].revents != 0 {
-                self.obey();
             }
             if fds[2].revents != 0 && !self.read_status(status) {
                 sys::close(status);
@@ -272,14 +273,15 @@ impl Init {
         true
     }
 
-    fn obey(&mut self) {
+    /// Carries out one order; false when there is none.
+    fn obey(&mut self) -> bool {
         let mut message = Order { kind: 0, argument: 0, value: 0 };
         // SAFETY: Order is plain numbers; any bytes are a valid value of it.
         let bytes =
             unsafe { core::slice::from_raw_parts_mut((&raw mut message).cast::<u8>(), size_of::<Order>()) };
-        let length = sys::read(self.control, bytes);
+        let length = sys::receive(self.control, bytes, sys::MSG_DONTWAIT).length;
         if length == sys::EINTR || length == sys::EAGAIN {
-            return;
+            return false;
         }
         if length < size_of::<Order>() as isize {
             self.end();
@@ -304,6 +306,7 @@ impl Init {
             }
             _ => {}
         }
+        true
     }
 
     /// Collects every dead child; when the command is among them, tells and ends.
@@ -332,7 +335,11 @@ impl Init {
 
     /// Processes of the sandbox beside init.
     fn alive(&self) -> u64 {
-        if self.whole_namespace && call!(nr::KILL, -1isize, 0) < 0 { 0 } else { census::sample().processes }
+        match self.whole_namespace {
+            true if call!(nr::KILL, -1isize, 0) < 0 => 0,
+            true => census::sample().processes,
+            false => census::children(),
+        }
     }
 
     /// As pid 1, leaving kills the rest. Without a pid namespace the descendants are swept first.

@@ -96,6 +96,7 @@ pub mod nr {
     pub const LANDLOCK_RESTRICT_SELF: usize = 446;
 }
 
+pub const ENOENT: isize = -2;
 pub const EINTR: isize = -4;
 pub const EAGAIN: isize = -11;
 pub const EEXIST: isize = -17;

@@ -470,7 +470,7 @@ impl Builder<'_> {
                     rule(source, if *kind == Kind::File { read & file } else { read });
                 }
                 Mount::Tmpfs { target, .. } if mounted => rule(target, write),
-                Mount::Synthetic { target, .. } | Mount::Symlink { target, .. } if !mounted => rule(target, read & file),
+                Mount::Synthetic { target, .. } if !mounted => rule(target, read & file),
                 _ => {}
             }
         }

@@ -135,7 +135,8 @@ impl Ending {
                 });
                 // Init saw the end before the deadline did, or it did not: this is where one of them wins.
                 if self.run.cell.seal() {
-                    self.decide(Cause::Exit, Enforcer::Kernel, now);
+                    let cause = self.failed_step().map_or(Cause::Exit, Cause::Infrastructure);
+                    self.decide(cause, Enforcer::Kernel, now);
                     self.facts.killed = notice.f;
                     self.facts.killed_at = Some(now);
                     self.phase = Phase::Killed;
@@ -491,15 +492,16 @@ impl Ending {
             self.decide(Cause::Limit(LimitKind::Memory), Enforcer::Kernel, now);
             return;
         }
-        let reason = match (self.facts.failed_steps.iter().find(|step| step.required), self.facts.execute_errno) {
-            (Some(step), _) => {
-                let name = self.run.step_names.get(step.number as usize).copied().unwrap_or("start");
-                let error = std::io::Error::from_raw_os_error(step.errno);
-                format!("the sandbox could not be built: {name} (step {}): {error}", step.number)
-            }
-            (None, _) => "the sandbox's first process was killed from outside".to_owned(),
-        };
-        self.decide(Cause::Infrastructure(reason), Enforcer::Kernel, now);
+        let outside = || "the sandbox's first process was killed from outside".to_owned();
+        self.decide(Cause::Infrastructure(self.failed_step().unwrap_or_else(outside)), Enforcer::Kernel, now);
+    }
+
+    /// The step without which there is no sandbox, if one failed.
+    fn failed_step(&self) -> Option<String> {
+        let step = self.facts.failed_steps.iter().find(|step| step.required)?;
+        let name = self.run.step_names.get(step.number as usize).copied().unwrap_or("start");
+        let error = std::io::Error::from_raw_os_error(step.errno);
+        Some(format!("the sandbox could not be built: {name} (step {}): {error}", step.number))
     }
 
     /// What the collector has not heard yet.

@@ -45,7 +45,7 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
         stderr_truncated: collected[1].truncated(),
         encoding,
         value: None,
-        error: infrastructure_error(facts),
+        error: error(facts),
         results: Vec::new(),
         execution_count: None,
         verdict,
@@ -64,9 +64,14 @@ fn collect(spool: &Option<SharedSpool>) -> Collected {
     })
 }
 
-fn infrastructure_error(facts: &Facts) -> Option<serde_json::Value> {
-    match &facts.cause {
-        Some(Cause::Infrastructure(reason)) => Some(serde_json::json!({"code": "infra_error", "message": reason})),
+fn error(facts: &Facts) -> Option<serde_json::Value> {
+    match (&facts.cause, facts.execute_errno) {
+        (Some(Cause::Infrastructure(reason)), _) => Some(serde_json::json!({"code": "infra_error", "message": reason})),
+        (_, Some(errno)) => {
+            let error = std::io::Error::from_raw_os_error(errno);
+            let message = format!("the command could not be executed: {error}");
+            Some(serde_json::json!({"code": "execute_failed", "message": message}))
+        }
         _ => None,
     }
 }

@@ -1,0 +1,313 @@
+//! The engine through its public API, with real processes.
+#![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use sandtimer::engine::{Engine, Options, Require, Spec, Stdin, Stream};
+use sandtimer::model::{Ending, Enforcer, KillClass, LimitKind, Outcome, Path as RunPath, Proof, Source, Tier};
+use sandtimer::{Error, Limits};
+
+/// Fails a test that hangs, with a word instead of a timeout of the runner's.
+fn bounded<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = channel();
+    let worker = std::thread::spawn(move || sender.send(work()));
+    match receiver.recv_timeout(Duration::from_secs(60)) {
+        Ok(value) => value,
+        Err(RecvTimeoutError::Disconnected) => std::panic::resume_unwind(worker.join().unwrap_err()),
+        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
+    }
+}
+
+fn shell(script: &str) -> Spec {
+    Spec::command(["/bin/sh", "-c", script])
+}
+
+fn seconds(count: f64) -> Duration {
+    Duration::from_secs_f64(count)
+}
+
+fn run(spec: Spec) -> Arc<Outcome> {
+    bounded(move || Engine::new().unwrap().run_blocking(spec).unwrap())
+}
+
+#[track_caller]
+fn assert_dead(outcome: &Outcome) {
+    assert_eq!(outcome.tree.survivors, Some(0), "{outcome:?}");
+}
+
+fn is_root() -> bool {
+    rustix::process::getuid().is_root()
+}
+
+#[test]
+fn a_command_that_ends_by_itself() {
+    let outcome = run(shell("echo out; echo err >&2; exit 7"));
+    assert_eq!((outcome.ending, outcome.exit_code, outcome.ok), (Ending::Exited, Some(7), false));
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"));
+    assert!(outcome.verdict.is_none());
+    assert_dead(&outcome);
+}
+
+#[test]
+fn a_signal_of_its_own_is_not_ours() {
+    let outcome = run(shell("kill -SEGV $$"));
+    assert_eq!((outcome.ending, outcome.signal.as_deref()), (Ending::Signaled, Some("SIGSEGV")));
+}
+
+#[test]
+fn the_wall_ends_a_busy_loop_and_says_so() {
+    let outcome = run(shell("while :; do :; done").limits(Limits::new().wall(seconds(0.2))));
+    let verdict = outcome.verdict.as_ref().unwrap();
+    assert_eq!(outcome.ending, Ending::Timeout);
+    assert_eq!((verdict.kind, verdict.limit_ms, verdict.source), (Some(LimitKind::Wall), Some(200), Source::Call));
+    assert_eq!(verdict.enforced_by, Enforcer::Enforcer);
+    assert!(verdict.sentence.starts_with("Stopped by the run's wall limit of 200 ms (set by the call)."));
+    assert_dead(&outcome);
+}
+
+#[test]
+fn a_daemon_dies_with_the_run() {
+    let outcome = run(shell("setsid sh -c 'sleep 1000 & sleep 1000' >/dev/null 2>&1 & echo started"));
+    assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Exited, "started\n"));
+    assert!(outcome.tree.killed >= 1, "{:?}", outcome.tree);
+    assert_dead(&outcome);
+}
+
+#[test]
+fn a_grandchild_that_holds_the_pipe_does_not_delay_the_end() {
+    let started = Instant::now();
+    let outcome = run(shell("sleep 1000 & exit 3"));
+    assert_eq!(outcome.exit_code, Some(3));
+    assert!(started.elapsed() < seconds(10.0));
+}
+
+#[test]
+fn grace_gives_time_to_clean_up_and_no_more() {
+    let polite = "trap 'echo bye; exit 0' TERM; while :; do sleep 0.01; done";
+    let outcome = run(shell(polite).limits(Limits::new().wall(seconds(0.2)).grace(seconds(10.0))));
+    assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Timeout, "bye\n"));
+    assert_eq!(outcome.verdict.as_ref().unwrap().signals[0].signal, "SIGTERM");
+    let rude = "trap '' TERM; while :; do :; done";
+    let outcome = run(shell(rude).limits(Limits::new().wall(seconds(0.1)).grace(seconds(0.2))));
+    let signals: Vec<_> = outcome.verdict.as_ref().unwrap().signals.iter().map(|sent| sent.signal.as_str()).collect();
+    assert_eq!(signals, ["SIGTERM", "SIGKILL"]);
+    assert_dead(&outcome);
+}
+
+#[test]
+fn processor_time_of_the_whole_tree_is_limited() {
+    let outcome = run(shell("for i in 1 2; do (while :; do :; done) & done; wait").limits(Limits::new().cpu(seconds(0.3))));
+    assert_eq!(outcome.ending, Ending::Timeout);
+    assert_eq!(outcome.verdict.as_ref().unwrap().kind, Some(LimitKind::Cpu));
+    let used = outcome.usage.user_ms + outcome.usage.system_ms;
+    assert!((290..1000).contains(&used), "{used} ms");
+}
+
+#[test]
+fn silence_without_work_is_a_stall_and_silence_with_work_is_not() {
+    let outcome = run(shell("echo once; sleep 1000").limits(Limits::new().stall(seconds(0.3))));
+    assert_eq!(outcome.ending, Ending::Stalled);
+    let busy = "i=0; end=$(($(date +%s) + 2)); while [ $(date +%s) -lt $end ]; do :; done";
+    let outcome = run(shell(busy).limits(Limits::new().stall(seconds(0.5))));
+    assert_eq!(outcome.ending, Ending::Exited, "{:?}", outcome.verdict);
+}
+
+#[test]
+fn output_past_the_limit_is_dropped_and_the_run_goes_on() {
+    let spec = shell("head -c 3000000 /dev/zero | tr '\\0' a; echo end").limits(Limits::new().output(100_000));
+    let outcome = run(spec);
+    assert_eq!((outcome.ending, outcome.stdout_truncated), (Ending::Exited, true));
+    assert_eq!(outcome.stdout.len(), 100_000);
+    assert!(outcome.stdout.ends_with("aend\n"));
+}
+
+#[test]
+fn output_past_the_limit_ends_the_run_when_asked() {
+    let mut spec = shell("yes").limits(Limits::new().output(100_000).wall(seconds(20.0)));
+    spec.end_on_output_limit = true;
+    assert_eq!(run(spec).ending, Ending::OutputLimit);
+}
+
+#[test]
+fn a_memory_limit_is_told_apart_from_a_crash() {
+    let engine = Engine::new().unwrap();
+    if engine.host().cgroup_limits.is_err() {
+        return; // the weaker tier has its own test
+    }
+    let eat = "import sys\nx = []\nwhile True: x.append(bytearray(1 << 20))";
+    let spec = Spec::command(["python3", "-c", eat]).limits(Limits::new().memory(64 << 20).wall(seconds(30.0)));
+    let outcome = bounded(move || engine.run_blocking(spec).unwrap());
+    assert_eq!(outcome.ending, Ending::OutOfMemory, "{outcome:?}");
+    assert_dead(&outcome);
+}
+
+#[test]
+fn stdin_environment_and_directory_arrive() {
+    let outcome = run(shell("cat; echo $GREETING; pwd").env("GREETING", "hello").stdin_bytes("fed\n"));
+    let cwd = std::env::current_dir().unwrap();
+    assert_eq!(outcome.stdout, format!("fed\nhello\n{}\n", cwd.display()));
+    let mut spec = shell("wc -c");
+    spec.stdin = Stdin::Bytes(vec![b'x'; 1_000_000]);
+    assert_eq!(run(spec).stdout.trim(), "1000000");
+}
+
+#[test]
+fn the_callers_environment_stays_out() {
+    let outcome = run(Spec::command(["env"]));
+    assert!(!outcome.stdout.contains("CARGO_MANIFEST_DIR"), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("HOME=/tmp"));
+}
+
+#[test]
+fn a_workspace_keeps_its_owner_and_the_rest_is_read_only() {
+    let workspace = tempfile::tempdir().unwrap();
+    std::fs::write(workspace.path().join("private"), "secret").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(workspace.path().join("private"), mode).unwrap();
+    let script = format!("cat {0}/private && echo new > {0}/made && touch /usr/x", workspace.path().display());
+    let outcome = run(shell(&script).workspace(workspace.path()));
+    assert!(outcome.stdout.starts_with("secret"), "{outcome:?}");
+    assert!(outcome.stderr.contains("Read-only") || outcome.stderr.contains("Permission denied"), "{}", outcome.stderr);
+    let owner = |path: &Path| std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(path).unwrap());
+    assert_eq!(owner(&workspace.path().join("made")), owner(workspace.path()));
+}
+
+#[test]
+fn cancel_ends_and_is_not_a_timeout() {
+    let outcome = bounded(|| {
+        let engine = Engine::new().unwrap();
+        let run = engine.start(shell("sleep 1000")).unwrap();
+        run.started_blocking();
+        run.cancel("no longer wanted");
+        run.settled_blocking()
+    });
+    assert_eq!(outcome.ending, Ending::Cancelled);
+    assert!(outcome.verdict.as_ref().unwrap().sentence.contains("no longer wanted"));
+    assert_dead(&outcome);
+}
+
+#[test]
+fn extending_in_time_moves_the_end_and_too_late_is_an_error() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        let run = engine.start(shell("sleep 0.6; echo made it").limits(Limits::new().wall(seconds(0.3)))).unwrap();
+        run.started_blocking();
+        run.extend(seconds(30.0)).unwrap();
+        assert_eq!(run.wait_blocking().stdout, "made it\n");
+        let run = engine.start(shell("sleep 1000").limits(Limits::new().wall(seconds(0.1)))).unwrap();
+        assert_eq!(run.wait_blocking().ending, Ending::Timeout);
+        assert!(run.extend(seconds(30.0)).is_err());
+    });
+}
+
+#[test]
+fn a_pause_stops_the_clock() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        if engine.host().cgroup_kill.is_err() {
+            return; // without a freezer there is no pause
+        }
+        let run = engine.start(shell("sleep 0.1; echo done").limits(Limits::new().wall(seconds(2.0)))).unwrap();
+        run.started_blocking();
+        run.pause().unwrap();
+        let (_hold, gone) = channel::<()>();
+        let _ = gone.recv_timeout(seconds(2.5));
+        run.resume().unwrap();
+        let outcome = run.wait_blocking();
+        assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Exited, "done\n"), "{outcome:?}");
+    });
+}
+
+#[test]
+fn output_is_readable_by_cursor_while_running() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        let run = engine.start(shell("echo first; sleep 1000")).unwrap();
+        let until = Instant::now() + seconds(20.0);
+        let mut chunk = run.output(Stream::Stdout, 0, 100).unwrap();
+        while chunk.bytes.is_empty() && Instant::now() < until {
+            std::thread::yield_now();
+            chunk = run.output(Stream::Stdout, 0, 100).unwrap();
+        }
+        assert_eq!((chunk.bytes.as_slice(), chunk.next_cursor), (&b"first\n"[..], 6));
+        run.cancel("seen");
+        run.settled_blocking();
+    });
+}
+
+#[test]
+fn a_parked_sandbox_runs_a_command_and_only_one_like_its_own() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        let parked = engine.park(&shell("")).unwrap();
+        let limits = Limits::new().wall(seconds(0.2));
+        let outcome = parked.start(shell("echo parked; sleep 1000").limits(limits)).unwrap().settled_blocking();
+        assert_eq!((outcome.ending, outcome.path), (Ending::Timeout, RunPath::Parked));
+        assert_eq!((outcome.stdout.as_str(), outcome.verdict.as_ref().unwrap().limit_ms), ("parked\n", Some(200)));
+        assert_dead(&outcome);
+        let parked = engine.park(&shell("")).unwrap();
+        assert!(parked.start(shell("").network(true)).is_err());
+    });
+}
+
+#[test]
+fn many_runs_at_a_time_keep_apart() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        let runs: Vec<_> = (0..50).map(|n| engine.start(shell(&format!("echo {n}; sleep 0.2; echo {n}"))).unwrap()).collect();
+        for (n, run) in runs.iter().enumerate() {
+            assert_eq!(run.wait_blocking().stdout, format!("{n}\n{n}\n"));
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_started_is_an_error_and_leaves_nothing() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        assert!(matches!(engine.run_blocking(Spec::default()), Err(Error::NoCommand)));
+        let missing = engine.run_blocking(Spec::command(["no-such-program"])).unwrap_err();
+        assert_eq!(missing.exit_code(), 127);
+        let directory = engine.run_blocking(Spec::command(["/usr"])).unwrap_err();
+        assert_eq!(directory.exit_code(), 126);
+        assert_eq!(engine.run_blocking(Spec::command(["true"])).unwrap().exit_code, Some(0));
+    });
+}
+
+#[test]
+fn without_namespaces_the_tree_is_swept_and_the_tier_says_so() {
+    bounded(|| {
+        let options = Options { no_namespaces: true, ..Options::default() };
+        let engine = Engine::with_options(options).unwrap();
+        let outcome = engine.run_blocking(shell("setsid sleep 1000 & echo ok; echo x > $HOME/file && cat $HOME/file")).unwrap();
+        assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Exited, "ok\nx\n"), "{outcome:?}");
+        assert_eq!(outcome.isolation.tier, Tier::T1);
+        assert_dead(&outcome);
+        let limits = Limits::new().wall(seconds(0.2));
+        let outcome = engine.run_blocking(shell("(trap '' TERM; sleep 1000) & sleep 1000").limits(limits)).unwrap();
+        assert_eq!(outcome.ending, Ending::Timeout);
+        assert_dead(&outcome);
+        let outcome = engine.run_blocking(shell("cat /etc/shadow; ls /root; touch /tmp/sandtimer-escape")).unwrap();
+        assert_ne!(outcome.exit_code, Some(0), "{outcome:?}");
+        assert!(!Path::new("/tmp/sandtimer-escape").exists());
+        let mut spec = shell("true");
+        spec.require = Require { tier: Some(Tier::T3), kill: None };
+        let refused = engine.run_blocking(spec).unwrap_err().to_string();
+        assert!(refused.contains("tier T3 is required and this host gives T1"), "{refused}");
+    });
+}
+
+#[test]
+fn as_root_on_this_host_everything_is_in_force() {
+    let outcome = run(shell("id -u"));
+    if !is_root() || outcome.isolation.tier != Tier::T3 {
+        return; // what is missing is in the report, and the doctor's to explain
+    }
+    assert_eq!(outcome.isolation.kill, KillClass::K3);
+    assert!(outcome.isolation.degraded.is_empty(), "{:?}", outcome.isolation.degraded);
+    assert_eq!(outcome.tree.proof, Proof::CgroupEmpty);
+    assert!(outcome.stdout.trim().parse::<u32>().unwrap() >= 0x7000_0000);
+}
