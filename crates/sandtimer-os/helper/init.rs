@@ -33,6 +33,13 @@ pub fn main(mut program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! 
     sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
     let whole_namespace = call!(nr::GETPID) == 1;
+    if whole_namespace {
+        let namespace = sys::open_at(sys::AT_FDCWD, c"/proc/self/ns/mnt".as_ptr().cast(), sys::O_RDONLY, 0);
+        if namespace >= 0 {
+            notify_with(control, notice::NAMESPACE, [0; 6], Some(namespace as Fd));
+            sys::close(namespace as Fd);
+        }
+    }
     while let Some(step) = program.next() {
         if step.header.op == op::FORK {
             fork(Init { control, main: 0, deadline: u64::MAX, wall: step.number(3), grace: step.number(4), whole_namespace }, program, &step, stdio, extra);
@@ -50,11 +57,15 @@ pub fn main(mut program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! 
 }
 
 fn notify(control: Fd, kind: u32, values: [u64; 6]) {
+    notify_with(control, kind, values, None);
+}
+
+fn notify_with(control: Fd, kind: u32, values: [u64; 6], fd: Option<Fd>) {
     let [a, b, c, d, e, f] = values;
     let message = Notice { kind, reserved: 0, a, b, c, d, e, f };
     // SAFETY: Notice is plain numbers without padding.
     let bytes = unsafe { core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<Notice>()) };
-    sys::send(control, bytes, None, sys::MSG_DONTWAIT);
+    sys::send(control, bytes, fd, sys::MSG_DONTWAIT);
 }
 
 static SIGCHLD_MASK: u64 = 1 << 16;

@@ -38,6 +38,11 @@ pub fn main() -> ! {
         match request.kind {
             request::SPAWN => spawn(&request, &received.fds[..received.fd_count]),
             request::USER_NAMESPACE => user_namespace(&request),
+            request::PREPARE => {
+                let result = prepare(&request, received.fds[0]);
+                reply(result, 0, None);
+                continue;
+            }
             request::ENTER_NAMESPACES => reply(enter_namespaces(&request), 0, None),
             _ => reply(sys::EINVAL, 0, None),
         }
@@ -104,6 +109,26 @@ fn spawn(request: &Request, fds: &[Fd]) {
     }
     reply(0, pid as i32, Some(pidfd));
     sys::close(pidfd);
+}
+
+/// Carries out a program here, where every later sandbox gets a copy of the mounts.
+fn prepare(request: &Request, program: Fd) -> isize {
+    let length = request.program_length as usize;
+    let program = match Program::map(program, length) {
+        Ok(program) => program,
+        Err(error) => return error,
+    };
+    let start = program.start();
+    let mut result = 0;
+    for step in program {
+        result = steps::apply(&step, &[]);
+        if result < 0 {
+            break;
+        }
+    }
+    call!(nr::MUNMAP, start, length);
+    call!(nr::CHDIR, c"/".as_ptr());
+    result
 }
 
 /// Splits `map` into the lines of uid_map and gid_map.

@@ -65,6 +65,13 @@ impl Program {
     }
 }
 
+impl Program {
+    /// Address of the mapping, before any step was taken from it.
+    pub fn start(&self) -> *const u8 {
+        self.at
+    }
+}
+
 impl Iterator for Program {
     type Item = Step;
 

@@ -45,6 +45,7 @@ pub mod nr {
     pub const CLOSE: usize = 3;
     pub const POLL: usize = 7;
     pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const IOCTL: usize = 16;

@@ -88,6 +88,8 @@ pub mod request {
     pub const USER_NAMESPACE: u32 = 2;
     /// Make the launcher's own namespaces. `flags` as for unshare(2); `map` as above, empty for none.
     pub const ENTER_NAMESPACES: u32 = 3;
+    /// Carry out a program in the launcher's own mount namespace. Descriptors: program.
+    pub const PREPARE: u32 = 4;
 }
 
 #[repr(C)]
@@ -140,6 +142,9 @@ pub mod notice {
     pub const SAMPLE: u32 = 6;
     /// Executing the command failed. a: errno.
     pub const EXECUTE_FAILED: u32 = 7;
+    /// The sandbox's mount namespace, as a descriptor. Whoever holds it puts off taking the mounts apart, which waits
+    /// for RCU, until after init's death is known.
+    pub const NAMESPACE: u32 = 8;
 }
 
 #[repr(C)]

@@ -59,6 +59,20 @@ impl Launcher {
         fd.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
     }
 
+    /// Carries out a program in the launcher's own mount namespace, of which every later sandbox gets a copy.
+    pub fn prepare(&self, program: &crate::program::Program) -> io::Result<()> {
+        let memfd = program.seal()?;
+        let message = Request {
+            kind: request::PREPARE,
+            map_length: 0,
+            flags: 0,
+            cgroup: u32::MAX,
+            program_length: program.length(),
+            map: [0; 1024],
+        };
+        self.exchange(&message, &[memfd.as_fd()]).map(|_| ())
+    }
+
     /// Starts a sandbox.
     pub fn spawn(&self, spawn: &SpawnRequest<'_>) -> io::Result<Spawned> {
         let first_extra = crate::wire::FD_EXTRA;

@@ -1,7 +1,7 @@
 //! Processes by pidfd: waiting, signalling and init's control socket.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -63,10 +63,10 @@ pub fn order(control: impl AsFd, kind: u32, argument: i32, value: u64) -> io::Re
 }
 
 /// The next word of a sandbox's init; `Ok(None)` when its end is closed, `WouldBlock` when there is none yet.
-pub fn notice(control: impl AsFd) -> io::Result<Option<Notice>> {
+pub fn notice(control: impl AsFd) -> io::Result<Option<(Notice, Option<OwnedFd>)>> {
     let mut bytes = [0u8; size_of::<Notice>()];
-    let (length, _) = socket::receive(control, &mut bytes, false)?;
-    Ok(from_bytes(&bytes[..length]))
+    let (length, fd) = socket::receive(control, &mut bytes, false)?;
+    Ok(from_bytes(&bytes[..length]).map(|notice| (notice, fd)))
 }
 
 /// Gives a parked sandbox its second program and standard descriptors.

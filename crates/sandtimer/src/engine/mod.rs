@@ -10,9 +10,10 @@ mod pool;
 mod run;
 mod spec;
 mod start;
+mod templates;
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -85,8 +86,21 @@ pub struct Engine {
 /// Launchers by whether they keep the host's network.
 #[derive(Debug, Default)]
 struct Launchers {
-    isolated: Option<Launcher>,
-    networked: Option<Launcher>,
+    isolated: Option<Ready>,
+    networked: Option<Ready>,
+}
+
+/// A launcher and the roots that stand ready in it.
+#[derive(Debug)]
+struct Ready {
+    launcher: Launcher,
+    made: templates::Made,
+}
+
+impl Ready {
+    fn new(launcher: Launcher) -> Self {
+        Ready { launcher, made: templates::Made::default() }
+    }
 }
 
 #[derive(Debug)]
@@ -98,6 +112,7 @@ pub(crate) struct Inner {
     scopes: Mutex<ScopeTree>,
     spool_directory: OnceLock<Arc<SpoolDirectory>>,
     plans: Mutex<plans::FilesPlans>,
+    templates: Mutex<templates::Templates>,
     /// Idmapped user namespaces by owner (uid, gid) and row.
     idmaps: Mutex<HashMap<(u32, u32, usize), Arc<OwnedFd>>>,
     launchers: Mutex<Launchers>,
@@ -169,8 +184,9 @@ impl Engine {
             homes: home_directories(&passwd, std::env::var_os("HOME").as_deref()),
             spool_directory: OnceLock::new(),
             plans: Mutex::default(),
+            templates: Mutex::default(),
             idmaps: Mutex::new(HashMap::new()),
-            launchers: Mutex::new(Launchers { isolated: Some(launcher), networked: None }),
+            launchers: Mutex::new(Launchers { isolated: Some(Ready::new(launcher)), networked: None }),
             enforcer: threads.enforcer,
             collector: threads.collector,
             armed: threads.armed,
@@ -281,6 +297,7 @@ impl Threads {
                 if quarantined {
                     recycled.release();
                 }
+                run.drop_namespace();
                 if let Some(directory) = &run.private_directory {
                     // What cannot be removed now is in a directory that only this user can enter.
                     let _ = std::fs::remove_dir_all(directory);
@@ -343,24 +360,24 @@ impl Inner {
     fn with_launcher<T>(
         &self,
         network: bool,
-        mut act: impl FnMut(&Launcher) -> std::io::Result<T>,
+        mut act: impl FnMut(&mut Ready) -> std::io::Result<T>,
     ) -> Result<T, Error> {
         let mut launchers = self.launchers.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = if network { &mut launchers.networked } else { &mut launchers.isolated };
         for attempt in 0..2 {
-            let launcher = match slot {
-                Some(launcher) if !sandtimer_os::process::is_dead(launcher.pidfd().as_fd()) => launcher,
+            let ready = match slot {
+                Some(ready) if !sandtimer_os::process::is_dead(ready.launcher.pidfd()) => ready,
                 _ => {
                     let launcher = self.starter.start()?;
                     if !self.options.no_namespaces {
                         // The same answer as when the engine was made; what it cannot do, its sandboxes report.
                         let _ = host::enter(&launcher, self.host.uid, self.host.gid, network);
                     }
-                    slot.insert(launcher)
+                    slot.insert(Ready::new(launcher))
                 }
             };
-            match act(launcher) {
-                Err(_) if attempt == 0 && sandtimer_os::process::wait_readable(launcher.pidfd().as_fd(), 10) => {}
+            match act(ready) {
+                Err(_) if attempt == 0 && sandtimer_os::process::wait_readable(ready.launcher.pidfd(), 10) => {}
                 result => return result.map_err(Error::system("cannot start a sandbox")),
             }
         }

@@ -12,10 +12,10 @@ use sandtimer_os::program::Program;
 use sandtimer_os::socket;
 use sandtimer_os::wire::{notice, op, order};
 
+use super::plans::KnownFiles;
 use super::start::{self, Descriptors, Sandbox, Streams};
 use super::{Engine, Inner, Run, Spec};
 use crate::error::Error;
-use crate::isolate::files::FilesPlan;
 use crate::isolate::plan::ProcessLimits;
 use crate::limits::Key;
 use crate::model::{LimitKind, Path};
@@ -29,7 +29,7 @@ pub struct Parked {
     inner: Arc<Inner>,
     sandbox: Option<Sandbox>,
     dispatch: OwnedFd,
-    files: Arc<FilesPlan>,
+    files: Arc<KnownFiles>,
     shape: Shape,
 }
 
@@ -84,7 +84,7 @@ impl Engine {
             }
         };
         let files = prepared.files;
-        let sandbox = Some(Sandbox { slot, control, pidfd, plan: prepared.plan, private: prepared.private, spawned_at, path: Path::Parked });
+        let sandbox = Some(Sandbox { slot, control, pidfd, plan: prepared.plan, private: prepared.private, spawned_at, path: Path::Parked, namespace: None });
         let mut parked = Parked { inner: self.inner.clone(), sandbox, dispatch, files, shape };
         parked.wait_sealed()?;
         Ok(parked)
@@ -125,8 +125,9 @@ impl Parked {
                 return Err(Error::System { doing, source: std::io::ErrorKind::TimedOut.into() });
             }
             match process::notice(&sandbox.control).map_err(Error::system(doing))? {
-                Some(notice) if notice.kind == notice::PARKED => break,
-                Some(notice) if notice.kind == notice::STEP_FAILED => {
+                Some((_, Some(namespace))) => sandbox.namespace = Some(namespace),
+                Some((notice, None)) if notice.kind == notice::PARKED => break,
+                Some((notice, None)) if notice.kind == notice::STEP_FAILED => {
                     let error = std::io::Error::from_raw_os_error(notice.b as i32);
                     let name = sandbox.plan.names.get(notice.a as usize).copied().unwrap_or("a step");
                     if notice.c == 1 {

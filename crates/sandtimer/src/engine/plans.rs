@@ -5,10 +5,12 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::isolate::files::FilesPlan;
+use crate::isolate::files::{FilesPlan, Mount};
+use crate::isolate::root::shared_part;
 
 /// How long a plan may be used: shorter than it takes a person to install a program and try it.
 const LIFETIME: u64 = 1_000_000_000;
@@ -28,21 +30,45 @@ pub(super) struct FilesKey {
     pub uid: u32,
 }
 
+/// A plan, and what a template for it is known by.
+#[derive(Debug)]
+pub(super) struct KnownFiles {
+    plan: FilesPlan,
+    pub shared: Vec<Mount>,
+    pub places: Vec<PathBuf>,
+}
+
+impl KnownFiles {
+    pub(super) fn new(plan: FilesPlan) -> Self {
+        let shared = shared_part(&plan.mounts);
+        let places = plan.mounts.iter().map(|mount| mount.target().to_path_buf()).collect();
+        KnownFiles { plan, shared, places }
+    }
+}
+
+impl Deref for KnownFiles {
+    type Target = FilesPlan;
+
+    fn deref(&self) -> &FilesPlan {
+        &self.plan
+    }
+}
+
 /// Recent plans.
 #[derive(Debug, Default)]
 pub(super) struct FilesPlans {
-    plans: HashMap<FilesKey, (u64, Arc<FilesPlan>)>,
+    plans: HashMap<FilesKey, (u64, Arc<KnownFiles>)>,
 }
 
 impl FilesPlans {
     /// A plan made less than [`LIFETIME`] before `now` (monotonic nanoseconds).
-    pub(super) fn get(&self, key: &FilesKey, now: u64) -> Option<Arc<FilesPlan>> {
+    pub(super) fn get(&self, key: &FilesKey, now: u64) -> Option<Arc<KnownFiles>> {
         let (made, plan) = self.plans.get(key)?;
         (now.saturating_sub(*made) < LIFETIME).then(|| plan.clone())
     }
 
     /// Keeps a plan; the old ones go when there are too many.
-    pub(super) fn keep(&mut self, key: FilesKey, plan: Arc<FilesPlan>, now: u64) {
+    pub(super) fn keep(&mut self, key: FilesKey, plan: Arc<KnownFiles>, now: u64) {
         if self.plans.len() >= MOST {
             self.plans.retain(|_, (made, _)| now.saturating_sub(*made) < LIFETIME);
         }

@@ -18,12 +18,14 @@ use sandtimer_os::launcher::{SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
 use sandtimer_os::socket;
 
-use super::plans::FilesKey;
+use super::plans::{FilesKey, KnownFiles};
 use super::run::Pipes;
 use super::{Inner, Output, Run, Spec, Stdin};
 use crate::error::Error;
 use crate::isolate::cgroup::Slot;
-use crate::isolate::files::{Executable, FilesPlan, FilesRequest, HOME, Start, USER_NAME, plan_files};
+use crate::isolate::files::{
+    Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, Start, USER_NAME, plan_files,
+};
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal};
 use crate::limits::{Effective, Key, Limits, precedence};
 use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source};
@@ -146,14 +148,15 @@ fn begin_in(inner: &Arc<Inner>, mut spec: Spec, opened: Opened, holder: &mut Opt
     let descriptors = Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), park: None };
     let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
     let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
-    let sandbox = Sandbox { slot, control, pidfd: spawned.pidfd, plan: prepared.plan, private: prepared.private, spawned_at, path: RunPath::Exec };
+    let sandbox = Sandbox { slot, control, pidfd: spawned.pidfd, plan: prepared.plan, private: prepared.private, spawned_at, path: RunPath::Exec, namespace: None };
     finish(inner, sandbox, opened, &spec, streams)
 }
 
 /// What a sandbox is built from, worked out and opened.
 pub(super) struct Prepared {
-    pub files: Arc<FilesPlan>,
+    pub files: Arc<KnownFiles>,
     pub plan: Plan,
+    template: Option<usize>,
     pub private: Option<PathBuf>,
     tasks: Vec<OwnedFd>,
     idmaps: Vec<Arc<OwnedFd>>,
@@ -169,6 +172,7 @@ pub(super) struct Sandbox {
     pub private: Option<PathBuf>,
     pub spawned_at: u64,
     pub path: RunPath,
+    pub namespace: Option<OwnedFd>,
 }
 
 /// Limits the slot and plans the sandbox, up to the job's sealed process.
@@ -181,6 +185,11 @@ pub(super) fn prepare(inner: &Inner, spec: &Spec, effective: &Effective, slot: &
     };
     let files = plan_the_files(inner, spec, identity)?;
     let private = if inner.host.has_namespaces() { None } else { Some(private_directory(identity)?) };
+    let plain = private.is_none() && spec.without.is_empty();
+    let template = match plain {
+        true => inner.templates.lock().unwrap_or_else(PoisonError::into_inner).find(&files),
+        false => None,
+    };
     let refused = slot.limit(value(LimitKind::Memory), value(LimitKind::Processes));
     let policy = Policy {
         files: &files,
@@ -188,6 +197,7 @@ pub(super) fn prepare(inner: &Inner, spec: &Spec, effective: &Effective, slot: &
         terminal: spec.terminal.is_some(),
         identity,
         limits: process_limits(effective),
+        template,
         private: private.as_deref(),
         without: &spec.without,
     };
@@ -202,7 +212,7 @@ pub(super) fn prepare(inner: &Inner, spec: &Spec, effective: &Effective, slot: &
     let clock = InitClock { wall: value(LimitKind::Wall).unwrap_or(u64::MAX), grace };
     plan::seal(&mut plan, &inner.host, &policy, clock);
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
-    Ok(Prepared { files, plan, private, tasks, idmaps })
+    Ok(Prepared { files, plan, template, private, tasks, idmaps })
 }
 
 /// A directory of the run's own below the system's temporary one.
@@ -258,6 +268,7 @@ pub(super) fn finish(
         sweeps_itself: !inner.host.has_namespaces(),
         on_output_limit_end,
         private_directory: sandbox.private,
+        namespace: Mutex::new(sandbox.namespace),
         waiting: Waiting::default(),
     });
     let spools = [streams.outputs[0].spool.clone(), streams.outputs[1].spool.clone()];
@@ -268,7 +279,7 @@ pub(super) fn finish(
     Ok(Run { inner: inner.clone(), running, scope: opened.scope, spools, pipes: Mutex::new(pipes) })
 }
 
-fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Result<Arc<FilesPlan>, Error> {
+fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Result<Arc<KnownFiles>, Error> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let uid = identity.map_or(inner.host.uid, |identity| identity.job);
@@ -303,9 +314,25 @@ fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Res
         uid,
         gid: identity.map_or(inner.host.gid, |identity| identity.job),
     };
-    let plan = Arc::new(plan_files(&request)?);
+    let mut plan = plan_files(&request)?;
+    spare_identity_maps(&mut plan);
+    let plan = Arc::new(KnownFiles::new(plan));
     inner.plans.lock().unwrap_or_else(PoisonError::into_inner).keep(key, plan.clone(), now);
     Ok(plan)
+}
+
+/// Installations that everybody may read need no mapping; the directories people work in always have one.
+fn spare_identity_maps(plan: &mut FilesPlan) {
+    let cwd = plan.cwd.clone();
+    for mount in &mut plan.mounts {
+        if let Mount::Bind { source, target, writable: false, identity_mapped, kind } = mount
+            && *identity_mapped
+            && !cwd.starts_with(&*target)
+        {
+            let wanted = if *kind == Kind::Directory { 0o005 } else { 0o004 };
+            *identity_mapped = !std::fs::metadata(&*source).is_ok_and(|metadata| metadata.mode() & wanted == wanted);
+        }
+    }
 }
 
 pub(super) fn process_limits(effective: &Effective) -> ProcessLimits {
@@ -413,7 +440,7 @@ fn idmap_namespaces(
             Some(namespace) => namespace,
             None => {
                 let maps = (id_map(key.0, identity.job), id_map(key.1, identity.job));
-                let made = inner.with_launcher(false, |launcher| launcher.user_namespace(&maps.0, &maps.1))?;
+                let made = inner.with_launcher(false, |ready| ready.launcher.user_namespace(&maps.0, &maps.1))?;
                 let made = Arc::new(made);
                 inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).insert(key, made.clone());
                 made
@@ -470,7 +497,19 @@ pub(super) fn spawn(
         stdio: given.stdio,
         extra: &extra,
     };
-    inner.with_launcher(spec.network, |launcher| launcher.spawn(&request))
+    let template = match prepared.template {
+        Some(index) => {
+            let templates = inner.templates.lock().unwrap_or_else(PoisonError::into_inner);
+            templates.mounts(index).map(|mounts| (index, mounts))
+        }
+        None => None,
+    };
+    inner.with_launcher(spec.network, |ready| {
+        if let Some((index, mounts)) = &template {
+            ready.made.ensure(&ready.launcher, *index, mounts, monotonic_nanoseconds())?;
+        }
+        ready.launcher.spawn(&request)
+    })
 }
 
 impl Prepared {

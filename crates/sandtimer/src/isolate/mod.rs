@@ -8,4 +8,5 @@ pub mod files;
 pub mod host;
 pub mod lease;
 pub mod plan;
+pub mod root;
 pub mod toolchain;

@@ -39,6 +39,8 @@ pub struct Policy<'a> {
     /// The job's own uid and gid where the engine is root, and init's.
     pub identity: Option<Identity>,
     pub limits: ProcessLimits,
+    /// The template of the root that stands ready in the launcher's mount namespace.
+    pub template: Option<usize>,
     /// Where there is no mount namespace: the run's own directory on the host, in place of private ones.
     pub private: Option<&'a Path>,
     pub without: &'a [Wall],
@@ -97,20 +99,12 @@ const NEWUTS: u64 = 0x0400_0000;
 const NEWIPC: u64 = 0x0800_0000;
 const NEWPID: u64 = 0x2000_0000;
 
-const READ_ONLY: u64 = 1;
-const NO_SUID: u64 = 2;
-const NO_DEVICES: u64 = 4;
-
-/// Where the new root is put together: covered for the time of building and never a source of anything.
-const BASE: &str = "/sys";
-/// The one sized tmpfs behind all private directories.
-const PRIVATE: &str = "/.private";
-
-struct Builder<'a> {
-    host: &'a Host,
-    policy: &'a Policy<'a>,
-    plan: Plan,
-    idmap_base: usize,
+/// A plan in the making.
+pub(super) struct Builder<'a> {
+    pub(super) host: &'a Host,
+    pub(super) policy: &'a Policy<'a>,
+    pub(super) plan: Plan,
+    pub(super) idmap_base: usize,
 }
 
 /// Makes the plan. `cgroup_files` is how many `tasks` descriptors come first among the extra ones.
@@ -135,7 +129,7 @@ pub fn plan(host: &Host, policy: &Policy<'_>, cgroup_files: usize) -> Plan {
         builder.push("enter cgroup", op::WRITE, &[index as u64], &["0"]);
     }
     if builder.namespaced() && !builder.without(Wall::Mount) {
-        builder.file_system();
+        builder.root();
     } else if !builder.namespaced() {
         builder.push::<&str>("become subreaper", op::SUBREAPER, &[], &[]);
     }
@@ -226,15 +220,15 @@ pub fn execute(program: &mut Program, path: &Path, arguments: &[OsString], envir
 }
 
 impl Builder<'_> {
-    fn namespaced(&self) -> bool {
+    pub(super) fn namespaced(&self) -> bool {
         self.host.has_namespaces()
     }
 
-    fn without(&self, wall: Wall) -> bool {
+    pub(super) fn without(&self, wall: Wall) -> bool {
         self.policy.without.contains(&wall)
     }
 
-    fn identity(&self) -> Option<Identity> {
+    pub(super) fn identity(&self) -> Option<Identity> {
         if self.without(Wall::Uid) { None } else { self.policy.identity }
     }
 
@@ -245,11 +239,11 @@ impl Builder<'_> {
         number
     }
 
-    fn push<S: AsRef<OsStr>>(&mut self, name: &'static str, op: u16, numbers: &[u64], strings: &[S]) {
+    pub(super) fn push<S: AsRef<OsStr>>(&mut self, name: &'static str, op: u16, numbers: &[u64], strings: &[S]) {
         self.add(name, (op, true), numbers, strings);
     }
 
-    fn optional<S: AsRef<OsStr>>(&mut self, name: &'static str, op: u16, numbers: &[u64], strings: &[S]) {
+    pub(super) fn optional<S: AsRef<OsStr>>(&mut self, name: &'static str, op: u16, numbers: &[u64], strings: &[S]) {
         let number = self.add(name, (op, false), numbers, strings);
         self.plan.optional.push((number, name));
     }
@@ -309,82 +303,6 @@ impl Builder<'_> {
                 self.plan.flags &= !NEWPID;
             }
         }
-    }
-
-    fn inside(path: &Path) -> PathBuf {
-        Path::new(BASE).join(path.strip_prefix("/").unwrap_or(path))
-    }
-
-    /// Puts the new root together under [`BASE`] and makes it the root.
-    fn file_system(&mut self) {
-        self.push::<&str>("make mounts private", op::PRIVATE_MOUNTS, &[], &[]);
-        let flags = 2 | 4; // MS_NOSUID | MS_NODEV
-        self.push("mount the root", op::MOUNT, &[flags], &["sandtimer", BASE, "tmpfs", "mode=0755,size=16m"]);
-        let private = Self::inside(Path::new(PRIVATE));
-        self.push("make the private directory", op::DIRECTORY, &[0o700], &[&private]);
-        let size = format!("mode=0755,size={},nr_inodes=262144", self.policy.limits.private_bytes);
-        let strings = [OsStr::new("sandtimer"), private.as_os_str(), OsStr::new("tmpfs"), OsStr::new(&size)];
-        self.push("mount the private tmpfs", op::MOUNT, &[flags], &strings);
-        for mount in &self.policy.files.mounts {
-            self.mount(mount);
-        }
-        self.push("change root", op::PIVOT, &[], &[BASE]);
-        self.push("hide the private tmpfs", op::UNMOUNT, &[], &[PRIVATE]);
-        self.push("make the root read-only", op::MOUNT_ATTRIBUTES, &[READ_ONLY], &["/"]);
-    }
-
-    fn mount(&mut self, mount: &Mount) {
-        let target = Self::inside(mount.target());
-        match mount {
-            Mount::Directory { .. } => self.push("make a directory", op::DIRECTORY, &[0o755], &[&target]),
-            Mount::Bind { source, writable, identity_mapped, kind, .. } => {
-                let mut attributes = NO_SUID | NO_DEVICES;
-                if !writable {
-                    attributes |= READ_ONLY;
-                }
-                let namespace = if *identity_mapped && self.identity().is_some() {
-                    self.plan.idmapped.push(source.clone());
-                    (self.idmap_base + self.plan.idmapped.len() - 1) as u64
-                } else {
-                    u64::MAX
-                };
-                let file = u64::from(*kind == Kind::File);
-                self.push("bind a part of the host", op::BIND, &[attributes, namespace, file], &[source, &target]);
-            }
-            Mount::Symlink { points_to, .. } => self.push("make a link", op::SYMLINK, &[], &[points_to, &target]),
-            Mount::Tmpfs { target: inside, mode } => {
-                let name = inside.as_os_str().as_bytes().iter().map(|b| if *b == b'/' { b'_' } else { *b });
-                let name: Vec<u8> = name.collect();
-                let own = Self::inside(Path::new(PRIVATE)).join(OsStr::from_bytes(&name));
-                self.push("make a private directory", op::DIRECTORY, &[u64::from(*mode)], &[&own]);
-                let numbers = [NO_SUID | NO_DEVICES, u64::MAX, 0];
-                self.push("bind a private directory", op::BIND, &numbers, &[&own, &target]);
-            }
-            Mount::Synthetic { contents, .. } => {
-                self.push("write a file", op::FILE, &[0o644], &[target.as_os_str(), OsStr::from_bytes(contents)]);
-            }
-            Mount::Device { target: device } => {
-                self.push("bind a device", op::BIND, &[NO_SUID, u64::MAX, 1], &[device, &target]);
-            }
-            Mount::Terminals { .. } => {
-                self.push("make a directory", op::DIRECTORY, &[0o755], &[&target]);
-                let options = OsStr::new("newinstance,ptmxmode=0666,mode=620");
-                let strings = [OsStr::new("devpts"), target.as_os_str(), OsStr::new("devpts"), options];
-                self.push("mount terminals", op::MOUNT, &[2 | 8], &strings);
-            }
-            Mount::Proc { .. } => self.mount_proc(&target),
-        }
-    }
-
-    /// Only processes, and of those only the job's own.
-    fn mount_proc(&mut self, target: &Path) {
-        self.push("make a directory", op::DIRECTORY, &[0o755], &[target]);
-        let mut options = "subset=pid,hidepid=invisible".to_owned();
-        if let Some(identity) = self.identity() {
-            options.push_str(&format!(",gid={}", identity.init));
-        }
-        let strings = [OsStr::new("proc"), target.as_os_str(), OsStr::new("proc"), OsStr::new(&options)];
-        self.optional("mount /proc", op::MOUNT, &[2 | 4 | 8], &strings);
     }
 
     fn rlimits(&mut self) {

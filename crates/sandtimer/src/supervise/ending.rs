@@ -103,7 +103,8 @@ impl Ending {
     pub fn hear(&mut self, now: u64) {
         loop {
             match process::notice(&self.run.control) {
-                Ok(Some(notice)) => self.note(&notice, now),
+                Ok(Some((_, Some(namespace)))) => self.run.keep_namespace(namespace),
+                Ok(Some((notice, None))) => self.note(&notice, now),
                 Ok(None) => {
                     self.control_closed = true;
                     return;

@@ -99,6 +99,8 @@ pub(crate) struct Running {
     pub on_output_limit_end: bool,
     /// The run's own temporary directory on the host, where there is no mount namespace to hide it in.
     pub private_directory: Option<PathBuf>,
+    /// Held until the outcome is out: taking the mounts apart waits for RCU.
+    pub namespace: Mutex<Option<OwnedFd>>,
     pub waiting: Waiting,
 }
 
@@ -106,6 +108,17 @@ impl Running {
     /// Remembers that output was seen.
     pub fn note_output(&self, now: u64) {
         self.last_output.store(now, Ordering::Relaxed);
+    }
+
+    /// Keeps the run's mount namespace.
+    pub fn keep_namespace(&self, namespace: OwnedFd) {
+        *self.namespace.lock().unwrap_or_else(PoisonError::into_inner) = Some(namespace);
+    }
+
+    /// Lets the run's mount namespace go; this may take a while.
+    pub fn drop_namespace(&self) {
+        let namespace = self.namespace.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(namespace);
     }
 
     /// The isolation as applied: the plan's, less what failed on the way.
