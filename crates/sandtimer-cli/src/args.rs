@@ -188,11 +188,14 @@ pub(crate) struct BenchArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// How late the wall limit's verdict is
+    /// How late the wall limit's verdict is, over code that does not want to end
     Lateness {
         /// How many runs
-        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         runs: u32,
+        /// Beside 8 busy loops for each processor, in sandboxes
+        #[arg(long)]
+        load: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -200,8 +203,17 @@ pub(crate) enum Bench {
     /// What a sandboxed run costs beside a bare process
     Spawn {
         /// How many rounds; each starts every contender once
-        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         rounds: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// What many waiting runs cost the engine
+    Many {
+        /// How many runs at a time
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4095))]
+        runs: u32,
         /// Print JSON
         #[arg(long)]
         json: bool,

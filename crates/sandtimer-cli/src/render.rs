@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::ErrorKind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::{stderr, stdout};
 
@@ -83,16 +83,15 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let text = error.render();
-            let colours = std::io::stdout().is_terminal() && wants_colour();
-            print(&if colours { text.ansi().to_string() } else { text.to_string() });
+            print(&if stdout_colours() { text.ansi().to_string() } else { text.to_string() });
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            let names = match error.get(ContextKind::ValidSubcommand) {
-                Some(names) => format!("use one of {names}"),
-                None => "`--help` lists them".to_owned(),
-            };
-            complaint(&format!("no subcommand given; {names}"));
+            complaint("no subcommand given; `--help` lists them");
+            ExitCode::from(125)
+        }
+        ErrorKind::InvalidSubcommand => {
+            complaint(&format!("{}; `--help` lists them", one_line(&error.render().to_string())));
             ExitCode::from(125)
         }
         _ => {
@@ -127,6 +126,11 @@ enum Colour {
     None,
     Red,
     Yellow,
+}
+
+/// Whether what is printed on stdout may carry colours.
+pub(crate) fn stdout_colours() -> bool {
+    std::io::stdout().is_terminal() && wants_colour()
 }
 
 fn wants_colour() -> bool {

@@ -265,6 +265,20 @@ fn many_runs_at_a_time_keep_apart() {
 }
 
 #[test]
+fn a_slot_is_as_good_as_new_after_a_kill() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        for _ in 0..4 {
+            let killed = engine.run_blocking(shell("sleep 1000").limits(Limits::new().wall(seconds(0.05)))).unwrap();
+            assert_eq!(killed.ending, Ending::Timeout);
+            let after = engine.run_blocking(Spec::command(["true"])).unwrap();
+            assert!(after.ok, "{after:?}");
+            assert_eq!(after.usage.processes_peak, 1);
+        }
+    });
+}
+
+#[test]
 fn what_cannot_be_started_is_an_error_and_leaves_nothing() {
     bounded(|| {
         let engine = Engine::new().unwrap();

@@ -45,27 +45,27 @@ impl Pool {
 
     /// A free row; `Ok(None)` when all are taken.
     pub fn take(&self) -> std::io::Result<Option<Slot>> {
-        let row = {
+        let (bare, fresh) = {
             let mut rows = self.lock();
             if let Some(slot) = rows.ready.pop() {
                 return Ok(Some(slot));
             }
-            match rows.bare.pop() {
-                Some(row) => row,
-                None if rows.next < CAPACITY => {
-                    rows.next += 1;
-                    rows.next - 1
-                }
-                None => return Ok(None),
-            }
+            let fresh = (rows.next < CAPACITY).then_some(rows.next);
+            rows.next += usize::from(fresh.is_some());
+            (if fresh.is_none() { std::mem::take(&mut rows.bare) } else { Vec::new() }, fresh)
         };
-        match self.cgroups.slot(row) {
-            Ok(slot) => Ok(Some(slot)),
-            Err(error) => {
-                self.lock().bare.push(row);
-                Err(error)
+        if let Some(row) = fresh {
+            return self.cgroups.slot(row).map(Some).inspect_err(|_| self.lock().bare.push(row));
+        }
+        // Rows that could not be renewed when they were given back: one of them may be empty by now.
+        let mut found = None;
+        for row in bare {
+            match found.is_none().then(|| self.cgroups.renew(row)) {
+                Some(Ok(slot)) => found = Some(slot),
+                _ => self.lock().bare.push(row),
             }
         }
+        Ok(found)
     }
 
     /// Takes a row back whose run is dead.

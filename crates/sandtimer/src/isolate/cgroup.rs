@@ -220,11 +220,12 @@ impl Cgroups {
         Ok(slot)
     }
 
-    /// Makes an empty slot as good as new: peaks that cannot be reset go with their directory. The memory group stays,
-    /// for each removed one lingers in the kernel as long as a cached page remembers it.
+    /// Makes an empty slot as good as new: peaks that cannot be reset go with their directory, and so does the memory
+    /// that cgroup.kill leaves behind. (Since Linux 6.14 a child cloned into a group that was ever killed dies at birth,
+    /// for its parent's group was not.) A v1 memory group stays: each one removed lingers in the kernel as long as a
+    /// cached page remembers it.
     pub fn renew(&self, row: usize) -> io::Result<Slot> {
-        let directory = if self.layout == Layout::V2 { &self.unified } else { &self.pids };
-        if let Some(directory) = directory {
+        for directory in [&self.unified, &self.pids].into_iter().flatten() {
             match unlinkat(directory, format!("run-{row}"), AtFlags::REMOVEDIR) {
                 Ok(()) | Err(rustix::io::Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),

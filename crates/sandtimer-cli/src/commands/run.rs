@@ -1,0 +1,255 @@
+//! `run`, `python` and `bash`: from typed settings to a run, and from its Outcome to an exit code.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use sandtimer::isolate::files::{FilesError, home_directories};
+use sandtimer::isolate::plan::Wall;
+use sandtimer::model::{KillClass, Tier};
+use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
+
+use super::Failure;
+use crate::args::{Layer, LanguageArguments, OnOutputLimit, Require, RunArguments, Settings};
+use crate::config::{self, Config};
+use crate::passthrough::{self, Input};
+use crate::signals::Signals;
+use crate::terminal::{self, Place};
+
+mod exit;
+mod session;
+
+use session::{Session, Streams};
+
+/// A language with a subcommand of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    Python,
+    Bash,
+}
+
+/// `sandtimer run`.
+pub(crate) fn command(given: RunArguments) -> Result<ExitCode, Failure> {
+    if given.command.is_empty() {
+        return Err(Failure::usage("no command given; use `sandtimer run [flags] -- COMMAND ARGUMENTS…`"));
+    }
+    go(&given.settings, given.command)
+}
+
+/// `sandtimer python` and `sandtimer bash`.
+pub(crate) fn language(language: Language, given: LanguageArguments) -> Result<ExitCode, Failure> {
+    let mut command = vec![language.interpreter()];
+    if let Some(code) = given.code {
+        command.extend([OsString::from("-c"), code]);
+        if language == Language::Bash {
+            // What bash takes for its own name.
+            command.push("bash".into());
+        }
+    } else {
+        let Some(file) = given.arguments.first() else {
+            return Err(Failure::usage("no program given; use a FILE, `-` for stdin, or -c CODE"));
+        };
+        if file != "-" {
+            check_visible(Path::new(file), &given.settings)?;
+        }
+    }
+    command.extend(given.arguments);
+    go(&given.settings, command)
+}
+
+impl Language {
+    fn interpreter(self) -> OsString {
+        match self {
+            Language::Python if !is_on_path("python3") && is_on_path("python") => "python".into(),
+            Language::Python => "python3".into(),
+            Language::Bash => "bash".into(),
+        }
+    }
+}
+
+fn is_on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// Refuses a program file that would not be there inside, where the remedy can still be named.
+fn check_visible(file: &Path, settings: &Settings) -> Result<(), Failure> {
+    let shown = file.display();
+    let real = file.canonicalize().map_err(|error| Failure::usage(format!("`{shown}` cannot be read: {error}")))?;
+    if !real.is_file() {
+        return Err(Failure::usage(format!("`{shown}` is not a file")));
+    }
+    let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
+    let homes = home_directories(&passwd, std::env::var_os("HOME").as_deref());
+    let here = std::env::current_dir().ok().and_then(|here| here.canonicalize().ok());
+    // An ancestor of a home is not shown inside, nor is a home.
+    let here = here.filter(|here| !homes.iter().any(|home| home.starts_with(here)));
+    let workspaces = settings.workspace.iter().filter_map(|workspace| workspace.canonicalize().ok());
+    let system = ["/usr", "/opt"].map(PathBuf::from);
+    if here.into_iter().chain(workspaces).chain(system).any(|place| real.starts_with(place)) {
+        return Ok(());
+    }
+    let directory = real.parent().unwrap_or(Path::new("/")).display();
+    Err(Failure::usage(format!(
+        "`{shown}` is not visible inside: it is neither below a current directory that can be shown nor in a workspace; \
+         start from {directory}, or give --workspace {directory}"
+    )))
+}
+
+/// What one invocation does with the three standard streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Everything into the Outcome.
+    Json,
+    /// Pipes.
+    Pass,
+    /// A terminal of the job's own.
+    Terminal,
+}
+
+fn go(settings: &Settings, command: Vec<OsString>) -> Result<ExitCode, Failure> {
+    let limits = config::from_flags(&settings.limits)?;
+    let config = Config::load(&limits, settings.json)?;
+    let mut spec = Spec {
+        command,
+        environment: variables(&settings.env)?,
+        working_directory: settings.cwd.clone(),
+        workspaces: settings.workspace.clone(),
+        network: settings.network,
+        limits,
+        defaults: config.defaults(),
+        require: requirement(&settings.require),
+        end_on_output_limit: settings.on_output_limit == OnOutputLimit::End,
+        without: left_out(&settings.without)?,
+        ..Spec::default()
+    };
+    let place = terminal::place();
+    let mode = match (settings.json, place) {
+        (true, _) => Mode::Json,
+        (false, Place::Both) => Mode::Terminal,
+        (false, _) => Mode::Pass,
+    };
+    let mut streams = Streams::default();
+    if mode == Mode::Terminal {
+        let pair = terminal::open().map_err(Failure::system("cannot open a terminal for the command"))?;
+        spec.terminal = Some(pair.slave);
+        streams.terminal = Some(pair.master);
+    } else {
+        (spec.stdin, streams.feed) = stdin(place);
+    }
+    if mode == Mode::Pass {
+        (spec.stdout, spec.stderr) = (Output::Piped, Output::Piped);
+    }
+    // Before the engine, whose threads must not get these signals.
+    let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
+    let engine = Engine::with_options(Options { maxima: config.maxima(), ..Options::default() })?;
+    let run = engine.start(spec).map_err(by_flag)?;
+    Session::new(run, signals, settings)?.conduct(streams)
+}
+
+/// The engine's error, beginning with the flag it is about.
+fn by_flag(error: sandtimer::Error) -> Failure {
+    let flag = match &error {
+        sandtimer::Error::Files(FilesError::Workspace { .. }) => "--workspace: ",
+        sandtimer::Error::Files(FilesError::StartingDirectory { .. }) => "--cwd: ",
+        sandtimer::Error::Refused(_) => "--require: ",
+        _ => "",
+    };
+    let failure = Failure::from(error);
+    Failure { message: format!("{flag}{}", failure.message), ..failure }
+}
+
+/// Where the run's stdin comes from, and whether this process has to feed it.
+fn stdin(place: Place) -> (Stdin, bool) {
+    match place {
+        Place::Background => (Stdin::Null, false),
+        Place::InputOnly | Place::Both => (Stdin::Piped, true),
+        Place::None => match passthrough::input() {
+            Input::Nothing => (Stdin::Null, false),
+            Input::Give(descriptor) => (Stdin::Descriptor(descriptor), false),
+            Input::Pump => (Stdin::Piped, true),
+        },
+    }
+}
+
+/// `NAME=VALUE` as it is, `NAME` with the caller's value if there is one.
+fn variables(given: &[OsString]) -> Result<Vec<(OsString, OsString)>, Failure> {
+    let mut list = Vec::with_capacity(given.len());
+    for entry in given {
+        let bytes = entry.as_bytes();
+        let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
+            Some(at) => (&bytes[..at], Some(OsStr::from_bytes(&bytes[at + 1..]).to_owned())),
+            None => (bytes, None),
+        };
+        if name.is_empty() {
+            let shown = entry.display();
+            return Err(Failure::usage(format!(
+                "--env: `{shown}` has no name (from the command line); use NAME=VALUE, or NAME to pass on your own"
+            )));
+        }
+        let name = OsString::from_vec(name.to_vec());
+        if let Some(value) = value.or_else(|| std::env::var_os(&name)) {
+            list.push((name, value));
+        }
+    }
+    Ok(list)
+}
+
+/// The strictest of what is required.
+fn requirement(given: &[Require]) -> engine::Require {
+    let mut tier: Option<Tier> = None;
+    let mut kill: Option<KillClass> = None;
+    for require in given {
+        match *require {
+            Require::Tier(least) => tier = tier.max(Some(least)),
+            Require::Kill(least) => kill = kill.max(Some(least)),
+        }
+    }
+    engine::Require { tier, kill }
+}
+
+fn left_out(layers: &[Layer]) -> Result<Vec<Wall>, Failure> {
+    if !layers.is_empty() && std::env::var_os("SANDTIMER_UNSAFE_TESTING").is_none_or(|value| value != "1") {
+        return Err(Failure::usage(
+            "--without takes a wall away and is for tests only; it is refused unless SANDTIMER_UNSAFE_TESTING=1",
+        ));
+    }
+    let wall = |layer: &Layer| match layer {
+        Layer::Seccomp => Wall::Seccomp,
+        Layer::Landlock => Wall::Landlock,
+        Layer::Mount => Wall::Mount,
+        Layer::Pid => Wall::Pid,
+        Layer::Ipc => Wall::Ipc,
+        Layer::Net => Wall::Net,
+        Layer::Uid => Wall::Uid,
+        Layer::Cgroup => Wall::Cgroup,
+        Layer::Rlimits => Wall::Rlimits,
+    };
+    Ok(layers.iter().map(wall).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_bytes_and_need_a_name() {
+        let odd = OsString::from_vec(b"NAME=\xff=x".to_vec());
+        let read = variables(&[odd, "SANDTIMER_TEST_UNSET".into(), "EMPTY=".into()]).expect("valid");
+        let value = OsString::from_vec(b"\xff=x".to_vec());
+        assert_eq!(read, [("NAME".into(), value), ("EMPTY".into(), OsString::new())]);
+        for nameless in ["=x", "", "="] {
+            let failure = variables(&[nameless.into()]).expect_err("no name");
+            assert!(failure.message.starts_with(&format!("--env: `{nameless}` has no name")), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn the_strictest_requirement_counts() {
+        let given = [Require::Tier(Tier::T3), Require::Kill(KillClass::K1), Require::Tier(Tier::T1)];
+        let required = requirement(&given);
+        assert_eq!((required.tier, required.kill), (Some(Tier::T3), Some(KillClass::K1)));
+        assert_eq!(requirement(&[]), engine::Require::default());
+    }
+}

@@ -1,0 +1,291 @@
+//! From a run that has begun to an exit code: passes its streams on, ends it when asked to, and says why it ended.
+//!
+//! This thread never writes to stdout and never waits for a thread that does: whoever reads it may have stopped. The
+//! verdict's line and the exit code come nevertheless.
+
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sandtimer::Run;
+use sandtimer::engine::{Stream, Wait};
+use sandtimer::model::{Ending, LimitKind, Outcome, Source};
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use super::Failure;
+use super::exit::{exit_code, is_own_end};
+use crate::args::{OnOutputLimit, Settings};
+use crate::bell::Bell;
+use crate::config::written;
+use crate::passthrough::{self, Flow, Owner, Pump, Sink, State};
+use crate::render;
+use crate::signals::{Arrived, Signals};
+use crate::terminal::{Raw, copy_size};
+
+/// How long a reader may take nothing, once a limit or a cancel has ended the run.
+const DELIVERY_PATIENCE: u64 = 5_000_000_000;
+/// How long the verdict's line waits for the last output, so that it comes behind it.
+const VERDICT_PATIENCE: u64 = 20_000_000;
+/// What a shell sees of a command that wrote to a closed pipe.
+const BROKEN_PIPE: u8 = 128 + 13;
+
+/// The ends of a run's streams that are this process's to serve.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    /// The master of the job's terminal.
+    pub(super) terminal: Option<OwnedFd>,
+    /// The run's stdin is fed from ours.
+    pub(super) feed: bool,
+}
+
+/// Why this process ended the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Why {
+    Signal(u8),
+    BrokenPipe,
+    OutputLimit,
+    Undeliverable(String),
+}
+
+/// One run from begin to end.
+pub(super) struct Session<'a> {
+    run: Arc<Run>,
+    wait: Wait,
+    signals: Signals,
+    settings: &'a Settings,
+    wake: Bell,
+    dead: Bell,
+    pumps: Vec<Pump>,
+    terminal: Option<OwnedFd>,
+    raw: Option<Raw>,
+    why: Option<Why>,
+    outcome: Option<Arc<Outcome>>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(run: Run, signals: Signals, settings: &'a Settings) -> Result<Self, Failure> {
+        let bell = || Bell::new().map_err(Failure::system("cannot make an event descriptor"));
+        let (wake, dead) = (bell()?, bell()?);
+        let wait = run.wait();
+        Ok(Session {
+            run: Arc::new(run),
+            wait,
+            signals,
+            settings,
+            wake,
+            dead,
+            pumps: Vec::new(),
+            terminal: None,
+            raw: None,
+            why: None,
+            outcome: None,
+        })
+    }
+
+    /// Serves the run to its end.
+    pub(super) fn conduct(mut self, streams: Streams) -> Result<ExitCode, Failure> {
+        self.attach(streams)?;
+        let outcome = self.wait_for_outcome();
+        // Before anything is said: a line on a raw terminal would hang in the air.
+        self.raw = None;
+        self.dead.ring();
+        self.outcome = Some(outcome.clone());
+        if self.settings.json {
+            self.pump(Sink::Stdout, Flow::Text(render::outcome_json(&outcome)))?;
+        }
+        self.deliver(Some(VERDICT_PATIENCE), VERDICT_PATIENCE);
+        self.explain(&outcome);
+        let patience = (!is_own_end(&outcome)).then_some(DELIVERY_PATIENCE);
+        let delivered = self.deliver(None, patience.unwrap_or(u64::MAX));
+        self.report_output(delivered);
+        Ok(ExitCode::from(self.exit_code(&outcome)))
+    }
+
+    fn attach(&mut self, streams: Streams) -> Result<(), Failure> {
+        if let Some(master) = streams.terminal {
+            let copy = || master.try_clone().map_err(Failure::system("cannot copy the terminal"));
+            self.raw = Some(Raw::enter().map_err(Failure::system("cannot set the terminal to raw mode"))?);
+            passthrough::feed(copy()?, self.dead.clone()).map_err(Failure::system("cannot start a thread"))?;
+            let limit = self.output_limit();
+            self.pump(Sink::Stdout, Flow::Stream { from: copy()?, limit })?;
+            self.terminal = Some(master);
+            return Ok(());
+        }
+        if let Some(write) = self.run.take_stdin().filter(|_| streams.feed) {
+            passthrough::feed(write, self.dead.clone()).map_err(Failure::system("cannot start a thread"))?;
+        }
+        let limit = self.output_limit();
+        for (stream, sink) in [(Stream::Stdout, Sink::Stdout), (Stream::Stderr, Sink::Stderr)] {
+            if let Some(from) = self.run.take_output(stream) {
+                self.pump(sink, Flow::Stream { from, limit })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The limit of output that is passed through: one that somebody chose, not the one for captured output.
+    fn output_limit(&self) -> Option<u64> {
+        let effect = self.run.effective().get(LimitKind::Output)?;
+        (effect.source != Source::Builtin).then_some(effect.value)
+    }
+
+    fn pump(&mut self, sink: Sink, flow: Flow) -> Result<(), Failure> {
+        let owner =
+            Owner { wake: self.wake.clone(), dead: self.dead.clone(), run: Arc::downgrade(&self.run) };
+        let pump = Pump::start(sink, flow, &owner).map_err(Failure::system("cannot start a thread"))?;
+        self.pumps.push(pump);
+        Ok(())
+    }
+
+    fn wait_for_outcome(&mut self) -> Arc<Outcome> {
+        let waker = Waker::from(Arc::new(self.wake.clone()));
+        loop {
+            // Silenced before the look: a ring after the look wakes the next wait.
+            self.wake.silence();
+            if let Poll::Ready(outcome) = Pin::new(&mut self.wait).poll(&mut Context::from_waker(&waker)) {
+                return outcome;
+            }
+            self.look_at_pumps();
+            if let Some(code) = self.listen(None) {
+                let reason = code.reason();
+                self.why.get_or_insert(Why::Signal(code.exit_code()));
+                // A second one does not wait for the grace; the engine knows by itself that it is the second.
+                self.run.cancel(reason);
+            }
+        }
+    }
+
+    /// Waits for a ring, a signal or the timeout; the signal, if it asks for an end.
+    fn listen(&self, timeout: Option<u64>) -> Option<crate::signals::Ending> {
+        let timeout = timeout.map(|nanoseconds| Timespec {
+            tv_sec: (nanoseconds / 1_000_000_000) as i64,
+            tv_nsec: (nanoseconds % 1_000_000_000) as i64,
+        });
+        let mut watched = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+        // An interrupted wait is one that ended early; every caller looks again.
+        let _ = poll(&mut watched, timeout.as_ref());
+        while let Some(arrived) = self.signals.next() {
+            match (arrived, &self.terminal) {
+                (Arrived::End(ending), _) => return Some(ending),
+                (Arrived::Resized, Some(master)) => copy_size(master),
+                (Arrived::Resized, None) => {}
+            }
+        }
+        None
+    }
+
+    /// Ends the run when its output cannot go on.
+    fn look_at_pumps(&mut self) {
+        if self.why.is_some() {
+            return;
+        }
+        let ends = self.settings.on_output_limit == OnOutputLimit::End;
+        let why = self.pumps.iter().find_map(|pump| match (pump.sink, pump.state()) {
+            (Sink::Stdout, State::Broken) => Some((Why::BrokenPipe, "nobody reads its stdout".to_owned())),
+            (Sink::Stdout, State::Failed(errno)) => {
+                let message = format!("stdout cannot be written: {errno}");
+                Some((Why::Undeliverable(message.clone()), message))
+            }
+            _ if ends && pump.dropped() > 0 => {
+                let limit = written(LimitKind::Output.into(), self.output_limit());
+                Some((Why::OutputLimit, format!("its {} passed the output limit of {limit}", pump.sink.name())))
+            }
+            _ => None,
+        });
+        if let Some((why, reason)) = why {
+            self.why = Some(why);
+            self.run.cancel(reason);
+        }
+    }
+
+    /// Waits until everything is delivered, at most `most` in all, and without progress at most `idle` nanoseconds. A
+    /// signal ends the wait.
+    fn deliver(&mut self, most: Option<u64>, idle: u64) -> bool {
+        let begun = monotonic_nanoseconds();
+        let mut moved = (0, begun);
+        loop {
+            self.wake.silence();
+            if self.pumps.iter().all(|pump| pump.state() != State::Running) {
+                return true;
+            }
+            let now = monotonic_nanoseconds();
+            let total = self.pumps.iter().map(|pump| pump.delivered() + pump.dropped()).sum();
+            if total > moved.0 {
+                moved = (total, now);
+            }
+            let mut left = idle.saturating_sub(now - moved.1);
+            if let Some(most) = most {
+                left = left.min(most.saturating_sub(now - begun));
+            }
+            if left == 0 {
+                return false;
+            }
+            // Progress rings no bell: it is looked for at least ten times in the patience.
+            let pause = if idle == u64::MAX { None } else { Some(left.min(idle / 10)) };
+            if let Some(ending) = self.listen(pause) {
+                if self.outcome.as_deref().is_some_and(is_own_end) {
+                    self.why.get_or_insert(Why::Signal(ending.exit_code()));
+                }
+                return false;
+            }
+        }
+    }
+
+    /// Says on stderr what ended the run, if not the command itself.
+    fn explain(&self, outcome: &Outcome) {
+        if self.settings.json {
+            return;
+        }
+        let mid_line = self.pumps.iter().any(Pump::is_mid_line);
+        if outcome.ending == Ending::InfraError {
+            let message = outcome.error.as_ref().and_then(|error| error["message"].as_str());
+            render::complaint(message.unwrap_or("the run could not go on"));
+        } else if let Some(verdict) = &outcome.verdict
+            && self.why != Some(Why::BrokenPipe)
+        {
+            render::verdict(verdict, mid_line);
+        }
+        if self.settings.verbose {
+            render::isolation(outcome);
+        }
+    }
+
+    /// Says on stderr what of the output did not arrive.
+    fn report_output(&self, delivered: bool) {
+        for pump in &self.pumps {
+            let name = pump.sink.name();
+            if pump.dropped() > 0 {
+                let limit = written(LimitKind::Output.into(), self.output_limit());
+                render::note(&format!(
+                    "{name} was cut at the output limit of {limit}; {} bytes after it were dropped",
+                    pump.dropped()
+                ));
+            }
+            match pump.state() {
+                State::Running if !delivered => {
+                    render::note(&format!("{name} was not delivered to its end: its reader takes nothing"));
+                }
+                State::Failed(errno) if pump.sink == Sink::Stdout => {
+                    render::complaint(&format!("stdout cannot be written: {errno}"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn exit_code(&self, outcome: &Outcome) -> u8 {
+        let stdout = self.pumps.iter().find(|pump| pump.sink == Sink::Stdout).map(Pump::state);
+        let own = exit_code(outcome);
+        match (&self.why, stdout) {
+            (Some(Why::Signal(code)), _) if outcome.ending == Ending::Cancelled || is_own_end(outcome) => *code,
+            (Some(Why::OutputLimit), _) if outcome.ending == Ending::Cancelled => 124,
+            (_, Some(State::Broken)) if outcome.ok || outcome.ending == Ending::Cancelled => BROKEN_PIPE,
+            (_, Some(State::Failed(_))) if outcome.ok || outcome.ending == Ending::Cancelled => 125,
+            _ => own,
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Moves bytes between the caller's descriptors and a run's, one thread for each direction.
+//!
+//! A thread here may be stuck for ever in a write that nobody reads, so nobody may ever join one: its owner looks at its
+//! progress, and leaves when there is none. Bytes are moved by splice(2) where the descriptors allow it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fstat, major, minor};
+use rustix::io::Errno;
+use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
+use rustix::stdio::{stderr, stdin, stdout};
+use sandtimer::Run;
+
+use crate::bell::Bell;
+
+/// How much a pipe is made to hold, and how much one splice moves at most.
+const PIPE_BYTES: usize = 1 << 20;
+/// The buffer where splice cannot be used.
+const BUFFER_BYTES: usize = 128 << 10;
+
+/// One of the caller's output descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sink {
+    Stdout,
+    Stderr,
+}
+
+impl Sink {
+    fn descriptor(self) -> BorrowedFd<'static> {
+        match self {
+            Sink::Stdout => stdout(),
+            Sink::Stderr => stderr(),
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Sink::Stdout => "stdout",
+            Sink::Stderr => "stderr",
+        }
+    }
+}
+
+/// What is written to a sink.
+#[derive(Debug)]
+pub(crate) enum Flow {
+    /// What a run writes, up to so many bytes.
+    Stream { from: OwnedFd, limit: Option<u64> },
+    /// A text that is there already.
+    Text(String),
+}
+
+const RUNNING: u8 = 0;
+const DONE: u8 = 1;
+const BROKEN: u8 = 2;
+const FAILED: u8 = 3;
+
+/// How far a pump is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    /// Everything was delivered.
+    Done,
+    /// The reader is gone.
+    Broken,
+    /// The system refused a write.
+    Failed(Errno),
+}
+
+/// What a pump's thread tells its owner.
+#[derive(Debug, Default)]
+struct Shared {
+    state: AtomicU8,
+    errno: AtomicI32,
+    delivered: AtomicU64,
+    dropped: AtomicU64,
+    mid_line: AtomicBool,
+}
+
+/// One direction: from a run to the caller.
+#[derive(Debug)]
+pub(crate) struct Pump {
+    pub(crate) sink: Sink,
+    shared: Arc<Shared>,
+}
+
+/// What every pump needs of its owner.
+#[derive(Debug, Clone)]
+pub(crate) struct Owner {
+    /// Rung when a pump has ended or passed its limit.
+    pub(crate) wake: Bell,
+    /// Rung, and never silenced, when the run is dead: what is in the pipes then is all there will be.
+    pub(crate) dead: Bell,
+    /// For its stall limit. Weak: a stuck thread must not keep the engine from cleaning up.
+    pub(crate) run: Weak<Run>,
+}
+
+impl Pump {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub(crate) fn start(sink: Sink, flow: Flow, owner: &Owner) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let worker = Worker { sink: sink.descriptor(), owner: owner.clone(), shared: shared.clone(), copy: None };
+        std::thread::Builder::new().name(format!("st-{}", sink.name())).stack_size(64 << 10).spawn(move || {
+            worker.serve(flow);
+        })?;
+        Ok(Pump { sink, shared })
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match self.shared.state.load(Ordering::Acquire) {
+            RUNNING => State::Running,
+            DONE => State::Done,
+            BROKEN => State::Broken,
+            _ => State::Failed(Errno::from_raw_os_error(self.shared.errno.load(Ordering::Relaxed))),
+        }
+    }
+
+    /// Bytes the sink has taken.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.shared.delivered.load(Ordering::Relaxed)
+    }
+
+    /// Bytes past the output limit.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Whether the last byte on a terminal was not the end of a line.
+    pub(crate) fn is_mid_line(&self) -> bool {
+        self.shared.mid_line.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a pump stops before the end of its flow.
+enum Stop {
+    Broken,
+    Failed(Errno),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        if errno == Errno::PIPE { Stop::Broken } else { Stop::Failed(errno) }
+    }
+}
+
+struct Worker {
+    sink: BorrowedFd<'static>,
+    owner: Owner,
+    shared: Arc<Shared>,
+    /// Present once splice has turned out not to work here.
+    copy: Option<Box<[u8]>>,
+}
+
+impl Worker {
+    fn serve(mut self, flow: Flow) {
+        let result = match flow {
+            Flow::Text(text) => self.write(text.as_bytes()),
+            Flow::Stream { from, limit } => self.stream(&from, limit),
+        };
+        let state = match result {
+            Ok(()) => DONE,
+            Err(Stop::Broken) => BROKEN,
+            Err(Stop::Failed(errno)) => {
+                self.shared.errno.store(errno.raw_os_error(), Ordering::Relaxed);
+                FAILED
+            }
+        };
+        self.shared.state.store(state, Ordering::Release);
+        self.owner.wake.ring();
+    }
+
+    fn stream(&mut self, from: &OwnedFd, limit: Option<u64>) -> Result<(), Stop> {
+        // Refused where the user's pipes together are too large; it is only for speed.
+        let _ = fcntl_setpipe_size(from, PIPE_BYTES);
+        while wait_for_input(from.as_fd(), &self.owner.dead) {
+            let delivered = self.shared.delivered.load(Ordering::Relaxed);
+            let room = limit.map_or(u64::MAX, |limit| limit.saturating_sub(delivered));
+            if room == 0 {
+                return self.discard(from);
+            }
+            let most = usize::try_from(room).unwrap_or(PIPE_BYTES).min(PIPE_BYTES);
+            if self.forward(from, most)? == 0 {
+                break;
+            }
+            if let Some(run) = self.owner.run.upgrade() {
+                run.note_output();
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves what there is, at most `most` bytes; 0 at the end.
+    fn forward(&mut self, from: &OwnedFd, most: usize) -> Result<usize, Stop> {
+        while self.copy.is_none() {
+            match splice(from, None, self.sink, None, most, SpliceFlags::MOVE) {
+                Ok(count) => {
+                    self.shared.delivered.fetch_add(count as u64, Ordering::Relaxed);
+                    return Ok(count);
+                }
+                // A terminal, a file opened for appending: splice(2).
+                Err(Errno::INVAL | Errno::NOSYS) => self.copy = Some(vec![0; BUFFER_BYTES].into_boxed_slice()),
+                Err(Errno::AGAIN) => wait_for_room(self.sink),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        let Some(mut buffer) = self.copy.take() else { return Ok(0) };
+        let count = read_some(from.as_fd(), &mut buffer[..most.min(BUFFER_BYTES)]);
+        let result = self.write(&buffer[..count]);
+        self.copy = Some(buffer);
+        result.map(|()| count)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match rustix::io::write(self.sink, &rest[..rest.len().min(BUFFER_BYTES)]) {
+                Ok(count) => {
+                    rest = &rest[count..];
+                    self.shared.delivered.fetch_add(count as u64, Ordering::Relaxed);
+                }
+                Err(Errno::AGAIN) => wait_for_room(self.sink),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        if let Some(last) = bytes.last() {
+            self.shared.mid_line.store(*last != b'\n' && rustix::termios::isatty(self.sink), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Reads on past the limit, so that the run does not block on its output.
+    fn discard(&mut self, from: &OwnedFd) -> Result<(), Stop> {
+        let null = rustix::fs::open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut spliced = true;
+        while wait_for_input(from.as_fd(), &self.owner.dead) {
+            let count = match spliced {
+                true => match splice(from, None, &null, None, PIPE_BYTES, SpliceFlags::MOVE) {
+                    Ok(count) => count,
+                    Err(Errno::INTR) => continue,
+                    Err(_) => {
+                        spliced = false;
+                        continue;
+                    }
+                },
+                false => read_some(from.as_fd(), &mut buffer),
+            };
+            if count == 0 {
+                break;
+            }
+            if self.shared.dropped.fetch_add(count as u64, Ordering::Relaxed) == 0 {
+                self.owner.wake.ring();
+            }
+            if let Some(run) = self.owner.run.upgrade() {
+                run.note_output();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until there is something to read, or the end of it; false when the run is dead and nothing is left.
+fn wait_for_input(from: BorrowedFd<'_>, dead: &Bell) -> bool {
+    loop {
+        let mut watched = [PollFd::new(&from, PollFlags::IN), PollFd::new(dead, PollFlags::IN)];
+        match poll(&mut watched, None) {
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+            Ok(_) if watched[0].revents().contains(PollFlags::IN) => return true,
+            Ok(_) if watched[1].revents().is_empty() => return false,
+            // Asked again behind the bell: what was written before the death is there by now.
+            Ok(_) => return poll(&mut watched[..1], Some(&Timespec::default())) == Ok(1)
+                && watched[0].revents().contains(PollFlags::IN),
+        }
+    }
+}
+
+fn wait_for_room(sink: BorrowedFd<'_>) {
+    // A failure to wait shows again at the next write.
+    let _ = poll(&mut [PollFd::new(&sink, PollFlags::OUT)], None);
+}
+
+/// Reads once; 0 at the end, and at an error, which for a pseudo-terminal is what the end looks like (EIO).
+fn read_some(from: BorrowedFd<'_>, buffer: &mut [u8]) -> usize {
+    loop {
+        match rustix::io::read(from, &mut *buffer) {
+            Ok(count) => return count,
+            Err(Errno::INTR) => {}
+            Err(_) => return 0,
+        }
+    }
+}
+
+/// What to do with the caller's stdin when it is no terminal.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Nothing,
+    /// It can be given away as it is.
+    Give(OwnedFd),
+    /// It must be read here and passed on.
+    Pump,
+}
+
+/// Looks at stdin. A descriptor is given away only if all that can be done with it is to read it.
+pub(crate) fn input() -> Input {
+    let stdin = stdin();
+    let (Ok(status), Ok(flags)) = (fstat(stdin), fcntl_getfl(stdin)) else { return Input::Nothing };
+    let read_only = flags & OFlags::ACCMODE == OFlags::RDONLY;
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::CharacterDevice if (major(status.st_rdev), minor(status.st_rdev)) == (1, 3) => Input::Nothing,
+        FileType::RegularFile | FileType::Fifo if read_only => {
+            rustix::io::fcntl_dupfd_cloexec(stdin, 3).map_or(Input::Pump, Input::Give)
+        }
+        _ => Input::Pump,
+    }
+}
+
+/// Passes stdin on to `to` in a thread of its own, until either end closes or the run is dead.
+///
+/// # Errors
+/// When the system refuses a thread.
+pub(crate) fn feed(to: OwnedFd, dead: Bell) -> io::Result<()> {
+    std::thread::Builder::new().name("st-stdin".to_owned()).stack_size(64 << 10).spawn(move || {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        while wait_for_input_or_end(stdin(), &dead) {
+            let count = read_some(stdin(), &mut buffer);
+            let mut rest = &buffer[..count];
+            while !rest.is_empty() {
+                match rustix::io::write(&to, rest) {
+                    Ok(written) => rest = &rest[written..],
+                    Err(Errno::INTR) => {}
+                    // The run reads no more.
+                    Err(_) => return,
+                }
+            }
+            if count == 0 {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// As [`wait_for_input`], but the death counts first: what is typed then is for whoever comes next.
+fn wait_for_input_or_end(from: BorrowedFd<'_>, dead: &Bell) -> bool {
+    loop {
+        let mut watched = [PollFd::new(&from, PollFlags::IN), PollFd::new(dead, PollFlags::IN)];
+        match poll(&mut watched, None) {
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+            Ok(_) => return watched[1].revents().is_empty(),
+        }
+    }
+}
