@@ -132,7 +132,15 @@ pub fn check(rows: &[Row]) {
 /// # Errors
 /// What was not as it should be.
 pub fn attack(row: &Row, scene: &mut Scene) -> Result<Outcome, String> {
-    let run = prepared(row, scene);
+    attack_by(Run::new(), row, scene)
+}
+
+/// Runs one row inside, by an invocation that may already have a user of its own.
+///
+/// # Errors
+/// What was not as it should be.
+pub fn attack_by(run: Run, row: &Row, scene: &mut Scene) -> Result<Outcome, String> {
+    let run = prepared(run, row, scene);
     let marker = run.marker.clone();
     let (outcome, finished) = run.outcome()?;
     expected(row, &outcome)?;
@@ -151,13 +159,13 @@ pub fn attack(row: &Row, scene: &mut Scene) -> Result<Outcome, String> {
     }
 }
 
-fn prepared(row: &Row, scene: &Scene) -> Run {
+fn prepared(run: Run, row: &Row, scene: &Scene) -> Run {
     let payload: Vec<String> = row.payload.iter().map(|part| scene.fill(part)).collect();
     let mut flags: Vec<String> = row.flags.iter().map(|part| scene.fill(part)).collect();
     if !flags.iter().any(|flag| flag == "--wall") {
         flags.extend(["--wall".into(), "20s".into()]);
     }
-    Run::new().flags(&flags).hostile(&payload)
+    run.flags(&flags).hostile(&payload)
 }
 
 fn expected(row: &Row, outcome: &Outcome) -> Result<(), String> {
@@ -202,7 +210,7 @@ fn bounded(row: &Row, outcome: &Outcome, finished: &Finished) -> Result<(), Stri
 fn control(row: &Row, scene: &mut Scene) -> Result<(), String> {
     match row.control {
         Control::Without(layers) => {
-            let (outcome, _) = prepared(row, scene).without(layers).outcome()?;
+            let (outcome, _) = prepared(Run::new(), row, scene).without(layers).outcome()?;
             shown(&finding(outcome.stdout()).ok_or(format!("no finding: {}", outcome.0))?)
         }
         _ => bare_control(row, scene),

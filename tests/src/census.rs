@@ -25,7 +25,6 @@ impl Census {
     pub fn take() -> Self {
         let mut entries = BTreeSet::new();
         processes(&mut entries);
-        network_namespaces(&mut entries);
         for hierarchy in cgroup_mounts() {
             cgroups(Path::new(&hierarchy), 6, &mut entries);
         }
@@ -52,25 +51,29 @@ impl Census {
     }
 }
 
-/// Processes of this test's own, the engine's helpers, and payloads wherever they went.
+/// Processes of this test's own, the engine's helpers, and payloads wherever they went. Helpers whose engine lives, and
+/// is not this test's, are that engine's.
 fn processes(entries: &mut BTreeSet<String>) {
     let own = descendants(std::process::id());
+    let orphan = |process: &process::Process| process.parent <= 1;
     let strays = process::all().into_iter().filter(|process| {
         let marked = process.arguments.iter().any(|argument| argument.starts_with("st-mark-"));
-        process.state != 'Z' && (marked || process.name.starts_with("st-"))
+        process.state != 'Z' && (marked || (process.name.starts_with("st-") && orphan(process)))
     });
     for process in own.into_iter().chain(strays) {
         // A test's threads are named after it and are no processes; its own entry is the same before and after.
         entries.insert(format!("process {} started {} '{}'", process.pid, process.start, process.name));
-    }
-}
-
-fn network_namespaces(entries: &mut BTreeSet<String>) {
-    for process in process::all() {
         if let Ok(namespace) = std::fs::read_link(format!("/proc/{}/ns/net", process.pid)) {
             entries.insert(format!("network namespace {}", namespace.display()));
         }
     }
+}
+
+/// Whether a group is that of an engine which is alive: it holds the lock of its number.
+fn is_alive(group: &str) -> bool {
+    let Some(number) = group.rsplit('-').next() else { return false };
+    let Ok(lock) = std::fs::File::open(format!("/run/sandtimer/engine-{number}.lock")) else { return false };
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
 }
 
 fn cgroup_mounts() -> BTreeSet<String> {
@@ -91,6 +94,10 @@ fn cgroups(directory: &Path, depth: u32, entries: &mut BTreeSet<String>) {
             continue;
         }
         let path = child.path();
+        let name = child.file_name().to_string_lossy().into_owned();
+        if name.starts_with("sandtimer-") && is_alive(&name) {
+            continue;
+        }
         if path.to_string_lossy().contains("sandtimer") {
             entries.insert(format!("cgroup {}", path.display()));
         }

@@ -57,6 +57,37 @@ pub fn hostile_arguments(marker: &str, life: Duration, payload: &[String]) -> Ve
     list
 }
 
+/// A user without privileges, and copies of the binaries where they can be executed: a target directory often lies
+/// below a home that only its owner enters.
+#[derive(Debug)]
+pub struct Visitor {
+    pub user: u32,
+    directory: TempDir,
+}
+
+impl Visitor {
+    /// # Panics
+    /// When the binaries cannot be copied.
+    #[must_use]
+    pub fn new(user: u32) -> Self {
+        let directory =
+            tempfile::Builder::new().prefix("st-visitor-").tempdir().expect("a temporary directory");
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), open).expect("own directory");
+        for (name, binary) in [("sandtimer", sandtimer()), ("hostile", hostile())] {
+            let copied = std::fs::copy(&binary, directory.path().join(name));
+            copied.unwrap_or_else(|error| panic!("copy {}: {error}", binary.display()));
+        }
+        Visitor { user, directory }
+    }
+
+    /// The copy of `name`.
+    #[must_use]
+    pub fn binary(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
 /// One invocation, before it is made.
 #[derive(Debug)]
 pub struct Run {
@@ -70,6 +101,8 @@ pub struct Run {
     pub without: Vec<String>,
     /// The user the command line itself runs as, where not the test's.
     pub user: Option<u32>,
+    /// Where the binaries are, where not in the target directory.
+    copies: Option<PathBuf>,
     flags: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
     command: Vec<OsString>,
@@ -97,6 +130,7 @@ impl Run {
             input: vec![],
             without: vec![],
             user: None,
+            copies: None,
             flags: vec![],
             environment: vec![],
             command: vec![],
@@ -125,7 +159,7 @@ impl Run {
     #[must_use]
     pub fn hostile<T: AsRef<str>>(mut self, payload: &[T]) -> Self {
         let payload: Vec<String> = payload.iter().map(|part| part.as_ref().into()).collect();
-        self.command = vec![hostile().into()];
+        self.command = vec![self.binary("hostile", hostile).into()];
         self.command.extend(hostile_arguments(&self.marker, self.life, &payload));
         self
     }
@@ -136,10 +170,22 @@ impl Run {
         self
     }
 
+    /// The command line runs as another user, from copies that this user can reach.
+    #[must_use]
+    pub fn by(mut self, visitor: &Visitor) -> Self {
+        self.user = Some(visitor.user);
+        self.copies = Some(visitor.directory.path().into());
+        self.environment("HOME", visitor.directory.path())
+    }
+
+    fn binary(&self, name: &str, built: fn() -> PathBuf) -> PathBuf {
+        self.copies.as_ref().map_or_else(built, |copies| copies.join(name))
+    }
+
     /// The invocation as it is.
     #[must_use]
     pub fn build(&self) -> Command {
-        let mut command = Command::new(sandtimer());
+        let mut command = Command::new(self.binary("sandtimer", sandtimer));
         command.arg("run").args(&self.flags).current_dir(self.directory.path());
         for layer in &self.without {
             command.args(["--without", layer]).env("SANDTIMER_UNSAFE_TESTING", "1");

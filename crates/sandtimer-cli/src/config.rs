@@ -171,7 +171,10 @@ impl Config {
             let chosen = own.get(name.key).map_or(Source::Builtin, |chosen| chosen.source);
             let source = effective.get(name.key).map_or(chosen, |effect| effect.source);
             let origin = match source {
-                Source::Ceiling => self.ceiling_origin(name.key),
+                Source::Ceiling => match self.ceiling_file(name.key) {
+                    Some(path) => path.display().to_string(),
+                    None => "a ceiling of this machine".to_owned(),
+                },
                 Source::Env => environment_origin(name.key),
                 Source::Config => self.file_origin(name.key),
                 _ => "built in".to_owned(),
@@ -181,11 +184,13 @@ impl Config {
         NAMES.iter().map(show).collect()
     }
 
-    fn ceiling_origin(&self, key: Key) -> String {
+    /// The file that sets the ceiling of this limit, if one does.
+    pub(crate) fn ceiling_file(&self, key: impl Into<Key>) -> Option<&Path> {
+        let key = key.into();
         let smallest = self.maxima().get(key);
         let set = smallest != Setting::Inherit;
         let file = self.ceilings.iter().find(|(_, ceilings)| set && ceilings.get(key) == smallest);
-        file.map_or_else(|| "a ceiling of this machine".to_owned(), |(path, _)| path.display().to_string())
+        file.map(|(path, _)| path.as_path())
     }
 
     fn file_origin(&self, key: Key) -> String {
@@ -242,7 +247,9 @@ fn as_text<'a>(key: &str, value: &'a OsStr, origin: &str) -> Result<&'a str, Fai
 
 fn environment(look_up: &dyn Fn(&str) -> Option<OsString>) -> Result<Limits, Failure> {
     let mut limits = Limits::new();
-    for (name, shared) in SHARED_NAMES.iter().map(|name| (name, true)).chain(NAMES.iter().map(|name| (name, false))) {
+    for (name, shared) in
+        SHARED_NAMES.iter().map(|name| (name, true)).chain(NAMES.iter().map(|name| (name, false)))
+    {
         if let Some(value) = look_up(name.variable) {
             let text = as_text(name.variable, &value, "the environment")?;
             let setting = parse_text(name.variable, format(name.key, shared), text, "the environment")?;

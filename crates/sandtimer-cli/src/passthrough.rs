@@ -106,10 +106,13 @@ impl Pump {
     /// When the system refuses a thread.
     pub(crate) fn start(sink: Sink, flow: Flow, owner: &Owner) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let worker = Worker { sink: sink.descriptor(), owner: owner.clone(), shared: shared.clone(), copy: None };
-        std::thread::Builder::new().name(format!("st-{}", sink.name())).stack_size(64 << 10).spawn(move || {
-            worker.serve(flow);
-        })?;
+        let worker =
+            Worker { sink: sink.descriptor(), owner: owner.clone(), shared: shared.clone(), copy: None };
+        std::thread::Builder::new().name(format!("st-{}", sink.name())).stack_size(64 << 10).spawn(
+            move || {
+                worker.serve(flow);
+            },
+        )?;
         Ok(Pump { sink, shared })
     }
 
@@ -205,7 +208,9 @@ impl Worker {
                     return Ok(count);
                 }
                 // A terminal, a file opened for appending: splice(2).
-                Err(Errno::INVAL | Errno::NOSYS) => self.copy = Some(vec![0; BUFFER_BYTES].into_boxed_slice()),
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    self.copy = Some(vec![0; BUFFER_BYTES].into_boxed_slice())
+                }
                 Err(Errno::AGAIN) => wait_for_room(self.sink),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
@@ -232,7 +237,9 @@ impl Worker {
             }
         }
         if let Some(last) = bytes.last() {
-            self.shared.mid_line.store(*last != b'\n' && rustix::termios::isatty(self.sink), Ordering::Relaxed);
+            self.shared
+                .mid_line
+                .store(*last != b'\n' && rustix::termios::isatty(self.sink), Ordering::Relaxed);
         }
         Ok(())
     }
@@ -278,8 +285,10 @@ fn wait_for_input(from: BorrowedFd<'_>, dead: &Bell) -> bool {
             Ok(_) if watched[0].revents().contains(PollFlags::IN) => return true,
             Ok(_) if watched[1].revents().is_empty() => return false,
             // Asked again behind the bell: what was written before the death is there by now.
-            Ok(_) => return poll(&mut watched[..1], Some(&Timespec::default())) == Ok(1)
-                && watched[0].revents().contains(PollFlags::IN),
+            Ok(_) => {
+                return poll(&mut watched[..1], Some(&Timespec::default())) == Ok(1)
+                    && watched[0].revents().contains(PollFlags::IN);
+            }
         }
     }
 }
@@ -316,7 +325,9 @@ pub(crate) fn input() -> Input {
     let (Ok(status), Ok(flags)) = (fstat(stdin), fcntl_getfl(stdin)) else { return Input::Nothing };
     let read_only = flags & OFlags::ACCMODE == OFlags::RDONLY;
     match FileType::from_raw_mode(status.st_mode) {
-        FileType::CharacterDevice if (major(status.st_rdev), minor(status.st_rdev)) == (1, 3) => Input::Nothing,
+        FileType::CharacterDevice if (major(status.st_rdev), minor(status.st_rdev)) == (1, 3) => {
+            Input::Nothing
+        }
         FileType::RegularFile | FileType::Fifo if read_only => {
             rustix::io::fcntl_dupfd_cloexec(stdin, 3).map_or(Input::Pump, Input::Give)
         }
@@ -359,5 +370,32 @@ fn wait_for_input_or_end(from: BorrowedFd<'_>, dead: &Bell) -> bool {
             Err(_) => return false,
             Ok(_) => return watched[1].revents().is_empty(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_before_the_death_is_still_read() {
+        let (read, write) = rustix::pipe::pipe().expect("a pipe");
+        let dead = Bell::new().expect("a bell");
+        rustix::io::write(&write, b"last words").expect("room");
+        dead.ring();
+        assert!(wait_for_input(read.as_fd(), &dead));
+        assert!(!wait_for_input_or_end(read.as_fd(), &dead));
+        assert_eq!(read_some(read.as_fd(), &mut [0; 64]), 10);
+        // The write end is still open, as in a process that cannot die: there is no end to wait for.
+        assert!(!wait_for_input(read.as_fd(), &dead));
+    }
+
+    #[test]
+    fn the_end_of_a_pipe_ends_the_wait() {
+        let (read, write) = rustix::pipe::pipe().expect("a pipe");
+        let dead = Bell::new().expect("a bell");
+        drop(write);
+        let more = wait_for_input(read.as_fd(), &dead);
+        assert!(!more || read_some(read.as_fd(), &mut [0; 64]) == 0);
     }
 }

@@ -5,7 +5,9 @@
 
 use std::io::IsTerminal;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::error::ErrorKind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,7 +16,9 @@ use rustix::stdio::{stderr, stdout};
 use sandtimer::model::{Outcome, Verdict};
 
 /// How long a line for stderr waits for room.
-const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Set once nobody took a line in time: the next ones do not wait.
+static DEAF: AtomicBool = AtomicBool::new(false);
 /// What fits into a pipe that is ready for writing, whatever else is in it; pipe(7).
 const ATOMIC: usize = 4096;
 
@@ -44,9 +48,13 @@ pub(crate) fn note(message: &str) {
     say(false, message, Colour::None);
 }
 
-/// The line on stderr that says why a run was ended. `mid_line` when a terminal's cursor is behind other text.
-pub(crate) fn verdict(verdict: &Verdict, mid_line: bool) {
+/// The line on stderr that says why a run was ended. `ceiling` is the file that bounded it; `mid_line` when a terminal's
+/// cursor is behind other text.
+pub(crate) fn verdict(verdict: &Verdict, ceiling: Option<&Path>, mid_line: bool) {
     let mut text = verdict.sentence.clone();
+    if let Some(path) = ceiling {
+        text.push_str(&format!(" The ceiling is set in {}.", path.display()));
+    }
     if verdict.kind.is_some() {
         // A cancel's sentence says it already.
         text.push_str(&format!(" Ended after {:.2} s.", verdict.elapsed_ms as f64 / 1000.0));
@@ -165,8 +173,9 @@ fn single_line(message: &str) -> String {
 fn write_patiently(to: BorrowedFd<'_>, bytes: &[u8]) {
     let mut rest = bytes;
     while !rest.is_empty() {
-        match poll(&mut [PollFd::new(&to, PollFlags::OUT)], Some(&PATIENCE)) {
-            Ok(0) => return,
+        let patience = if DEAF.load(Ordering::Relaxed) { Timespec::default() } else { PATIENCE };
+        match poll(&mut [PollFd::new(&to, PollFlags::OUT)], Some(&patience)) {
+            Ok(0) => return DEAF.store(true, Ordering::Relaxed),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return,
         }

@@ -59,7 +59,9 @@ impl Signals {
                 return None;
             }
             let number = u32::from_ne_bytes([information[0], information[1], information[2], information[3]]);
-            let Some(signal) = WATCHED.into_iter().find(|signal| signal.as_raw() as u32 == number) else { continue };
+            let Some(signal) = WATCHED.into_iter().find(|signal| signal.as_raw() as u32 == number) else {
+                continue;
+            };
             if signal == Signal::WINCH {
                 return Some(Arrived::Resized);
             }

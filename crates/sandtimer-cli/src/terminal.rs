@@ -8,7 +8,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::stdio::{stdin, stdout};
-use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, tcsetwinsize};
+use rustix::termios::{
+    OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, tcsetwinsize,
+};
 
 /// What stdin means where terminals are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -100,6 +100,16 @@ pub fn children() -> u64 {
     count
 }
 
+/// Signals own children, the orphans this process has adopted among them.
+pub fn signal_children(signal: i32) {
+    let own = call!(nr::GETPID) as u64;
+    each(|stat| {
+        if stat.parent == own {
+            call!(nr::KILL, stat.pid, signal);
+        }
+    });
+}
+
 /// Kills and reaps all descendants, where no pid namespace does it. Orphans come to this process, which is their
 /// subreaper, so every pass sees the children of those the last one killed.
 pub fn sweep() {

@@ -299,9 +299,11 @@ impl Init {
         }
         match message.kind {
             order::DEADLINE => self.deadline = message.value.saturating_add(INIT_SLACK_NANOSECONDS),
-            order::SIGNAL_ALL => {
+            // From pid 1 that is everything in the namespace; elsewhere it would be everything of this uid.
+            order::SIGNAL_ALL if self.whole_namespace => {
                 call!(nr::KILL, -1isize, message.argument);
             }
+            order::SIGNAL_ALL => census::signal_children(message.argument),
             order::SIGNAL_MAIN => {
                 call!(nr::KILL, self.main, message.argument);
             }

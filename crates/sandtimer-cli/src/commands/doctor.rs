@@ -9,10 +9,13 @@ mod machine;
 mod sandbox;
 mod text;
 
+use std::process::ExitCode;
+
 use sandtimer::model::{KillClass, Tier};
 use serde::Serialize;
 
 use crate::args::{DoctorArguments, Require};
+use crate::render;
 
 pub(in crate::commands) use machine::Ticks;
 
@@ -138,7 +141,7 @@ pub(crate) fn examine() -> Report {
     };
     let container = machine::container();
     machine::kernel(&mut report.layers);
-    machine::user_namespaces(&mut report.layers, container.as_ref());
+    machine::user_namespaces(&mut report.layers);
     match sandtimer::Engine::new() {
         Ok(engine) => {
             let settings = engine::Place { container: container.as_ref(), root: engine.host().uid == 0 };
@@ -161,16 +164,17 @@ pub(crate) fn examine() -> Report {
     report
 }
 
-/// The command: the text to print, and the exit code: 125 when something is required that is not there.
-pub(crate) fn doctor(arguments: &DoctorArguments, colours: bool) -> (String, u8) {
+/// The command. Exits with 125 when something is required that is not there.
+pub(crate) fn main(arguments: &DoctorArguments) -> ExitCode {
     let report = examine();
-    let unmet = report.unmet(&arguments.require);
-    let code = if unmet.is_empty() { 0 } else { 125 };
     if arguments.json {
-        return (format!("{:#}\n", report.json()), code);
+        render::print(&format!("{:#}\n", report.json()));
+    } else {
+        render::print(&report.text(render::stdout_colours()));
     }
-    let lines: String = unmet.iter().map(|line| format!("Not met: {line}\n")).collect();
-    (report.text(colours) + &lines, code)
+    let unmet = report.unmet(&arguments.require);
+    unmet.iter().for_each(|line| render::complaint(line));
+    if unmet.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(125) }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use sandtimer::model::{KillClass, Tier};
 use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
 
 use super::Failure;
-use crate::args::{Layer, LanguageArguments, OnOutputLimit, Require, RunArguments, Settings};
+use crate::args::{LanguageArguments, Layer, OnOutputLimit, Require, RunArguments, Settings};
 use crate::config::{self, Config};
 use crate::passthrough::{self, Input};
 use crate::signals::Signals;
@@ -76,7 +76,8 @@ fn is_on_path(program: &str) -> bool {
 /// Refuses a program file that would not be there inside, where the remedy can still be named.
 fn check_visible(file: &Path, settings: &Settings) -> Result<(), Failure> {
     let shown = file.display();
-    let real = file.canonicalize().map_err(|error| Failure::usage(format!("`{shown}` cannot be read: {error}")))?;
+    let real =
+        file.canonicalize().map_err(|error| Failure::usage(format!("`{shown}` cannot be read: {error}")))?;
     if !real.is_file() {
         return Err(Failure::usage(format!("`{shown}` is not a file")));
     }
@@ -145,7 +146,7 @@ fn go(settings: &Settings, command: Vec<OsString>) -> Result<ExitCode, Failure> 
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
     let engine = Engine::with_options(Options { maxima: config.maxima(), ..Options::default() })?;
     let run = engine.start(spec).map_err(by_flag)?;
-    Session::new(run, signals, settings)?.conduct(streams)
+    Session::new(run, signals, settings, &config)?.conduct(streams)
 }
 
 /// The engine's error, beginning with the flag it is about.

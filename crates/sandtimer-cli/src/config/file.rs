@@ -43,7 +43,11 @@ pub(super) struct Parsed {
 
 pub(super) fn read(path: &Path, missing: Missing) -> Result<Option<Found>, Failure> {
     let refused = |problem: String| {
-        let named = if let Missing::Named(variable) = missing { format!(" (named by {variable})") } else { String::new() };
+        let named = if let Missing::Named(variable) = missing {
+            format!(" (named by {variable})")
+        } else {
+            String::new()
+        };
         Failure::usage(format!("{}{named}: {problem}", path.display()))
     };
     // Without O_NONBLOCK a FIFO would keep us here until somebody writes to it.
@@ -60,7 +64,10 @@ pub(super) fn read(path: &Path, missing: Missing) -> Result<Option<Found>, Failu
     }
     let mut text = String::new();
     let mut limited = std::fs::File::from(opened).take(MOST_BYTES + 1);
-    limited.read_to_string(&mut text).map_err(|error| refused(error.to_string()))?;
+    limited.read_to_string(&mut text).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidData => refused("a configuration file must be UTF-8 text".to_owned()),
+        _ => refused(format!("the configuration file cannot be read: {error}")),
+    })?;
     if text.len() as u64 > MOST_BYTES {
         return Err(refused(format!("a configuration file has at most {MOST_BYTES} bytes")));
     }
@@ -74,14 +81,16 @@ pub(super) fn read(path: &Path, missing: Missing) -> Result<Option<Found>, Failu
 pub(super) fn parse(found: &Found) -> Result<Parsed, Failure> {
     let origin = found.path.display().to_string();
     let mut top: Table = found.text.parse().map_err(|error| syntax(&origin, &found.text, &error))?;
-    let mut parsed = Parsed { maxima: table(&mut top, "max", &origin)?, limits: table(&mut top, "limits", &origin)? };
+    let mut parsed =
+        Parsed { maxima: table(&mut top, "max", &origin)?, limits: table(&mut top, "limits", &origin)? };
     let at_the_top = limits(&top, "", &origin)?;
     for name in NAMES {
         match (parsed.limits.get(name.key), at_the_top.get(name.key)) {
             (_, Setting::Inherit) => {}
             (Setting::Inherit, setting) => parsed.limits.set(name.key, setting),
             _ => {
-                let message = format!("{origin}: `{0}` is set at the top and in [limits]; keep one of them", name.file);
+                let message =
+                    format!("{origin}: `{0}` is set at the top and in [limits]; keep one of them", name.file);
                 return Err(Failure::usage(message));
             }
         }
@@ -101,7 +110,9 @@ fn table(top: &mut Table, name: &str, origin: &str) -> Result<Limits, Failure> {
         Some(Value::Table(table)) => limits(&table, name, origin),
         Some(other) => {
             let other = as_text(&other);
-            Err(Failure::usage(format!("{origin}: `{name}` is `{other}` and has to be a table; write [{name}]")))
+            Err(Failure::usage(format!(
+                "{origin}: `{name}` is `{other}` and has to be a table; write [{name}]"
+            )))
         }
     }
 }
@@ -116,7 +127,8 @@ fn limits(table: &Table, section: &str, origin: &str) -> Result<Limits, Failure>
     for (name, shared) in names() {
         if let Some(value) = table.get(name.file) {
             let text = as_text(value);
-            let key = if section.is_empty() { name.file.to_owned() } else { format!("{section}.{}", name.file) };
+            let key =
+                if section.is_empty() { name.file.to_owned() } else { format!("{section}.{}", name.file) };
             limits.set(name.key, parse_text(&key, format(name.key, shared), &text, origin)?);
         }
     }
@@ -144,7 +156,9 @@ fn names() -> impl Iterator<Item = (Name, bool)> {
 fn unknown(key: &str, section: &str, origin: &str) -> Failure {
     if GRANTS.contains(&key) {
         let flag = key.trim_end_matches('s');
-        return Failure::usage(format!("{origin}: `{key}` cannot be set in a file; give --{flag} with the call"));
+        return Failure::usage(format!(
+            "{origin}: `{key}` cannot be set in a file; give --{flag} with the call"
+        ));
     }
     let place = if section.is_empty() { String::new() } else { format!(" in [{section}]") };
     let sections = if section.is_empty() { ["limits", "max"].as_slice() } else { &[] };

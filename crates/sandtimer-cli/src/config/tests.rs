@@ -28,7 +28,9 @@ fn the_default_file_is_what_is_built_in() {
     let uncommented: String = DEFAULT_FILE
         .lines()
         .map(|line| match line.strip_prefix('#') {
-            Some(setting) if setting.starts_with(|first: char| first.is_ascii_lowercase()) => format!("{setting}\n"),
+            Some(setting) if setting.starts_with(|first: char| first.is_ascii_lowercase()) => {
+                format!("{setting}\n")
+            }
             _ => format!("{line}\n"),
         })
         .collect();
@@ -47,10 +49,17 @@ fn the_default_file_is_what_is_built_in() {
 #[test]
 fn limits_stand_in_their_table_or_at_the_top() {
     let limits = Limits::new().wall(seconds(2)).memory(512 << 20);
-    for text in ["wall = \"2s\"\nmemory = \"512M\"", "[limits]\nwall = 2\nmemory = 536870912", "limits = {wall = 2.0, memory = \"0.5G\"}"] {
+    for text in [
+        "wall = \"2s\"\nmemory = \"512M\"",
+        "[limits]\nwall = 2\nmemory = 536870912",
+        "limits = {wall = 2.0, memory = \"0.5G\"}",
+    ] {
         assert_eq!(parse(text).expect(text).limits, limits, "{text}");
     }
-    assert_eq!(parse("[limits]\ncommand_timeout_ms = 2000").expect("valid").limits, Limits::new().wall(seconds(2)));
+    assert_eq!(
+        parse("[limits]\ncommand_timeout_ms = 2000").expect("valid").limits,
+        Limits::new().wall(seconds(2))
+    );
     assert_eq!(parse("[max]\nwall = \"1h\"").expect("valid").maxima, Limits::new().wall(seconds(3600)));
     assert!(refused("wall = 1\n[limits]\nwall = 2").contains("`wall` is set at the top and in [limits]"));
 }
@@ -58,7 +67,9 @@ fn limits_stand_in_their_table_or_at_the_top() {
 #[test]
 fn what_a_file_cannot_say_is_refused_by_name() {
     assert!(refused("wal = \"2s\"").contains("unknown key `wal`; the nearest known one is `wall`"));
-    assert!(refused("[limits]\nmemori = 1").contains("`memori` in [limits]; the nearest known one is `memory`"));
+    assert!(
+        refused("[limits]\nmemori = 1").contains("`memori` in [limits]; the nearest known one is `memory`")
+    );
     assert!(refused("[limit]\nwall = 1").contains("`limits`"));
     assert!(refused("network = true").contains("`network` cannot be set in a file; give --network"));
     assert!(refused("workspaces = [\"/x\"]").contains("give --workspace "));
@@ -85,19 +96,29 @@ fn own_variables_win_over_shared_ones() {
     };
     assert_eq!(with(&[("COMMAND_TIMEOUT_MS", "2500")]), Ok(Limits::new().wall(Duration::from_millis(2500))));
     assert_eq!(with(&[("COMMAND_TIMEOUT_MS", "0")]), Ok(Limits::new().unlimited(LimitKind::Wall)));
-    assert_eq!(with(&[("COMMAND_TIMEOUT_MS", "1"), ("SANDTIMER_WALL", "3")]), Ok(Limits::new().wall(seconds(3))));
+    assert_eq!(
+        with(&[("COMMAND_TIMEOUT_MS", "1"), ("SANDTIMER_WALL", "3")]),
+        Ok(Limits::new().wall(seconds(3)))
+    );
     assert_eq!(with(&[("MAX_OUTPUT_SIZE_BYTES", "100")]), Ok(Limits::new().output(100)));
     let refused = with(&[("SANDTIMER_MEMORY", "lots")]).expect_err("no size").message;
-    assert!(refused.starts_with("SANDTIMER_MEMORY: `lots` is not a size (from the environment)"), "{refused}");
+    assert!(
+        refused.starts_with("SANDTIMER_MEMORY: `lots` is not a size (from the environment)"),
+        "{refused}"
+    );
     assert!(with(&[("SANDTIMER_WALL", "")]).is_err());
 }
 
 #[test]
 fn flags_that_are_no_text_are_refused() {
     use std::os::unix::ffi::OsStringExt;
-    let flags = LimitFlags { open_files: Some(OsString::from_vec(vec![b'1', 0xff])), ..LimitFlags::default() };
+    let flags =
+        LimitFlags { open_files: Some(OsString::from_vec(vec![b'1', 0xff])), ..LimitFlags::default() };
     let message = from_flags(&flags).expect_err("no text").message;
-    assert!(message.starts_with("--open-files: `1\u{fffd}` is not text (from the command line)"), "{message}");
+    assert!(
+        message.starts_with("--open-files: `1\u{fffd}` is not text (from the command line)"),
+        "{message}"
+    );
 }
 
 fn config(layers: &[(Source, Limits)], ceilings: &[Limits]) -> Config {
@@ -112,7 +133,11 @@ fn config(layers: &[(Source, Limits)], ceilings: &[Limits]) -> Config {
     };
     Config {
         layers: layers.iter().map(layered).collect(),
-        ceilings: ceilings.iter().enumerate().map(|(at, limits)| (format!("/{at}.toml").into(), limits.clone())).collect(),
+        ceilings: ceilings
+            .iter()
+            .enumerate()
+            .map(|(at, limits)| (format!("/{at}.toml").into(), limits.clone()))
+            .collect(),
     }
 }
 
@@ -125,7 +150,9 @@ fn a_file_of_the_directory_only_tightens() {
     };
     let nothing = config(&[], &[]);
     let call = Limits::new().wall(seconds(10));
-    for text in ["wall = 10", "wall = \"1s\"", "cpu = \"1h\"", "output = \"1G\"", "grace = 0", "processes = 64"] {
+    for text in
+        ["wall = 10", "wall = \"1s\"", "cpu = \"1h\"", "output = \"1G\"", "grace = 0", "processes = 64"]
+    {
         assert_eq!(check(&nothing, &call, text), Ok(()), "{text}");
     }
     let looser = check(&nothing, &call, "wall = \"11s\"").expect_err("looser");
@@ -134,7 +161,9 @@ fn a_file_of_the_directory_only_tightens() {
         "sandtimer.toml: wall = `11s` would loosen what applies without this file, which is 10s; use 10s or less, or \
          remove the key"
     );
-    for text in ["wall = 0", "wall = \"unlimited\"", "grace = \"1s\"", "processes = 5000", "memory = \"unlimited\""] {
+    for text in
+        ["wall = 0", "wall = \"unlimited\"", "grace = \"1s\"", "processes = 5000", "memory = \"unlimited\""]
+    {
         assert!(check(&nothing, &call, text).is_err(), "{text}");
     }
     let file = config(&[(Source::Config, Limits::new().disk(1 << 20))], &[Limits::new().cpu(seconds(1))]);

@@ -26,7 +26,7 @@ use crate::isolate::cgroup::Slot;
 use crate::isolate::files::{
     Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, Start, USER_NAME, plan_files,
 };
-use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal};
+use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
 use crate::limits::{Effective, Key, Limits, precedence};
 use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source};
 use crate::scope::{Opening, ScopeId};
@@ -190,7 +190,10 @@ pub(super) fn prepare(inner: &Inner, spec: &Spec, effective: &Effective, slot: &
         true => inner.templates.lock().unwrap_or_else(PoisonError::into_inner).find(&files),
         false => None,
     };
-    let refused = slot.limit(value(LimitKind::Memory), value(LimitKind::Processes));
+    let refused = match spec.without.contains(&Wall::Cgroup) {
+        true => slot.limit(None, None),
+        false => slot.limit(value(LimitKind::Memory), value(LimitKind::Processes)),
+    };
     let policy = Policy {
         files: &files,
         network: spec.network,

@@ -375,8 +375,13 @@ impl Ending {
 
     /// Stops the processes and the run's own clocks, or lets both go on.
     pub fn pause(&mut self, paused: bool, now: u64) {
-        if self.phase != Phase::Running || paused == self.pause.is_some() || !self.run.slot.freeze(paused) {
+        if self.phase != Phase::Running || paused == self.pause.is_some() {
             return;
+        }
+        if !self.run.slot.freeze(paused) {
+            // Without a freezer: what init can reach is stopped by signal, which the run's processes may see.
+            let signal = if paused { Signal::STOP } else { Signal::CONT };
+            let _ = process::order(&self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
         }
         if paused {
             let mut watch = Stopwatch::started(Moment::from_nanos(now));

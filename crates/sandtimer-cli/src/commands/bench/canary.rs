@@ -122,8 +122,8 @@ mod tests {
     fn every_deadline_is_answered_once() {
         let (canary, perch) = Canary::start().expect("a thread and two descriptors");
         let now = monotonic_nanoseconds();
-        perch.wake_at(now + 2_000_000, 1);
-        perch.wake_at(now + 1_000_000, 0);
+        perch.wake_at(now + 200_000_000, 1);
+        perch.wake_at(now + 100_000_000, 0);
         perch.wake_at(now, 2);
         drop(perch);
         let mut noted = canary.finish();

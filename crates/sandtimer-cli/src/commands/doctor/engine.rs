@@ -159,10 +159,16 @@ fn cgroup_limits(engine: &Engine, place: &Place<'_>) -> Layer {
 fn cgroup_kill(host: &Host, place: &Place<'_>) -> Layer {
     match &host.cgroup_kill {
         Ok(()) => Layer::ok("cgroup.kill", "the file is there; see `ending` for what it did to a real tree"),
-        Err(error) => Layer::missing("cgroup.kill", error.clone())
+        Err(error) => Layer::missing("cgroup.kill", of_v2(error))
             .means("kill class K2 at most: the tree ends with the first process of its pid namespace; no freezing")
             .remedy(delegation(place)),
     }
+}
+
+/// Of several reasons, those that the v2 hierarchy is missing for.
+fn of_v2(reasons: &str) -> String {
+    let of_v2: Vec<&str> = reasons.split("; ").filter(|reason| !reason.starts_with("the v1 ")).collect();
+    if of_v2.is_empty() { "no v2 hierarchy is mounted".to_owned() } else { of_v2.join("; ") }
 }
 
 fn landlock(host: &Host) -> Layer {

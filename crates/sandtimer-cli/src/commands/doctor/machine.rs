@@ -105,7 +105,7 @@ fn apparmor_profile() -> String {
     )
 }
 
-pub(super) fn user_namespaces(layers: &mut Vec<Layer>, container: Option<&Container>) {
+pub(super) fn user_namespaces(layers: &mut Vec<Layer>) {
     let name = "user namespaces";
     let most = value("/proc/sys/user/max_user_namespaces");
     let cloning = value("/proc/sys/kernel/unprivileged_userns_clone");
@@ -146,13 +146,6 @@ pub(super) fn user_namespaces(layers: &mut Vec<Layer>, container: Option<&Contai
             .means("AppArmor gives them only to programs that have a profile for it; see `namespaces` for what came of it")
             .remedy(remedy),
     });
-    if !root && container == Some(&Container::Docker) {
-        layers.push(
-            Layer::degraded("container profile", "Docker's default seccomp profile refuses unshare(CLONE_NEWUSER)")
-                .means("if `namespaces` is missing below, this is why")
-                .remedy("docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined …, or --cap-add SYS_ADMIN"),
-        );
-    }
 }
 
 /// The choice in brackets: `always [madvise] never`.

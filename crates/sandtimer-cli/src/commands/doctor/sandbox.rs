@@ -87,9 +87,18 @@ fn processes(engine: &Engine) -> Layer {
         Err(error) => return failed(name, &error),
     };
     let peak = outcome.usage.processes_peak;
-    let evidence = format!("a run with 8 that wanted 17: {}, at most {peak} at once", word(outcome.ending));
-    if peak <= LIMIT && !outcome.ok {
+    let evidence = format!(
+        "a run with 8 that wanted 17: {}{}, at most {peak} at once",
+        word(outcome.ending),
+        told(&outcome)
+    );
+    if outcome.ending == Ending::ProcessLimit && peak <= LIMIT {
         return Layer::ok(name, evidence);
+    }
+    if peak <= LIMIT && outcome.stderr.to_lowercase().contains("fork") {
+        return Layer::degraded(name, evidence)
+            .means("the limit held, by RLIMIT_NPROC; the ending does not name it")
+            .remedy("see `cgroup limits`");
     }
     Layer::missing(name, evidence)
         .means("a fork bomb can take every process number of the machine")
@@ -145,7 +154,7 @@ fn freeze(engine: &Engine) -> Layer {
     }
     Layer::degraded(name, evidence)
         .means("`pause` stops the clocks of a run but not reliably its processes")
-        .remedy("see `cgroup.kill`: the same v2 hierarchy has cgroup.freeze")
+        .remedy("see `cgroup.kill`: the v2 hierarchy has the freezer as well")
 }
 
 /// A directory that goes when it is dropped.

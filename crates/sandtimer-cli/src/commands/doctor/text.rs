@@ -114,7 +114,7 @@ fn measured(page: &mut Page, report: &Report) {
         let runs = measured.cold_start_runs;
         page.named(
             "cold start",
-            &format!("{median:.2} ms, median of {runs} runs of /bin/true, from request to outcome ({fastest:.2} to {slowest:.2})"),
+            &format!("{median:.2} ms, median of {runs} runs of /bin/true, to the outcome ({fastest:.2} to {slowest:.2})"),
         );
     }
     if let Some(late) = measured.verdict_late_ms {

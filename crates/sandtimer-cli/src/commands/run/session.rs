@@ -20,7 +20,7 @@ use super::Failure;
 use super::exit::{exit_code, is_own_end};
 use crate::args::{OnOutputLimit, Settings};
 use crate::bell::Bell;
-use crate::config::written;
+use crate::config::{Config, written};
 use crate::passthrough::{self, Flow, Owner, Pump, Sink, State};
 use crate::render;
 use crate::signals::{Arrived, Signals};
@@ -48,7 +48,8 @@ enum Why {
     Signal(u8),
     BrokenPipe,
     OutputLimit,
-    Undeliverable(String),
+    /// Stdout cannot be written; the pump knows why.
+    Undeliverable,
 }
 
 /// One run from begin to end.
@@ -57,6 +58,7 @@ pub(super) struct Session<'a> {
     wait: Wait,
     signals: Signals,
     settings: &'a Settings,
+    config: &'a Config,
     wake: Bell,
     dead: Bell,
     pumps: Vec<Pump>,
@@ -67,7 +69,12 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(run: Run, signals: Signals, settings: &'a Settings) -> Result<Self, Failure> {
+    pub(super) fn new(
+        run: Run,
+        signals: Signals,
+        settings: &'a Settings,
+        config: &'a Config,
+    ) -> Result<Self, Failure> {
         let bell = || Bell::new().map_err(Failure::system("cannot make an event descriptor"));
         let (wake, dead) = (bell()?, bell()?);
         let wait = run.wait();
@@ -76,6 +83,7 @@ impl<'a> Session<'a> {
             wait,
             signals,
             settings,
+            config,
             wake,
             dead,
             pumps: Vec::new(),
@@ -109,7 +117,8 @@ impl<'a> Session<'a> {
         if let Some(master) = streams.terminal {
             let copy = || master.try_clone().map_err(Failure::system("cannot copy the terminal"));
             self.raw = Some(Raw::enter().map_err(Failure::system("cannot set the terminal to raw mode"))?);
-            passthrough::feed(copy()?, self.dead.clone()).map_err(Failure::system("cannot start a thread"))?;
+            passthrough::feed(copy()?, self.dead.clone())
+                .map_err(Failure::system("cannot start a thread"))?;
             let limit = self.output_limit();
             self.pump(Sink::Stdout, Flow::Stream { from: copy()?, limit })?;
             self.terminal = Some(master);
@@ -187,12 +196,14 @@ impl<'a> Session<'a> {
         let why = self.pumps.iter().find_map(|pump| match (pump.sink, pump.state()) {
             (Sink::Stdout, State::Broken) => Some((Why::BrokenPipe, "nobody reads its stdout".to_owned())),
             (Sink::Stdout, State::Failed(errno)) => {
-                let message = format!("stdout cannot be written: {errno}");
-                Some((Why::Undeliverable(message.clone()), message))
+                Some((Why::Undeliverable, format!("its stdout cannot be passed on: {errno}")))
             }
             _ if ends && pump.dropped() > 0 => {
                 let limit = written(LimitKind::Output.into(), self.output_limit());
-                Some((Why::OutputLimit, format!("its {} passed the output limit of {limit}", pump.sink.name())))
+                Some((
+                    Why::OutputLimit,
+                    format!("its {} passed the output limit of {limit}", pump.sink.name()),
+                ))
             }
             _ => None,
         });
@@ -245,9 +256,10 @@ impl<'a> Session<'a> {
             let message = outcome.error.as_ref().and_then(|error| error["message"].as_str());
             render::complaint(message.unwrap_or("the run could not go on"));
         } else if let Some(verdict) = &outcome.verdict
-            && self.why != Some(Why::BrokenPipe)
+            && !matches!(self.why, Some(Why::BrokenPipe | Why::Undeliverable))
         {
-            render::verdict(verdict, mid_line);
+            let ceiling = verdict.kind.filter(|_| verdict.source == Source::Ceiling);
+            render::verdict(verdict, ceiling.and_then(|kind| self.config.ceiling_file(kind)), mid_line);
         }
         if self.settings.verbose {
             render::isolation(outcome);
@@ -281,7 +293,9 @@ impl<'a> Session<'a> {
         let stdout = self.pumps.iter().find(|pump| pump.sink == Sink::Stdout).map(Pump::state);
         let own = exit_code(outcome);
         match (&self.why, stdout) {
-            (Some(Why::Signal(code)), _) if outcome.ending == Ending::Cancelled || is_own_end(outcome) => *code,
+            (Some(Why::Signal(code)), _) if outcome.ending == Ending::Cancelled || is_own_end(outcome) => {
+                *code
+            }
             (Some(Why::OutputLimit), _) if outcome.ending == Ending::Cancelled => 124,
             (_, Some(State::Broken)) if outcome.ok || outcome.ending == Ending::Cancelled => BROKEN_PIPE,
             (_, Some(State::Failed(_))) if outcome.ok || outcome.ending == Ending::Cancelled => 125,

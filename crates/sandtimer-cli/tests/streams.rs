@@ -1,0 +1,230 @@
+//! What the command line does with the three standard streams, signals and its settings, as a shell sees it.
+//!
+//! Limits, walls and bad input have suites of their own in the workspace's `tests`.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the command under test is started here; the engine is inside it"
+)]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+
+fn sandtimer(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+    command.args(arguments).env("SANDTIMER_CONFIG", "").stdin(Stdio::null());
+    for variable in ["SANDTIMER_WALL", "COMMAND_TIMEOUT_MS", "SANDTIMER_OUTPUT", "MAX_OUTPUT_SIZE_BYTES"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn finish(command: &mut Command) -> (Option<i32>, String, String) {
+    said(command.output().expect("it starts"))
+}
+
+fn said(output: Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// Starts a shell script under a wall limit, and waits until it has said something.
+fn up(wall: &str, flags: &[&str], script: &str) -> Child {
+    let mut arguments = vec!["run", "--wall", wall];
+    arguments.extend(flags);
+    arguments.extend(["--", "sh", "-c", script]);
+    let mut child =
+        sandtimer(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut line = [0; 3];
+    child.stdout.as_mut().expect("piped").read_exact(&mut line).expect("it says that it is up");
+    assert_eq!(&line, b"up\n");
+    child
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_child(child);
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).expect("it is not reaped yet");
+    sandtimer_os::process::signal(pidfd.as_fd(), signal).expect("it lives");
+}
+
+const DEAF: &str = "trap '' TERM INT HUP; echo up; while :; do sleep 1; done";
+
+#[test]
+fn signals_end_the_run_with_their_own_exit_codes() {
+    for (sent, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let child = up("20s", &[], DEAF);
+        signal(&child, sent);
+        let (ended, _, complaint) = said(child.wait_with_output().expect("it ends"));
+        assert_eq!(ended, Some(code), "{complaint}");
+        assert!(
+            complaint.starts_with("sandtimer: Cancelled after ") && complaint.lines().count() == 1,
+            "{complaint}"
+        );
+    }
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait_for_the_grace() {
+    let mut child =
+        up("20s", &["--grace", "18s"], "trap 'echo asked' TERM; echo up; while :; do sleep 1; done");
+    signal(&child, Signal::INT);
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("it is asked to end");
+    assert_eq!(line, "asked\n");
+    signal(&child, Signal::INT);
+    let begun = sandtimer_os::clock::monotonic_nanoseconds();
+    assert_eq!(said(child.wait_with_output().expect("it ends")).0, Some(130));
+    assert!(sandtimer_os::clock::monotonic_nanoseconds() - begun < 10_000_000_000, "it waited for the grace");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_run_silently() {
+    let mut child = up("20s", &[], "echo up; exec yes");
+    drop(child.stdout.take());
+    assert_eq!(said(child.wait_with_output().expect("it ends")), (Some(141), String::new(), String::new()));
+}
+
+#[test]
+fn a_reader_that_has_stopped_reading_delays_neither_sentence_nor_exit_for_long() {
+    let mut child = up("300ms", &[], "echo up; exec yes");
+    let mut errors = BufReader::new(child.stderr.take().expect("piped"));
+    let mut sentence = String::new();
+    errors.read_line(&mut sentence).expect("the sentence");
+    assert!(sentence.starts_with("sandtimer: Stopped by the run's wall limit of 300 ms"), "{sentence}");
+    // Its stdout is open here, full, and not read.
+    assert_eq!(child.wait().expect("it ends").code(), Some(124));
+    let mut rest = String::new();
+    errors.read_to_string(&mut rest).expect("text");
+    assert!(rest.contains("stdout was not delivered to its end"), "{rest}");
+}
+
+#[test]
+fn output_past_its_limit_is_dropped_and_said_so() {
+    let script = "head -c 3000000 /dev/zero; echo done >&2";
+    let (code, out, errors) = finish(&mut sandtimer(&["run", "--output", "1M", "--", "sh", "-c", script]));
+    assert_eq!((code, out.len()), (Some(0), 1 << 20));
+    assert!(errors.starts_with("done\n"), "{errors}");
+    assert!(
+        errors.contains("stdout was cut at the output limit of 1M; 1951424 bytes after it were dropped"),
+        "{errors}"
+    );
+    let script = "head -c 3000000 /dev/zero; sleep 60";
+    let flags = ["run", "--output", "1M", "--on-output-limit", "end", "--", "sh", "-c", script];
+    assert_eq!(finish(&mut sandtimer(&flags)).0, Some(124));
+}
+
+#[test]
+fn streams_that_cannot_be_spliced_are_copied() {
+    let directory = new_directory();
+    let path = directory.join("appended");
+    let open = || File::options().append(true).create(true).open(&path).expect("own directory");
+    for word in ["one", "two"] {
+        assert_eq!(
+            sandtimer(&["run", "--", "echo", word]).stdout(open()).status().expect("it starts").code(),
+            Some(0)
+        );
+    }
+    assert_eq!(std::fs::read_to_string(&path).expect("written"), "one\ntwo\n");
+    std::fs::remove_dir_all(directory).expect("own directory");
+}
+
+#[test]
+fn a_full_device_is_reported() {
+    let full = File::options().write(true).open("/dev/full").expect("every Linux has it");
+    let (code, _, errors) = finish(sandtimer(&["run", "--", "echo", "x"]).stdout(full));
+    assert_eq!(code, Some(125));
+    assert!(errors.starts_with("sandtimer: stdout cannot be written: "), "{errors}");
+}
+
+#[test]
+fn stdin_arrives_whatever_it_is() {
+    let directory = new_directory();
+    let path = directory.join("input");
+    std::fs::write(&path, "input").expect("own directory");
+    let read_only = File::open(&path).expect("just written");
+    let read_write = File::options().read(true).write(true).open(&path).expect("just written");
+    let (socket, mut other) = std::os::unix::net::UnixStream::pair().expect("sockets");
+    other.write_all(b"input").expect("room");
+    drop(other);
+    let socket = std::os::fd::OwnedFd::from(socket);
+    for stdin in [Stdio::from(read_only), Stdio::from(read_write), Stdio::from(socket)] {
+        assert_eq!(
+            finish(sandtimer(&["run", "--", "cat"]).stdin(stdin)),
+            (Some(0), "input".into(), String::new())
+        );
+    }
+    std::fs::remove_dir_all(directory).expect("own directory");
+}
+
+#[test]
+fn flags_win_over_variables_and_both_over_files() {
+    let directory = new_directory();
+    let file = directory.join("mine.toml");
+    std::fs::write(&file, "[limits]\nwall = \"30s\"\ncpu = \"7s\"\n[max]\nprocesses = 99\n")
+        .expect("own directory");
+    let effective = |set: &[(&str, &str)]| {
+        let mut command = sandtimer(&["config", "show", "--json"]);
+        command.current_dir(&directory).env("SANDTIMER_CONFIG", &file).envs(set.iter().copied());
+        let (code, out, errors) = finish(&mut command);
+        assert_eq!(code, Some(0), "{errors}");
+        serde_json::from_str::<serde_json::Value>(&out).expect("JSON")
+    };
+    let shown = effective(&[("COMMAND_TIMEOUT_MS", "5000")]);
+    assert_eq!(
+        (&shown["wall_ms"]["limit"], &shown["wall_ms"]["origin"]),
+        (&5000.into(), &"COMMAND_TIMEOUT_MS".into())
+    );
+    assert_eq!((&shown["cpu_ms"]["limit"], &shown["cpu_ms"]["source"]), (&7000.into(), &"config".into()));
+    assert_eq!(
+        (&shown["processes"]["limit"], &shown["processes"]["source"]),
+        (&99.into(), &"ceiling".into())
+    );
+    let shown = effective(&[("COMMAND_TIMEOUT_MS", "5000"), ("SANDTIMER_WALL", "unlimited")]);
+    assert_eq!(
+        (&shown["wall_ms"]["limit"], &shown["wall_ms"]["source"]),
+        (&serde_json::Value::Null, &"env".into())
+    );
+    let run = ["run", "--wall", "100ms", "--", "sleep", "60"];
+    let (code, _, errors) = finish(sandtimer(&run).env("SANDTIMER_WALL", "1h"));
+    assert_eq!(code, Some(124));
+    assert!(errors.contains("wall limit of 100 ms (set by the call)"), "{errors}");
+    std::fs::remove_dir_all(directory).expect("own directory");
+}
+
+#[test]
+fn a_configuration_file_that_is_no_file_keeps_nobody_waiting() {
+    let directory = new_directory();
+    std::os::unix::fs::symlink("/dev/zero", directory.join("sandtimer.toml")).expect("own directory");
+    let (code, _, errors) = finish(sandtimer(&["run", "--", "true"]).current_dir(&directory));
+    assert_eq!(code, Some(125));
+    assert!(errors.contains("must be a regular file"), "{errors}");
+    std::fs::remove_dir_all(directory).expect("own directory");
+}
+
+/// A terminal by script(1), which gives it to the command line as a shell would.
+#[test]
+fn a_command_on_a_terminal_gets_one_of_its_own_and_leaves_ours_as_it_was() {
+    let script = format!(
+        "stty cols 77; before=$(stty -g); {} run --wall 20s -- sh -c 'stty size; test -t 0 && echo terminal'; \
+         test \"$before\" = \"$(stty -g)\" && echo restored",
+        env!("CARGO_BIN_EXE_sandtimer")
+    );
+    let mut command = Command::new("script");
+    command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::null());
+    let (code, out, _) = finish(&mut command);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains(" 77\r\n") && out.contains("terminal\r\n") && out.contains("restored"), "{out}");
+}
+
+/// An empty directory that anybody may enter, as the run's own user has to.
+fn new_directory() -> std::path::PathBuf {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+        .expect("the kernel's generator");
+    let path = std::env::temp_dir().join(format!("sandtimer-cli-{:016x}", u64::from_ne_bytes(random)));
+    std::fs::create_dir(&path).expect("a new name");
+    path
+}
