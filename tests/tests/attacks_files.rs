@@ -17,11 +17,18 @@ fn every_attack_of_the_table_comes_to_what_it_must() {
 #[test]
 fn a_home_shows_nothing_but_the_way_to_programs() {
     let _alone = alone("homes", Duration::from_secs(30));
-    let inside = Run::new().flags(&["--wall", "10s"]).command(&["sh", "-c", "find /root /home -maxdepth 1 -mindepth 1"]);
+    let inside = Run::new().flags(&["--wall", "10s"]).command(&[
+        "sh",
+        "-c",
+        "find /root /home -maxdepth 1 -mindepth 1",
+    ]);
     let (outcome, _) = inside.outcome().unwrap();
     assert!(outcome.ok() || outcome.exit_code() == Some(1), "find could not run");
     for path in outcome.stdout().lines() {
         let name = path.rsplit('/').next().unwrap_or(path);
-        assert!([".pyenv", ".rustup", ".cargo", ".nvm", ".local", ".conda"].contains(&name), "{path} is shown");
+        assert!(
+            [".pyenv", ".rustup", ".cargo", ".nvm", ".local", ".conda"].contains(&name),
+            "{path} is shown"
+        );
     }
 }

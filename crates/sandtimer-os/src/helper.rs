@@ -59,7 +59,9 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
     };
     let blocked = Blocked::all();
     // SAFETY: a private stack for the child; it makes system calls only.
-    let result = unsafe { clone_and_execute(&mut clone, socket.as_raw_fd(), image.as_raw_fd(), &arguments, &environment) };
+    let result = unsafe {
+        clone_and_execute(&mut clone, socket.as_raw_fd(), image.as_raw_fd(), &arguments, &environment)
+    };
     drop(blocked);
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result as i32));

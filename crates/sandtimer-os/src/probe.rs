@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 pub fn landlock_abi() -> u32 {
     const VERSION: libc::c_ulong = 1;
     // SAFETY: with the version flag the kernel reads no memory.
-    let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) };
+    let abi =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) };
     u32::try_from(abi).unwrap_or(0)
 }
 

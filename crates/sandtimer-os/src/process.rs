@@ -70,7 +70,11 @@ pub fn notice(control: impl AsFd) -> io::Result<Option<(Notice, Option<OwnedFd>)
 }
 
 /// Gives a parked sandbox its second program and standard descriptors.
-pub fn dispatch(parked: impl AsFd, program: &crate::program::Program, stdio: [BorrowedFd<'_>; 3]) -> io::Result<()> {
+pub fn dispatch(
+    parked: impl AsFd,
+    program: &crate::program::Program,
+    stdio: [BorrowedFd<'_>; 3],
+) -> io::Result<()> {
     let memfd = program.seal()?;
     let length = u64::from(program.length());
     socket::send(parked, &length.to_ne_bytes(), &[memfd.as_fd(), stdio[0], stdio[1], stdio[2]], false)

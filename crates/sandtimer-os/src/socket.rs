@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
 /// A connected pair of packet sockets, both close-on-exec and blocking.
@@ -31,8 +31,9 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8], wait: bool) -> io::Result<(u
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-    let received =
-        rustix::io::retry_on_intr(|| recvmsg(&socket, &mut [io::IoSliceMut::new(bytes)], &mut ancillary, flags))?;
+    let received = rustix::io::retry_on_intr(|| {
+        recvmsg(&socket, &mut [io::IoSliceMut::new(bytes)], &mut ancillary, flags)
+    })?;
     let mut fd = None;
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {

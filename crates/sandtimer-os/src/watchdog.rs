@@ -47,7 +47,8 @@ impl SharedTable {
         let row = self.row(index);
         row.deadline.store(deadline, Ordering::SeqCst);
         row.state.store(row::ARMED, Ordering::SeqCst);
-        deadline.saturating_add(crate::wire::WATCHDOG_SLACK_NANOSECONDS) < self.table.next_look.load(Ordering::SeqCst)
+        deadline.saturating_add(crate::wire::WATCHDOG_SLACK_NANOSECONDS)
+            < self.table.next_look.load(Ordering::SeqCst)
     }
 
     /// Frees a row. True: the watchdog had fired it.

@@ -19,7 +19,6 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
-pub mod error;
 pub mod isolate;
 pub mod limits;
 pub mod model;
@@ -27,7 +26,7 @@ pub mod scope;
 pub mod supervise;
 pub mod time;
 
-pub use engine::{Engine, Options, Output, Run, Spec, Stdin};
-pub use error::Error;
+pub use engine::{Engine, Error, Options, Output, Run, Spec, Stdin};
+
 pub use limits::Limits;
 pub use model::{Ending, Outcome};

@@ -7,7 +7,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use sandtimer::engine::{Engine, Options, Require, Spec, Stdin, Stream};
-use sandtimer::model::{Ending, Enforcer, KillClass, LimitKind, Outcome, Path as RunPath, Proof, Source, Tier};
+use sandtimer::model::{
+    Ending, Enforcer, KillClass, LimitKind, Outcome, Path as RunPath, Proof, Source, Tier,
+};
 use sandtimer::{Error, Limits};
 
 /// Fails a test that hangs, with a word instead of a timeout of the runner's.
@@ -62,7 +64,10 @@ fn the_wall_ends_a_busy_loop_and_says_so() {
     let outcome = run(shell("while :; do :; done").limits(Limits::new().wall(seconds(0.2))));
     let verdict = outcome.verdict.as_ref().unwrap();
     assert_eq!(outcome.ending, Ending::Timeout);
-    assert_eq!((verdict.kind, verdict.limit_ms, verdict.source), (Some(LimitKind::Wall), Some(200), Source::Call));
+    assert_eq!(
+        (verdict.kind, verdict.limit_ms, verdict.source),
+        (Some(LimitKind::Wall), Some(200), Source::Call)
+    );
     assert_eq!(verdict.enforced_by, Enforcer::Enforcer);
     assert!(verdict.sentence.starts_with("Stopped by the run's wall limit of 200 ms (set by the call)."));
     assert_dead(&outcome);
@@ -92,14 +97,17 @@ fn grace_gives_time_to_clean_up_and_no_more() {
     assert_eq!(outcome.verdict.as_ref().unwrap().signals[0].signal, "SIGTERM");
     let rude = "trap '' TERM; while :; do :; done";
     let outcome = run(shell(rude).limits(Limits::new().wall(seconds(0.1)).grace(seconds(0.2))));
-    let signals: Vec<_> = outcome.verdict.as_ref().unwrap().signals.iter().map(|sent| sent.signal.as_str()).collect();
+    let signals: Vec<_> =
+        outcome.verdict.as_ref().unwrap().signals.iter().map(|sent| sent.signal.as_str()).collect();
     assert_eq!(signals, ["SIGTERM", "SIGKILL"]);
     assert_dead(&outcome);
 }
 
 #[test]
 fn processor_time_of_the_whole_tree_is_limited() {
-    let outcome = run(shell("for i in 1 2; do (while :; do :; done) & done; wait").limits(Limits::new().cpu(seconds(0.3))));
+    let outcome =
+        run(shell("for i in 1 2; do (while :; do :; done) & done; wait")
+            .limits(Limits::new().cpu(seconds(0.3))));
     assert_eq!(outcome.ending, Ending::Timeout);
     assert_eq!(outcome.verdict.as_ref().unwrap().kind, Some(LimitKind::Cpu));
     let used = outcome.usage.user_ms + outcome.usage.system_ms;
@@ -117,7 +125,8 @@ fn silence_without_work_is_a_stall_and_silence_with_work_is_not() {
 
 #[test]
 fn output_past_the_limit_is_dropped_and_the_run_goes_on() {
-    let spec = shell("head -c 3000000 /dev/zero | tr '\\0' a; echo end").limits(Limits::new().output(100_000));
+    let spec =
+        shell("head -c 3000000 /dev/zero | tr '\\0' a; echo end").limits(Limits::new().output(100_000));
     let outcome = run(spec);
     assert_eq!((outcome.ending, outcome.stdout_truncated), (Ending::Exited, true));
     assert_eq!(outcome.stdout.len(), 100_000);
@@ -138,7 +147,8 @@ fn a_memory_limit_is_told_apart_from_a_crash() {
         return; // the weaker tier has its own test
     }
     let eat = "import sys\nx = []\nwhile True: x.append(bytearray(1 << 20))";
-    let spec = Spec::command(["python3", "-c", eat]).limits(Limits::new().memory(64 << 20).wall(seconds(30.0)));
+    let spec =
+        Spec::command(["python3", "-c", eat]).limits(Limits::new().memory(64 << 20).wall(seconds(30.0)));
     let outcome = bounded(move || engine.run_blocking(spec).unwrap());
     assert_eq!(outcome.ending, Ending::OutOfMemory, "{outcome:?}");
     assert_dead(&outcome);
@@ -167,10 +177,15 @@ fn a_workspace_keeps_its_owner_and_the_rest_is_read_only() {
     std::fs::write(workspace.path().join("private"), "secret").unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(workspace.path().join("private"), mode).unwrap();
-    let script = format!("cat {0}/private && echo new > {0}/made && touch /usr/x", workspace.path().display());
+    let script =
+        format!("cat {0}/private && echo new > {0}/made && touch /usr/x", workspace.path().display());
     let outcome = run(shell(&script).workspace(workspace.path()));
     assert!(outcome.stdout.starts_with("secret"), "{outcome:?}");
-    assert!(outcome.stderr.contains("Read-only") || outcome.stderr.contains("Permission denied"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("Read-only") || outcome.stderr.contains("Permission denied"),
+        "{}",
+        outcome.stderr
+    );
     let owner = |path: &Path| std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(path).unwrap());
     assert_eq!(owner(&workspace.path().join("made")), owner(workspace.path()));
 }
@@ -193,7 +208,8 @@ fn cancel_ends_and_is_not_a_timeout() {
 fn extending_in_time_moves_the_end_and_too_late_is_an_error() {
     bounded(|| {
         let engine = Engine::new().unwrap();
-        let run = engine.start(shell("sleep 0.6; echo made it").limits(Limits::new().wall(seconds(0.3)))).unwrap();
+        let run =
+            engine.start(shell("sleep 0.6; echo made it").limits(Limits::new().wall(seconds(0.3)))).unwrap();
         run.started_blocking();
         run.extend(seconds(30.0)).unwrap();
         assert_eq!(run.wait_blocking().stdout, "made it\n");
@@ -207,7 +223,8 @@ fn extending_in_time_moves_the_end_and_too_late_is_an_error() {
 fn a_pause_stops_the_clock() {
     bounded(|| {
         let engine = Engine::new().unwrap();
-        let run = engine.start(shell("sleep 0.1; echo done").limits(Limits::new().wall(seconds(2.0)))).unwrap();
+        let run =
+            engine.start(shell("sleep 0.1; echo done").limits(Limits::new().wall(seconds(2.0)))).unwrap();
         run.started_blocking();
         run.pause().unwrap();
         let (_hold, gone) = channel::<()>();
@@ -241,9 +258,13 @@ fn a_parked_sandbox_runs_a_command_and_only_one_like_its_own() {
         let engine = Engine::new().unwrap();
         let parked = engine.park(&shell("")).unwrap();
         let limits = Limits::new().wall(seconds(0.2));
-        let outcome = parked.start(shell("echo parked; sleep 1000").limits(limits)).unwrap().settled_blocking();
+        let outcome =
+            parked.start(shell("echo parked; sleep 1000").limits(limits)).unwrap().settled_blocking();
         assert_eq!((outcome.ending, outcome.path), (Ending::Timeout, RunPath::Parked));
-        assert_eq!((outcome.stdout.as_str(), outcome.verdict.as_ref().unwrap().limit_ms), ("parked\n", Some(200)));
+        assert_eq!(
+            (outcome.stdout.as_str(), outcome.verdict.as_ref().unwrap().limit_ms),
+            ("parked\n", Some(200))
+        );
         assert_dead(&outcome);
         let parked = engine.park(&shell("")).unwrap();
         assert!(parked.start(shell("").network(true)).is_err());
@@ -254,7 +275,9 @@ fn a_parked_sandbox_runs_a_command_and_only_one_like_its_own() {
 fn many_runs_at_a_time_keep_apart() {
     bounded(|| {
         let engine = Engine::new().unwrap();
-        let runs: Vec<_> = (0..50).map(|n| engine.start(shell(&format!("echo {n}; sleep 0.2; echo {n}"))).unwrap()).collect();
+        let runs: Vec<_> = (0..50)
+            .map(|n| engine.start(shell(&format!("echo {n}; sleep 0.2; echo {n}"))).unwrap())
+            .collect();
         for (n, run) in runs.iter().enumerate() {
             assert_eq!(run.wait_blocking().stdout, format!("{n}\n{n}\n"));
         }
@@ -266,7 +289,8 @@ fn a_slot_is_as_good_as_new_after_a_kill() {
     bounded(|| {
         let engine = Engine::new().unwrap();
         for _ in 0..4 {
-            let killed = engine.run_blocking(shell("sleep 1000").limits(Limits::new().wall(seconds(0.05)))).unwrap();
+            let killed =
+                engine.run_blocking(shell("sleep 1000").limits(Limits::new().wall(seconds(0.05)))).unwrap();
             assert_eq!(killed.ending, Ending::Timeout);
             let after = engine.run_blocking(Spec::command(["true"])).unwrap();
             assert!(after.ok, "{after:?}");
@@ -293,15 +317,19 @@ fn without_namespaces_the_tree_is_swept_and_the_tier_says_so() {
     bounded(|| {
         let options = Options { no_namespaces: true, ..Options::default() };
         let engine = Engine::with_options(options).unwrap();
-        let outcome = engine.run_blocking(shell("setsid sleep 1000 & echo ok; echo x > $HOME/file && cat $HOME/file")).unwrap();
+        let outcome = engine
+            .run_blocking(shell("setsid sleep 1000 & echo ok; echo x > $HOME/file && cat $HOME/file"))
+            .unwrap();
         assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Exited, "ok\nx\n"), "{outcome:?}");
         assert_eq!(outcome.isolation.tier, Tier::T1);
         assert_dead(&outcome);
         let limits = Limits::new().wall(seconds(0.2));
-        let outcome = engine.run_blocking(shell("(trap '' TERM; sleep 1000) & sleep 1000").limits(limits)).unwrap();
+        let outcome =
+            engine.run_blocking(shell("(trap '' TERM; sleep 1000) & sleep 1000").limits(limits)).unwrap();
         assert_eq!(outcome.ending, Ending::Timeout);
         assert_dead(&outcome);
-        let outcome = engine.run_blocking(shell("cat /etc/shadow; ls /root; touch /tmp/sandtimer-escape")).unwrap();
+        let outcome =
+            engine.run_blocking(shell("cat /etc/shadow; ls /root; touch /tmp/sandtimer-escape")).unwrap();
         assert_ne!(outcome.exit_code, Some(0), "{outcome:?}");
         assert!(!Path::new("/tmp/sandtimer-escape").exists());
         let mut spec = shell("true");

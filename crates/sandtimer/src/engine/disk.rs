@@ -63,7 +63,8 @@ impl DiskWatch {
         if !state.looking {
             let shared = self.state.clone();
             let work = move || look_again_and_again(&shared);
-            let thread = std::thread::Builder::new().name("st-disk".to_owned()).stack_size(256 << 10).spawn(work);
+            let thread =
+                std::thread::Builder::new().name("st-disk".to_owned()).stack_size(256 << 10).spawn(work);
             // Without the thread the limit still holds for single files, by RLIMIT_FSIZE.
             state.looking = thread.is_ok();
         }
@@ -85,7 +86,8 @@ fn look_again_and_again(state: &Mutex<State>) {
         let left: Vec<Watched> = runs.into_iter().filter(look).collect();
         lock(state).runs.extend(left);
         let pause = PAUSE_NANOSECONDS.max(monotonic_nanoseconds().saturating_sub(started) * 10);
-        let pause = Timespec { tv_sec: (pause / 1_000_000_000) as i64, tv_nsec: (pause % 1_000_000_000) as i64 };
+        let pause =
+            Timespec { tv_sec: (pause / 1_000_000_000) as i64, tv_nsec: (pause % 1_000_000_000) as i64 };
         // A bounded pause: nothing announces that a directory has grown.
         let _ = poll(&mut [], Some(&pause));
     }

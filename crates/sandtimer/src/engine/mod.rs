@@ -4,6 +4,7 @@
 //! a waiting run is a row, a few descriptors and its init.
 
 mod disk;
+mod error;
 mod park;
 mod plans;
 mod pool;
@@ -23,12 +24,12 @@ use sandtimer_os::launcher::Launcher;
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 use sandtimer_os::{probe, thread};
 
+pub use error::Error;
 pub use park::Parked;
 pub use pool::CAPACITY;
 pub use run::{Run, Settled, Stream, Wait};
 pub use spec::{Output, Require, Spec, Stdin};
 
-use crate::error::Error;
 use crate::isolate::cgroup::Cgroups;
 use crate::isolate::files::home_directories;
 use crate::isolate::host::{self, Host, Namespaces};
@@ -319,7 +320,8 @@ impl Threads {
             collector_wake: collector.wake.clone(),
             sweep_directories: directories.map_err(Error::system("cannot keep the cgroup directories"))?,
         };
-        let (enforcing, enforcer) = Enforcer::new(parts).map_err(Error::system("cannot make the enforcer"))?;
+        let (enforcing, enforcer) =
+            Enforcer::new(parts).map_err(Error::system("cannot make the enforcer"))?;
         let (told, real_time) = sync_channel(1);
         let enforce = move || {
             thread::block_signals();
@@ -339,7 +341,8 @@ impl Threads {
                 .spawn(work)
                 .map_err(Error::system("cannot start a thread"))
         };
-        let handles = vec![spawn("st-enforcer", Box::new(enforce))?, spawn("st-collector", Box::new(collect))?];
+        let handles =
+            vec![spawn("st-enforcer", Box::new(enforce))?, spawn("st-collector", Box::new(collect))?];
         let real_time = real_time.recv().unwrap_or_else(|_| Err("the enforcer did not start".to_owned()));
         Ok(Threads { enforcer, collector, armed: Armed { real_time, watchdog: watchdog_state }, handles })
     }
@@ -377,7 +380,8 @@ impl Inner {
                 }
             };
             match act(ready) {
-                Err(_) if attempt == 0 && sandtimer_os::process::wait_readable(ready.launcher.pidfd(), 10) => {}
+                Err(_)
+                    if attempt == 0 && sandtimer_os::process::wait_readable(ready.launcher.pidfd(), 10) => {}
                 result => return result.map_err(Error::system("cannot start a sandbox")),
             }
         }

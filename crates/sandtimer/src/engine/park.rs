@@ -12,10 +12,10 @@ use sandtimer_os::program::Program;
 use sandtimer_os::socket;
 use sandtimer_os::wire::{notice, op, order};
 
+use super::error::Error;
 use super::plans::KnownFiles;
 use super::start::{self, Descriptors, Sandbox, Streams};
 use super::{Engine, Inner, Run, Spec};
-use crate::error::Error;
 use crate::isolate::plan::ProcessLimits;
 use crate::limits::Key;
 use crate::model::{LimitKind, Path};
@@ -84,7 +84,16 @@ impl Engine {
             }
         };
         let files = prepared.files;
-        let sandbox = Some(Sandbox { slot, control, pidfd, plan: prepared.plan, private: prepared.private, spawned_at, path: Path::Parked, namespace: None });
+        let sandbox = Some(Sandbox {
+            slot,
+            control,
+            pidfd,
+            plan: prepared.plan,
+            private: prepared.private,
+            spawned_at,
+            path: Path::Parked,
+            namespace: None,
+        });
         let mut parked = Parked { inner: self.inner.clone(), sandbox, dispatch, files, shape };
         parked.wait_sealed()?;
         Ok(parked)
@@ -107,10 +116,15 @@ fn build(
     prepared.plan.program.push(op::PARK, true, &[index], &[]);
     prepared.plan.names.push("wait for a command");
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    let null = null.map_err(|error| Error::System { doing: "cannot open /dev/null", source: error.into() })?;
+    let null =
+        null.map_err(|error| Error::System { doing: "cannot open /dev/null", source: error.into() })?;
     let spawned_at = monotonic_nanoseconds();
-    let descriptors =
-        Descriptors { slot, stdio: [null.as_fd(); 3], control: init_control.as_fd(), park: Some(parked.as_fd()) };
+    let descriptors = Descriptors {
+        slot,
+        stdio: [null.as_fd(); 3],
+        control: init_control.as_fd(),
+        park: Some(parked.as_fd()),
+    };
     let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
     Ok((control, spawned.pidfd, dispatch, prepared, spawned_at))
 }
@@ -134,11 +148,14 @@ impl Parked {
                         let source = std::io::Error::other(format!("{name}: {error}"));
                         return Err(Error::System { doing, source });
                     }
-                    let degraded = crate::model::Degraded { layer: name.to_owned(), reason: error.to_string() };
+                    let degraded =
+                        crate::model::Degraded { layer: name.to_owned(), reason: error.to_string() };
                     sandbox.plan.degraded.push(degraded);
                 }
                 Some(_) => {}
-                None => return Err(Error::System { doing, source: std::io::ErrorKind::UnexpectedEof.into() }),
+                None => {
+                    return Err(Error::System { doing, source: std::io::ErrorKind::UnexpectedEof.into() });
+                }
             }
         }
         // What building cost is not on the run's bill.
@@ -181,13 +198,19 @@ impl Parked {
             program.push(op::RLIMIT, true, &[0, seconds, seconds + 1], &[]);
         }
         if let Some(executable) = &self.files.executable {
-            start::push_execute(&mut program, spec, executable, &start::environment(spec, &self.files, sandbox.private.as_deref()));
+            start::push_execute(
+                &mut program,
+                spec,
+                executable,
+                &start::environment(spec, &self.files, sandbox.private.as_deref()),
+            );
         }
         let doing = "cannot use the parked sandbox";
         sandbox.spawned_at = monotonic_nanoseconds();
         let wall = effective.get(LimitKind::Wall).map_or(u64::MAX, |effect| effect.value);
         let grace = effective.get(Key::Grace).map_or(0, |effect| effect.value);
-        process::order(&sandbox.control, order::CLOCK, 0, wall.saturating_add(grace)).map_err(Error::system(doing))?;
+        process::order(&sandbox.control, order::CLOCK, 0, wall.saturating_add(grace))
+            .map_err(Error::system(doing))?;
         process::dispatch(&self.dispatch, &program, streams.inside()).map_err(Error::system(doing))
     }
 }

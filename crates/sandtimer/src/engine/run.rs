@@ -11,7 +11,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::wire::order;
 
 use super::Inner;
-use crate::error::Error;
+use super::error::Error;
 use crate::limits::Effective;
 use crate::model::Outcome;
 use crate::scope::{Deadline, Extension, ScopeId};

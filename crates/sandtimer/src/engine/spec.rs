@@ -88,7 +88,10 @@ pub struct Spec {
 impl Spec {
     /// A program and its arguments.
     pub fn command<S: AsRef<OsStr>>(command: impl IntoIterator<Item = S>) -> Self {
-        Spec { command: command.into_iter().map(|part| part.as_ref().to_owned()).collect(), ..Spec::default() }
+        Spec {
+            command: command.into_iter().map(|part| part.as_ref().to_owned()).collect(),
+            ..Spec::default()
+        }
     }
 
     /// Sets the call's limits.

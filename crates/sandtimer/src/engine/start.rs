@@ -18,10 +18,10 @@ use sandtimer_os::launcher::{SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
 use sandtimer_os::socket;
 
+use super::error::Error;
 use super::plans::{FilesKey, KnownFiles};
 use super::run::Pipes;
 use super::{Inner, Output, Run, Spec, Stdin};
-use crate::error::Error;
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::{
     Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, Start, USER_NAME, plan_files,
@@ -138,17 +138,32 @@ fn begin(inner: &Arc<Inner>, spec: Spec, opened: Opened) -> Result<Run, Error> {
 }
 
 /// As [`begin`]; leaves the slot in `holder` on an error before a process was in it.
-fn begin_in(inner: &Arc<Inner>, mut spec: Spec, opened: Opened, holder: &mut Option<Slot>) -> Result<Run, Error> {
+fn begin_in(
+    inner: &Arc<Inner>,
+    mut spec: Spec,
+    opened: Opened,
+    holder: &mut Option<Slot>,
+) -> Result<Run, Error> {
     let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
     let mut prepared = prepare(inner, &spec, &opened.effective, slot)?;
     append_command(&mut prepared, &spec);
     let streams = Streams::make(inner, &mut spec, &opened.effective)?;
     let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
     let spawned_at = monotonic_nanoseconds();
-    let descriptors = Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), park: None };
+    let descriptors =
+        Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), park: None };
     let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
     let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
-    let sandbox = Sandbox { slot, control, pidfd: spawned.pidfd, plan: prepared.plan, private: prepared.private, spawned_at, path: RunPath::Exec, namespace: None };
+    let sandbox = Sandbox {
+        slot,
+        control,
+        pidfd: spawned.pidfd,
+        plan: prepared.plan,
+        private: prepared.private,
+        spawned_at,
+        path: RunPath::Exec,
+        namespace: None,
+    };
     finish(inner, sandbox, opened, &spec, streams)
 }
 
@@ -176,7 +191,12 @@ pub(super) struct Sandbox {
 }
 
 /// Limits the slot and plans the sandbox, up to the job's sealed process.
-pub(super) fn prepare(inner: &Inner, spec: &Spec, effective: &Effective, slot: &mut Slot) -> Result<Prepared, Error> {
+pub(super) fn prepare(
+    inner: &Inner,
+    spec: &Spec,
+    effective: &Effective,
+    slot: &mut Slot,
+) -> Result<Prepared, Error> {
     let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
     let row = slot.row;
     let identity = match inner.host.uid {
@@ -224,7 +244,8 @@ fn private_directory(identity: Option<Identity>) -> Result<PathBuf, Error> {
     let doing = "cannot make the run's private directory";
     std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(Error::system(doing))?;
     if let Some(identity) = identity {
-        std::os::unix::fs::chown(&path, Some(identity.job), Some(identity.job)).map_err(Error::system(doing))?;
+        std::os::unix::fs::chown(&path, Some(identity.job), Some(identity.job))
+            .map_err(Error::system(doing))?;
     }
     Ok(path)
 }
@@ -333,7 +354,8 @@ fn spare_identity_maps(plan: &mut FilesPlan) {
             && !cwd.starts_with(&*target)
         {
             let wanted = if *kind == Kind::Directory { 0o005 } else { 0o004 };
-            *identity_mapped = !std::fs::metadata(&*source).is_ok_and(|metadata| metadata.mode() & wanted == wanted);
+            *identity_mapped =
+                !std::fs::metadata(&*source).is_ok_and(|metadata| metadata.mode() & wanted == wanted);
         }
     }
 }
@@ -374,9 +396,14 @@ fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
 }
 
 /// Variables of the caller that a run keeps; everything else stays out.
-const KEPT_VARIABLES: [&str; 8] = ["LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES"];
+const KEPT_VARIABLES: [&str; 8] =
+    ["LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES"];
 
-pub(super) fn environment(spec: &Spec, files: &FilesPlan, private: Option<&Path>) -> Vec<(OsString, OsString)> {
+pub(super) fn environment(
+    spec: &Spec,
+    files: &FilesPlan,
+    private: Option<&Path>,
+) -> Vec<(OsString, OsString)> {
     let mut list: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| {
             KEPT_VARIABLES.iter().any(|kept| name == kept) || name.as_bytes().starts_with(b"LC_")
@@ -436,14 +463,16 @@ fn idmap_namespaces(
     let Some(identity) = identity else { return Ok(Vec::new()) };
     let mut list = Vec::with_capacity(sources.len());
     for source in sources {
-        let metadata = std::fs::metadata(source).map_err(Error::system("cannot look at a directory to be shown"))?;
+        let metadata =
+            std::fs::metadata(source).map_err(Error::system("cannot look at a directory to be shown"))?;
         let key = (metadata.uid(), metadata.gid(), row);
         let known = inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let namespace = match known {
             Some(namespace) => namespace,
             None => {
                 let maps = (id_map(key.0, identity.job), id_map(key.1, identity.job));
-                let made = inner.with_launcher(false, |ready| ready.launcher.user_namespace(&maps.0, &maps.1))?;
+                let made =
+                    inner.with_launcher(false, |ready| ready.launcher.user_namespace(&maps.0, &maps.1))?;
                 let made = Arc::new(made);
                 inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).insert(key, made.clone());
                 made
@@ -483,7 +512,8 @@ pub(super) fn spawn(
     prepared: &Prepared,
     given: &Descriptors<'_>,
 ) -> Result<Spawned, Error> {
-    let program = prepared.plan.program.seal().map_err(Error::system("cannot write the sandbox's program"))?;
+    let program =
+        prepared.plan.program.seal().map_err(Error::system("cannot write the sandbox's program"))?;
     let mut extra = prepared.numbered();
     extra.extend(given.park);
     let mut cgroup = None;
@@ -518,7 +548,11 @@ pub(super) fn spawn(
 impl Prepared {
     /// The descriptors that the plan's steps name by index; a dispatch socket comes next.
     pub(super) fn numbered(&self) -> Vec<BorrowedFd<'_>> {
-        self.tasks.iter().map(AsFd::as_fd).chain(self.idmaps.iter().map(|namespace| namespace.as_fd())).collect()
+        self.tasks
+            .iter()
+            .map(AsFd::as_fd)
+            .chain(self.idmaps.iter().map(|namespace| namespace.as_fd()))
+            .collect()
     }
 }
 
@@ -556,17 +590,32 @@ pub(super) struct Streams {
 impl Streams {
     pub(super) fn make(inner: &Inner, spec: &mut Spec, effective: &Effective) -> Result<Self, Error> {
         let pipe = || -> Result<(OwnedFd, OwnedFd), Error> {
-            Ok(pipe_with(PipeFlags::CLOEXEC).map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })?)
+            pipe_with(PipeFlags::CLOEXEC)
+                .map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })
         };
         if let Some(terminal) = spec.terminal.take() {
             let copy = || terminal.try_clone().map_err(Error::system("cannot copy the terminal"));
-            let output = || -> Result<OutputStream, Error> { Ok(OutputStream { inside: copy()?, read: None, spool: None }) };
-            return Ok(Streams { stdin: copy()?, stdin_write: None, stdin_bytes: None, outputs: [output()?, output()?] });
+            let output = || -> Result<OutputStream, Error> {
+                Ok(OutputStream { inside: copy()?, read: None, spool: None })
+            };
+            return Ok(Streams {
+                stdin: copy()?,
+                stdin_write: None,
+                stdin_bytes: None,
+                outputs: [output()?, output()?],
+            });
         }
         let (stdin, stdin_write, stdin_bytes) = match std::mem::take(&mut spec.stdin) {
             Stdin::Null => {
                 let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-                (null.map_err(|error| Error::System { doing: "cannot open /dev/null", source: error.into() })?, None, None)
+                (
+                    null.map_err(|error| Error::System {
+                        doing: "cannot open /dev/null",
+                        source: error.into(),
+                    })?,
+                    None,
+                    None,
+                )
             }
             Stdin::Descriptor(fd) => (fd, None, None),
             Stdin::Piped => {

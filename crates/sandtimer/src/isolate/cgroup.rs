@@ -121,8 +121,10 @@ impl Cgroups {
         }
         let limits_in_v2 = groups.unified.as_ref().is_some_and(|fd| groups.enable_controllers(fd, &found));
         if !limits_in_v2 {
-            groups.memory = found.memory.as_ref().and_then(|path| groups.own_directory(path, "the v1 memory controller"));
-            groups.pids = found.pids.as_ref().and_then(|path| groups.own_directory(path, "the v1 pids controller"));
+            groups.memory =
+                found.memory.as_ref().and_then(|path| groups.own_directory(path, "the v1 memory controller"));
+            groups.pids =
+                found.pids.as_ref().and_then(|path| groups.own_directory(path, "the v1 pids controller"));
         }
         groups.layout = match (&groups.unified, &groups.memory, limits_in_v2) {
             (Some(_), _, true) => Layout::V2,
@@ -160,7 +162,9 @@ impl Cgroups {
         let Some(parent) = &found.unified else { return false };
         let wanted = ["+memory", "+pids"];
         let enable = |directory: BorrowedFd<'_>| {
-            wanted.iter().all(|controller| write_file(directory, "cgroup.subtree_control", controller).is_ok())
+            wanted
+                .iter()
+                .all(|controller| write_file(directory, "cgroup.subtree_control", controller).is_ok())
         };
         let Ok(parent) = open_directory(parent) else { return false };
         let has = |fd: BorrowedFd<'_>| {
@@ -210,8 +214,15 @@ impl Cgroups {
             Some(fd) => Some(openat(fd, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?),
             None => None,
         };
-        let mut slot =
-            Slot { row, unified, kill, memory: make(&self.memory)?, pids: make(&self.pids)?, v2_limits: self.layout == Layout::V2, start: Counters::default() };
+        let mut slot = Slot {
+            row,
+            unified,
+            kill,
+            memory: make(&self.memory)?,
+            pids: make(&self.pids)?,
+            v2_limits: self.layout == Layout::V2,
+            start: Counters::default(),
+        };
         if slot.v2_limits {
             // The whole run dies of one out-of-memory, not a process of the kernel's choice.
             slot.write(&slot.unified, "memory.oom.group", "1");
@@ -416,8 +427,11 @@ impl Slot {
 
     /// Out-of-memory kills in the run so far.
     pub fn out_of_memory_kills(&self) -> u64 {
-        let (directory, file) =
-            if self.v2_limits { (&self.unified, "memory.events") } else { (&self.memory, "memory.oom_control") };
+        let (directory, file) = if self.v2_limits {
+            (&self.unified, "memory.events")
+        } else {
+            (&self.memory, "memory.oom_control")
+        };
         let text = self.read(directory, file);
         keyed(&text, "oom_kill").unwrap_or(0).saturating_sub(self.start.out_of_memory_kills)
     }

@@ -212,12 +212,15 @@ pub fn home_directories(passwd: &[u8], home_variable: Option<&OsStr>) -> Vec<Pat
     let listed = fields.map(|field| PathBuf::from(OsString::from_vec(field.to_vec())));
     let mut homes: Vec<PathBuf> = listed.chain(home_variable.map(PathBuf::from)).collect();
     // Some services are given a system directory for a home. Nobody's keys are in it.
-    let system = ["/bin", "/dev", "/lib", "/nonexistent", "/proc", "/run", "/sbin", "/sys", "/usr/bin", "/usr/games"]
-        .into_iter()
-        .chain(["/usr/lib", "/usr/sbin"])
-        .collect::<Vec<_>>();
+    let system =
+        ["/bin", "/dev", "/lib", "/nonexistent", "/proc", "/run", "/sbin", "/sys", "/usr/bin", "/usr/games"]
+            .into_iter()
+            .chain(["/usr/lib", "/usr/sbin"])
+            .collect::<Vec<_>>();
     homes.retain(|home| {
-        home.is_absolute() && home != Path::new("/") && !system.iter().any(|directory| home.starts_with(directory))
+        home.is_absolute()
+            && home != Path::new("/")
+            && !system.iter().any(|directory| home.starts_with(directory))
     });
     homes.sort();
     homes.dedup();

@@ -80,7 +80,13 @@ fn name(number: u32) -> String {
 }
 
 fn open(directory: &Path, number: u32) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(directory.join(name(number)))
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(directory.join(name(number)))
 }
 
 fn default_directory(uid: u32) -> PathBuf {
@@ -97,7 +103,8 @@ fn default_directory(uid: u32) -> PathBuf {
 fn prepare(directory: &Path, uid: u32) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        other => other.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", directory.display())))?,
+        other => other
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", directory.display())))?,
     }
     let metadata = fs::symlink_metadata(directory)?;
     if !metadata.is_dir() || metadata.uid() != uid || metadata.mode() & 0o077 != 0 {

@@ -186,7 +186,8 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, clock: InitClock)
 fn filter(network: bool, ipc_namespace: bool) -> &'static [u8] {
     static FILTERS: [OnceLock<Vec<u8>>; 4] = [const { OnceLock::new() }; 4];
     let index = usize::from(network) * 2 + usize::from(ipc_namespace);
-    FILTERS[index].get_or_init(|| seccomp::to_bytes(&seccomp::compile(&seccomp::Policy { network, ipc_namespace })))
+    FILTERS[index]
+        .get_or_init(|| seccomp::to_bytes(&seccomp::compile(&seccomp::Policy { network, ipc_namespace })))
 }
 
 fn empty() -> Plan {
@@ -203,7 +204,12 @@ fn empty() -> Plan {
 }
 
 /// Appends the last step: become the command.
-pub fn execute(program: &mut Program, path: &Path, arguments: &[OsString], environment: &[(OsString, OsString)]) -> u64 {
+pub fn execute(
+    program: &mut Program,
+    path: &Path,
+    arguments: &[OsString],
+    environment: &[(OsString, OsString)],
+) -> u64 {
     let variables: Vec<OsString> = environment
         .iter()
         .map(|(name, value)| {
@@ -232,18 +238,36 @@ impl Builder<'_> {
         if self.without(Wall::Uid) { None } else { self.policy.identity }
     }
 
-    fn add<S: AsRef<OsStr>>(&mut self, name: &'static str, op: (u16, bool), numbers: &[u64], strings: &[S]) -> u64 {
+    fn add<S: AsRef<OsStr>>(
+        &mut self,
+        name: &'static str,
+        op: (u16, bool),
+        numbers: &[u64],
+        strings: &[S],
+    ) -> u64 {
         let strings: Vec<&OsStr> = strings.iter().map(AsRef::as_ref).collect();
         let number = self.plan.program.push(op.0, op.1, numbers, &strings);
         self.plan.names.push(name);
         number
     }
 
-    pub(super) fn push<S: AsRef<OsStr>>(&mut self, name: &'static str, op: u16, numbers: &[u64], strings: &[S]) {
+    pub(super) fn push<S: AsRef<OsStr>>(
+        &mut self,
+        name: &'static str,
+        op: u16,
+        numbers: &[u64],
+        strings: &[S],
+    ) {
         self.add(name, (op, true), numbers, strings);
     }
 
-    pub(super) fn optional<S: AsRef<OsStr>>(&mut self, name: &'static str, op: u16, numbers: &[u64], strings: &[S]) {
+    pub(super) fn optional<S: AsRef<OsStr>>(
+        &mut self,
+        name: &'static str,
+        op: u16,
+        numbers: &[u64],
+        strings: &[S],
+    ) {
         let number = self.add(name, (op, false), numbers, strings);
         self.plan.optional.push((number, name));
     }
@@ -256,14 +280,20 @@ impl Builder<'_> {
     fn classify(&mut self) {
         let (host, without) = (self.host, self.policy.without);
         for wall in without {
-            self.degrade(&format!("{wall:?}").to_lowercase(), "left out by SANDTIMER_UNSAFE_TESTING".to_owned());
+            self.degrade(
+                &format!("{wall:?}").to_lowercase(),
+                "left out by SANDTIMER_UNSAFE_TESTING".to_owned(),
+            );
         }
         let sealed = host.landlock_abi > 0 && host.seccomp;
         if let Namespaces::None(reason) = &host.namespaces {
             self.degrade("namespaces", reason.clone());
         }
         if host.landlock_abi == 0 {
-            self.degrade("landlock", "the kernel has no Landlock or it is not enabled (lsm=landlock,…)".to_owned());
+            self.degrade(
+                "landlock",
+                "the kernel has no Landlock or it is not enabled (lsm=landlock,…)".to_owned(),
+            );
         }
         if !host.seccomp {
             self.degrade("seccomp", "the kernel has no seccomp filters".to_owned());

@@ -50,7 +50,9 @@ fn is_own(mounts: &[Mount]) -> Vec<bool> {
                 // A directory that people work in may be replaced at any time; what stands ready may not.
                 Mount::Bind { identity_mapped, writable, .. } => *identity_mapped || *writable,
                 // They name the job's uid.
-                Mount::Synthetic { .. } => target == Path::new("/etc/passwd") || target == Path::new("/etc/group"),
+                Mount::Synthetic { .. } => {
+                    target == Path::new("/etc/passwd") || target == Path::new("/etc/group")
+                }
                 _ => false,
             };
             let inside_own = own.iter().any(|directory| target.starts_with(directory));
@@ -104,7 +106,9 @@ pub fn template(mounts: &[Mount], index: usize, first: bool, again: bool) -> Pro
             Mount::Device { target: device } => {
                 push(op::BIND, &[NO_SUID, u64::MAX, 1], &[device.as_os_str(), target]);
             }
-            Mount::Synthetic { contents, .. } => push(op::FILE, &[0o644], &[target, OsStr::from_bytes(contents)]),
+            Mount::Synthetic { contents, .. } => {
+                push(op::FILE, &[0o644], &[target, OsStr::from_bytes(contents)])
+            }
             _ => push(op::DIRECTORY, &[0o755], &[target]),
         }
     }
@@ -157,9 +161,16 @@ impl Builder<'_> {
                     u64::MAX
                 };
                 let file = u64::from(*kind == Kind::File);
-                self.push("bind a part of the host", op::BIND, &[attributes, namespace, file], &[source, &target]);
+                self.push(
+                    "bind a part of the host",
+                    op::BIND,
+                    &[attributes, namespace, file],
+                    &[source, &target],
+                );
             }
-            Mount::Symlink { points_to, .. } => self.push("make a link", op::SYMLINK, &[], &[points_to, &target]),
+            Mount::Symlink { points_to, .. } => {
+                self.push("make a link", op::SYMLINK, &[], &[points_to, &target])
+            }
             Mount::Tmpfs { target: inside, mode } => {
                 let own = private_place(base, inside);
                 self.push("make a private directory", op::DIRECTORY, &[u64::from(*mode)], &[&own]);
@@ -169,12 +180,22 @@ impl Builder<'_> {
             // On a template's root nothing can be written: the file lies with the private directories.
             Mount::Synthetic { target: inside, contents } if self.policy.template.is_some() => {
                 let own = private_place(base, inside);
-                self.push("write a file", op::FILE, &[0o644], &[own.as_os_str(), OsStr::from_bytes(contents)]);
+                self.push(
+                    "write a file",
+                    op::FILE,
+                    &[0o644],
+                    &[own.as_os_str(), OsStr::from_bytes(contents)],
+                );
                 let numbers = [NO_SUID | NO_DEVICES | READ_ONLY, u64::MAX, 1];
                 self.push("bind a file", op::BIND, &numbers, &[&own, &target]);
             }
             Mount::Synthetic { contents, .. } => {
-                self.push("write a file", op::FILE, &[0o644], &[target.as_os_str(), OsStr::from_bytes(contents)]);
+                self.push(
+                    "write a file",
+                    op::FILE,
+                    &[0o644],
+                    &[target.as_os_str(), OsStr::from_bytes(contents)],
+                );
             }
             Mount::Device { target: device } => {
                 self.push("bind a device", op::BIND, &[NO_SUID, u64::MAX, 1], &[device, &target]);

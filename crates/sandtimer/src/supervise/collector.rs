@@ -24,9 +24,15 @@ pub(crate) enum ToCollector {
     /// A new run and its streams.
     Attach(Box<Attachment>),
     /// The enforcer has no word of its death within the bound.
-    Overdue { run: Arc<Running>, facts: Box<Facts> },
+    Overdue {
+        run: Arc<Running>,
+        facts: Box<Facts>,
+    },
     /// The run is dead.
-    Dead { run: Arc<Running>, facts: Box<Facts> },
+    Dead {
+        run: Arc<Running>,
+        facts: Box<Facts>,
+    },
     Shutdown,
 }
 
@@ -139,7 +145,12 @@ impl Collector {
     }
 
     fn next_drain_end(&self) -> Option<Timespec> {
-        let end = self.streams.values().filter(|stream| stream.dead.is_some()).map(|stream| stream.drain_until).min()?;
+        let end = self
+            .streams
+            .values()
+            .filter(|stream| stream.dead.is_some())
+            .map(|stream| stream.drain_until)
+            .min()?;
         let left = end.saturating_sub(monotonic_nanoseconds());
         Some(Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 })
     }
@@ -152,7 +163,8 @@ impl Collector {
             match message {
                 ToCollector::Attach(attachment) => self.attach(*attachment),
                 ToCollector::Overdue { run, facts } => {
-                    let spools = self.streams.get(&run.row).map(|streams| streams.spools.clone()).unwrap_or_default();
+                    let spools =
+                        self.streams.get(&run.row).map(|streams| streams.spools.clone()).unwrap_or_default();
                     run.waiting.outcome(sentence::outcome(&run, &facts, &spools), false);
                     if facts.overdue == Some(true) {
                         (self.recycle)(&run, Fate::Quarantined);

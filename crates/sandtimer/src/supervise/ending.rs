@@ -143,14 +143,12 @@ impl Ending {
                     self.phase = Phase::Killed;
                 }
             }
-            notice::FIRED => {
-                if self.run.cell.seal() {
-                    self.facts.due_at = self.hard_end(now);
-                    self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Init, now);
-                    self.facts.killed = notice.b;
-                    self.facts.killed_at = Some(now);
-                    self.phase = Phase::Killed;
-                }
+            notice::FIRED if self.run.cell.seal() => {
+                self.facts.due_at = self.hard_end(now);
+                self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Init, now);
+                self.facts.killed = notice.b;
+                self.facts.killed_at = Some(now);
+                self.phase = Phase::Killed;
             }
             notice::SAMPLE => self.sampled(notice, now),
             _ => {}
@@ -435,7 +433,8 @@ impl Ending {
         }
         let Some(stall) = self.limit_of(LimitKind::Stall) else { return };
         let output = self.run.last_output.load(Ordering::Relaxed);
-        let busy = cpu_microseconds.saturating_sub(before).saturating_mul(1000) > elapsed / 100 * IDLE_PERCENT;
+        let busy =
+            cpu_microseconds.saturating_sub(before).saturating_mul(1000) > elapsed / 100 * IDLE_PERCENT;
         if busy {
             self.facts.busy_but_quiet |= now.saturating_sub(output.max(self.run.spawned_at)) > stall;
             self.last_activity = now;

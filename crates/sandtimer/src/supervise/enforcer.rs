@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
@@ -26,13 +28,27 @@ pub(crate) enum Command {
     /// A sandbox was started; watch it.
     Watch(Arc<Running>),
     /// The deadline of a row was moved.
-    Moved { row: usize },
+    Moved {
+        row: usize,
+    },
     /// End a run for this reason; with a SIGTERM first if its grace allows.
-    Cancel { row: usize, id: String, reason: String },
+    Cancel {
+        row: usize,
+        id: String,
+        reason: String,
+    },
     /// Stop (or let go on) a run and its clocks.
-    Pause { row: usize, id: String, paused: bool },
+    Pause {
+        row: usize,
+        id: String,
+        paused: bool,
+    },
     /// End a run because a limit that others measure is passed.
-    Limit { row: usize, id: String, kind: crate::model::LimitKind },
+    Limit {
+        row: usize,
+        id: String,
+        kind: crate::model::LimitKind,
+    },
     Shutdown,
 }
 
@@ -96,7 +112,8 @@ impl Enforcer {
         let (sender, commands) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
         let mut enforcer = Enforcer {
@@ -155,7 +172,8 @@ impl Enforcer {
         }
         self.armed_for = next;
         let value = if next == u64::MAX { 0 } else { next.max(1) };
-        let time = Timespec { tv_sec: (value / 1_000_000_000) as i64, tv_nsec: (value % 1_000_000_000) as i64 };
+        let time =
+            Timespec { tv_sec: (value / 1_000_000_000) as i64, tv_nsec: (value % 1_000_000_000) as i64 };
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let timer = Itimerspec { it_interval: zero, it_value: time };
         // Fails only for values out of range, which these never are.

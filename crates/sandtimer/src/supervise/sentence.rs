@@ -66,7 +66,9 @@ fn collect(spool: &Option<SharedSpool>) -> Collected {
 
 fn error(facts: &Facts) -> Option<serde_json::Value> {
     match (&facts.cause, facts.execute_errno) {
-        (Some(Cause::Infrastructure(reason)), _) => Some(serde_json::json!({"code": "infra_error", "message": reason})),
+        (Some(Cause::Infrastructure(reason)), _) => {
+            Some(serde_json::json!({"code": "infra_error", "message": reason}))
+        }
         (_, Some(errno)) => {
             let error = std::io::Error::from_raw_os_error(errno);
             let message = format!("the command could not be executed: {error}");
@@ -78,15 +80,19 @@ fn error(facts: &Facts) -> Option<serde_json::Value> {
 
 /// Exit code and signal name of a wait status.
 fn status_parts(status: i32) -> (Option<i32>, Option<String>) {
-    if status & 0x7f == 0 { (Some(status >> 8 & 0xff), None) } else { (None, Some(signal_name(status & 0x7f))) }
+    if status & 0x7f == 0 {
+        (Some(status >> 8 & 0xff), None)
+    } else {
+        (None, Some(signal_name(status & 0x7f)))
+    }
 }
 
 /// `SIGSEGV` and the like; `SIG<n>` for one without a name.
 pub(crate) fn signal_name(number: i32) -> String {
     const NAMES: [&str; 32] = [
-        "", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
-        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
-        "WINCH", "IO", "PWR", "SYS",
+        "", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU",
+        "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
     ];
     match NAMES.get(number as usize) {
         Some(name) if number > 0 => format!("SIG{name}"),
@@ -107,7 +113,9 @@ fn kernel_limit(
     let status = status?;
     let signal = status & 0x7f;
     let cpu = run.effective.get(LimitKind::Cpu).map(|effect| effect.value / 1000);
-    let spent = used.cpu_microseconds.max(facts.exit.map_or(0, |exit| exit.user_microseconds + exit.system_microseconds));
+    let spent = used
+        .cpu_microseconds
+        .max(facts.exit.map_or(0, |exit| exit.user_microseconds + exit.system_microseconds));
     if status == 0 {
         None
     } else if used.out_of_memory_kills > 0 {
@@ -173,7 +181,8 @@ fn tree(run: &Running, facts: &Facts) -> Tree {
         },
     };
     let dead = facts.dead_at.is_some();
-    let after = facts.dead_at.zip(facts.killed_at).map(|(dead, killed)| milliseconds(dead.saturating_sub(killed)));
+    let after =
+        facts.dead_at.zip(facts.killed_at).map(|(dead, killed)| milliseconds(dead.saturating_sub(killed)));
     Tree { killed: facts.killed, survivors: dead.then_some(0), proof, dead_after_ms: after }
 }
 
@@ -209,7 +218,10 @@ fn verdict(
         signals: facts
             .signals
             .iter()
-            .map(|(name, time)| SentSignal { signal: (*name).to_owned(), at_ms: milliseconds(time.saturating_sub(start)) })
+            .map(|(name, time)| SentSignal {
+                signal: (*name).to_owned(),
+                at_ms: milliseconds(time.saturating_sub(start)),
+            })
             .collect(),
         last_output_age_ms: (last_output > 0).then(|| milliseconds(at.saturating_sub(last_output))),
         progress: None,
@@ -239,7 +251,8 @@ fn sentence(
     let kind = kind.map_or_else(String::new, |kind| format!("{kind:?}").to_lowercase());
     let limit = effect.map_or_else(String::new, |effect| format!(" of {}", amount(&kind, effect.value)));
     let source = effect.map_or_else(String::new, |effect| format!(" ({})", origin(effect)));
-    let owner = effect.map_or_else(|| "run".to_owned(), |effect| format!("{:?}", effect.layer).to_lowercase());
+    let owner =
+        effect.map_or_else(|| "run".to_owned(), |effect| format!("{:?}", effect.layer).to_lowercase());
     let verb = if facts.cause == Some(Cause::Exit) { "Failed at" } else { "Stopped by" };
     let mut text = format!("{verb} the {owner}'s {kind} limit{limit}{source}.");
     match ending {
@@ -248,7 +261,10 @@ fn sentence(
             let output = if last_output == 0 {
                 "it never wrote output".to_owned()
             } else {
-                format!("its last output was {} before", time(milliseconds(facts.verdict_at.saturating_sub(last_output))))
+                format!(
+                    "its last output was {} before",
+                    time(milliseconds(facts.verdict_at.saturating_sub(last_output)))
+                )
             };
             text.push_str(&format!(" It had used {cpu} of CPU; {output}."));
         }
@@ -320,5 +336,9 @@ pub(crate) fn bytes(count: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if value.fract() < 0.05 { format!("{value:.0} {}", units[unit]) } else { format!("{value:.1} {}", units[unit]) }
+    if value.fract() < 0.05 {
+        format!("{value:.0} {}", units[unit])
+    } else {
+        format!("{value:.1} {}", units[unit])
+    }
 }
