@@ -129,6 +129,7 @@ fn child(mut program: Program, status: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
         let Some(step) = next else { sys::exit(122) };
         let result = match step.header.op {
             op::EXECUTE => execute(&step, status, ready),
+            op::SESSION => steps::session(step.number(0) == 1, ready[0]),
             op::PARK => match park(status, extra[step.number(0) as usize]) {
                 Ok((second, given)) => {
                     parked = Some(second);

@@ -122,7 +122,6 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
         op::LANDLOCK => landlock(step),
         op::SECCOMP => seccomp(step.string(0)),
         op::WORKING_DIRECTORY => call!(nr::CHDIR, step.string(0).pointer),
-        op::SESSION => session(step.number(0) == 1),
         op::UMASK => call!(nr::UMASK, step.number(0)),
         op::SUBREAPER => sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1),
         _ => sys::EINVAL,
@@ -154,9 +153,10 @@ fn identity(uid: usize, gid: usize) -> isize {
     if user < 0 { user } else { groups }
 }
 
-fn session(terminal: bool) -> isize {
+/// A session of its own; `terminal`: with `stdin` for its controlling terminal, ioctl_tty(2) TIOCSCTTY.
+pub fn session(terminal: bool, stdin: Fd) -> isize {
     let result = call!(nr::SETSID);
-    if result >= 0 && terminal { call!(nr::IOCTL, 0, 0x540E, 0) } else { result }
+    if result >= 0 && terminal { call!(nr::IOCTL, stdin, 0x540E, 0) } else { result }
 }
 
 const O_PATH: u64 = 0o10000000;

@@ -5,6 +5,7 @@
 
 mod disk;
 mod error;
+mod launchers;
 mod park;
 mod plans;
 mod pool;
@@ -16,11 +17,10 @@ mod templates;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
-use sandtimer_os::launcher::Launcher;
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 use sandtimer_os::{probe, thread};
 
@@ -32,7 +32,7 @@ pub use spec::{Output, Require, Spec, Stdin};
 
 use crate::isolate::cgroup::Cgroups;
 use crate::isolate::files::home_directories;
-use crate::isolate::host::{self, Host, Namespaces};
+use crate::isolate::host::Host;
 use crate::isolate::lease::Lease;
 use crate::limits::{Ceilings, Limits};
 use crate::model::Outcome;
@@ -41,6 +41,7 @@ use crate::supervise::collector::{Collector, CollectorHandle, Fate, ToCollector}
 use crate::supervise::enforcer::{Command, Enforcer, EnforcerHandle, EnforcerParts};
 use crate::supervise::output::SpoolDirectory;
 use crate::supervise::run::Running;
+use launchers::Launchers;
 use pool::Pool;
 
 /// How an engine is set up.
@@ -84,30 +85,10 @@ pub struct Engine {
     inner: Arc<Inner>,
 }
 
-/// Launchers by whether they keep the host's network.
-#[derive(Debug, Default)]
-struct Launchers {
-    isolated: Option<Ready>,
-    networked: Option<Ready>,
-}
-
-/// A launcher and the roots that stand ready in it.
-#[derive(Debug)]
-struct Ready {
-    launcher: Launcher,
-    made: templates::Made,
-}
-
-impl Ready {
-    fn new(launcher: Launcher) -> Self {
-        Ready { launcher, made: templates::Made::default() }
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Inner {
     options: Options,
-    host: Host,
+    host: OnceLock<Host>,
     ceilings: Ceilings,
     homes: Vec<PathBuf>,
     scopes: Mutex<ScopeTree>,
@@ -116,34 +97,15 @@ pub(crate) struct Inner {
     templates: Mutex<templates::Templates>,
     /// Idmapped user namespaces by owner (uid, gid) and row.
     idmaps: Mutex<HashMap<(u32, u32, usize), Arc<OwnedFd>>>,
-    launchers: Mutex<Launchers>,
+    launchers: Launchers,
     enforcer: EnforcerHandle,
     collector: CollectorHandle,
     armed: Armed,
-    starter: Starter,
     disk: disk::DiskWatch,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pool: Arc<Pool>,
     // Last: released when everything above is gone.
     lease: Lease,
-}
-
-/// Asks the collector's thread, which lives as long as the engine, to start a launcher: PDEATHSIG follows the thread.
-#[derive(Debug, Clone)]
-struct Starter {
-    requests: SyncSender<SyncSender<std::io::Result<Launcher>>>,
-}
-
-impl Starter {
-    fn start(&self) -> Result<Launcher, Error> {
-        let (reply, answer) = sync_channel(1);
-        let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        let result = match self.requests.send(reply) {
-            Ok(()) => answer.recv().unwrap_or_else(|_| Err(gone())),
-            Err(_) => Err(gone()),
-        };
-        result.map_err(Error::system("cannot start the launcher"))
-    }
 }
 
 impl Engine {
@@ -160,26 +122,18 @@ impl Engine {
     /// # Errors
     /// As [`Engine::new`].
     pub fn with_options(options: Options) -> Result<Self, Error> {
+        let launchers = Launchers::start(options.no_namespaces)?;
         let uid = rustix::process::getuid().as_raw();
-        let gid = rustix::process::getgid().as_raw();
         let lease = Lease::take(uid, options.runtime_directory.as_deref())
             .map_err(Error::system("cannot take an engine number"))?;
         lease.for_each_abandoned(Cgroups::sweep);
         let cgroups = Cgroups::prepare(lease.number());
         let pool = Arc::new(Pool::new(cgroups));
-        let (starter, starting) = start_thread("st-starter")?;
-        let launcher = starter.start()?;
-        let (namespaces, network) = if options.no_namespaces {
-            (Namespaces::None("switched off".to_owned()), Err("no network namespace".to_owned()))
-        } else {
-            host::enter(&launcher, uid, gid, false)
-        };
-        let host = Host::new(namespaces, network, pool.cgroups());
         let threads = Threads::start(&pool)?;
         let ceilings = Ceilings::for_machine(probe::total_memory_bytes()).with_operator(&options.maxima);
         let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
         let inner = Inner {
-            host,
+            host: OnceLock::new(),
             scopes: Mutex::new(ScopeTree::new(ceilings.clone())),
             ceilings,
             homes: home_directories(&passwd, std::env::var_os("HOME").as_deref()),
@@ -187,13 +141,12 @@ impl Engine {
             plans: Mutex::default(),
             templates: Mutex::default(),
             idmaps: Mutex::new(HashMap::new()),
-            launchers: Mutex::new(Launchers { isolated: Some(Ready::new(launcher)), networked: None }),
+            launchers,
             enforcer: threads.enforcer,
             collector: threads.collector,
             armed: threads.armed,
-            starter,
             disk: disk::DiskWatch::default(),
-            threads: Mutex::new([threads.handles, vec![starting]].concat_handles()),
+            threads: Mutex::new(threads.handles),
             pool,
             lease,
             options,
@@ -228,7 +181,7 @@ impl Engine {
 
     /// What the host can do, as found when the engine was made.
     pub fn host(&self) -> &Host {
-        &self.inner.host
+        self.inner.host()
     }
 
     /// What stands ready to end runs.
@@ -250,35 +203,6 @@ impl Engine {
     pub fn quarantined(&self) -> usize {
         self.inner.pool.quarantined()
     }
-}
-
-/// Joins lists of thread handles.
-trait ConcatHandles {
-    fn concat_handles(self) -> Vec<JoinHandle<()>>;
-}
-
-impl ConcatHandles for [Vec<JoinHandle<()>>; 2] {
-    fn concat_handles(self) -> Vec<JoinHandle<()>> {
-        self.into_iter().flatten().collect()
-    }
-}
-
-/// The thread that starts launchers; it does nothing else and ends with the engine.
-fn start_thread(name: &str) -> Result<(Starter, JoinHandle<()>), Error> {
-    let (requests, received) = sync_channel::<SyncSender<std::io::Result<Launcher>>>(1);
-    let serve = move || {
-        thread::block_signals();
-        while let Ok(reply) = received.recv() {
-            // An asker that is gone drops the launcher, which ends it.
-            let _ = reply.send(Launcher::start());
-        }
-    };
-    let handle = std::thread::Builder::new()
-        .name(name.to_owned())
-        .stack_size(64 << 10)
-        .spawn(serve)
-        .map_err(Error::system("cannot start a thread"))?;
-    Ok((Starter { requests }, handle))
 }
 
 /// The two working threads.
@@ -349,6 +273,14 @@ impl Threads {
 }
 
 impl Inner {
+    /// What the host can do; waits for the first launcher the first time.
+    fn host(&self) -> &Host {
+        self.host.get_or_init(|| {
+            let (namespaces, network) = self.launchers.found();
+            Host::new(namespaces, network, self.pool.cgroups())
+        })
+    }
+
     /// Where output goes that outgrows memory; opened when it is first needed.
     fn spool_directory(&self) -> Result<Arc<SpoolDirectory>, Error> {
         if let Some(directory) = self.spool_directory.get() {
@@ -358,43 +290,12 @@ impl Inner {
         let opened = SpoolDirectory::open(&path).map_err(Error::system("cannot open the spool directory"))?;
         Ok(self.spool_directory.get_or_init(|| Arc::new(opened)).clone())
     }
-
-    /// Does something with the launcher for this kind of network, starting one first where there is none or it died.
-    fn with_launcher<T>(
-        &self,
-        network: bool,
-        mut act: impl FnMut(&mut Ready) -> std::io::Result<T>,
-    ) -> Result<T, Error> {
-        let mut launchers = self.launchers.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = if network { &mut launchers.networked } else { &mut launchers.isolated };
-        for attempt in 0..2 {
-            let ready = match slot {
-                Some(ready) if !sandtimer_os::process::is_dead(ready.launcher.pidfd()) => ready,
-                _ => {
-                    let launcher = self.starter.start()?;
-                    if !self.options.no_namespaces {
-                        // The same answer as when the engine was made; what it cannot do, its sandboxes report.
-                        let _ = host::enter(&launcher, self.host.uid, self.host.gid, network);
-                    }
-                    slot.insert(Ready::new(launcher))
-                }
-            };
-            match act(ready) {
-                Err(_)
-                    if attempt == 0 && sandtimer_os::process::wait_readable(ready.launcher.pidfd(), 10) => {}
-                result => return result.map_err(Error::system("cannot start a sandbox")),
-            }
-        }
-        Err(Error::System { doing: "cannot start a sandbox", source: std::io::ErrorKind::BrokenPipe.into() })
-    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.enforcer.send(Command::Shutdown);
-        let mut threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        // The starter's thread ends with its channel, which is a field of this; it is not waited for.
-        threads.truncate(2);
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for (index, thread) in threads.into_iter().enumerate() {
             if index == 1 {
                 self.collector.send(ToCollector::Shutdown);

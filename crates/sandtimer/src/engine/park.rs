@@ -83,12 +83,13 @@ impl Engine {
                 return Err(error);
             }
         };
-        let files = prepared.files;
+        let files = prepared.files.clone();
         let sandbox = Some(Sandbox {
             slot,
             control,
             pidfd,
             plan: prepared.plan,
+            files: prepared.files,
             private: prepared.private,
             spawned_at,
             path: Path::Parked,

@@ -13,7 +13,7 @@ use sandtimer_os::wire::order;
 use super::Inner;
 use super::error::Error;
 use crate::limits::Effective;
-use crate::model::Outcome;
+use crate::model::{LimitKind, Outcome};
 use crate::scope::{Deadline, Extension, ScopeId};
 use crate::supervise::collector::SharedSpool;
 use crate::supervise::enforcer::Command;
@@ -55,6 +55,11 @@ impl Run {
     /// The scope of the run, for runs inside it.
     pub fn scope(&self) -> ScopeId {
         self.scope
+    }
+
+    /// What of the host a caller might miss inside, and why it is not there.
+    pub fn notes(&self) -> &[String] {
+        &self.running.notes
     }
 
     /// Every limit that applies, with where it came from.
@@ -104,6 +109,12 @@ impl Run {
             id: self.running.id.clone(),
             reason: reason.into(),
         });
+    }
+
+    /// Ends the run because its piped output, which the caller reads, has passed the output limit.
+    pub fn end_at_output_limit(&self) {
+        let (row, id) = (self.running.row, self.running.id.clone());
+        self.inner.enforcer.send(Command::Limit { row, id, kind: LimitKind::Output });
     }
 
     /// Moves the wall later. Ancestors and ceilings go on bounding it: see the deadline's `effect`.

@@ -159,6 +159,7 @@ fn begin_in(
         control,
         pidfd: spawned.pidfd,
         plan: prepared.plan,
+        files: prepared.files,
         private: prepared.private,
         spawned_at,
         path: RunPath::Exec,
@@ -184,6 +185,7 @@ pub(super) struct Sandbox {
     pub control: OwnedFd,
     pub pidfd: OwnedFd,
     pub plan: Plan,
+    pub files: Arc<KnownFiles>,
     pub private: Option<PathBuf>,
     pub spawned_at: u64,
     pub path: RunPath,
@@ -199,12 +201,12 @@ pub(super) fn prepare(
 ) -> Result<Prepared, Error> {
     let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
     let row = slot.row;
-    let identity = match inner.host.uid {
-        1.. => None,
-        0 => Some(Identity { job: inner.lease.uid(row), init: inner.lease.init_uid() }),
-    };
+    let root = rustix::process::getuid().is_root();
+    let identity = root.then(|| Identity { job: inner.lease.uid(row), init: inner.lease.init_uid() });
     let files = plan_the_files(inner, spec, identity)?;
-    let private = if inner.host.has_namespaces() { None } else { Some(private_directory(identity)?) };
+    // Only now: the launcher was being started meanwhile.
+    let host = inner.host();
+    let private = if host.has_namespaces() { None } else { Some(private_directory(identity)?) };
     let plain = private.is_none() && spec.without.is_empty();
     let template = match plain {
         true => inner.templates.lock().unwrap_or_else(PoisonError::into_inner).find(&files),
@@ -225,7 +227,7 @@ pub(super) fn prepare(
         without: &spec.without,
     };
     let tasks = slot.task_files().map_err(Error::system("cannot open the run's control groups"))?;
-    let mut plan = plan::plan(&inner.host, &policy, tasks.len());
+    let mut plan = plan::plan(host, &policy, tasks.len());
     for name in refused {
         let reason = format!("the controller refused the {name} limit");
         plan.degraded.push(crate::model::Degraded { layer: "cgroup limits".to_owned(), reason });
@@ -233,7 +235,7 @@ pub(super) fn prepare(
     check_requirement(spec, &plan)?;
     let grace = effective.get(Key::Grace).map_or(0, |effect| effect.value);
     let clock = InitClock { wall: value(LimitKind::Wall).unwrap_or(u64::MAX), grace };
-    plan::seal(&mut plan, &inner.host, &policy, clock);
+    plan::seal(&mut plan, host, &policy, clock);
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
     Ok(Prepared { files, plan, template, private, tasks, idmaps })
 }
@@ -289,7 +291,8 @@ pub(super) fn finish(
         step_names: sandbox.plan.names,
         optional_steps: sandbox.plan.optional,
         path,
-        sweeps_itself: !inner.host.has_namespaces(),
+        notes: sandbox.files.notes.iter().map(|note| note.text.clone()).collect(),
+        sweeps_itself: !inner.host().has_namespaces(),
         on_output_limit_end,
         private_directory: sandbox.private,
         namespace: Mutex::new(sandbox.namespace),
@@ -306,7 +309,7 @@ pub(super) fn finish(
 fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Result<Arc<KnownFiles>, Error> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    let uid = identity.map_or(inner.host.uid, |identity| identity.job);
+    let uid = identity.map_or(rustix::process::getuid().as_raw(), |identity| identity.job);
     let key = FilesKey {
         command: spec.command[0].clone(),
         path: path.clone(),
@@ -336,7 +339,7 @@ fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Res
         network: spec.network,
         terminal: spec.terminal.is_some(),
         uid,
-        gid: identity.map_or(inner.host.gid, |identity| identity.job),
+        gid: identity.map_or(rustix::process::getgid().as_raw(), |identity| identity.job),
     };
     let mut plan = plan_files(&request)?;
     spare_identity_maps(&mut plan);
@@ -472,7 +475,7 @@ fn idmap_namespaces(
             None => {
                 let maps = (id_map(key.0, identity.job), id_map(key.1, identity.job));
                 let made =
-                    inner.with_launcher(false, |ready| ready.launcher.user_namespace(&maps.0, &maps.1))?;
+                    inner.launchers.with(false, |ready| ready.launcher.user_namespace(&maps.0, &maps.1))?;
                 let made = Arc::new(made);
                 inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).insert(key, made.clone());
                 made
@@ -537,7 +540,7 @@ pub(super) fn spawn(
         }
         None => None,
     };
-    inner.with_launcher(spec.network, |ready| {
+    inner.launchers.with(spec.network, |ready| {
         if let Some((index, mounts)) = &template {
             ready.made.ensure(&ready.launcher, *index, mounts, monotonic_nanoseconds())?;
         }

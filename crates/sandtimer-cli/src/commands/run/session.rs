@@ -98,14 +98,14 @@ impl<'a> Session<'a> {
     pub(super) fn conduct(mut self, streams: Streams) -> Result<ExitCode, Failure> {
         self.attach(streams)?;
         let outcome = self.wait_for_outcome();
-        // Before anything is said: a line on a raw terminal would hang in the air.
-        self.raw = None;
         self.dead.ring();
         self.outcome = Some(outcome.clone());
         if self.settings.json {
             self.pump(Sink::Stdout, Flow::Text(render::outcome_json(&outcome)))?;
         }
         self.deliver(Some(VERDICT_PATIENCE), VERDICT_PATIENCE);
+        // Behind the job's output, which is written for a raw terminal, and before ours, which is not.
+        self.raw = None;
         self.explain(&outcome);
         let patience = (!is_own_end(&outcome)).then_some(DELIVERY_PATIENCE);
         let delivered = self.deliver(None, patience.unwrap_or(u64::MAX));

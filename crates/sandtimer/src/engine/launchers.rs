@@ -1,0 +1,126 @@
+//! The engine's launchers: one whose sandboxes have no network, and one, when asked for, whose sandboxes have the host's.
+//!
+//! They are started by a thread of their own, which lives as long as the engine: PDEATHSIG follows the thread that
+//! forked. The first is asked for before anything else and waited for only when a sandbox is to be planned.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+use sandtimer_os::launcher::Launcher;
+use sandtimer_os::{process, thread};
+
+use super::error::Error;
+use super::templates::Made;
+use crate::isolate::host::{self, Namespaces};
+
+/// A launcher in its namespaces, and the roots that stand ready in it.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub launcher: Launcher,
+    pub made: Made,
+}
+
+/// What a launcher found it could have.
+pub(super) type Found = (Namespaces, Result<(), String>);
+
+type Answer = std::io::Result<(Launcher, Found)>;
+
+/// A launcher that is wanted.
+#[derive(Debug)]
+struct Request {
+    network: bool,
+    reply: SyncSender<Answer>,
+}
+
+/// The launchers of an engine.
+#[derive(Debug)]
+pub(super) struct Launchers {
+    slots: Mutex<[Option<Ready>; 2]>,
+    first: Mutex<Option<Receiver<Answer>>>,
+    requests: SyncSender<Request>,
+}
+
+impl Launchers {
+    /// Starts the thread and asks for the launcher without network.
+    pub(super) fn start(no_namespaces: bool) -> Result<Self, Error> {
+        let (requests, received) = sync_channel::<Request>(1);
+        let serve = move || {
+            thread::block_signals();
+            while let Ok(request) = received.recv() {
+                // An asker that is gone drops the launcher, which ends it.
+                let _ = request.reply.send(launch(request.network, no_namespaces));
+            }
+        };
+        std::thread::Builder::new()
+            .name("st-starter".to_owned())
+            .stack_size(64 << 10)
+            .spawn(serve)
+            .map_err(Error::system("cannot start a thread"))?;
+        let launchers = Launchers { slots: Mutex::default(), first: Mutex::default(), requests };
+        *launchers.first.lock().unwrap_or_else(PoisonError::into_inner) = Some(launchers.ask(false));
+        Ok(launchers)
+    }
+
+    fn ask(&self, network: bool) -> Receiver<Answer> {
+        let (reply, answer) = sync_channel(1);
+        // Should the thread be gone, the reply's sender is dropped with the request and the receiver says so.
+        let _ = self.requests.send(Request { network, reply });
+        answer
+    }
+
+    /// Waits for the first launcher: what it found, once.
+    pub(super) fn found(&self) -> Found {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        match first.map_or_else(|| Err(gone()), |first| first.recv().unwrap_or_else(|_| Err(gone()))) {
+            Ok((launcher, found)) => {
+                let ready = Ready { launcher, made: Made::default() };
+                self.slots.lock().unwrap_or_else(PoisonError::into_inner)[0] = Some(ready);
+                found
+            }
+            Err(error) => {
+                let reason = format!("the launcher cannot be started: {error}");
+                (Namespaces::None(reason.clone()), Err(reason))
+            }
+        }
+    }
+
+    /// Does something with the launcher for this kind of network, starting one first where there is none or it died.
+    pub(super) fn with<T>(
+        &self,
+        network: bool,
+        mut act: impl FnMut(&mut Ready) -> std::io::Result<T>,
+    ) -> Result<T, Error> {
+        let doing = "cannot start a sandbox";
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = &mut slots[usize::from(network)];
+        for attempt in 0..2 {
+            let ready = match slot {
+                Some(ready) if !process::is_dead(ready.launcher.pidfd()) => ready,
+                _ => {
+                    let gone = |_| Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() };
+                    let answer = self.ask(network).recv().map_err(gone)?;
+                    let (launcher, _) = answer.map_err(Error::system("cannot start the launcher"))?;
+                    slot.insert(Ready { launcher, made: Made::default() })
+                }
+            };
+            match act(ready) {
+                Err(_) if attempt == 0 && process::wait_readable(ready.launcher.pidfd(), 10) => {}
+                result => return result.map_err(Error::system(doing)),
+            }
+        }
+        Err(Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() })
+    }
+}
+
+fn launch(network: bool, no_namespaces: bool) -> Answer {
+    let launcher = Launcher::start()?;
+    let found = if no_namespaces {
+        (Namespaces::None("switched off".to_owned()), Err("no network namespace".to_owned()))
+    } else {
+        let uid = rustix::process::getuid().as_raw();
+        let gid = rustix::process::getgid().as_raw();
+        host::enter(&launcher, uid, gid, network)
+    };
+    Ok((launcher, found))
+}

@@ -1,0 +1,146 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_sandtimer_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_sandtimer_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_sandtimer_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_sandtimer_using_subcommand
+    set -l cmd (__fish_sandtimer_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -s V -l version -d 'Print version'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "run" -d 'Run a command in a sandbox, under limits'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "python" -d 'Run a Python file, or code given with -c, in a sandbox'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bash" -d 'Run a bash script, or code given with -c, in a sandbox'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "doctor" -d 'Show what this machine can enforce, and what is missing'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bench" -d 'Measure how late limits are and what a sandbox costs, on this machine'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "config" -d 'Show the settings that apply here'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "completions" -d 'Print completions for a shell'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "generate" -d 'Write the manual page, completions and references'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l cpu -d 'Processor time of all its processes together' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l stall -d 'Longest time without output and without CPU use' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l grace -d 'Time between SIGTERM and the kill' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l memory -d 'Memory of all its processes together, such as 512M' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l processes -d 'Processes and threads alive at once' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l output -d 'Bytes let through of stdout and of stderr; the rest is dropped, and said so' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l disk -d 'Bytes in its private directories and, polled, in its workspaces' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l open-files -d 'Open files of each of its processes' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
+end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
+landlock\t''
+mount\t''
+pid\t''
+ipc\t''
+net\t''
+uid\t''
+cgroup\t''
+rlimits\t''"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l network -d 'Give it the host\'s network'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l json -d 'Capture the output and print one Outcome as JSON instead'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s v -l verbose -d 'Say on stderr which walls are missing'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s c -d 'Run this code instead of a file' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l cpu -d 'Processor time of all its processes together' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l stall -d 'Longest time without output and without CPU use' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l grace -d 'Time between SIGTERM and the kill' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l memory -d 'Memory of all its processes together, such as 512M' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l processes -d 'Processes and threads alive at once' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l output -d 'Bytes let through of stdout and of stderr; the rest is dropped, and said so' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l disk -d 'Bytes in its private directories and, polled, in its workspaces' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l open-files -d 'Open files of each of its processes' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
+end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
+landlock\t''
+mount\t''
+pid\t''
+ipc\t''
+net\t''
+uid\t''
+cgroup\t''
+rlimits\t''"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l network -d 'Give it the host\'s network'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l json -d 'Capture the output and print one Outcome as JSON instead'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s v -l verbose -d 'Say on stderr which walls are missing'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s c -d 'Run this code instead of a file' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l cpu -d 'Processor time of all its processes together' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l stall -d 'Longest time without output and without CPU use' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l grace -d 'Time between SIGTERM and the kill' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l memory -d 'Memory of all its processes together, such as 512M' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l processes -d 'Processes and threads alive at once' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l output -d 'Bytes let through of stdout and of stderr; the rest is dropped, and said so' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l disk -d 'Bytes in its private directories and, polled, in its workspaces' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l open-files -d 'Open files of each of its processes' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
+end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
+landlock\t''
+mount\t''
+pid\t''
+ipc\t''
+net\t''
+uid\t''
+cgroup\t''
+rlimits\t''"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l network -d 'Give it the host\'s network'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l json -d 'Capture the output and print one Outcome as JSON instead'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s v -l verbose -d 'Say on stderr which walls are missing'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l require -d 'Exit with 125 unless this tier (T0–T3) or kill class (K0–K3) can be had; may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and not __fish_seen_subcommand_from lateness spawn many" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and not __fish_seen_subcommand_from lateness spawn many" -f -a "lateness" -d 'How late the wall limit\'s verdict is, over code that does not want to end'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and not __fish_seen_subcommand_from lateness spawn many" -f -a "spawn" -d 'What a sandboxed run costs beside a bare process'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and not __fish_seen_subcommand_from lateness spawn many" -f -a "many" -d 'What many waiting runs cost the engine'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_seen_subcommand_from lateness" -l runs -d 'How many runs' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_seen_subcommand_from lateness" -l load -d 'Beside 8 busy loops for each processor, in sandboxes'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_seen_subcommand_from lateness" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_seen_subcommand_from lateness" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_seen_subcommand_from spawn" -l rounds -d 'How many rounds; each starts every contender once' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_seen_subcommand_from spawn" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_seen_subcommand_from spawn" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_seen_subcommand_from many" -l runs -d 'How many runs at a time' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_seen_subcommand_from many" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_seen_subcommand_from many" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand config; and not __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand config; and not __fish_seen_subcommand_from show" -f -a "show" -d 'Show every limit that applies here and where it comes from'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand config; and __fish_seen_subcommand_from show" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand config; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand completions" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand generate" -l dir -d 'The directory to write to' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand generate" -s h -l help -d 'Print help'
