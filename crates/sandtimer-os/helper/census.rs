@@ -111,8 +111,8 @@ pub fn signal_children(signal: i32) {
 }
 
 /// Kills and reaps all descendants, where no pid namespace does it. Orphans come to this process, which is their
-/// subreaper, so every pass sees the children of those the last one killed.
-pub fn sweep() {
+/// subreaper, so every pass sees the children of those the last one killed. Returns how many are left.
+pub fn sweep() -> u64 {
     let own = call!(nr::GETPID) as u64;
     for _ in 0..1000 {
         each(|stat| {
@@ -123,7 +123,7 @@ pub fn sweep() {
         loop {
             let pid = call!(nr::WAIT4, -1isize, 0, 1, 0);
             if pid == sys::ECHILD {
-                return;
+                return 0;
             }
             if pid <= 0 {
                 break;
@@ -131,4 +131,5 @@ pub fn sweep() {
         }
         sys::poll(&mut [], 1);
     }
+    children()
 }

@@ -30,9 +30,9 @@ struct Init {
 
 pub fn main(mut program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-init".as_ptr() as usize);
-    sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);
-    sys::prctl(sys::PR_SET_DUMPABLE, 0);
     let whole_namespace = call!(nr::GETPID) == 1;
+    sys::prctl(sys::PR_SET_PDEATHSIG, death_signal(whole_namespace));
+    sys::prctl(sys::PR_SET_DUMPABLE, 0);
     if whole_namespace {
         let namespace = sys::open_at(sys::AT_FDCWD, c"/proc/self/ns/mnt".as_ptr().cast(), sys::O_RDONLY, 0);
         if namespace >= 0 {
@@ -45,6 +45,9 @@ pub fn main(mut program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! 
             fork(Init { control, main: 0, deadline: u64::MAX, wall: step.number(3), grace: step.number(4), whole_namespace }, program, &step, stdio, extra);
         }
         let result = steps::apply(&step, extra);
+        if result > steps::NOTE {
+            notify(control, notice::STEP_FAILED, [program.number - 1, (result - steps::NOTE) as u64, 0, 0, 0, 0]);
+        }
         if result < 0 {
             let required = step.header.required == 1;
             notify(control, notice::STEP_FAILED, [program.number - 1, -result as u64, u64::from(required), 0, 0, 0]);
@@ -68,12 +71,19 @@ fn notify_with(control: Fd, kind: u32, values: [u64; 6], fd: Option<Fd>) {
     sys::send(control, bytes, fd, sys::MSG_DONTWAIT);
 }
 
-static SIGCHLD_MASK: u64 = 1 << 16;
+/// SIGCHLD and SIGTERM, read from a descriptor.
+static HEARD_MASK: u64 = 1 << 16 | 1 << 14;
+
+/// What init gets when its parent dies: as pid 1 it need only die itself; elsewhere it must sweep first.
+fn death_signal(whole_namespace: bool) -> usize {
+    if whole_namespace { sys::SIGKILL as usize } else { sys::SIGTERM as usize }
+}
+
 
 fn fork(mut init: Init, program: Program, step: &Step, stdio: &[Fd], extra: &[Fd]) -> ! {
     // Blocked before the fork: a child that dies at once must not be missed.
-    call!(nr::RT_SIGPROCMASK, 0, &raw const SIGCHLD_MASK, 0, 8);
-    let children = call!(nr::SIGNALFD4, -1isize, &raw const SIGCHLD_MASK, 8, sys::O_CLOEXEC) as Fd;
+    call!(nr::RT_SIGPROCMASK, 0, &raw const HEARD_MASK, 0, 8);
+    let children = call!(nr::SIGNALFD4, -1isize, &raw const HEARD_MASK, 8, sys::O_CLOEXEC) as Fd;
     let mut pipe: [Fd; 2] = [-1; 2];
     let piped = call!(nr::PIPE2, pipe.as_mut_ptr(), sys::O_CLOEXEC);
     let pid = if piped < 0 { piped } else { call!(nr::FORK) };
@@ -96,12 +106,12 @@ fn fork(mut init: Init, program: Program, step: &Step, stdio: &[Fd], extra: &[Fd
     if init.whole_namespace {
         call!(nr::CHDIR, c"/".as_ptr());
     }
-    lower_privileges(step);
+    lower_privileges(step, init.whole_namespace);
     init.serve(pipe[0], children)
 }
 
 /// Another uid than the job's and, beside the right to signal it, no capability.
-fn lower_privileges(step: &Step) {
+fn lower_privileges(step: &Step, whole_namespace: bool) {
     let (uid, gid, keep) = (step.number(0), step.number(1), step.number(2));
     if uid != u64::MAX {
         sys::prctl(sys::PR_SET_KEEPCAPS, 1);
@@ -113,7 +123,7 @@ fn lower_privileges(step: &Step) {
     sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1);
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
     // Changing the uid cleared it; prctl(2). Had the engine died in between, the control socket says so.
-    sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);
+    sys::prctl(sys::PR_SET_PDEATHSIG, death_signal(whole_namespace));
 }
 
 /// The command's process: seals itself step by step, then becomes the command.
@@ -252,8 +262,12 @@ impl Init {
                 status = -1;
             }
             if fds[1].revents != 0 {
-                let mut drained = [0u8; 128];
-                sys::read(children, &mut drained);
+                // struct signalfd_siginfo begins with the signal's number.
+                let mut signal = [0u8; 128];
+                sys::read(children, &mut signal);
+                if signal[0] == sys::SIGTERM as u8 {
+                    self.end();
+                }
                 self.reap(status);
             }
         }
@@ -299,7 +313,10 @@ impl Init {
             self.end();
         }
         match message.kind {
-            order::DEADLINE => self.deadline = message.value.saturating_add(INIT_SLACK_NANOSECONDS),
+            order::DEADLINE => {
+                let end = message.value.saturating_add(INIT_SLACK_NANOSECONDS);
+                self.deadline = if message.argument == 1 { self.deadline.min(end) } else { end };
+            }
             // From pid 1 that is everything in the namespace; elsewhere it would be everything of this uid.
             order::SIGNAL_ALL if self.whole_namespace => {
                 call!(nr::KILL, -1isize, message.argument);
@@ -359,7 +376,8 @@ impl Init {
     /// As pid 1, leaving kills the rest. Without a pid namespace the descendants are swept first.
     fn end(&self) -> ! {
         if !self.whole_namespace {
-            census::sweep();
+            let left = census::sweep();
+            notify(self.control, notice::SWEPT, [left, 0, 0, 0, 0, 0]);
         }
         sys::exit(0)
     }

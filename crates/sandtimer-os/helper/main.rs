@@ -36,6 +36,7 @@ unsafe extern "C" fn entry(stack: *const usize) -> ! {
         if *stack < 2 { 0 } else { *(*stack.add(2) as *const u8) }
     };
     sys::reset_signals();
+    sys::drop_standard_descriptors();
     match role {
         b'l' => launcher::main(),
         b'w' => watchdog::main(),

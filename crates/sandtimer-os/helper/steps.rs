@@ -6,6 +6,9 @@
 use crate::sys::{self, Fd, call, nr};
 use crate::wire::{StepHeader, op};
 
+/// A step's result above this is a success with a note: `NOTE + errno` of the part that did not work.
+pub const NOTE: isize = 100_000;
+
 /// A string inside the program: NUL-terminated, with its length.
 #[derive(Clone, Copy)]
 pub struct Text {
@@ -193,17 +196,22 @@ fn bind(step: &Step, extra: &[Fd]) -> isize {
     if tree < 0 {
         return tree;
     }
+    let mut refused = 0;
     let mut result = set_attributes(tree, empty, [attributes, 0, 1 << 18, 0], AT_EMPTY_PATH | AT_RECURSIVE);
     if result >= 0 && namespace != u64::MAX {
-        // Only the top mount: a file system below it may not support idmapping, and is not the caller's directory.
         let mapped = [ATTRIBUTE_IDMAP, 0, 0, extra[namespace as usize] as u64];
-        result = set_attributes(tree, empty, mapped, AT_EMPTY_PATH);
+        // With all that is mounted below; a file system there that cannot be mapped must not keep the top from it.
+        refused = set_attributes(tree, empty, mapped, AT_EMPTY_PATH | AT_RECURSIVE).min(0);
+        if refused < 0 {
+            refused = set_attributes(tree, empty, mapped, AT_EMPTY_PATH).min(0);
+        }
     }
     if result >= 0 {
         result = call!(nr::MOVE_MOUNT, tree, empty, sys::AT_FDCWD, target.pointer, 4);
     }
     sys::close(tree as Fd);
-    result
+    // A file system that cannot be idmapped is shown as it is: what works, and reported.
+    if result >= 0 && refused < 0 { NOTE - refused } else { result }
 }
 
 const EMPTY: Text = Text { pointer: c"".as_ptr().cast(), length: 0 };

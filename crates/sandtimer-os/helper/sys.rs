@@ -104,6 +104,7 @@ pub const EEXIST: isize = -17;
 pub const ECHILD: isize = -10;
 pub const EINVAL: isize = -22;
 pub const SIGKILL: i32 = 9;
+pub const SIGTERM: i32 = 15;
 pub const AT_FDCWD: isize = -100;
 pub const O_RDONLY: usize = 0;
 pub const O_WRONLY: usize = 1;
@@ -131,6 +132,17 @@ pub fn reset_signals() {
     }
     let empty = 0u64;
     call!(nr::RT_SIGPROCMASK, 2, &raw const empty, 0, 8);
+}
+
+/// Lets go of the terminal, pipe or file that the engine was started with.
+pub fn drop_standard_descriptors() {
+    let null = open_at(AT_FDCWD, c"/dev/null".as_ptr().cast(), 2, 0);
+    for target in 0..3 {
+        if null >= 0 {
+            call!(nr::DUP2, null, target);
+        }
+    }
+    close(null as Fd);
 }
 
 pub fn close(fd: Fd) {

@@ -18,6 +18,7 @@ enum Means {
     None,
     Cgroup(Fd),
     Pidfd(Fd),
+    Sweeper(Fd),
 }
 
 struct Watchdog {
@@ -83,6 +84,9 @@ impl Watchdog {
             Means::Pidfd(fd) => {
                 call!(nr::PIDFD_SEND_SIGNAL, fd, sys::SIGKILL, 0, 0);
             }
+            Means::Sweeper(fd) => {
+                call!(nr::PIDFD_SEND_SIGNAL, fd, sys::SIGTERM, 0, 0);
+            }
             Means::None => {}
         }
     }
@@ -107,6 +111,7 @@ impl Watchdog {
             order::TABLE => self.map(fd),
             order::CGROUP => self.replace(index, Means::Cgroup(fd)),
             order::PIDFD => self.replace(index, Means::Pidfd(fd)),
+            order::SWEEPER => self.replace(index, Means::Sweeper(fd)),
             order::FORGET => self.replace(index, Means::None),
             order::DIRECTORY if self.directory_count < MAX_DIRECTORIES => {
                 self.directories[self.directory_count] = fd;
@@ -119,7 +124,7 @@ impl Watchdog {
 
     fn replace(&mut self, index: usize, means: Means) {
         match core::mem::replace(&mut self.means[index], means) {
-            Means::Cgroup(fd) | Means::Pidfd(fd) => sys::close(fd),
+            Means::Cgroup(fd) | Means::Pidfd(fd) | Means::Sweeper(fd) => sys::close(fd),
             Means::None => {}
         }
     }

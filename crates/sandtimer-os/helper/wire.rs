@@ -145,6 +145,8 @@ pub mod notice {
     /// The sandbox's mount namespace, as a descriptor. Whoever holds it puts off taking the mounts apart, which waits
     /// for RCU, until after init's death is known.
     pub const NAMESPACE: u32 = 8;
+    /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not end.
+    pub const SWEPT: u32 = 9;
 }
 
 #[repr(C)]
@@ -162,7 +164,8 @@ pub struct Notice {
 
 /// Kinds of [`Order`], from the engine to init.
 pub mod order {
-    /// Ends the sandbox at `value` (monotonic nanoseconds, u64::MAX: never) if the engine has not.
+    /// Ends the sandbox at `value` (monotonic nanoseconds, u64::MAX: never) if the engine has not. With `argument` 1,
+    /// only if that is earlier than what init knows already.
     pub const DEADLINE: u32 = 1;
     /// Sends signal `argument` to every process of the sandbox.
     pub const SIGNAL_ALL: u32 = 2;
@@ -206,7 +209,7 @@ pub mod row {
 pub struct Row {
     pub deadline: core::sync::atomic::AtomicU64,
     pub state: core::sync::atomic::AtomicU32,
-    pub generation: core::sync::atomic::AtomicU32,
+    pub reserved: u32,
 }
 
 /// The shared table.
@@ -227,6 +230,8 @@ pub mod watchdog_order {
     pub const CGROUP: u32 = 2;
     /// How to kill row `row`: the pidfd of its init comes with it; kept until replaced or dropped.
     pub const PIDFD: u32 = 3;
+    /// As PIDFD, where init must sweep before it dies: it gets SIGTERM.
+    pub const SWEEPER: u32 = 7;
     /// Row `row` ended; forget its pidfd.
     pub const FORGET: u32 = 4;
     /// Look at the table now.

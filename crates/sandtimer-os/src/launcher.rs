@@ -6,6 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::socket::{self, bytes_of, from_bytes};
 use crate::wire::{Reply, Request, request};
 
+/// How long an answer may take: building is the sandbox's own work, the launcher's is a few system calls.
+const ANSWER_MILLISECONDS: u64 = 10_000;
+
 /// A launcher process and the socket to it. Dropping it ends the launcher, not the sandboxes it started.
 #[derive(Debug)]
 pub struct Launcher {
@@ -108,7 +111,12 @@ impl Launcher {
     }
 
     fn exchange(&self, message: &Request, fds: &[BorrowedFd<'_>]) -> io::Result<(Reply, Option<OwnedFd>)> {
-        socket::send(&self.socket, bytes_of(message), fds, true)?;
+        socket::send(&self.socket, bytes_of(message), fds, false)?;
+        if !crate::process::wait_readable(self.socket.as_fd(), ANSWER_MILLISECONDS) {
+            // One that was stopped must not hold up the engine; it is replaced.
+            crate::process::kill_and_reap(self.pidfd.as_fd());
+            return Err(io::Error::from(io::ErrorKind::TimedOut));
+        }
         let mut bytes = [0u8; size_of::<Reply>()];
         let (length, fd) = socket::receive(&self.socket, &mut bytes, true)?;
         let reply: Reply =

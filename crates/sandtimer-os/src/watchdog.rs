@@ -94,6 +94,11 @@ impl Watchdog {
         self.tell(order::PIDFD, index, Some(pidfd))
     }
 
+    /// Says how row `index` is ended where no pid namespace dies with init: init is told to sweep.
+    pub fn kill_by_sweeper(&self, index: usize, pidfd: BorrowedFd<'_>) -> io::Result<()> {
+        self.tell(order::SWEEPER, index, Some(pidfd))
+    }
+
     /// Makes it drop the pidfd of row `index`.
     pub fn forget(&self, index: usize) -> io::Result<()> {
         self.tell(order::FORGET, index, None)

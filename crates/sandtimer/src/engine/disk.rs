@@ -3,11 +3,13 @@
 //! What counts is growth since the run began: a workspace may hold a project many times the limit. RLIMIT_FSIZE stands
 //! behind it for single files, and private directories have a size of their own.
 
-use std::os::unix::fs::MetadataExt;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::event::{Timespec, poll};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, open, openat2, statat};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use crate::model::LimitKind;
@@ -22,7 +24,8 @@ const PAUSE_NANOSECONDS: u64 = 200_000_000;
 struct Watched {
     run: Weak<Running>,
     workspaces: Vec<PathBuf>,
-    before: u64,
+    /// What they held at the first look.
+    before: Option<u64>,
     limit: u64,
     enforcer: EnforcerHandle,
 }
@@ -53,7 +56,7 @@ impl DiskWatch {
         }
         let watched = Watched {
             run: Arc::downgrade(run),
-            before: total(workspaces),
+            before: None,
             workspaces: workspaces.to_vec(),
             limit,
             enforcer: enforcer.clone(),
@@ -75,7 +78,7 @@ fn look_again_and_again(state: &Mutex<State>) {
     sandtimer_os::thread::block_signals();
     loop {
         let started = monotonic_nanoseconds();
-        let runs = {
+        let mut runs = {
             let mut state = lock(state);
             if state.runs.is_empty() {
                 state.looking = false;
@@ -83,8 +86,8 @@ fn look_again_and_again(state: &Mutex<State>) {
             }
             std::mem::take(&mut state.runs)
         };
-        let left: Vec<Watched> = runs.into_iter().filter(look).collect();
-        lock(state).runs.extend(left);
+        runs.retain_mut(look);
+        lock(state).runs.extend(runs);
         let pause = PAUSE_NANOSECONDS.max(monotonic_nanoseconds().saturating_sub(started) * 10);
         let pause =
             Timespec { tv_sec: (pause / 1_000_000_000) as i64, tv_nsec: (pause % 1_000_000_000) as i64 };
@@ -94,9 +97,10 @@ fn look_again_and_again(state: &Mutex<State>) {
 }
 
 /// Whether the run must be looked at again.
-fn look(watched: &Watched) -> bool {
+fn look(watched: &mut Watched) -> bool {
     let Some(run) = watched.run.upgrade().filter(|run| !run.waiting.is_over()) else { return false };
-    let within = total(&watched.workspaces).saturating_sub(watched.before) <= watched.limit;
+    let now = total(&watched.workspaces);
+    let within = now.saturating_sub(*watched.before.get_or_insert(now)) <= watched.limit;
     if !within {
         watched.enforcer.send(Command::Limit { row: run.row, id: run.id.clone(), kind: LimitKind::Disk });
     }
@@ -107,18 +111,26 @@ fn total(workspaces: &[PathBuf]) -> u64 {
     workspaces.iter().map(|path| allocated_bytes(path)).sum()
 }
 
-/// Bytes that a directory's files occupy. Links are not followed, other file systems not entered.
+/// Bytes that a directory's files occupy. Links are not followed, other file systems not entered, and nothing that the
+/// run puts in the way leads out of the directory.
 fn allocated_bytes(directory: &Path) -> u64 {
-    let Ok(top) = directory.symlink_metadata() else { return 0 };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let Ok(top) = open(directory, flags | OFlags::NOFOLLOW, Mode::empty()) else { return 0 };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let mut total = 0;
-    let mut left = vec![directory.to_path_buf()];
+    let mut left = vec![PathBuf::from(".")];
     while let Some(here) = left.pop() {
-        let Ok(entries) = here.read_dir() else { continue };
+        let Ok(opened) = openat2(&top, &here, flags, Mode::empty(), resolve) else { continue };
+        let Ok(entries) = Dir::read_from(&opened) else { continue };
         for entry in entries.flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
-            total += metadata.blocks() * 512;
-            if metadata.is_dir() && metadata.dev() == top.dev() {
-                left.push(entry.path());
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let Ok(status) = statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            total += u64::try_from(status.st_blocks).unwrap_or(0) * 512;
+            if FileType::from_raw_mode(status.st_mode).is_dir() {
+                left.push(here.join(OsStr::from_bytes(name.to_bytes())));
             }
         }
     }

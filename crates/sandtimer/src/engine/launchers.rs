@@ -4,7 +4,7 @@
 //! forked. The first is asked for before anything else and waited for only when a sandbox is to be planned.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use sandtimer_os::launcher::Launcher;
 use sandtimer_os::{process, thread};
@@ -38,6 +38,9 @@ pub(super) struct Launchers {
     slots: Mutex<[Option<Ready>; 2]>,
     first: Mutex<Option<Receiver<Answer>>>,
     requests: SyncSender<Request>,
+    /// What the first one found: a later one must not find less.
+    namespaces: OnceLock<Namespaces>,
+    network: OnceLock<Result<(), String>>,
 }
 
 impl Launchers {
@@ -56,7 +59,7 @@ impl Launchers {
             .stack_size(64 << 10)
             .spawn(serve)
             .map_err(Error::system("cannot start a thread"))?;
-        let launchers = Launchers { slots: Mutex::default(), first: Mutex::default(), requests };
+        let launchers = Launchers { slots: Mutex::default(), first: Mutex::default(), requests, namespaces: OnceLock::new(), network: OnceLock::new() };
         *launchers.first.lock().unwrap_or_else(PoisonError::into_inner) = Some(launchers.ask(false));
         Ok(launchers)
     }
@@ -76,6 +79,8 @@ impl Launchers {
             Ok((launcher, found)) => {
                 let ready = Ready { launcher, made: Made::default() };
                 self.slots.lock().unwrap_or_else(PoisonError::into_inner)[0] = Some(ready);
+                self.namespaces.get_or_init(|| found.0.clone());
+                self.network.get_or_init(|| found.1.clone());
                 found
             }
             Err(error) => {
@@ -100,7 +105,11 @@ impl Launchers {
                 _ => {
                     let gone = |_| Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() };
                     let answer = self.ask(network).recv().map_err(gone)?;
-                    let (launcher, _) = answer.map_err(Error::system("cannot start the launcher"))?;
+                    let (launcher, found) = answer.map_err(Error::system("cannot start the launcher"))?;
+                    if self.namespaces.get().is_some_and(|first| *first != found.0) || (!network && found.1 != *self.network.get_or_init(|| found.1.clone())) {
+                        let source = std::io::Error::other("the kernel gives fewer namespaces than before");
+                        return Err(Error::System { doing, source });
+                    }
                     slot.insert(Ready { launcher, made: Made::default() })
                 }
             };

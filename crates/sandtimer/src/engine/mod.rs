@@ -224,8 +224,7 @@ impl Threads {
                 }
                 run.drop_namespace();
                 if let Some(directory) = &run.private_directory {
-                    // What cannot be removed now is in a directory that only this user can enter.
-                    let _ = std::fs::remove_dir_all(directory);
+                    directory.remove();
                 }
                 recycled.give_back(run.row);
             }

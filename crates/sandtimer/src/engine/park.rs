@@ -19,6 +19,7 @@ use super::{Engine, Inner, Run, Spec};
 use crate::isolate::plan::ProcessLimits;
 use crate::limits::Key;
 use crate::model::{LimitKind, Path};
+use crate::supervise::run::PrivateDirectory;
 
 /// How long building may take. Infrastructure: always finite.
 const PARK_LIMIT_MILLISECONDS: u64 = 60_000;
@@ -181,7 +182,7 @@ impl Parked {
             let streams = Streams::make(&inner, &mut spec, &opened.effective)?;
             self.dispatch(&spec, &opened.effective, &streams)?;
             let Some(sandbox) = self.sandbox.take() else { return Err(Error::Full(0)) };
-            start::finish(&inner, sandbox, opened, &spec, streams)
+            Ok(start::finish(&inner, sandbox, opened, &spec, streams))
         })();
         started.inspect_err(|_| start::close(&inner, scope))
     }
@@ -203,7 +204,7 @@ impl Parked {
                 &mut program,
                 spec,
                 executable,
-                &start::environment(spec, &self.files, sandbox.private.as_deref()),
+                &start::environment(spec, &self.files, sandbox.private.as_ref().map(PrivateDirectory::path)),
             );
         }
         let doing = "cannot use the parked sandbox";
@@ -226,9 +227,6 @@ impl Drop for Parked {
         }
         process::wait_readable(sandbox.pidfd.as_fd(), 1000);
         process::reap(sandbox.pidfd.as_fd());
-        if let Some(directory) = &sandbox.private {
-            let _ = std::fs::remove_dir_all(directory);
-        }
         drop(sandbox);
         self.inner.pool.give_back(row);
     }

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::Inner;
 use super::error::Error;
 use crate::limits::Effective;
 use crate::model::{LimitKind, Outcome};
-use crate::scope::{Deadline, Extension, ScopeId};
+use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::collector::SharedSpool;
 use crate::supervise::enforcer::Command;
 use crate::supervise::output::Chunk;
@@ -123,10 +124,20 @@ impl Run {
     /// Too late once the limit has fired.
     pub fn extend(&self, by: Duration) -> Result<Option<Deadline>, Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scopes = self.scopes()?;
         let deadline = scopes.extend(self.scope, Extension::By(by), now)?;
         self.inner.enforcer.send(Command::Moved { row: self.running.row });
         Ok(deadline)
+    }
+
+    /// The scopes, in which this run's clock began when its command did.
+    fn scopes(&self) -> Result<MutexGuard<'_, ScopeTree>, Error> {
+        let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = self.running.started_at.load(Ordering::Acquire);
+        if started > 0 {
+            scopes.begin(self.scope, Moment::from_nanos(started))?;
+        }
+        Ok(scopes)
     }
 
     /// Stops the processes and the run's own clocks.
@@ -135,7 +146,7 @@ impl Run {
     /// Already paused, or too late.
     pub fn pause(&self) -> Result<(), Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).pause(self.scope, now)?;
+        self.scopes()?.pause(self.scope, now)?;
         self.tell_pause(true);
         Ok(())
     }
@@ -146,7 +157,7 @@ impl Run {
     /// Not paused, or too late.
     pub fn resume(&self) -> Result<(), Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).resume(self.scope, now)?;
+        self.scopes()?.resume(self.scope, now)?;
         self.tell_pause(false);
         Ok(())
     }

@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,13 +28,13 @@ use crate::isolate::files::{
 };
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
 use crate::limits::{Effective, Key, Limits, precedence};
-use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source};
+use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source, Tier};
 use crate::scope::{Opening, ScopeId};
 use crate::supervise::collector::{Attachment, SharedSpool, ToCollector};
 use crate::supervise::enforcer::Command;
 use crate::supervise::output::Spool;
-use crate::supervise::run::{Running, Waiting};
-use crate::time::Moment;
+use crate::supervise::run::{PrivateDirectory, Running, Waiting};
+use crate::time::{DeadlineCell, Moment};
 
 /// Bytes of each captured stream that are kept unless somebody says otherwise.
 const DEFAULT_OUTPUT: u64 = 10 << 20;
@@ -53,8 +53,7 @@ pub(super) fn open(inner: &Inner, spec: &Spec) -> Result<Opened, Error> {
     let submitted_at = monotonic_nanoseconds();
     validate(spec)?;
     let id = new_id();
-    let (scope, effective) = open_scope(inner, spec, &id, submitted_at)?;
-    Ok(Opened { id, scope, effective, submitted_at })
+    open_scope(inner, spec, id, submitted_at)
 }
 
 /// Closes the scope of a run that was not started.
@@ -68,6 +67,8 @@ pub(super) struct Opened {
     pub scope: ScopeId,
     pub effective: Effective,
     pub submitted_at: u64,
+    cell: Arc<DeadlineCell>,
+    place: String,
 }
 
 fn new_id() -> String {
@@ -98,7 +99,7 @@ fn validate(spec: &Spec) -> Result<(), Error> {
     Ok(())
 }
 
-fn open_scope(inner: &Inner, spec: &Spec, id: &str, now: u64) -> Result<(ScopeId, Effective), Error> {
+fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Result<Opened, Error> {
     let builtin = Limits::new().output(DEFAULT_OUTPUT);
     let mut layers: Vec<(Source, &Limits)> = vec![(Source::Call, &spec.limits)];
     layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
@@ -110,13 +111,15 @@ fn open_scope(inner: &Inner, spec: &Spec, id: &str, now: u64) -> Result<(ScopeId
         own: precedence(&layers),
         warn: None,
     };
-    let now = Moment::from_nanos(now);
+    let now = Moment::from_nanos(submitted_at);
     let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
     let scope = scopes.open(opening, now)?;
     let effective = scopes.effective(scope, now)?;
     // The own wall begins when the command does; until then only what bounds it from outside counts.
-    let _ = scopes.cell(scope)?.set(None);
-    Ok((scope, effective))
+    let cell = scopes.cell(scope)?;
+    let _ = cell.set(None);
+    let place = scopes.place(scope)?.scope.clone();
+    Ok(Opened { id, scope, effective, submitted_at, cell, place })
 }
 
 fn begin(inner: &Arc<Inner>, spec: Spec, opened: Opened) -> Result<Run, Error> {
@@ -165,7 +168,7 @@ fn begin_in(
         path: RunPath::Exec,
         namespace: None,
     };
-    finish(inner, sandbox, opened, &spec, streams)
+    Ok(finish(inner, sandbox, opened, &spec, streams))
 }
 
 /// What a sandbox is built from, worked out and opened.
@@ -173,7 +176,7 @@ pub(super) struct Prepared {
     pub files: Arc<KnownFiles>,
     pub plan: Plan,
     template: Option<usize>,
-    pub private: Option<PathBuf>,
+    pub private: Option<PrivateDirectory>,
     tasks: Vec<OwnedFd>,
     idmaps: Vec<Arc<OwnedFd>>,
 }
@@ -186,7 +189,7 @@ pub(super) struct Sandbox {
     pub pidfd: OwnedFd,
     pub plan: Plan,
     pub files: Arc<KnownFiles>,
-    pub private: Option<PathBuf>,
+    pub private: Option<PrivateDirectory>,
     pub spawned_at: u64,
     pub path: RunPath,
     pub namespace: Option<OwnedFd>,
@@ -223,7 +226,7 @@ pub(super) fn prepare(
         identity,
         limits: process_limits(effective),
         template,
-        private: private.as_deref(),
+        private: private.as_ref().map(PrivateDirectory::path),
         without: &spec.without,
     };
     let tasks = slot.task_files().map_err(Error::system("cannot open the run's control groups"))?;
@@ -231,6 +234,7 @@ pub(super) fn prepare(
     for name in refused {
         let reason = format!("the controller refused the {name} limit");
         plan.degraded.push(crate::model::Degraded { layer: "cgroup limits".to_owned(), reason });
+        plan.tier = plan.tier.min(Tier::T2);
     }
     check_requirement(spec, &plan)?;
     let grace = effective.get(Key::Grace).map_or(0, |effect| effect.value);
@@ -240,16 +244,11 @@ pub(super) fn prepare(
     Ok(Prepared { files, plan, template, private, tasks, idmaps })
 }
 
-/// A directory of the run's own below the system's temporary one.
-fn private_directory(identity: Option<Identity>) -> Result<PathBuf, Error> {
+/// A directory of the run's own, belonging to its uid.
+fn private_directory(identity: Option<Identity>) -> Result<PrivateDirectory, Error> {
     let path = std::env::temp_dir().join(format!("sandtimer-{}", new_id()));
-    let doing = "cannot make the run's private directory";
-    std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(Error::system(doing))?;
-    if let Some(identity) = identity {
-        std::os::unix::fs::chown(&path, Some(identity.job), Some(identity.job))
-            .map_err(Error::system(doing))?;
-    }
-    Ok(path)
+    PrivateDirectory::make(path, identity.map(|identity| identity.job))
+        .map_err(Error::system("cannot make the run's private directory"))
 }
 
 /// Makes the run and hands it to the two threads.
@@ -259,7 +258,7 @@ pub(super) fn finish(
     opened: Opened,
     spec: &Spec,
     streams: Streams,
-) -> Result<Run, Error> {
+) -> Run {
     let (on_output_limit_end, path) = (spec.end_on_output_limit, sandbox.path);
     let workspaces = &spec.workspaces;
     let effective = opened.effective;
@@ -269,23 +268,20 @@ pub(super) fn finish(
         deadline_layers: deadline_layers(inner, &effective),
         degraded: sandbox.plan.degraded,
     };
-    let (cell, place) = {
-        let scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
-        (scopes.cell(opened.scope)?, scopes.place(opened.scope)?.scope.clone())
-    };
     let running = Arc::new(Running {
         id: opened.id,
         row: sandbox.slot.row,
         control: sandbox.control,
         pidfd: sandbox.pidfd,
         slot: sandbox.slot,
-        cell,
+        cell: opened.cell,
         wall: effective.get(LimitKind::Wall).map(|effect| effect.value),
         grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
         effective,
-        scope: place,
+        scope: opened.place,
         submitted_at: opened.submitted_at,
         spawned_at: sandbox.spawned_at,
+        started_at: AtomicU64::new(0),
         last_output: AtomicU64::new(0),
         isolation,
         step_names: sandbox.plan.names,
@@ -303,7 +299,7 @@ pub(super) fn finish(
     inner.collector.send(ToCollector::Attach(Box::new(attachment)));
     inner.enforcer.send(Command::Watch(running.clone()));
     inner.disk.watch(&running, workspaces, &inner.enforcer);
-    Ok(Run { inner: inner.clone(), running, scope: opened.scope, spools, pipes: Mutex::new(pipes) })
+    Run { inner: inner.clone(), running, scope: opened.scope, spools, pipes: Mutex::new(pipes) }
 }
 
 fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Result<Arc<KnownFiles>, Error> {
@@ -383,6 +379,10 @@ fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
             plan.degraded.iter().map(|degraded| format!("{}: {}", degraded.layer, degraded.reason)).collect();
         if reasons.is_empty() { "unknown".to_owned() } else { reasons.join("; ") }
     };
+    if plan.tier == Tier::T0 && spec.require.tier.is_none() && spec.without.is_empty() {
+        let required = "a sandbox (or `--require T0`, to run without one)".to_owned();
+        return Err(Refusal { required, possible: "T0".to_owned(), reason: reason() }.into());
+    }
     if let Some(tier) = spec.require.tier
         && plan.tier < tier
     {
@@ -435,7 +435,7 @@ pub(super) fn environment(
 
 fn append_command(prepared: &mut Prepared, spec: &Spec) {
     let Some(executable) = &prepared.files.executable else { return };
-    let environment = environment(spec, &prepared.files, prepared.private.as_deref());
+    let environment = environment(spec, &prepared.files, prepared.private.as_ref().map(PrivateDirectory::path));
     push_execute(&mut prepared.plan.program, spec, executable, &environment);
     prepared.plan.names.push("execute the command");
 }
@@ -540,9 +540,11 @@ pub(super) fn spawn(
         }
         None => None,
     };
-    inner.launchers.with(spec.network, |ready| {
+    let network = spec.network || spec.without.contains(&Wall::Net);
+    inner.launchers.with(network, |ready| {
         if let Some((index, mounts)) = &template {
-            ready.made.ensure(&ready.launcher, *index, mounts, monotonic_nanoseconds())?;
+            let made = ready.made.ensure(&ready.launcher, *index, mounts, monotonic_nanoseconds());
+            made.inspect_err(|_| inner.templates.lock().unwrap_or_else(PoisonError::into_inner).give_up())?;
         }
         ready.launcher.spawn(&request)
     })

@@ -14,11 +14,16 @@ const LIFETIME: u64 = 2_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Templates {
     known: Vec<Arc<KnownFiles>>,
+    /// One could not be made; none is tried again.
+    broken: bool,
 }
 
 impl Templates {
     /// The template for such a plan, from the second time on.
     pub(super) fn find(&mut self, files: &Arc<KnownFiles>) -> Option<usize> {
+        if self.broken {
+            return None;
+        }
         let same = |known: &Arc<KnownFiles>| {
             Arc::ptr_eq(known, files) || (known.shared == files.shared && known.places == files.places)
         };
@@ -27,6 +32,11 @@ impl Templates {
             self.known.push(files.clone());
         }
         found
+    }
+
+    /// Gives templates up: runs go on without.
+    pub(super) fn give_up(&mut self) {
+        self.broken = true;
     }
 
     /// The plan that template `index` is made from.
@@ -55,9 +65,9 @@ impl Made {
             return Ok(());
         }
         let program = root::template(&files.mounts, index, !self.any, self.at[index].is_some());
-        launcher.prepare(&program)?;
-        self.any = true;
-        self.at[index] = Some(now);
-        Ok(())
+        let made = launcher.prepare(&program);
+        self.any |= made.is_ok();
+        self.at[index] = made.is_ok().then_some(now).or(self.at[index]);
+        made
     }
 }

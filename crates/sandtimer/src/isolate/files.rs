@@ -237,13 +237,7 @@ pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
     let guard = Guard::new(&host, request.homes);
     let mut planner = Planner { request, host: &host, guard, tree: Tree::default(), notes: Vec::new() };
     system::add(&mut planner.tree, &host, request);
-    for place in planner.guard.private() {
-        // Somebody's home may lie below /opt, which is shown as a whole.
-        if planner.tree.shows(&place) && host.canonical(&place).as_ref() == Some(&place) {
-            let kind = if host.is_directory(&place) { Kind::Directory } else { Kind::File };
-            planner.tree.hide(place, kind);
-        }
-    }
+    planner.hide_private();
     for workspace in request.workspaces {
         planner.add_workspace(workspace)?;
     }
@@ -278,13 +272,27 @@ impl Planner<'_> {
         }
     }
 
+    /// Somebody's home may lie below /opt, which is shown as a whole.
+    fn hide_private(&mut self) {
+        for home in self.guard.homes().filter(|home| self.tree.shows(home)).collect::<Vec<_>>() {
+            for place in guard::private(home) {
+                if let Ok(found) = self.host.resolve(&place)
+                    && found.path == place
+                {
+                    let kind = if found.metadata.is_dir() { Kind::Directory } else { Kind::File };
+                    self.tree.hide(place, kind);
+                }
+            }
+        }
+    }
+
     fn add_workspace(&mut self, typed: &Path) -> Result<(), FilesError> {
         let error =
             |problem: String, remedy| FilesError::Workspace { path: typed.to_path_buf(), problem, remedy };
         let found = self.host.resolve(&self.request.host_cwd.join(typed));
         let found = found
             .map_err(|cause| error(format!("cannot be used ({cause})"), "give a directory that exists"))?;
-        if !self.host.is_directory(&found.path) {
+        if !found.metadata.is_dir() {
             return Err(error("is not a directory".into(), "give the directory it lies in"));
         }
         let refusal = self.guard.refusal(&found.path);
@@ -326,7 +334,7 @@ impl Planner<'_> {
             self.tree.bind(&found.path, Kind::Directory, false);
         }
         self.tree.link_all(&found.links);
-        found.path
+        found.path.clone()
     }
 
     /// Where the run starts when its current directory (canonical) is not mounted.
@@ -357,7 +365,7 @@ impl Planner<'_> {
                     self.note(NoteKind::Extra, text);
                     continue;
                 }
-                let kind = if self.host.is_directory(&found.path) { Kind::Directory } else { Kind::File };
+                let kind = if found.metadata.is_dir() { Kind::Directory } else { Kind::File };
                 self.tree.bind(&found.path, kind, false);
             }
             self.tree.link_all(&found.links);
@@ -385,13 +393,13 @@ impl Planner<'_> {
         }
         let found = self.host.resolve(&self.request.host_cwd.join(typed));
         let found = found.map_err(|cause| error(format!("cannot be used ({cause})")))?;
-        if !self.host.is_directory(&found.path) {
+        if !found.metadata.is_dir() {
             return Err(error("is not a directory".into()));
         }
         if !self.tree.shows(&found.path) {
             return Err(error("does not exist inside the run".into()));
         }
         self.tree.link_all(&found.links);
-        Ok(found.path)
+        Ok(found.path.clone())
     }
 }

@@ -285,7 +285,8 @@ impl Builder<'_> {
                 "left out by SANDTIMER_UNSAFE_TESTING".to_owned(),
             );
         }
-        let sealed = host.landlock_abi > 0 && host.seccomp;
+        // Behind a mount namespace Landlock is the second wall; without one it is the only.
+        let sealed = host.seccomp && (host.landlock_abi > 0 || self.namespaced());
         if let Namespaces::None(reason) = &host.namespaces {
             self.degrade("namespaces", reason.clone());
         }
@@ -314,7 +315,7 @@ impl Builder<'_> {
             self.degrade("own uid", reason.to_owned());
         }
         self.plan.tier = match (self.namespaced(), sealed, host.cgroup_limits.is_ok()) {
-            (true, true, true) if without.is_empty() => Tier::T3,
+            (true, true, true) if without.is_empty() && host.landlock_abi > 0 => Tier::T3,
             (true, true, _) => Tier::T2,
             (false, true, _) => Tier::T1,
             _ => Tier::T0,
@@ -365,9 +366,13 @@ impl Builder<'_> {
             if let Some(bytes) = limits.memory_bytes {
                 list.push((DATA, bytes, bytes));
             }
-            if let (Some(count), true) = (limits.processes, self.host.uid != 0) {
-                list.push((NPROC, count, count));
-            }
+        }
+        // Counted for each uid: exact for a uid of the run's own. A caller's uid in a user namespace is counted there,
+        // over all runs of this engine; without a namespace it would count the caller's own processes.
+        if let Some(count) = limits.processes
+            && (self.identity().is_some() || (self.host.cgroup_limits.is_err() && self.namespaced()))
+        {
+            list.push((NPROC, count, count));
         }
         for (resource, soft, hard) in list {
             self.optional::<&str>("set a resource limit", op::RLIMIT, &[resource, soft, hard], &[]);

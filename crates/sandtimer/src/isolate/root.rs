@@ -161,6 +161,9 @@ impl Builder<'_> {
                     u64::MAX
                 };
                 let file = u64::from(*kind == Kind::File);
+                if namespace != u64::MAX {
+                    self.plan.optional.push((self.plan.program.steps(), "ownership of a mapped directory"));
+                }
                 self.push(
                     "bind a part of the host",
                     op::BIND,

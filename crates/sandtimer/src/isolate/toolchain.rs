@@ -50,7 +50,14 @@ pub(crate) struct Installation {
 }
 
 /// The installation that `directory` holds the programs of. `None`: system directories and unknown layouts.
-pub(crate) fn recognise(surroundings: &Surroundings<'_>, directory: &Path) -> Option<Installation> {
+///
+/// Of an installation that is `shown` as a whole, only what it stands on is of interest: it is looked at for
+/// that, and other landmarks than a venv's are not searched for.
+pub(crate) fn recognise(
+    surroundings: &Surroundings<'_>,
+    directory: &Path,
+    shown: impl Fn(&Path) -> bool,
+) -> Option<Installation> {
     let host = surroundings.host;
     let bin = host.canonical(directory)?;
     let prefix = bin.parent()?.to_path_buf();
@@ -67,6 +74,9 @@ pub(crate) fn recognise(surroundings: &Surroundings<'_>, directory: &Path) -> Op
     }
     if let Some(settings) = host.text(&prefix.join("pyvenv.cfg")) {
         return Some(Installation { prefix, parts: &VENV_PARTS, base: venv_home(&settings) });
+    }
+    if shown(&prefix) {
+        return None;
     }
     if is_cargo_home(surroundings, &prefix) {
         return Some(Installation { prefix, parts: &["bin"], base: None });
@@ -90,9 +100,8 @@ fn is_cargo_home(surroundings: &Surroundings<'_>, prefix: &Path) -> bool {
 /// Python, Rust, Node and Ruby, by what their programs look for at start.
 fn is_toolchain(host: &Host, prefix: &Path) -> bool {
     let python = || {
-        let names = host.names(&prefix.join("lib"));
-        let versions = names.iter().filter(|name| name.to_string_lossy().starts_with("python"));
-        versions.into_iter().any(|name| host.is_file(&prefix.join("lib").join(name).join("os.py")))
+        let versions = host.names(&prefix.join("lib"), &["python"]);
+        versions.iter().any(|name| host.is_file(&prefix.join("lib").join(name).join("os.py")))
     };
     let node =
         || host.is_file(&prefix.join("bin/node")) && host.is_directory(&prefix.join("lib/node_modules"));

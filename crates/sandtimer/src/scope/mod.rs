@@ -362,6 +362,19 @@ impl ScopeTree {
         Ok(())
     }
 
+    /// Lets a scope's own clock start later than it was opened: building what runs in it is not on its bill. Only before
+    /// its first pause; deadlines around it stay where they are.
+    ///
+    /// # Errors
+    /// [`ScopeError::TooLate`] once its ending has begun.
+    pub fn begin(&mut self, id: ScopeId, start: Moment) -> Result<(), ScopeError> {
+        let timing = self.node(id)?.timing;
+        if timing.pause_asked || timing.watch.paused(start) > Duration::ZERO || timing.watch.start() >= start {
+            return Ok(());
+        }
+        self.retime(id, Timing { watch: Stopwatch::started(start), ..timing }, start)
+    }
+
     /// Puts new timing in force for a scope and everything inside it.
     fn retime(&mut self, id: ScopeId, timing: Timing, now: Moment) -> Result<(), ScopeError> {
         let before = std::mem::replace(&mut self.node_mut(id)?.timing, timing);

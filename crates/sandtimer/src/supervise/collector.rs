@@ -63,6 +63,8 @@ struct Streams {
     dead: Option<Box<Facts>>,
     drain_until: u64,
     limit_reported: bool,
+    /// Its run counts as unkillable; nobody waits for it.
+    given_up: bool,
 }
 
 /// What becomes of a run's slot.
@@ -127,7 +129,7 @@ impl Collector {
     pub fn serve(mut self, enforcer: EnforcerHandle) {
         self.enforcer = Some(enforcer);
         let mut events = Vec::with_capacity(256);
-        while !(self.stopping && self.streams.is_empty()) {
+        while !(self.stopping && self.streams.values().all(|streams| streams.given_up)) {
             events.clear();
             let timeout = self.next_drain_end();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
@@ -167,6 +169,9 @@ impl Collector {
                         self.streams.get(&run.row).map(|streams| streams.spools.clone()).unwrap_or_default();
                     run.waiting.outcome(sentence::outcome(&run, &facts, &spools), false);
                     if facts.overdue == Some(true) {
+                        if let Some(streams) = self.streams.get_mut(&run.row) {
+                            streams.given_up = true;
+                        }
                         (self.recycle)(&run, Fate::Quarantined);
                     }
                 }
@@ -198,6 +203,7 @@ impl Collector {
             dead: None,
             drain_until: u64::MAX,
             limit_reported: false,
+            given_up: false,
         };
         for (index, output) in outputs.into_iter().enumerate() {
             let Some((fd, spool)) = output else { continue };

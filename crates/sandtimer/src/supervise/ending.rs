@@ -28,8 +28,12 @@ const PROOF_LIMIT: u64 = 250_000_000;
 const UNKILLABLE_AFTER: u64 = 2_000_000_000;
 /// Where no pid namespace dies with init: how long init may sweep before it is killed itself.
 const SWEEP_LIMIT: u64 = 100_000_000;
+/// How soon to look again whether a killed group is empty.
+const LOOK_AGAIN: u64 = 1_000_000;
 /// CPU share of one processor below which a run counts as idle, in parts of a hundred.
 const IDLE_PERCENT: u64 = 1;
+/// The same where time is counted in ticks.
+const SHORTEST_TICKED_SAMPLE: u64 = 50_000_000;
 /// How often a chosen memory limit is looked at.
 const MEMORY_SAMPLE: u64 = 100_000_000;
 /// Shortest time between two looks at a run's processor time.
@@ -64,10 +68,13 @@ pub(crate) struct Ending {
     phase: Phase,
     told: Told,
     announced: Option<u64>,
+    published: bool,
     next_sample: Option<u64>,
     last_activity: u64,
     last_cpu: (u64, u64),
     last_resort: Option<u64>,
+    /// When to see whether the group is empty, once init is dead and it was not.
+    next_look: Option<u64>,
     pause: Option<Stopwatch>,
     processors: u64,
 }
@@ -82,13 +89,20 @@ impl Ending {
             phase: Phase::Starting,
             told: Told::Nothing,
             announced: None,
+            published: false,
             next_sample: None,
             last_activity: now,
             last_cpu: (now, 0),
             last_resort: None,
+            next_look: None,
             pause: None,
             processors: sandtimer_os::probe::processors() as u64,
         }
+    }
+
+    /// Whether it counts as unkillable: nothing waits for it any more.
+    pub fn is_given_up(&self) -> bool {
+        self.facts.overdue == Some(true)
     }
 
     pub fn is_dead(&self) -> bool {
@@ -134,11 +148,11 @@ impl Ending {
                     resident_peak_kib: notice.d,
                     at: notice.e,
                 });
+                self.facts.killed = self.facts.killed.max(notice.f);
                 // Init saw the end before the deadline did, or it did not: this is where one of them wins.
                 if self.run.cell.seal() {
                     let cause = self.failed_step().map_or(Cause::Exit, Cause::Infrastructure);
                     self.decide(cause, Enforcer::Kernel, now);
-                    self.facts.killed = notice.f;
                     self.facts.killed_at = Some(now);
                     self.phase = Phase::Killed;
                 }
@@ -146,11 +160,13 @@ impl Ending {
             notice::FIRED if self.run.cell.seal() => {
                 self.facts.due_at = self.hard_end(now);
                 self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Init, now);
+                self.publish();
                 self.facts.killed = notice.b;
                 self.facts.killed_at = Some(now);
                 self.phase = Phase::Killed;
             }
             notice::SAMPLE => self.sampled(notice, now),
+            notice::SWEPT => self.facts.swept = Some(notice.a),
             _ => {}
         }
     }
@@ -168,7 +184,10 @@ impl Ending {
         self.facts.started_at = Some(at);
         self.last_activity = at;
         self.last_cpu = (at, 0);
-        if let Some(wall) = self.run.wall {
+        self.run.started_at.store(at, Ordering::Release);
+        // Whoever extended the run before it started moved an end that was counted from its submission.
+        let early = self.run.cell.wall_end().map(|end| end.as_nanos().saturating_sub(self.run.submitted_at));
+        if let Some(wall) = early.or(self.run.wall) {
             // Too late only if an ancestor's deadline has fired meanwhile; then that one stands.
             let _ = self.run.cell.set(Some(Moment::from_nanos(at.saturating_add(wall))));
         }
@@ -183,7 +202,9 @@ impl Ending {
             // With every processor busy it cannot be used up earlier.
             (left / self.processors).max(SHORTEST_SAMPLE)
         });
-        let stall = self.limit_of(LimitKind::Stall).map(|limit| (limit / 10).max(SHORTEST_SAMPLE));
+        // Init counts in ticks of 10 ms: a shorter look could take a busy run for an idle one.
+        let shortest = if self.run.slot.counts_cpu() { SHORTEST_SAMPLE } else { SHORTEST_TICKED_SAMPLE };
+        let stall = self.limit_of(LimitKind::Stall).map(|limit| (limit / 10).max(shortest));
         let memory = self.memory_is_chosen().then_some(MEMORY_SAMPLE);
         [cpu, stall, memory].into_iter().flatten().min()
     }
@@ -215,7 +236,7 @@ impl Ending {
                     Told::Pending => Some(killed + UNKILLABLE_AFTER),
                     _ => None,
                 };
-                [proof, self.last_resort].into_iter().flatten().min()
+                [proof, self.last_resort, self.next_look].into_iter().flatten().min()
             }
             Phase::Dead => None,
         }
@@ -282,6 +303,9 @@ impl Ending {
             self.last_resort = None;
             let _ = process::kill(std::os::fd::AsFd::as_fd(&self.run.pidfd));
         }
+        if self.next_look.is_some_and(|at| at <= now) {
+            self.buried(now);
+        }
         let since = now.saturating_sub(self.facts.killed_at.unwrap_or(now));
         if since >= UNKILLABLE_AFTER {
             self.facts.overdue = Some(true);
@@ -290,10 +314,18 @@ impl Ending {
         }
     }
 
-    /// The first cause is the cause. The verdict is published here, before the killing.
+    /// The verdict is there for whoever waits for it; once.
+    fn publish(&mut self) {
+        if !self.published {
+            self.published = true;
+            self.facts.verdict_at = sandtimer_os::clock::monotonic_nanoseconds();
+            self.run.waiting.verdict(self.facts.verdict_at);
+        }
+    }
+
+    /// The first cause is the cause.
     fn decide(&mut self, cause: Cause, by: Enforcer, now: u64) {
         debug_assert!(self.facts.cause.is_none(), "a run has one cause");
-        let verdict = cause != Cause::Exit;
         self.facts.cause = Some(cause);
         self.facts.enforced_by = Some(by);
         self.facts.verdict_at = now;
@@ -306,9 +338,6 @@ impl Ending {
             self.facts.paused += paused;
             // A frozen process could not hear the signal that announces the kill.
             self.run.slot.freeze(false);
-        }
-        if verdict && self.facts.due_at <= now {
-            self.run.waiting.verdict(now);
         }
     }
 
@@ -332,9 +361,7 @@ impl Ending {
             if self.facts.signals.is_empty() || self.phase == Phase::Grace {
                 self.facts.signals.push(("SIGKILL", now));
             }
-            let at = sandtimer_os::clock::monotonic_nanoseconds();
-            self.facts.verdict_at = at;
-            self.run.waiting.verdict(at);
+            self.publish();
         }
         self.facts.killed_at = Some(now);
         self.phase = Phase::Killed;
@@ -462,27 +489,51 @@ impl Ending {
         if self.announced == Some(hard) {
             return None;
         }
-        // Init worked out the first one by itself; it is told all the same, for ancestors' bounds are not its to know.
-        let _ = process::order(&self.run.control, order::DEADLINE, 0, hard);
+        if self.phase == Phase::Starting && hard == u64::MAX {
+            return None;
+        }
+        // Init works out the command's own end by itself; what it cannot know is an ancestor's bound, and changes. Before
+        // the start it must not take a bound for the end.
+        let bound_only = i32::from(self.phase == Phase::Starting);
+        let _ = process::order(&self.run.control, order::DEADLINE, bound_only, hard);
         self.announced = Some(hard);
         Some(hard)
     }
 
     /// Init is dead, and with it its namespace.
     pub fn died(&mut self, table: &SharedTable, now: u64) {
-        if !process::is_dead(std::os::fd::AsFd::as_fd(&self.run.pidfd)) {
+        if self.phase == Phase::Dead || !process::is_dead(std::os::fd::AsFd::as_fd(&self.run.pidfd)) {
             return;
         }
         process::reap(std::os::fd::AsFd::as_fd(&self.run.pidfd));
         if self.facts.cause.is_none() {
             self.explain_death(table, now);
         }
-        if !self.run.slot.is_empty() {
-            self.run.slot.kill_all();
+        if self.facts.cause != Some(Cause::Exit) {
+            self.publish();
         }
         self.facts.killed_at.get_or_insert(now);
-        self.facts.dead_at = Some(now);
-        self.phase = Phase::Dead;
+        self.buried(now);
+    }
+
+    /// Init is dead. So is all that was in its pid namespace; elsewhere the group, or init's own last word, must say so.
+    fn buried(&mut self, now: u64) {
+        let run = &self.run;
+        let grouped = run.slot.unified().is_some();
+        let dead = if grouped { run.slot.is_empty() } else { !run.sweeps_itself || self.facts.swept == Some(0) };
+        self.next_look = None;
+        if dead {
+            self.facts.dead_at = Some(now);
+            self.phase = Phase::Dead;
+        } else if grouped {
+            run.slot.kill_all();
+            self.phase = Phase::Killed;
+            self.next_look = Some(now + LOOK_AGAIN);
+        } else {
+            // Its orphans cannot be found any more. Nothing will ever prove their death.
+            self.phase = Phase::Killed;
+            self.facts.overdue = Some(true);
+        }
     }
 
     /// It died and nobody here did it.

@@ -140,7 +140,7 @@ impl Enforcer {
     /// Runs until shut down and without runs.
     pub fn serve(mut self) {
         let mut events = Vec::with_capacity(256);
-        while !(self.stopping && self.runs.iter().all(Option::is_none)) {
+        while !(self.stopping && self.runs.iter().flatten().all(Ending::is_given_up)) {
             events.clear();
             self.arm_timer();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
@@ -238,6 +238,8 @@ impl Enforcer {
         let Some(ending) = self.runs.get_mut(row).and_then(Option::as_mut) else { return };
         ending.hear(monotonic_nanoseconds());
         if kind == PIDFD {
+            // Dead it stays readable; what follows is a matter of time.
+            let _ = epoll::delete(&self.epoll, &ending.run.pidfd);
             ending.died(&self.table, monotonic_nanoseconds());
         } else if ending.control_closed {
             // At its end and always readable: the pidfd tells the rest.
@@ -252,9 +254,12 @@ impl Enforcer {
             let now = monotonic_nanoseconds();
             match self.timers.peek() {
                 Some(Reverse((at, row))) if *at <= now => {
-                    let row = *row;
+                    let (at, row) = (*at, *row);
                     self.timers.pop();
-                    if let Some(ending) = self.runs[row].as_mut() {
+                    // Any other entry is of a time that was changed since.
+                    if let Some(ending) = self.runs[row].as_mut()
+                        && ending.scheduled == Some(at)
+                    {
                         ending.time(now);
                         self.follow(row);
                     }
@@ -306,6 +311,7 @@ impl Enforcer {
         // A failure means that it is stopped or dead; the latter wakes this thread by its pidfd.
         let _ = match run.slot.kill_file() {
             Some(file) => watchdog.kill_by_cgroup(run.row, file),
+            None if run.sweeps_itself => watchdog.kill_by_sweeper(run.row, run.pidfd.as_fd()),
             None => watchdog.kill_by_pidfd(run.row, run.pidfd.as_fd()),
         };
     }

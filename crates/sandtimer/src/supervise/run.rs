@@ -1,6 +1,8 @@
 //! One run as the two threads and its owner share it, and the facts the enforcer gathers about it.
 
+use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -70,6 +72,39 @@ pub(crate) struct Facts {
     pub sampled_processes: u64,
     pub sampled_resident_bytes: u64,
     pub busy_but_quiet: bool,
+    /// How many init could not end in its sweep, where it swept.
+    pub swept: Option<u64>,
+}
+
+/// A directory on the host that goes with the run.
+#[derive(Debug)]
+pub(crate) struct PrivateDirectory(PathBuf);
+
+impl PrivateDirectory {
+    /// Makes it with mode 0700, for `owner` (uid and gid) where that is another than this process's.
+    pub fn make(path: PathBuf, owner: Option<u32>) -> io::Result<Self> {
+        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        let directory = PrivateDirectory(path);
+        if owner.is_some() {
+            std::os::unix::fs::chown(&directory.0, owner, owner)?;
+        }
+        Ok(directory)
+    }
+
+    pub fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+
+    /// Removes it and all below. What cannot be removed is in a directory that only its owner can enter.
+    pub fn remove(&self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Drop for PrivateDirectory {
+    fn drop(&mut self) {
+        self.remove();
+    }
 }
 
 /// A run, shared between its owner, the enforcer and the collector.
@@ -89,6 +124,8 @@ pub(crate) struct Running {
     /// Monotonic nanoseconds: submitted, and sandbox requested.
     pub submitted_at: u64,
     pub spawned_at: u64,
+    /// When the command started, in monotonic nanoseconds; 0 before.
+    pub started_at: AtomicU64,
     /// When the last output was seen; 0 for never.
     pub last_output: AtomicU64,
     pub isolation: Isolation,
@@ -100,7 +137,7 @@ pub(crate) struct Running {
     pub sweeps_itself: bool,
     pub on_output_limit_end: bool,
     /// The run's own temporary directory on the host, where there is no mount namespace to hide it in.
-    pub private_directory: Option<PathBuf>,
+    pub private_directory: Option<PrivateDirectory>,
     /// Held until the outcome is out: taking the mounts apart waits for RCU.
     pub namespace: Mutex<Option<OwnedFd>>,
     pub waiting: Waiting,

@@ -3,7 +3,9 @@
 //! A rule about names, not about what exists: a credentials directory that appears later is covered too.
 
 use crate::isolate::toolchain::lookup::Host;
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Below a home. Nothing inside these is shown, nor any directory that holds one of them.
@@ -91,19 +93,31 @@ impl fmt::Display for Refusal {
 /// The homes of the machine.
 #[derive(Debug)]
 pub(super) struct Guard {
+    /// Without `.` and doubled slashes.
     homes: Vec<PathBuf>,
+}
+
+/// Every place below a home that may hold credentials, whether it exists or not.
+pub(super) fn private(home: &Path) -> impl Iterator<Item = PathBuf> + use<'_> {
+    PRIVATE.iter().map(|name| home.join(name))
 }
 
 impl Guard {
     pub(super) fn new(host: &Host, homes: &[PathBuf]) -> Self {
+        let typed = homes.iter().map(|home| home.components().collect());
         let canonical = homes.iter().filter_map(|home| host.canonical(home));
         let always = std::iter::once(PathBuf::from("/root"));
-        Self { homes: homes.iter().cloned().chain(canonical).chain(always).collect() }
+        let mut homes: Vec<PathBuf> = Vec::new();
+        for home in typed.chain(canonical).chain(always) {
+            if !homes.contains(&home) {
+                homes.push(home);
+            }
+        }
+        Self { homes }
     }
 
-    /// Every place that may hold credentials, whether it exists or not.
-    pub(super) fn private(&self) -> impl Iterator<Item = PathBuf> + use<'_> {
-        self.homes.iter().flat_map(|home| PRIVATE.iter().map(|name| home.join(name)))
+    pub(super) fn homes(&self) -> impl Iterator<Item = &Path> {
+        self.homes.iter().map(PathBuf::as_path)
     }
 
     pub(super) fn is_home(&self, path: &Path) -> bool {
@@ -121,19 +135,32 @@ impl Guard {
         if TEMPORARY.iter().any(|tree| path == Path::new(tree)) {
             return Some(Refusal::Temporary);
         }
-        if let Some(tree) = SYSTEM_TREES.iter().find(|tree| path.starts_with(tree)) {
+        if let Some(tree) = SYSTEM_TREES.iter().find(|tree| below(path, Path::new(tree)).is_some()) {
             return Some(Refusal::System(tree));
         }
         if let Some(tree) = SYSTEM_ROOTS.iter().find(|tree| path == Path::new(tree)) {
             return Some(Refusal::System(tree));
         }
-        if let Some(home) = self.homes.iter().find(|home| home.starts_with(path)) {
+        if let Some(home) = self.homes.iter().find(|home| below(home, path).is_some()) {
             return Some(Refusal::HoldsHome(home.clone()));
         }
-        self.private()
-            .find(|place| path.starts_with(place) || place.starts_with(path))
-            .map(Refusal::Credentials)
+        // A place is a name below a home, so it has to do with paths below that home only.
+        self.homes().find_map(|home| {
+            let inside = below(path, home)?;
+            let name = PRIVATE.iter().find(|name| {
+                below(inside, Path::new(name)).is_some() || below(Path::new(name), inside).is_some()
+            });
+            name.map(|name| Refusal::Credentials(home.join(name)))
+        })
     }
+}
+
+/// What of `path` lies below `tree`, both without `.`, `..` and doubled slashes. Bytewise, because every path is
+/// compared to every home and every private name.
+fn below<'p>(path: &'p Path, tree: &Path) -> Option<&'p Path> {
+    let rest = path.as_os_str().as_bytes().strip_prefix(tree.as_os_str().as_bytes())?;
+    let rest = if rest.is_empty() { rest } else { rest.strip_prefix(b"/")? };
+    Some(Path::new(OsStr::from_bytes(rest)))
 }
 
 /// Why `path` (canonical) is not shown writable, although it may be seen.

@@ -6,8 +6,8 @@
 use super::reach::{install, reach};
 use super::{Executable, FilesError, Mount, NoteKind, Planner, Start, WORKSPACE};
 use crate::isolate::toolchain::{Surroundings, rustup, shims};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -93,8 +93,13 @@ impl Search<'_, '_> {
     fn read_path(&mut self) {
         let typed = self.planner.request.path_variable;
         let typed = if typed.is_empty() { OsStr::new(DEFAULT_PATH) } else { typed };
+        let mut read: Vec<PathBuf> = Vec::new();
         for entry in std::env::split_paths(typed) {
             let directory = self.directory.join(&entry);
+            if read.contains(&directory) {
+                continue;
+            }
+            read.push(directory.clone());
             if let Some(selection) = shims::selection(&self.surroundings(), &directory) {
                 for missing in selection.missing {
                     let text = format!("{missing} is not installed, so its programs are not on PATH");
@@ -200,20 +205,19 @@ impl Search<'_, '_> {
     }
 
     fn verdict(&self, path: &Path) -> Verdict {
-        use io::ErrorKind::{NotADirectory, NotFound};
         let metadata = match self.planner.host.resolve(path) {
-            Ok(found) => self.planner.host.metadata(&found.path),
-            Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Verdict::Absent,
+            Ok(found) => found.metadata.clone(),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Verdict::Absent,
             Err(error) => return Verdict::Refused(format!("cannot be reached ({error})")),
         };
-        match metadata {
-            None => Verdict::Absent,
-            Some(metadata) if metadata.is_dir() => Verdict::Refused("is a directory".into()),
-            Some(metadata) if !metadata.is_file() => Verdict::Refused("is not a regular file".into()),
-            Some(metadata) if metadata.permissions().mode() & 0o111 == 0 => {
-                Verdict::Refused("has no execute permission".into())
-            }
-            Some(_) => Verdict::Executable,
+        if metadata.is_dir() {
+            Verdict::Refused("is a directory".into())
+        } else if !metadata.is_file() {
+            Verdict::Refused("is not a regular file".into())
+        } else if metadata.permissions().mode() & 0o111 == 0 {
+            Verdict::Refused("has no execute permission".into())
+        } else {
+            Verdict::Executable
         }
     }
 
@@ -236,7 +240,7 @@ impl Search<'_, '_> {
     /// The real program behind a shim or a rustup proxy named by its path, be it through links; any other
     /// program is itself.
     pub(super) fn behind_proxy(&mut self, path: &Path, command: &OsStr) -> Result<PathBuf, FilesError> {
-        let links = self.planner.host.resolve(path).map(|found| found.links).unwrap_or_default();
+        let links = self.planner.host.resolve(path).map(|found| found.links.clone()).unwrap_or_default();
         let stops = std::iter::once(path.to_path_buf()).chain(links.into_iter().map(|link| link.at));
         let mut end = path.to_path_buf();
         for stop in stops {

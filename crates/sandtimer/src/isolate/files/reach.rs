@@ -26,7 +26,8 @@ const SHEBANG_BYTES: usize = 256;
 
 /// Shows the installation that `directory` holds the programs of, and those it stands on.
 pub(super) fn install(search: &mut Search<'_, '_>, directory: &Path, depth: usize) {
-    let Some(installation) = recognise(&search.surroundings(), directory) else { return };
+    let shown = |prefix: &Path| search.planner.tree.shows(prefix);
+    let Some(installation) = recognise(&search.surroundings(), directory, shown) else { return };
     let prefix = installation.prefix;
     if search.installed.contains(&prefix) || search.planner.guard.is_home(&prefix) {
         return;

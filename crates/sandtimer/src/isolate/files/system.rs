@@ -74,13 +74,9 @@ pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
         add_system(tree, host, path);
     }
     let etc = Path::new("/etc");
-    let versioned = host.names(etc).into_iter().filter(|name| {
-        let name = name.to_string_lossy();
-        ETC_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
-    });
     let network: &[&str] = if request.network { &ETC_NETWORK } else { &[] };
     let named = ETC.iter().chain(network).map(OsString::from);
-    for name in named.chain(versioned) {
+    for name in named.chain(host.names(etc, &ETC_BEGINNINGS)) {
         add_system(tree, host, &etc.join(name));
     }
     add_synthetic(tree, request);
@@ -103,13 +99,13 @@ pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
 
 /// Shows a path of the system read-only, as a link if it is one and leads to something shown.
 fn add_system(tree: &mut Tree, host: &Host, path: &Path) {
-    let Some(source) = host.canonical(path) else { return };
-    let link = host.link(path).filter(|_| tree.shows(&source));
+    let Ok(found) = host.resolve(path) else { return };
+    let link = host.link(path).filter(|_| tree.shows(&found.path));
     let mount = match link {
         Some(points_to) => Mount::Symlink { target: path.to_path_buf(), points_to },
         None => {
-            let kind = if host.is_directory(&source) { Kind::Directory } else { Kind::File };
-            let target = path.to_path_buf();
+            let kind = if found.metadata.is_dir() { Kind::Directory } else { Kind::File };
+            let (source, target) = (found.path.clone(), path.to_path_buf());
             Mount::Bind { source, target, writable: false, identity_mapped: false, kind }
         }
     };

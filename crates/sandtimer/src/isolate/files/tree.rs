@@ -6,23 +6,54 @@
 use super::{Kind, Mount};
 use crate::isolate::toolchain::lookup::Link;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
 
 /// What covers a file that must not be seen.
 const NOTHING: &str = "/dev/null";
 
-/// Mounts by target. Paths order by component, so a parent precedes what lies below it.
+/// Mounts by the [`key`] of their target.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    mounts: BTreeMap<PathBuf, Mount>,
+    mounts: BTreeMap<Vec<u8>, Mount>,
+}
+
+/// A path as bytes that are compared as they are: each name behind a NUL, so what lies below a path comes right
+/// after it, and the keys of its parents are beginnings of its own.
+fn key(path: &Path) -> Vec<u8> {
+    let mut key = Vec::with_capacity(path.as_os_str().len());
+    for component in path.components() {
+        if !matches!(component, Component::RootDir | Component::CurDir) {
+            key.push(0);
+            key.extend_from_slice(component.as_os_str().as_bytes());
+        }
+    }
+    key
+}
+
+/// The key of the parent; `None` for that of `/`.
+fn parent(key: &[u8]) -> Option<&[u8]> {
+    key.iter().rposition(|byte| *byte == 0).map(|end| &key[..end])
+}
+
+/// The path of a key.
+fn path(key: &[u8]) -> PathBuf {
+    let bytes = key.iter().map(|byte| if *byte == 0 { b'/' } else { *byte });
+    PathBuf::from(OsString::from_vec(bytes.collect()))
+}
+
+fn lies_below(key: &[u8], above: &[u8]) -> bool {
+    key.strip_prefix(above).is_some_and(|rest| rest.starts_with(&[0]))
 }
 
 impl Tree {
     /// Adds a mount. What stands at its target already stays, unless a writable view replaces a read-only one.
     pub(super) fn add(&mut self, mount: Mount) {
+        let key = key(mount.target());
         let widens = |old: &Mount| matches!(old, Mount::Bind { writable: false, .. }) && is_writable(&mount);
-        if self.mounts.get(mount.target()).is_none_or(widens) {
-            self.mounts.insert(mount.target().to_path_buf(), mount);
+        if self.mounts.get(&key).is_none_or(widens) {
+            self.mounts.insert(key, mount);
         }
     }
 
@@ -63,42 +94,48 @@ impl Tree {
 
     /// Whether `path` is exactly a private directory of the run.
     pub(super) fn is_private(&self, path: &Path) -> bool {
-        matches!(self.mounts.get(path), Some(Mount::Tmpfs { .. }))
+        matches!(self.mounts.get(&key(path)), Some(Mount::Tmpfs { .. }))
     }
 
     /// Whether anything is put directly into the directory `path`.
     pub(super) fn has_entry_in(&self, path: &Path) -> bool {
-        self.mounts.keys().any(|target| target.parent() == Some(path))
+        let directory = key(path);
+        self.mounts.keys().any(|key| parent(key) == Some(&directory))
     }
 
     /// The innermost mount at or above `path`.
     fn holder(&self, path: &Path) -> Option<&Mount> {
-        path.ancestors().find_map(|ancestor| self.mounts.get(ancestor))
+        let key = key(path);
+        std::iter::successors(Some(key.as_slice()), |key| parent(key)).find_map(|key| self.mounts.get(key))
     }
 
     /// The steps in order: without those that another makes pointless, with the directories that lead to them.
     pub(super) fn finish(self) -> Vec<Mount> {
-        let mut steps: BTreeMap<PathBuf, Mount> = BTreeMap::new();
-        for (target, mount) in self.mounts {
-            let holder = target.ancestors().skip(1).find_map(|ancestor| steps.get(ancestor));
-            match holder {
-                None | Some(Mount::Directory { .. } | Mount::Tmpfs { .. }) => {}
-                Some(Mount::Bind { writable: false, .. }) if is_writable(&mount) || hides(&mount) => {
-                    steps.insert(target, mount);
-                    continue;
-                }
+        let mut steps: Vec<Mount> = Vec::with_capacity(self.mounts.len() * 2);
+        // The steps that lead to the one at hand, by key and index: those before it that it lies below.
+        let mut leading: Vec<(Vec<u8>, usize)> = Vec::new();
+        for (key, mount) in self.mounts {
+            while leading.last().is_some_and(|(above, _)| !lies_below(&key, above)) {
+                leading.pop();
+            }
+            let holder = leading.last().map(|(_, step)| &steps[*step]);
+            let makes_names = match holder {
+                None | Some(Mount::Directory { .. } | Mount::Tmpfs { .. }) => true,
+                Some(Mount::Bind { writable: false, .. }) if is_writable(&mount) || hides(&mount) => false,
                 // Seen there already, or no name can be made there.
                 Some(_) => continue,
-            }
-            for parent in target.ancestors().skip(1).filter(|parent| parent.parent().is_some()) {
-                if steps.contains_key(parent) {
-                    break;
+            };
+            if makes_names {
+                let from = leading.last().map_or(0, |(above, _)| above.len());
+                for end in (from + 1..key.len()).filter(|end| key[*end] == 0) {
+                    leading.push((key[..end].to_vec(), steps.len()));
+                    steps.push(Mount::Directory { target: path(&key[..end]) });
                 }
-                steps.insert(parent.to_path_buf(), Mount::Directory { target: parent.to_path_buf() });
             }
-            steps.insert(target, mount);
+            leading.push((key, steps.len()));
+            steps.push(mount);
         }
-        steps.into_values().collect()
+        steps
     }
 }
 

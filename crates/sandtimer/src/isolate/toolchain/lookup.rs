@@ -1,15 +1,19 @@
 //! Questions about the host's files, asked below a root that is `/` except in tests.
 //!
 //! Reads only, never writes. The walk along symbolic links is done here because std's `canonicalize` forgets
-//! the links it went through, and every one of them must exist inside for the path to work there.
+//! the links it went through, and every one of them must exist inside for the path to work there. What was
+//! looked up once is not looked up again: a plan asks about a few hundred paths with few different parents.
 
+use rustix::io::Errno;
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
-use std::ffi::OsString;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 
 /// As many links as the kernel follows for one path.
 const LINKS: usize = 40;
@@ -26,117 +30,139 @@ pub(crate) struct Link {
 }
 
 /// What a path led to.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Resolved {
     /// The path without links.
     pub(crate) path: PathBuf,
     pub(crate) links: Vec<Link>,
+    /// Of the file at the end.
+    pub(crate) metadata: Metadata,
 }
 
-/// The host's file system, as one plan sees it: what was looked up once is not looked up again.
+type Answer = Result<Rc<Resolved>, Errno>;
+
+/// The host's file system, as one plan sees it.
 #[derive(Debug)]
 pub(crate) struct Host {
-    root: PathBuf,
-    seen: RefCell<HashMap<PathBuf, Result<Metadata, io::ErrorKind>>>,
-    resolved: RefCell<HashMap<PathBuf, Result<Resolved, io::ErrorKind>>>,
+    /// Without a slash at its end: absolute paths are appended.
+    root: OsString,
+    /// By path as asked for. Every path that an answer holds has an answer of its own.
+    known: RefCell<HashMap<OsString, Answer>>,
 }
 
 impl Host {
     pub(crate) fn new(root: &Path) -> Self {
-        Self { root: root.to_path_buf(), seen: RefCell::default(), resolved: RefCell::default() }
-    }
-
-    /// lstat(2), remembered.
-    fn symlink_metadata(&self, path: &Path) -> io::Result<Metadata> {
-        if let Some(known) = self.seen.borrow().get(path) {
-            return known.clone().map_err(io::Error::from);
-        }
-        let metadata = self.on_disk(path).symlink_metadata().map_err(|error| error.kind());
-        self.seen.borrow_mut().insert(path.to_path_buf(), metadata.clone());
-        metadata.map_err(io::Error::from)
+        let root = if root == Path::new("/") { OsString::new() } else { root.as_os_str().to_os_string() };
+        Self { root, known: RefCell::default() }
     }
 
     fn on_disk(&self, path: &Path) -> PathBuf {
-        self.root.join(path.strip_prefix("/").unwrap_or(path))
+        let mut whole = OsString::with_capacity(self.root.len() + path.as_os_str().len());
+        whole.push(&self.root);
+        whole.push(path);
+        PathBuf::from(whole)
+    }
+
+    fn known(&self, path: &Path) -> Option<Answer> {
+        self.known.borrow().get(path.as_os_str()).cloned()
     }
 
     /// Follows `path` (absolute) to its end.
     ///
     /// # Errors
-    /// Those of lstat(2) on a component, and `ELOOP`'s kind after 40 links.
-    pub(crate) fn resolve(&self, path: &Path) -> io::Result<Resolved> {
-        if let Some(known) = self.resolved.borrow().get(path) {
-            return known.clone().map_err(io::Error::from);
+    /// Those of lstat(2) on a component, and `ELOOP` after 40 links.
+    pub(crate) fn resolve(&self, path: &Path) -> Answer {
+        let unknown: Vec<&Path> = path.ancestors().take_while(|path| self.known(path).is_none()).collect();
+        for path in unknown.into_iter().rev() {
+            let answer = self.step(path);
+            self.known.borrow_mut().entry(path.as_os_str().to_os_string()).or_insert(answer);
         }
-        let resolved = self.walk(path);
-        let kept = resolved.as_ref().map(Clone::clone).map_err(io::Error::kind);
-        self.resolved.borrow_mut().insert(path.to_path_buf(), kept);
-        resolved
+        self.known(path).unwrap_or(Err(Errno::NOENT))
     }
 
-    fn walk(&self, path: &Path) -> io::Result<Resolved> {
-        let mut rest: VecDeque<OsString> = VecDeque::new();
-        push_front(&mut rest, path);
-        let mut resolved = Resolved { path: PathBuf::from("/"), links: Vec::new() };
-        while let Some(name) = rest.pop_front() {
+    /// Follows the last component of `path`, whose parent is known.
+    fn step(&self, path: &Path) -> Answer {
+        let Some(parent) = path.parent() else { return self.look(Path::new("/"))?.ok_or(Errno::LOOP) };
+        let parent = self.known(parent).unwrap_or(Err(Errno::NOENT))?;
+        let (mut here, mut links) = (parent.path.clone(), parent.links.clone());
+        let mut is_directory = parent.metadata.is_dir();
+        let mut rest: Vec<OsString> = names_backwards(path).take(1).map(OsStr::to_os_string).collect();
+        while let Some(name) = rest.pop() {
+            if !is_directory {
+                return Err(Errno::NOTDIR);
+            }
             if name == ".." {
-                resolved.path.pop();
+                here.pop();
                 continue;
             }
-            let here = resolved.path.join(&name);
-            let metadata = self.symlink_metadata(&here)?;
-            if !metadata.is_symlink() {
-                if !rest.is_empty() && !metadata.is_dir() {
-                    return Err(io::Error::from(io::ErrorKind::NotADirectory));
-                }
-                resolved.path = here;
-                continue;
+            here.push(&name);
+            if let Some(found) = self.look(&here)? {
+                is_directory = found.metadata.is_dir();
+                links.extend_from_slice(&found.links);
+                here.clone_from(&found.path);
+            } else {
+                let to = self.on_disk(&here).read_link().map_err(errno)?;
+                rest.extend(names_backwards(&to).map(OsStr::to_os_string));
+                links.push(Link { at: here.clone(), to: to.clone() });
+                here = if to.is_absolute() { PathBuf::from("/") } else { parent_of(here) };
             }
-            if resolved.links.len() == LINKS {
-                return Err(io::Error::other("too many levels of symbolic links"));
+            if links.len() > LINKS {
+                return Err(Errno::LOOP);
             }
-            let to = self.on_disk(&here).read_link()?;
-            push_front(&mut rest, &to);
-            if to.is_absolute() {
-                resolved.path = PathBuf::from("/");
-            }
-            resolved.links.push(Link { at: here, to });
         }
-        Ok(resolved)
+        let end = self.known(&here).unwrap_or(Err(Errno::NOENT))?;
+        if links.is_empty() {
+            return Ok(end);
+        }
+        Ok(Rc::new(Resolved { path: here, links, metadata: end.metadata.clone() }))
+    }
+
+    /// What is at `path`, whose parent is canonical; `None` if it is a link not followed before.
+    fn look(&self, path: &Path) -> Result<Option<Rc<Resolved>>, Errno> {
+        if let Some(known) = self.known(path) {
+            return known.map(Some);
+        }
+        let found = match self.on_disk(path).symlink_metadata() {
+            Ok(metadata) if metadata.is_symlink() => return Ok(None),
+            Ok(metadata) => Ok(Rc::new(Resolved { path: path.to_path_buf(), links: Vec::new(), metadata })),
+            Err(error) => Err(errno(error)),
+        };
+        self.known.borrow_mut().insert(path.as_os_str().to_os_string(), found.clone());
+        found.map(Some)
     }
 
     pub(crate) fn canonical(&self, path: &Path) -> Option<PathBuf> {
-        self.resolve(path).ok().map(|resolved| resolved.path)
-    }
-
-    pub(crate) fn metadata(&self, path: &Path) -> Option<Metadata> {
-        self.symlink_metadata(&self.canonical(path)?).ok()
+        self.resolve(path).ok().map(|resolved| resolved.path.clone())
     }
 
     pub(crate) fn is_directory(&self, path: &Path) -> bool {
-        self.metadata(path).is_some_and(|metadata| metadata.is_dir())
+        self.resolve(path).is_ok_and(|found| found.metadata.is_dir())
     }
 
     pub(crate) fn is_file(&self, path: &Path) -> bool {
-        self.metadata(path).is_some_and(|metadata| metadata.is_file())
+        self.resolve(path).is_ok_and(|found| found.metadata.is_file())
     }
 
-    /// What the link at `path` holds; `None` if `path` is no link.
+    /// What the link at `path` holds; `None` if `path` is no link, or one that leads nowhere.
     pub(crate) fn link(&self, path: &Path) -> Option<PathBuf> {
-        self.on_disk(path).read_link().ok()
+        let before = self.resolve(path.parent()?).ok()?.links.len();
+        self.resolve(path).ok()?.links.get(before).map(|link| link.to.clone())
     }
 
     /// Whether both paths lead to the same file, hard links included.
     pub(crate) fn same_file(&self, one: &Path, other: &Path) -> bool {
-        let identity = |path| self.metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
-        identity(one).is_some() && identity(one) == identity(other)
+        let identity = |path| self.resolve(path).map(|found| (found.metadata.dev(), found.metadata.ino()));
+        identity(one).is_ok_and(|one| identity(other) == Ok(one))
     }
 
-    /// The names in a directory, sorted; none if it cannot be read.
-    pub(crate) fn names(&self, directory: &Path) -> Vec<OsString> {
+    /// The names in a directory that begin with one of `beginnings`, sorted; none if it cannot be read.
+    pub(crate) fn names(&self, directory: &Path, beginnings: &[&str]) -> Vec<OsString> {
         let Some(directory) = self.canonical(directory) else { return Vec::new() };
         let Ok(entries) = self.on_disk(&directory).read_dir() else { return Vec::new() };
-        let mut names: Vec<OsString> = entries.flatten().map(|entry| entry.file_name()).collect();
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let begins = |name: &OsString, beginning: &str| name.as_bytes().starts_with(beginning.as_bytes());
+        let mut names: Vec<OsString> =
+            names.filter(|name| beginnings.iter().any(|beginning| begins(name, beginning))).collect();
         names.sort();
         names
     }
@@ -151,18 +177,25 @@ impl Host {
 
     /// The first 64 KiB of a regular file as text; `None` if there is no such file.
     pub(crate) fn text(&self, path: &Path) -> Option<String> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(4096);
         self.open(path)?.take(TEXT_BYTES).read_to_end(&mut bytes).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
-fn push_front(rest: &mut VecDeque<OsString>, path: &Path) {
-    for component in path.components().rev() {
-        match component {
-            Component::Normal(name) => rest.push_front(name.to_os_string()),
-            Component::ParentDir => rest.push_front(OsString::from("..")),
-            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
-        }
-    }
+fn errno(error: io::Error) -> Errno {
+    // Without a number only for a path with a NUL in it.
+    Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
+}
+
+fn parent_of(mut path: PathBuf) -> PathBuf {
+    path.pop();
+    path
+}
+
+fn names_backwards(path: &Path) -> impl Iterator<Item = &OsStr> {
+    path.components().rev().filter_map(|component| match component {
+        Component::Normal(_) | Component::ParentDir => Some(component.as_os_str()),
+        Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
+    })
 }

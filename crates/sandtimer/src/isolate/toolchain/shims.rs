@@ -112,7 +112,7 @@ fn installed(
                 .map(|part| part.parse().ok())
                 .collect()
         };
-        let names = surroundings.host.names(&versions);
+        let names = surroundings.host.names(&versions, &[name]);
         let newest = names.iter().filter_map(|name| name.to_str()).filter(|name| numbers(name).is_some());
         if let Some(newest) = newest.max_by_key(|name| numbers(name)) {
             return Some(newest.to_owned());
