@@ -2,8 +2,9 @@
 //!
 //! The caller may be a threaded process of tens of gigabytes, so nothing is copied: the child shares the memory for the
 //! two system calls between clone and exec (CLONE_VM | CLONE_VFORK), made in one block of assembly that touches no
-//! memory of the parent. Its exit signal is none: a host program that waits for "any child" or handles SIGCHLD never
-//! meets Sandtimer's processes, nor those that the launcher makes as its siblings.
+//! memory of the parent. Helpers and sandboxes are children of the host program: execve(2) gives them SIGCHLD for an exit
+//! signal again, so a host program that waits for any child at all may meet one. It takes nothing away by that: death is
+//! read from pidfds and everything else from sockets.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

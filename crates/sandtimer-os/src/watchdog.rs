@@ -114,6 +114,11 @@ impl Watchdog {
         self.tell(order::LOOK, 0, None)
     }
 
+    /// Ends it at once: nothing is left to watch.
+    pub fn dismiss(self) {
+        crate::process::kill_and_reap(self.pidfd.as_fd());
+    }
+
     fn tell(&self, kind: u32, index: usize, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         debug_assert!(index < ROWS, "row {index} is outside the table");
         let message = WatchdogOrder { kind, row: index as u32 };

@@ -217,7 +217,8 @@ fn extending_in_time_moves_the_end_and_too_late_is_an_error() {
         assert_eq!(run.wait_blocking().ending, Ending::Timeout);
         assert!(run.extend(seconds(30.0)).is_err());
         // Before the command has started it counts just the same.
-        let run = engine.start(shell("sleep 0.6; echo early").limits(Limits::new().wall(seconds(0.3)))).unwrap();
+        let run =
+            engine.start(shell("sleep 0.6; echo early").limits(Limits::new().wall(seconds(0.3)))).unwrap();
         run.extend(seconds(30.0)).unwrap();
         assert_eq!(run.wait_blocking().stdout, "early\n");
     });

@@ -59,7 +59,13 @@ impl Launchers {
             .stack_size(64 << 10)
             .spawn(serve)
             .map_err(Error::system("cannot start a thread"))?;
-        let launchers = Launchers { slots: Mutex::default(), first: Mutex::default(), requests, namespaces: OnceLock::new(), network: OnceLock::new() };
+        let launchers = Launchers {
+            slots: Mutex::default(),
+            first: Mutex::default(),
+            requests,
+            namespaces: OnceLock::new(),
+            network: OnceLock::new(),
+        };
         *launchers.first.lock().unwrap_or_else(PoisonError::into_inner) = Some(launchers.ask(false));
         Ok(launchers)
     }
@@ -90,6 +96,14 @@ impl Launchers {
         }
     }
 
+    /// Ends the launchers without waiting for them; the runs they started go on.
+    pub(super) fn dismiss(&self) {
+        for ready in self.slots.lock().unwrap_or_else(PoisonError::into_inner).iter().flatten() {
+            // Gone already is as good.
+            let _ = process::kill(ready.launcher.pidfd());
+        }
+    }
+
     /// Does something with the launcher for this kind of network, starting one first where there is none or it died.
     pub(super) fn with<T>(
         &self,
@@ -106,7 +120,9 @@ impl Launchers {
                     let gone = |_| Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() };
                     let answer = self.ask(network).recv().map_err(gone)?;
                     let (launcher, found) = answer.map_err(Error::system("cannot start the launcher"))?;
-                    if self.namespaces.get().is_some_and(|first| *first != found.0) || (!network && found.1 != *self.network.get_or_init(|| found.1.clone())) {
+                    if self.namespaces.get().is_some_and(|first| *first != found.0)
+                        || (!network && found.1 != *self.network.get_or_init(|| found.1.clone()))
+                    {
                         let source = std::io::Error::other("the kernel gives fewer namespaces than before");
                         return Err(Error::System { doing, source });
                     }
@@ -114,12 +130,19 @@ impl Launchers {
                 }
             };
             match act(ready) {
-                Err(_) if attempt == 0 && process::wait_readable(ready.launcher.pidfd(), 10) => {}
+                // It is gone, going, or does not answer: another one takes its place, once.
+                Err(error) if attempt == 0 && is_loss(&error) => *slot = None,
                 result => return result.map_err(Error::system(doing)),
             }
         }
         Err(Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() })
     }
+}
+
+/// Whether an error says that the launcher itself is lost, not that the kernel refused what it was asked.
+fn is_loss(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected | TimedOut | UnexpectedEof)
 }
 
 fn launch(network: bool, no_namespaces: bool) -> Answer {

@@ -293,6 +293,8 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.pool.close();
+        self.launchers.dismiss();
         self.enforcer.send(Command::Shutdown);
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for (index, thread) in threads.into_iter().enumerate() {

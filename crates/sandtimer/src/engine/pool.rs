@@ -19,6 +19,8 @@ struct Rows {
     bare: Vec<usize>,
     /// Rows that hold something unkillable.
     quarantined: usize,
+    /// The engine is being dropped: nothing is made ready any more.
+    closing: bool,
 }
 
 /// Hands out rows with their control groups.
@@ -30,7 +32,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub fn new(cgroups: Cgroups) -> Self {
-        let rows = Rows { ready: Vec::new(), next: 0, bare: Vec::new(), quarantined: 0 };
+        let rows = Rows { ready: Vec::new(), next: 0, bare: Vec::new(), quarantined: 0, closing: false };
         Pool { cgroups, rows: Mutex::new(rows) }
     }
 
@@ -70,10 +72,18 @@ impl Pool {
 
     /// Takes a row back whose run is dead.
     pub fn give_back(&self, row: usize) {
+        if self.lock().closing {
+            return;
+        }
         match self.cgroups.renew(row) {
             Ok(slot) => self.lock().ready.push(slot),
             Err(_) => self.lock().bare.push(row),
         }
+    }
+
+    /// Stops making rows ready for use.
+    pub fn close(&self) {
+        self.lock().closing = true;
     }
 
     /// Takes a row back that was never used.

@@ -435,7 +435,8 @@ pub(super) fn environment(
 
 fn append_command(prepared: &mut Prepared, spec: &Spec) {
     let Some(executable) = &prepared.files.executable else { return };
-    let environment = environment(spec, &prepared.files, prepared.private.as_ref().map(PrivateDirectory::path));
+    let environment =
+        environment(spec, &prepared.files, prepared.private.as_ref().map(PrivateDirectory::path));
     push_execute(&mut prepared.plan.program, spec, executable, &environment);
     prepared.plan.names.push("execute the command");
 }

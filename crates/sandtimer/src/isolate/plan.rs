@@ -125,9 +125,6 @@ pub fn plan(host: &Host, policy: &Policy<'_>, cgroup_files: usize) -> Plan {
         idmap_base: cgroup_files,
     };
     builder.classify();
-    for index in 0..cgroup_files {
-        builder.push("enter cgroup", op::WRITE, &[index as u64], &["0"]);
-    }
     if builder.namespaced() && !builder.without(Wall::Mount) {
         builder.root();
     } else if !builder.namespaced() {
@@ -135,6 +132,10 @@ pub fn plan(host: &Host, policy: &Policy<'_>, cgroup_files: usize) -> Plan {
     }
     if builder.plan.flags & NEWUTS != 0 {
         builder.push("set host name", op::HOSTNAME, &[], &[HOST_NAME]);
+    }
+    // Last: mounts and directories made in a fresh memory group pay for its first pages of each kind, one by one.
+    for index in 0..cgroup_files {
+        builder.push("enter cgroup", op::WRITE, &[index as u64], &["0"]);
     }
     builder.optional::<&str>("drop capability bounding set", op::NO_BOUNDING_SET, &[], &[]);
     builder.plan

@@ -369,7 +369,8 @@ impl ScopeTree {
     /// [`ScopeError::TooLate`] once its ending has begun.
     pub fn begin(&mut self, id: ScopeId, start: Moment) -> Result<(), ScopeError> {
         let timing = self.node(id)?.timing;
-        if timing.pause_asked || timing.watch.paused(start) > Duration::ZERO || timing.watch.start() >= start {
+        if timing.pause_asked || timing.watch.paused(start) > Duration::ZERO || timing.watch.start() >= start
+        {
             return Ok(());
         }
         self.retime(id, Timing { watch: Stopwatch::started(start), ..timing }, start)

@@ -520,7 +520,8 @@ impl Ending {
     fn buried(&mut self, now: u64) {
         let run = &self.run;
         let grouped = run.slot.unified().is_some();
-        let dead = if grouped { run.slot.is_empty() } else { !run.sweeps_itself || self.facts.swept == Some(0) };
+        let dead =
+            if grouped { run.slot.is_empty() } else { !run.sweeps_itself || self.facts.swept == Some(0) };
         self.next_look = None;
         if dead {
             self.facts.dead_at = Some(now);

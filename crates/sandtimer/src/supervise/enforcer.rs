@@ -90,7 +90,7 @@ pub(crate) struct Enforcer {
     table: SharedTable,
     watchdog: Option<Watchdog>,
     /// By row.
-    runs: Vec<Option<Ending>>,
+    runs: Vec<Option<Box<Ending>>>,
     /// When to look at which row; entries of runs that are gone are passed over.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     sweep_directories: Vec<OwnedFd>,
@@ -140,7 +140,7 @@ impl Enforcer {
     /// Runs until shut down and without runs.
     pub fn serve(mut self) {
         let mut events = Vec::with_capacity(256);
-        while !(self.stopping && self.runs.iter().flatten().all(Ending::is_given_up)) {
+        while !(self.stopping && self.runs.iter().flatten().all(|ending| ending.is_given_up())) {
             events.clear();
             self.arm_timer();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
@@ -162,6 +162,11 @@ impl Enforcer {
                 }
             }
             self.look();
+        }
+        if let Some(watchdog) = self.watchdog.take()
+            && self.runs.iter().all(Option::is_none)
+        {
+            watchdog.dismiss();
         }
     }
 
@@ -212,7 +217,7 @@ impl Enforcer {
 
     /// Does something to the run in `row` (if it is still `id`'s), then sees what has to be done next.
     fn with(&mut self, row: usize, id: Option<&str>, act: impl FnOnce(&mut Ending, &SharedTable)) {
-        let Some(ending) = self.runs.get_mut(row).and_then(Option::as_mut) else { return };
+        let Some(ending) = self.runs.get_mut(row).and_then(Option::as_deref_mut) else { return };
         if id.is_some_and(|id| id != ending.run.id) {
             return;
         }
@@ -230,7 +235,7 @@ impl Enforcer {
         if let Err(error) = added {
             ending.infrastructure(format!("the run cannot be watched: {error}"), monotonic_nanoseconds());
         }
-        self.runs[row] = Some(ending);
+        self.runs[row] = Some(Box::new(ending));
         self.follow(row);
     }
 

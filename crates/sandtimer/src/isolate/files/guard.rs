@@ -93,7 +93,7 @@ impl fmt::Display for Refusal {
 /// The homes of the machine.
 #[derive(Debug)]
 pub(super) struct Guard {
-    /// Without `.` and doubled slashes.
+    /// Without `.` and doubled slashes, so that they compare bytewise.
     homes: Vec<PathBuf>,
 }
 
@@ -107,13 +107,11 @@ impl Guard {
         let typed = homes.iter().map(|home| home.components().collect());
         let canonical = homes.iter().filter_map(|home| host.canonical(home));
         let always = std::iter::once(PathBuf::from("/root"));
-        let mut homes: Vec<PathBuf> = Vec::new();
+        let mut guard = Self { homes: Vec::new() };
         for home in typed.chain(canonical).chain(always) {
-            if !homes.contains(&home) {
-                homes.push(home);
-            }
+            guard.homes.extend((!guard.is_home(&home)).then_some(home));
         }
-        Self { homes }
+        guard
     }
 
     pub(super) fn homes(&self) -> impl Iterator<Item = &Path> {
@@ -121,24 +119,24 @@ impl Guard {
     }
 
     pub(super) fn is_home(&self, path: &Path) -> bool {
-        self.homes.iter().any(|home| home == path)
+        self.homes.iter().any(|home| home.as_os_str() == path.as_os_str())
     }
 
     /// Why `path` (canonical) is not shown; `None` if it may be.
     pub(super) fn refusal(&self, path: &Path) -> Option<Refusal> {
-        if path == Path::new("/") {
+        if path.as_os_str() == "/" {
             return Some(Refusal::Root);
         }
         if self.is_home(path) {
             return Some(Refusal::Home);
         }
-        if TEMPORARY.iter().any(|tree| path == Path::new(tree)) {
+        if TEMPORARY.iter().any(|tree| path.as_os_str() == *tree) {
             return Some(Refusal::Temporary);
         }
         if let Some(tree) = SYSTEM_TREES.iter().find(|tree| below(path, Path::new(tree)).is_some()) {
             return Some(Refusal::System(tree));
         }
-        if let Some(tree) = SYSTEM_ROOTS.iter().find(|tree| path == Path::new(tree)) {
+        if let Some(tree) = SYSTEM_ROOTS.iter().find(|tree| path.as_os_str() == **tree) {
             return Some(Refusal::System(tree));
         }
         if let Some(home) = self.homes.iter().find(|home| below(home, path).is_some()) {

@@ -8,7 +8,7 @@ use crate::isolate::toolchain::lookup::Link;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// What covers a file that must not be seen.
 const NOTHING: &str = "/dev/null";
@@ -22,12 +22,11 @@ pub(super) struct Tree {
 /// A path as bytes that are compared as they are: each name behind a NUL, so what lies below a path comes right
 /// after it, and the keys of its parents are beginnings of its own.
 fn key(path: &Path) -> Vec<u8> {
-    let mut key = Vec::with_capacity(path.as_os_str().len());
-    for component in path.components() {
-        if !matches!(component, Component::RootDir | Component::CurDir) {
-            key.push(0);
-            key.extend_from_slice(component.as_os_str().as_bytes());
-        }
+    let path = path.as_os_str().as_bytes();
+    let mut key = Vec::with_capacity(path.len());
+    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
+        key.push(0);
+        key.extend_from_slice(name);
     }
     key
 }

@@ -4,13 +4,15 @@
 //! the links it went through, and every one of them must exist inside for the path to work there. What was
 //! looked up once is not looked up again: a plan asks about a few hundred paths with few different parents.
 
+use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
@@ -19,6 +21,11 @@ use std::rc::Rc;
 const LINKS: usize = 40;
 /// Version files, `pyvenv.cfg` and the like are far smaller.
 const TEXT_BYTES: u64 = 64 << 10;
+
+/// Read of a directory at a time.
+const DIRECTORY_BYTES: usize = 8 << 10;
+/// Room for as many paths as a plan usually asks about.
+const USUAL_PATHS: usize = 448;
 
 /// A symbolic link met on the way to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,14 +60,17 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn new(root: &Path) -> Self {
         let root = if root == Path::new("/") { OsString::new() } else { root.as_os_str().to_os_string() };
-        Self { root, known: RefCell::default() }
+        Self { root, known: RefCell::new(HashMap::with_capacity(USUAL_PATHS)) }
     }
 
-    fn on_disk(&self, path: &Path) -> PathBuf {
-        let mut whole = OsString::with_capacity(self.root.len() + path.as_os_str().len());
-        whole.push(&self.root);
+    /// Where a canonical path lies on disk.
+    fn on_disk<'p>(&self, path: &'p Path) -> Cow<'p, Path> {
+        if self.root.is_empty() {
+            return Cow::Borrowed(path);
+        }
+        let mut whole = self.root.clone();
         whole.push(path);
-        PathBuf::from(whole)
+        Cow::Owned(PathBuf::from(whole))
     }
 
     fn known(&self, path: &Path) -> Option<Answer> {
@@ -72,49 +82,58 @@ impl Host {
     /// # Errors
     /// Those of lstat(2) on a component, and `ELOOP` after 40 links.
     pub(crate) fn resolve(&self, path: &Path) -> Answer {
-        let unknown: Vec<&Path> = path.ancestors().take_while(|path| self.known(path).is_none()).collect();
-        for path in unknown.into_iter().rev() {
-            let answer = self.step(path);
-            self.known.borrow_mut().entry(path.as_os_str().to_os_string()).or_insert(answer);
+        if let Some(known) = self.known(path) {
+            return known;
         }
-        self.known(path).unwrap_or(Err(Errno::NOENT))
+        let mut names = path.components();
+        let Some(name @ (Component::Normal(_) | Component::ParentDir)) = names.next_back() else {
+            return self.look(Path::new("/"))?.ok_or(Errno::LOOP);
+        };
+        let parent = self.known(names.as_path()).unwrap_or_else(|| self.resolve_from_above(names.as_path()));
+        let answer = parent.and_then(|parent| self.follow(&parent, name.as_os_str()));
+        // A canonical path was remembered when it was looked at.
+        if !answer.as_ref().is_ok_and(|found| found.path.as_os_str() == path.as_os_str()) {
+            self.known.borrow_mut().insert(path.as_os_str().to_os_string(), answer.clone());
+        }
+        answer
     }
 
-    /// Follows the last component of `path`, whose parent is known.
-    fn step(&self, path: &Path) -> Answer {
-        let Some(parent) = path.parent() else { return self.look(Path::new("/"))?.ok_or(Errno::LOOP) };
-        let parent = self.known(parent).unwrap_or(Err(Errno::NOENT))?;
-        let (mut here, mut links) = (parent.path.clone(), parent.links.clone());
-        let mut is_directory = parent.metadata.is_dir();
-        let mut rest: Vec<OsString> = names_backwards(path).take(1).map(OsStr::to_os_string).collect();
-        while let Some(name) = rest.pop() {
-            if !is_directory {
+    /// As [`Self::resolve`], parents first: a path may have more names than the stack has room for.
+    fn resolve_from_above(&self, path: &Path) -> Answer {
+        let unknown: Vec<&Path> = path.ancestors().take_while(|path| self.known(path).is_none()).collect();
+        unknown.into_iter().rev().map(|path| self.resolve(path)).last().unwrap_or(Err(Errno::NOENT))
+    }
+
+    /// Follows one name from the resolved directory it lies in.
+    fn follow(&self, directory: &Rc<Resolved>, name: &OsStr) -> Answer {
+        let (mut end, mut links) = (directory.clone(), directory.links.clone());
+        let mut rest: Vec<OsString> = Vec::new();
+        let mut next = Some(Cow::Borrowed(name));
+        while let Some(name) = next {
+            if !end.metadata.is_dir() {
                 return Err(Errno::NOTDIR);
             }
-            if name == ".." {
-                here.pop();
-                continue;
-            }
-            here.push(&name);
+            let here = if *name == *".." { parent_of(&end.path) } else { child(&end.path, &name) };
             if let Some(found) = self.look(&here)? {
-                is_directory = found.metadata.is_dir();
                 links.extend_from_slice(&found.links);
-                here.clone_from(&found.path);
+                end = found;
             } else {
                 let to = self.on_disk(&here).read_link().map_err(errno)?;
                 rest.extend(names_backwards(&to).map(OsStr::to_os_string));
-                links.push(Link { at: here.clone(), to: to.clone() });
-                here = if to.is_absolute() { PathBuf::from("/") } else { parent_of(here) };
+                if to.is_absolute() {
+                    end = self.resolve(Path::new("/"))?;
+                }
+                links.push(Link { at: here, to });
             }
             if links.len() > LINKS {
                 return Err(Errno::LOOP);
             }
+            next = rest.pop().map(Cow::Owned);
         }
-        let end = self.known(&here).unwrap_or(Err(Errno::NOENT))?;
         if links.is_empty() {
             return Ok(end);
         }
-        Ok(Rc::new(Resolved { path: here, links, metadata: end.metadata.clone() }))
+        Ok(Rc::new(Resolved { path: end.path.clone(), links, metadata: end.metadata.clone() }))
     }
 
     /// What is at `path`, whose parent is canonical; `None` if it is a link not followed before.
@@ -122,13 +141,13 @@ impl Host {
         if let Some(known) = self.known(path) {
             return known.map(Some);
         }
-        let found = match self.on_disk(path).symlink_metadata() {
-            Ok(metadata) if metadata.is_symlink() => return Ok(None),
-            Ok(metadata) => Ok(Rc::new(Resolved { path: path.to_path_buf(), links: Vec::new(), metadata })),
-            Err(error) => Err(errno(error)),
-        };
-        self.known.borrow_mut().insert(path.as_os_str().to_os_string(), found.clone());
-        found.map(Some)
+        let metadata = self.on_disk(path).symlink_metadata().map_err(errno)?;
+        if metadata.is_symlink() {
+            return Ok(None);
+        }
+        let found = Rc::new(Resolved { path: path.to_path_buf(), links: Vec::new(), metadata });
+        self.known.borrow_mut().insert(path.as_os_str().to_os_string(), Ok(found.clone()));
+        Ok(Some(found))
     }
 
     pub(crate) fn canonical(&self, path: &Path) -> Option<PathBuf> {
@@ -145,8 +164,9 @@ impl Host {
 
     /// What the link at `path` holds; `None` if `path` is no link, or one that leads nowhere.
     pub(crate) fn link(&self, path: &Path) -> Option<PathBuf> {
+        let found = self.resolve(path).ok().filter(|found| !found.links.is_empty())?;
         let before = self.resolve(path.parent()?).ok()?.links.len();
-        self.resolve(path).ok()?.links.get(before).map(|link| link.to.clone())
+        found.links.get(before).map(|link| link.to.clone())
     }
 
     /// Whether both paths lead to the same file, hard links included.
@@ -157,21 +177,33 @@ impl Host {
 
     /// The names in a directory that begin with one of `beginnings`, sorted; none if it cannot be read.
     pub(crate) fn names(&self, directory: &Path, beginnings: &[&str]) -> Vec<OsString> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Some(directory) = self.canonical(directory) else { return Vec::new() };
-        let Ok(entries) = self.on_disk(&directory).read_dir() else { return Vec::new() };
-        let names = entries.flatten().map(|entry| entry.file_name());
-        let begins = |name: &OsString, beginning: &str| name.as_bytes().starts_with(beginning.as_bytes());
-        let mut names: Vec<OsString> =
-            names.filter(|name| beginnings.iter().any(|beginning| begins(name, beginning))).collect();
+        let Ok(directory) = rustix::fs::open(&*self.on_disk(&directory), flags, Mode::empty()) else {
+            return Vec::new();
+        };
+        // Of /etc a few names in a hundred are wanted: std would copy each of them twice.
+        let mut buffer = Vec::with_capacity(DIRECTORY_BYTES);
+        let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
+        let mut names = Vec::new();
+        while let Some(Ok(entry)) = entries.next() {
+            let name = entry.file_name().to_bytes();
+            let wanted = beginnings.iter().any(|beginning| name.starts_with(beginning.as_bytes()));
+            if wanted && name != b"." && name != b".." {
+                names.push(OsString::from_vec(name.to_vec()));
+            }
+        }
         names.sort();
         names
     }
 
     /// Opens a regular file. A job may have put a FIFO in its place: that must not block.
     pub(crate) fn open(&self, path: &Path) -> Option<File> {
-        let path = self.on_disk(&self.canonical(path)?);
-        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
-        let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).ok()?;
+        let path = self.canonical(path)?;
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(flags.bits().cast_signed());
+        let file = options.open(self.on_disk(&path)).ok()?;
         file.metadata().ok()?.is_file().then_some(file)
     }
 
@@ -188,9 +220,19 @@ fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
 }
 
-fn parent_of(mut path: PathBuf) -> PathBuf {
-    path.pop();
-    path
+fn parent_of(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(path).to_path_buf()
+}
+
+/// A name in a canonical directory; `Path::join` would look for more than one name and allocate twice.
+fn child(directory: &Path, name: &OsStr) -> PathBuf {
+    let mut path = OsString::with_capacity(directory.as_os_str().len() + 1 + name.len());
+    path.push(directory);
+    if directory.as_os_str() != "/" {
+        path.push("/");
+    }
+    path.push(name);
+    PathBuf::from(path)
 }
 
 fn names_backwards(path: &Path) -> impl Iterator<Item = &OsStr> {
