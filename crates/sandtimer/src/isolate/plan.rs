@@ -363,10 +363,8 @@ impl Builder<'_> {
         let files = limits.open_files.unwrap_or(65_536).min(own);
         let soft = if limits.open_files.is_some() { files } else { files.min(1024) };
         list.push((NOFILE, soft, files));
-        if self.host.cgroup_limits.is_err() {
-            if let Some(bytes) = limits.memory_bytes {
-                list.push((DATA, bytes, bytes));
-            }
+        if let (true, Some(bytes)) = (self.host.cgroup_limits.is_err(), limits.memory_bytes) {
+            list.push((DATA, bytes, bytes));
         }
         // Counted for each uid: exact for a uid of the run's own. A caller's uid in a user namespace is counted there,
         // over all runs of this engine; without a namespace it would count the caller's own processes.
