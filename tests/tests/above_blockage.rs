@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
+use sandtimer_tests::census::{Census, assert_clean};
 use sandtimer_tests::command::Run;
 use sandtimer_tests::count;
 use sandtimer_tests::process::{Process, Started, descendants, marked};
@@ -174,5 +175,27 @@ fn a_stopped_engine_without_its_watchdog_does_not_lengthen_a_run() {
         watchdog.signal(Signal::KILL);
         let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED + LOOKING;
         up.all_dead_within(deadline.saturating_sub(now()), &[], "stopped engine, no watchdog");
+    });
+}
+
+/// With the watchdog gone as well, nobody removes the groups: the next engine does.
+#[test]
+fn what_a_dead_engine_left_behind_the_next_one_sweeps() {
+    each("sweep", count(2, 20), || {
+        let before = Census::take();
+        let up = Up::start(None, "spin");
+        let helpers = descendants(up.engine.pid());
+        let watchdog = up.helper("st-watchdog");
+        watchdog.signal(Signal::STOP);
+        up.engine.signal(Signal::KILL);
+        watchdog.signal(Signal::KILL);
+        up.all_dead_within(ENGINE_KILLED, &helpers, "engine and watchdog killed");
+        let left = Census::take();
+        let left: Vec<_> =
+            left.added_since(&before).into_iter().filter(|entry| entry.contains("cgroup")).collect();
+        assert!(!left.is_empty(), "nothing was left: the test would show nothing");
+        let (next, _) = Run::new().command(&["true"]).outcome().unwrap();
+        assert!(next.ok());
+        assert_clean(&before, "the next engine");
     });
 }

@@ -30,7 +30,7 @@ pub use pool::CAPACITY;
 pub use run::{Run, Settled, Stream, Wait};
 pub use spec::{Output, Require, Spec, Stdin};
 
-use crate::isolate::cgroup::Cgroups;
+use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;
 use crate::isolate::host::Host;
 use crate::isolate::lease::Lease;
@@ -126,8 +126,11 @@ impl Engine {
         let uid = rustix::process::getuid().as_raw();
         let lease = Lease::take(uid, options.runtime_directory.as_deref())
             .map_err(Error::system("cannot take an engine number"))?;
-        lease.for_each_abandoned(Cgroups::sweep);
-        let cgroups = Cgroups::prepare(lease.number());
+        let hierarchies = Hierarchies::find();
+        for number in hierarchies.numbers() {
+            lease.if_abandoned(number, || hierarchies.sweep(number));
+        }
+        let cgroups = Cgroups::prepare(&hierarchies, lease.number());
         let pool = Arc::new(Pool::new(cgroups));
         let threads = Threads::start(&pool)?;
         let ceilings = Ceilings::for_machine(probe::total_memory_bytes()).with_operator(&options.maxima);

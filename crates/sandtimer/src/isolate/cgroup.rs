@@ -4,6 +4,7 @@
 //! enters its v2 group by CLONE_INTO_CGROUP and its v1 groups by writing to `tasks` itself: moving a process by writing
 //! its pid to cgroup.procs waits for an RCU grace period, about 10 ms on an idle machine.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -104,9 +105,9 @@ fn keyed(text: &str, key: &str) -> Option<u64> {
 impl Cgroups {
     /// Finds what can be used and makes this engine's directory in each hierarchy. Never fails: what is missing is
     /// reported, and the plan is made without it.
-    pub fn prepare(number: u32) -> Self {
-        let found = find();
-        let name = format!("sandtimer-{}-{number}", rustix::process::getuid().as_raw());
+    pub fn prepare(hierarchies: &Hierarchies, number: u32) -> Self {
+        let found = &hierarchies.found;
+        let name = format!("{}{number}", hierarchies.prefix);
         let mut groups = Cgroups {
             unified: None,
             memory: None,
@@ -119,7 +120,7 @@ impl Cgroups {
         if let Some(path) = &found.unified {
             groups.unified = groups.own_directory(path, "the v2 hierarchy");
         }
-        let limits_in_v2 = groups.unified.as_ref().is_some_and(|fd| groups.enable_controllers(fd, &found));
+        let limits_in_v2 = groups.unified.as_ref().is_some_and(|fd| groups.enable_controllers(fd, found));
         if !limits_in_v2 {
             groups.memory =
                 found.memory.as_ref().and_then(|path| groups.own_directory(path, "the v1 memory controller"));
@@ -252,16 +253,41 @@ impl Cgroups {
             let _ = unlinkat(directory, format!("run-{row}"), AtFlags::REMOVEDIR);
         }
     }
+}
+
+/// Where this user's engines have their groups.
+#[derive(Debug)]
+pub struct Hierarchies {
+    found: Found,
+    prefix: String,
+}
+
+impl Hierarchies {
+    /// Looks which hierarchies are mounted and where this process is in them.
+    pub fn find() -> Self {
+        Hierarchies { found: find(), prefix: format!("sandtimer-{}-", rustix::process::getuid().as_raw()) }
+    }
+
+    fn parents(&self) -> impl Iterator<Item = &PathBuf> {
+        // The v2 tree first: killed there, a run's processes are gone from its v1 groups as well.
+        [&self.found.unified, &self.found.memory, &self.found.pids].into_iter().flatten()
+    }
+
+    /// Numbers of engines that have groups here, alive or not.
+    pub fn numbers(&self) -> BTreeSet<u32> {
+        let entries = self.parents().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
+        let number =
+            |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix(&self.prefix)?.parse().ok();
+        entries.filter_map(number).collect()
+    }
 
     /// Kills and removes what engine `number` left behind. Its lock is held by the caller.
-    pub fn sweep(number: u32) {
-        let found = find();
-        let name = format!("sandtimer-{}-{number}", rustix::process::getuid().as_raw());
-        for parent in [found.unified, found.memory, found.pids].into_iter().flatten() {
-            let own = parent.join(&name);
+    pub fn sweep(&self, number: u32) {
+        for parent in self.parents() {
+            let own = parent.join(format!("{}{number}", self.prefix));
             let Ok(entries) = fs::read_dir(&own) else { continue };
             for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
-                // Only v2 has the file; there it ends the whole tree, which empties the v1 groups as well.
+                // Only v2 has the file.
                 let _ = fs::write(entry.path().join("cgroup.kill"), "1");
                 remove_when_empty(&entry.path());
             }

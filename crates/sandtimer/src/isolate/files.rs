@@ -82,7 +82,7 @@ pub enum Kind {
     File,
 }
 
-/// One step of building the run's file system. Applied in order: parents come first.
+/// One step of building the run's file system. Applied in order: what lies below a target comes right after it.
 ///
 /// The engine makes the mount point itself wherever it lies in a [`Mount::Directory`], in a [`Mount::Tmpfs`]
 /// or directly below `/`; elsewhere it exists.
@@ -204,24 +204,33 @@ impl FilesError {
     }
 }
 
+/// Some services are given a system directory for a home. Nobody's keys are in it.
+const SYSTEM_HOMES: [&str; 12] = [
+    "/bin",
+    "/dev",
+    "/lib",
+    "/nonexistent",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr/bin",
+    "/usr/games",
+    "/usr/lib",
+    "/usr/sbin",
+];
+
 /// The home directories of a machine: those in `passwd` (the text of /etc/passwd) and the caller's own.
 #[must_use]
 pub fn home_directories(passwd: &[u8], home_variable: Option<&OsStr>) -> Vec<PathBuf> {
     let fields =
         passwd.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b':').nth(5));
     let listed = fields.map(|field| PathBuf::from(OsString::from_vec(field.to_vec())));
-    let mut homes: Vec<PathBuf> = listed.chain(home_variable.map(PathBuf::from)).collect();
-    // Some services are given a system directory for a home. Nobody's keys are in it.
-    let system =
-        ["/bin", "/dev", "/lib", "/nonexistent", "/proc", "/run", "/sbin", "/sys", "/usr/bin", "/usr/games"]
-            .into_iter()
-            .chain(["/usr/lib", "/usr/sbin"])
-            .collect::<Vec<_>>();
-    homes.retain(|home| {
-        home.is_absolute()
-            && home != Path::new("/")
-            && !system.iter().any(|directory| home.starts_with(directory))
-    });
+    let named = listed.chain(home_variable.map(PathBuf::from));
+    let mut homes: Vec<PathBuf> = named.map(|home| home.components().collect()).collect();
+    let is_system =
+        |home: &Path| SYSTEM_HOMES.iter().any(|tree| guard::below(home, Path::new(tree)).is_some());
+    homes.retain(|home| home.is_absolute() && home.as_os_str() != "/" && !is_system(home));
     homes.sort();
     homes.dedup();
     homes

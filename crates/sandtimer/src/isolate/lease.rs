@@ -59,18 +59,15 @@ impl Lease {
         self.uid(ROWS - 1)
     }
 
-    /// Numbers that were used once and that no living engine holds, with their lock taken for the time of `sweep`.
-    pub fn for_each_abandoned(&self, mut sweep: impl FnMut(u32)) {
-        sweep(self.number);
-        for number in (0..ENGINES).filter(|number| *number != self.number) {
-            if !self.directory.join(name(number)).exists() {
-                continue;
-            }
-            if let Ok(file) = open(&self.directory, number)
-                && try_lock(file.as_fd())
-            {
-                sweep(number);
-            }
+    /// Does something on behalf of `number` if no living engine holds it: under its lock, or as its holder.
+    pub fn if_abandoned(&self, number: u32, sweep: impl FnOnce()) {
+        if number == self.number {
+            sweep();
+        } else if number < ENGINES
+            && let Ok(file) = open(&self.directory, number)
+            && try_lock(file.as_fd())
+        {
+            sweep();
         }
     }
 }

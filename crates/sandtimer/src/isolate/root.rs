@@ -40,7 +40,8 @@ fn below(base: &Path, path: &Path) -> PathBuf {
 
 /// Which of a plan's mounts differ from run to run, or lie on one that does.
 fn is_own(mounts: &[Mount]) -> Vec<bool> {
-    let mut own: Vec<&Path> = Vec::new();
+    // What lies below a target comes right after it, so only the last outermost one can hold the next.
+    let mut outermost: Option<&Path> = None;
     mounts
         .iter()
         .map(|mount| {
@@ -55,9 +56,9 @@ fn is_own(mounts: &[Mount]) -> Vec<bool> {
                 }
                 _ => false,
             };
-            let inside_own = own.iter().any(|directory| target.starts_with(directory));
-            if differs {
-                own.push(target);
+            let inside_own = outermost.is_some_and(|own| target.starts_with(own));
+            if differs && !inside_own {
+                outermost = Some(target);
             }
             differs || inside_own
         })

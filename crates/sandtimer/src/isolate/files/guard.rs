@@ -155,7 +155,7 @@ impl Guard {
 
 /// What of `path` lies below `tree`, both without `.`, `..` and doubled slashes. Bytewise, because every path is
 /// compared to every home and every private name.
-fn below<'p>(path: &'p Path, tree: &Path) -> Option<&'p Path> {
+pub(super) fn below<'p>(path: &'p Path, tree: &Path) -> Option<&'p Path> {
     let rest = path.as_os_str().as_bytes().strip_prefix(tree.as_os_str().as_bytes())?;
     let rest = if rest.is_empty() { rest } else { rest.strip_prefix(b"/")? };
     Some(Path::new(OsStr::from_bytes(rest)))

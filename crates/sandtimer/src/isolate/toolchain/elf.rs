@@ -43,12 +43,11 @@ pub(crate) fn read(file: &File) -> Option<Elf> {
         return None;
     }
     let (mut elf, mut loads, mut dynamic) = (Elf::default(), Vec::new(), None);
-    for index in 0..count {
-        let at = start.checked_add(index * size)?;
-        let program = bytes(file, at, PROGRAM_HEADER_BYTES)?;
+    let programs = bytes(file, start, usize::try_from(count).ok()? * PROGRAM_HEADER_BYTES)?;
+    for program in programs.chunks_exact(PROGRAM_HEADER_BYTES) {
         let (offset, address, length) =
-            (number(&program, 8, 8)?, number(&program, 16, 8)?, number(&program, 32, 8)?);
-        match number(&program, 0, 4)? {
+            (number(program, 8, 8)?, number(program, 16, 8)?, number(program, 32, 8)?);
+        match number(program, 0, 4)? {
             PT_LOAD => loads.push((offset, address, length)),
             PT_DYNAMIC => dynamic = Some((offset, length)),
             PT_INTERP => elf.interpreter = string(file, offset),

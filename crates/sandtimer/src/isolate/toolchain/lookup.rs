@@ -4,6 +4,9 @@
 //! the links it went through, and every one of them must exist inside for the path to work there. What was
 //! looked up once is not looked up again: a plan asks about a few hundred paths with few different parents.
 
+#[cfg(test)]
+mod tests;
+
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::borrow::Cow;
