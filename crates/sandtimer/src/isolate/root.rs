@@ -25,7 +25,8 @@ const PLAIN: u64 = 2 | 4;
 
 /// Where the new root is put together: covered for the time of building and never a source of anything.
 const BASE: &str = "/sys";
-/// The one sized tmpfs behind all private directories.
+/// The one sized tmpfs behind all private directories. It stays where it is: unmounting waits for RCU, up to
+/// milliseconds, and there is nothing in it that the run does not see elsewhere.
 const PRIVATE: &str = "/.private";
 /// The kernel's limit on the pages of a root that holds directories, links and a few small files.
 const ROOT_OPTIONS: &str = "mode=0755,size=16m";
@@ -143,7 +144,6 @@ impl Builder<'_> {
             }
         }
         self.push("change root", op::PIVOT, &[], &[&base]);
-        self.push("hide the private tmpfs", op::UNMOUNT, &[], &[PRIVATE]);
         if self.policy.template.is_none() {
             self.push("make the root read-only", op::MOUNT_ATTRIBUTES, &[READ_ONLY], &["/"]);
         }
