@@ -32,7 +32,7 @@ fn seconds(count: f64) -> Duration {
 }
 
 fn run(spec: Spec) -> Arc<Outcome> {
-    bounded(move || Engine::new().unwrap().run_blocking(spec).unwrap())
+    bounded(move || Engine::new().unwrap().start(spec).unwrap().settled_blocking())
 }
 
 #[track_caller]
@@ -149,7 +149,7 @@ fn a_memory_limit_is_told_apart_from_a_crash() {
     let eat = "import sys\nx = []\nwhile True: x.append(bytearray(1 << 20))";
     let spec =
         Spec::command(["python3", "-c", eat]).limits(Limits::new().memory(64 << 20).wall(seconds(30.0)));
-    let outcome = bounded(move || engine.run_blocking(spec).unwrap());
+    let outcome = bounded(move || engine.start(spec).unwrap().settled_blocking());
     assert_eq!(outcome.ending, Ending::OutOfMemory, "{outcome:?}");
     assert_dead(&outcome);
 }
@@ -329,8 +329,10 @@ fn without_namespaces_the_tree_is_swept_and_the_tier_says_so() {
         assert_eq!(outcome.isolation.tier, Tier::T1);
         assert_dead(&outcome);
         let limits = Limits::new().wall(seconds(0.2));
-        let outcome =
-            engine.run_blocking(shell("(trap '' TERM; sleep 1000) & sleep 1000").limits(limits)).unwrap();
+        let outcome = engine
+            .start(shell("(trap '' TERM; sleep 1000) & sleep 1000").limits(limits))
+            .unwrap()
+            .settled_blocking();
         assert_eq!(outcome.ending, Ending::Timeout);
         assert_dead(&outcome);
         let outcome =

@@ -73,7 +73,7 @@ impl Run {
         Wait { running: self.running.clone(), settled: false }
     }
 
-    /// Waits for the Outcome with its final proof.
+    /// Waits for the Outcome with its final proof: dead, or after 2 s unkillable.
     pub fn settled(&self) -> Settled {
         Settled(Wait { running: self.running.clone(), settled: true })
     }

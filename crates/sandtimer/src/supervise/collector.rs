@@ -167,7 +167,9 @@ impl Collector {
                 ToCollector::Overdue { run, facts } => {
                     let spools =
                         self.streams.get(&run.row).map(|streams| streams.spools.clone()).unwrap_or_default();
-                    run.waiting.outcome(sentence::outcome(&run, &facts, &spools), false);
+                    // Unkillable is a last word too, until the kernel lets it die after all.
+                    let last = facts.overdue == Some(true);
+                    run.waiting.outcome(sentence::outcome(&run, &facts, &spools), last);
                     if facts.overdue == Some(true) {
                         if let Some(streams) = self.streams.get_mut(&run.row) {
                             streams.given_up = true;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::Run;
-use sandtimer::engine::{Stream, Wait};
+use sandtimer::engine::{Stream, Settled};
 use sandtimer::model::{Ending, LimitKind, Outcome, Source};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
@@ -55,7 +55,7 @@ enum Why {
 /// One run from begin to end.
 pub(super) struct Session<'a> {
     run: Arc<Run>,
-    wait: Wait,
+    wait: Settled,
     signals: Signals,
     settings: &'a Settings,
     config: &'a Config,
@@ -77,7 +77,8 @@ impl<'a> Session<'a> {
     ) -> Result<Self, Failure> {
         let bell = || Bell::new().map_err(Failure::system("cannot make an event descriptor"));
         let (wake, dead) = (bell()?, bell()?);
-        let wait = run.wait();
+        // With its proof: the process that would settle it later ends with this one.
+        let wait = run.settled();
         Ok(Session {
             run: Arc::new(run),
             wait,
