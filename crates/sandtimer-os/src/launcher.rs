@@ -59,7 +59,7 @@ impl Launcher {
     /// A user namespace with these maps, for idmapped mounts. Needs CAP_SETUID and CAP_SETGID.
     pub fn user_namespace(&self, user_map: &str, group_map: &str) -> io::Result<OwnedFd> {
         let (_, fd) = self.ask(request::USER_NAMESPACE, 0, Some((user_map, group_map)))?;
-        fd.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
+        fd.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))
     }
 
     /// Carries out a program in the launcher's own mount namespace, of which every later sandbox gets a copy.
@@ -91,7 +91,8 @@ impl Launcher {
         fds.extend_from_slice(&spawn.stdio);
         fds.extend_from_slice(spawn.extra);
         let (reply, pidfd) = self.exchange(&message, &fds)?;
-        let pidfd = pidfd.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        // The answer came and its descriptor did not: there was no number left for it here.
+        let pidfd = pidfd.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
         Ok(Spawned { pid: reply.pid, pidfd })
     }
 
@@ -115,14 +116,18 @@ impl Launcher {
         if !crate::process::wait_readable(self.socket.as_fd(), ANSWER_MILLISECONDS) {
             // One that was stopped must not hold up the engine; it is replaced.
             crate::process::kill_and_reap(self.pidfd.as_fd());
-            return Err(io::Error::from(io::ErrorKind::TimedOut));
+            return Err(lost("did not answer"));
         }
         let mut bytes = [0u8; size_of::<Reply>()];
-        let (length, fd) = socket::receive(&self.socket, &mut bytes, true)?;
-        let reply: Reply =
-            from_bytes(&bytes[..length]).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
+        let (length, fd) = socket::receive(&self.socket, &mut bytes, true).map_err(|_| lost("went away"))?;
+        let reply: Reply = from_bytes(&bytes[..length]).ok_or_else(|| lost("went away"))?;
         if reply.error != 0 { Err(io::Error::from_raw_os_error(reply.error)) } else { Ok((reply, fd)) }
     }
+}
+
+/// A launcher that was lost after it had been asked: whether it did what it was asked is not known, so nobody may ask again.
+fn lost(how: &str) -> io::Error {
+    io::Error::other(format!("the launcher {how} after it was asked"))
 }
 
 impl Drop for Launcher {

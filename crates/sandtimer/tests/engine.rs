@@ -191,6 +191,48 @@ fn a_workspace_keeps_its_owner_and_the_rest_is_read_only() {
 }
 
 #[test]
+fn a_workspace_gets_no_file_with_set_id_bits() {
+    let workspace = tempfile::tempdir().unwrap();
+    let at = workspace.path().display();
+    let script = format!(
+        "cp /bin/sh {at}/s; chmod 4755 {at}/s; chmod 2755 {at}/s; mkdir {at}/d; chmod 2777 {at}/d; true"
+    );
+    let outcome = run(shell(&script).workspace(workspace.path()));
+    assert!(outcome.stderr.contains("not permitted"), "{outcome:?}");
+    for entry in std::fs::read_dir(workspace.path()).unwrap().flatten() {
+        let mode = std::os::unix::fs::MetadataExt::mode(&entry.metadata().unwrap());
+        assert_eq!(mode & 0o6000, 0, "{} has mode {mode:o}", entry.path().display());
+    }
+    // An open(2) that makes a file has a mode of its own.
+    let made = format!("import os; os.open('{at}/o', os.O_CREAT | os.O_WRONLY, 0o4755)");
+    let outcome = run(Spec::command(["python3", "-c", &made]).workspace(workspace.path()));
+    assert!(outcome.stderr.contains("PermissionError"), "{outcome:?}");
+}
+
+#[test]
+fn a_disk_limit_holds_however_deep_the_files_lie() {
+    let workspace = tempfile::tempdir().unwrap();
+    let name = "n".repeat(200);
+    let script = format!(
+        "cd {}; for i in $(seq 30); do mkdir {name}; cd {name}; done; \
+         for i in $(seq 40); do head -c 1000000 /dev/zero > $i; sleep 0.1; done",
+        workspace.path().display()
+    );
+    let limits = Limits::new().disk(5 << 20).wall(seconds(30.0));
+    assert_eq!(run(shell(&script).workspace(workspace.path()).limits(limits)).ending, Ending::DiskLimit);
+}
+
+#[test]
+fn a_process_limit_is_told_from_a_failure() {
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do sleep 1 & done; wait";
+    let outcome = run(shell(script).limits(Limits::new().processes(5).wall(seconds(20.0))));
+    if outcome.isolation.tier == Tier::T3 {
+        assert_eq!(outcome.ending, Ending::ProcessLimit, "{outcome:?}");
+    }
+    assert_dead(&outcome);
+}
+
+#[test]
 fn cancel_ends_and_is_not_a_timeout() {
     let outcome = bounded(|| {
         let engine = Engine::new().unwrap();

@@ -301,16 +301,37 @@ fn process_rules() -> Vec<(u32, Rule)> {
     ]
 }
 
+/// `__O_TMPFILE`: O_TMPFILE without the O_DIRECTORY that is part of it.
+const TMPFILE: u32 = 0o20_000_000;
+
 /// Calls on files and descriptors.
 fn file_rules() -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
     // Regular (also as 0), FIFO and socket. The parameter is 16 bits wide, and all of the type is inside
     // them.
     let harmless = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];
-    let node = |mode| case(bits(mode, libc::S_IFMT), &harmless, ALLOW, refused());
+    // Set-id bits are refused on whatever the run makes: in a workspace they would be its owner's on the host, where
+    // no nosuid mount stands before them.
+    let plain = |mode| case(bits(mode, libc::S_ISUID | libc::S_ISGID), &[0], ALLOW, refused());
+    let node = |mode| case(bits(mode, libc::S_IFMT), &harmless, plain(mode), refused());
+    // The mode counts only where a file is made; elsewhere it is whatever the register held.
+    let open = |flags| {
+        let made = || plain(flags + 1);
+        let temporary = case(bits(flags, TMPFILE), &[0], ALLOW, made());
+        case(bits(flags, libc::O_CREAT as u32), &[0], temporary, made())
+    };
     vec![
         (number::MKNOD, node(1)),
         (number::MKNODAT, node(2)),
+        (number::CHMOD, plain(1)),
+        (number::FCHMOD, plain(1)),
+        (number::FCHMODAT, plain(2)),
+        (number::FCHMODAT2, plain(2)),
+        (number::CREAT, plain(1)),
+        (number::OPEN, open(1)),
+        (number::OPENAT, open(2)),
+        // Its mode is in memory, where a filter cannot see it. Programs fall back to openat(2).
+        (number::OPENAT2, errno(libc::ENOSYS)),
         (number::IOCTL, case(int(1), IOCTLS_REFUSED, refused(), ALLOW)),
         (number::FCNTL, case(int(1), FCNTLS_REFUSED, refused(), ALLOW)),
     ]

@@ -268,7 +268,7 @@ const REFUSED: &[libc::c_long] = &[
 
 #[rustfmt::skip]
 const ALLOWED: &[libc::c_long] = &[
-    libc::SYS_read, libc::SYS_write, libc::SYS_openat, libc::SYS_openat2, libc::SYS_mmap,
+    libc::SYS_read, libc::SYS_write, libc::SYS_mmap,
     libc::SYS_mprotect, libc::SYS_execve, libc::SYS_execveat, libc::SYS_fork, libc::SYS_vfork,
     libc::SYS_exit_group, libc::SYS_wait4, libc::SYS_kill, libc::SYS_futex, libc::SYS_rseq,
     libc::SYS_membarrier, libc::SYS_set_robust_list, libc::SYS_sched_getaffinity, libc::SYS_setuid,

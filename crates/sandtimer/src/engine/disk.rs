@@ -3,8 +3,7 @@
 //! What counts is growth since the run began: a workspace may hold a project many times the limit. RLIMIT_FSIZE stands
 //! behind it for single files, and private directories have a size of their own.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -111,27 +110,38 @@ fn total(workspaces: &[PathBuf]) -> u64 {
     workspaces.iter().map(|path| allocated_bytes(path)).sum()
 }
 
+/// Directories inside one another that are looked into. Deeper ones count as more than any limit: nobody hides there.
+const DEEPEST: u32 = 128;
+
 /// Bytes that a directory's files occupy. Links are not followed, other file systems not entered, and nothing that the
 /// run puts in the way leads out of the directory.
 fn allocated_bytes(directory: &Path) -> u64 {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let Ok(top) = open(directory, flags | OFlags::NOFOLLOW, Mode::empty()) else { return 0 };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    match open(directory, flags, Mode::empty()) {
+        Ok(top) => allocated_below(&top, 0),
+        Err(_) => 0,
+    }
+}
+
+fn allocated_below(directory: &OwnedFd, depth: u32) -> u64 {
+    if depth == DEEPEST {
+        return u64::MAX;
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let mut total = 0;
-    let mut left = vec![PathBuf::from(".")];
-    while let Some(here) = left.pop() {
-        let Ok(opened) = openat2(&top, &here, flags, Mode::empty(), resolve) else { continue };
-        let Ok(entries) = Dir::read_from(&opened) else { continue };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            if name == c"." || name == c".." {
-                continue;
-            }
-            let Ok(status) = statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-            total += u64::try_from(status.st_blocks).unwrap_or(0) * 512;
-            if FileType::from_raw_mode(status.st_mode).is_dir() {
-                left.push(here.join(OsStr::from_bytes(name.to_bytes())));
-            }
+    let mut total = 0u64;
+    let Ok(entries) = Dir::read_from(directory) else { return 0 };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        let Ok(status) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        total = total.saturating_add(u64::try_from(status.st_blocks).unwrap_or(0) * 512);
+        if FileType::from_raw_mode(status.st_mode).is_dir()
+            && let Ok(below) = openat2(directory, name, flags, Mode::empty(), resolve)
+        {
+            total = total.saturating_add(allocated_below(&below, depth + 1));
         }
     }
     total

@@ -139,10 +139,11 @@ impl Launchers {
     }
 }
 
-/// Whether an error says that the launcher itself is lost, not that the kernel refused what it was asked.
+/// Whether an error says that the launcher was lost before it could be asked. After that nothing is asked twice: a
+/// command must not run twice.
 fn is_loss(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
-    matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected | TimedOut | UnexpectedEof)
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected)
 }
 
 fn launch(network: bool, no_namespaces: bool) -> Answer {

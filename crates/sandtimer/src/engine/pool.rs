@@ -86,11 +86,6 @@ impl Pool {
         self.lock().closing = true;
     }
 
-    /// Takes a row back that was never used.
-    pub fn put_back(&self, slot: Slot) {
-        self.lock().ready.push(slot);
-    }
-
     /// Counts a row whose run cannot be killed now; it comes back by itself once that has died.
     pub fn quarantine(&self) {
         self.lock().quarantined += 1;

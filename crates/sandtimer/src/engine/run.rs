@@ -58,9 +58,9 @@ impl Run {
         self.scope
     }
 
-    /// What of the host a caller might miss inside, and why it is not there.
-    pub fn notes(&self) -> &[String] {
-        &self.running.notes
+    /// What of the host the caller will miss inside, such as the current directory, and why it is not there.
+    pub fn missing(&self) -> &[String] {
+        &self.running.missing
     }
 
     /// Every limit that applies, with where it came from.

@@ -24,7 +24,7 @@ use super::run::Pipes;
 use super::{Inner, Output, Run, Spec, Stdin};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::{
-    Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, Start, USER_NAME, plan_files,
+    Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, NoteKind, Start, USER_NAME, plan_files,
 };
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
 use crate::limits::{Effective, Key, Limits, precedence};
@@ -132,10 +132,11 @@ fn begin(inner: &Arc<Inner>, spec: Spec, opened: Opened) -> Result<Run, Error> {
     let mut holder = Some(slot);
     let result = begin_in(inner, spec, opened, &mut holder);
     if result.is_err() {
-        match holder {
-            Some(slot) => inner.pool.put_back(slot),
-            None => inner.pool.give_back(row),
+        if let Some(slot) = holder {
+            // A sandbox may have been started all the same: its control socket is closed, and nothing of it stays.
+            slot.kill_all();
         }
+        inner.pool.give_back(row);
     }
     result
 }
@@ -287,7 +288,13 @@ pub(super) fn finish(
         step_names: sandbox.plan.names,
         optional_steps: sandbox.plan.optional,
         path,
-        notes: sandbox.files.notes.iter().map(|note| note.text.clone()).collect(),
+        missing: sandbox
+            .files
+            .notes
+            .iter()
+            .filter(|note| note.kind == NoteKind::CurrentDirectory)
+            .map(|note| note.text.clone())
+            .collect(),
         sweeps_itself: !inner.host().has_namespaces(),
         on_output_limit_end,
         private_directory: sandbox.private,

@@ -366,10 +366,11 @@ impl Builder<'_> {
         if let (true, Some(bytes)) = (self.host.cgroup_limits.is_err(), limits.memory_bytes) {
             list.push((DATA, bytes, bytes));
         }
-        // Counted for each uid: exact for a uid of the run's own. A caller's uid in a user namespace is counted there,
-        // over all runs of this engine; without a namespace it would count the caller's own processes.
+        // Where no controller counts: for each uid, exact for a uid of the run's own. A caller's uid in a user namespace
+        // is counted there, over all runs of this engine; without a namespace it would count the caller's own processes.
         if let Some(count) = limits.processes
-            && (self.identity().is_some() || (self.host.cgroup_limits.is_err() && self.namespaced()))
+            && self.host.cgroup_limits.is_err()
+            && (self.identity().is_some() || self.namespaced())
         {
             list.push((NPROC, count, count));
         }

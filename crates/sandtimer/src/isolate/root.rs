@@ -106,7 +106,7 @@ pub fn template(mounts: &[Mount], index: usize, first: bool, again: bool) -> Pro
                 push(op::BIND, &numbers, &[source.as_os_str(), target]);
             }
             Mount::Device { target: device } => {
-                push(op::BIND, &[NO_SUID, u64::MAX, 1], &[device.as_os_str(), target]);
+                push(op::BIND, &[NO_SUID | READ_ONLY, u64::MAX, 1], &[device.as_os_str(), target]);
             }
             Mount::Synthetic { contents, .. } => {
                 push(op::FILE, &[0o644], &[target, OsStr::from_bytes(contents)])
@@ -202,7 +202,8 @@ impl Builder<'_> {
                 );
             }
             Mount::Device { target: device } => {
-                self.push("bind a device", op::BIND, &[NO_SUID, u64::MAX, 1], &[device, &target]);
+                // Read-only is the node, not the device: its times are not a channel between runs.
+                self.push("bind a device", op::BIND, &[NO_SUID | READ_ONLY, u64::MAX, 1], &[device, &target]);
             }
             Mount::Terminals { .. } => {
                 self.push("make a directory", op::DIRECTORY, &[0o755], &[&target]);
@@ -217,10 +218,12 @@ impl Builder<'_> {
     /// Only processes, and of those only the job's own.
     fn mount_proc(&mut self, target: &Path) {
         self.push("make a directory", op::DIRECTORY, &[0o755], &[target]);
-        let mut options = "subset=pid,hidepid=invisible".to_owned();
-        if let Some(identity) = self.identity() {
-            options.push_str(&format!(",gid={}", identity.init));
-        }
+        // Hidden from the job, not from init, which counts. Where both have one uid init would be shut out as well, from
+        // every process that is not dumpable; there is no other run's process to hide in any case.
+        let options = match self.identity() {
+            Some(identity) => format!("subset=pid,hidepid=invisible,gid={}", identity.init),
+            None => "subset=pid".to_owned(),
+        };
         let strings = [OsStr::new("proc"), target.as_os_str(), OsStr::new("proc"), OsStr::new(&options)];
         self.optional("mount /proc", op::MOUNT, &[2 | 4 | 8], &strings);
     }

@@ -346,6 +346,13 @@ impl Ending {
         if matches!(self.phase, Phase::Killed | Phase::Dead) {
             return;
         }
+        if self.facts.cause.as_ref().is_some_and(|cause| *cause != Cause::Exit) {
+            if self.facts.signals.is_empty() || self.phase == Phase::Grace {
+                self.facts.signals.push(("SIGKILL", now));
+            }
+            // Before the kill: that takes milliseconds with thousands of threads, and the verdict does not change.
+            self.publish();
+        }
         let run = &self.run;
         // Without a controller that counts them, the last sample; the command itself is known to be one.
         let counted = run.slot.processes_now().map(|count| count.saturating_sub(1));
@@ -356,12 +363,6 @@ impl Ending {
             self.last_resort = Some(if ordered.is_ok() { now + SWEEP_LIMIT } else { now });
         } else if !by_cgroup {
             let _ = process::kill(std::os::fd::AsFd::as_fd(&run.pidfd));
-        }
-        if self.facts.cause.as_ref().is_some_and(|cause| *cause != Cause::Exit) {
-            if self.facts.signals.is_empty() || self.phase == Phase::Grace {
-                self.facts.signals.push(("SIGKILL", now));
-            }
-            self.publish();
         }
         self.facts.killed_at = Some(now);
         self.phase = Phase::Killed;
@@ -498,6 +499,17 @@ impl Ending {
         let _ = process::order(&self.run.control, order::DEADLINE, bound_only, hard);
         self.announced = Some(hard);
         Some(hard)
+    }
+
+    /// The watchdog killed it: its row says so.
+    pub fn ended_by_watchdog(&mut self, now: u64) {
+        if self.run.cell.seal() {
+            self.facts.due_at = self.hard_end(now);
+            self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Watchdog, now);
+            self.publish();
+            self.facts.killed_at = Some(now);
+            self.phase = Phase::Killed;
+        }
     }
 
     /// Init is dead, and with it its namespace.

@@ -265,6 +265,11 @@ impl Enforcer {
                     if let Some(ending) = self.runs[row].as_mut()
                         && ending.scheduled == Some(at)
                     {
+                        // What init or the watchdog did while this thread could not run comes first.
+                        ending.hear(now);
+                        if self.table.fired(row) {
+                            ending.ended_by_watchdog(now);
+                        }
                         ending.time(now);
                         self.follow(row);
                     }

@@ -133,7 +133,7 @@ pub(crate) struct Running {
     pub optional_steps: Vec<(u64, &'static str)>,
     pub path: Path,
     /// What of the host is not shown, for the caller.
-    pub notes: Vec<String>,
+    pub missing: Vec<String>,
     pub sweeps_itself: bool,
     pub on_output_limit_end: bool,
     /// The run's own temporary directory on the host, where there is no mount namespace to hide it in.

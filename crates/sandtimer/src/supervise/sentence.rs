@@ -116,10 +116,11 @@ fn kernel_limit(
     let spent = used
         .cpu_microseconds
         .max(facts.exit.map_or(0, |exit| exit.user_microseconds + exit.system_microseconds));
-    if status == 0 {
-        None
-    } else if used.out_of_memory_kills > 0 {
+    if used.out_of_memory_kills > 0 {
+        // Whatever the command made of it: a part of it was killed, and where the kernel can do so all of it is.
         Some(LimitKind::Memory)
+    } else if status == 0 {
+        None
     } else if signal == 24 || (signal == 9 && cpu.is_some_and(|limit| spent >= limit)) {
         cpu.map(|_| LimitKind::Cpu)
     } else if signal == 25 {

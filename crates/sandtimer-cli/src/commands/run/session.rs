@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::Run;
-use sandtimer::engine::{Stream, Settled};
+use sandtimer::engine::{Settled, Stream};
 use sandtimer::model::{Ending, LimitKind, Outcome, Source};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
@@ -253,7 +253,11 @@ impl<'a> Session<'a> {
             return;
         }
         let mid_line = self.pumps.iter().any(Pump::is_mid_line);
-        if outcome.ending == Ending::InfraError {
+        for note in self.run.missing() {
+            render::note(note);
+        }
+        let not_executed = outcome.error.as_ref().is_some_and(|error| error["code"] == "execute_failed");
+        if outcome.ending == Ending::InfraError || not_executed {
             let message = outcome.error.as_ref().and_then(|error| error["message"].as_str());
             render::complaint(message.unwrap_or("the run could not go on"));
         } else if let Some(verdict) = &outcome.verdict
