@@ -231,7 +231,11 @@ pub fn bare_control(row: &Row, scene: &mut Scene) -> Result<(), String> {
         Control::Outlives => return outlives(&fill(row.payload)),
         Control::Without(_) | Control::Unavailable(_) => return Ok(()),
     }?;
-    // What the payload reached is reached on purpose; look, so that the next row starts quiet.
+    // What the payload reached is reached on purpose; look, so that the next row starts quiet. A process that was sent
+    // SIGKILL takes a moment to be dead.
+    if row.payload.contains(&"{canary}") && shown(&said).is_ok() {
+        until(Duration::from_secs(5), || !scene.reached().is_empty());
+    }
     let _ = scene.reached();
     shown(&said)
 }

@@ -41,6 +41,8 @@ pub(super) struct Launchers {
     /// What the first one found: a later one must not find less.
     namespaces: OnceLock<Namespaces>,
     network: OnceLock<Result<(), String>>,
+    /// Why the first one could not be started. That says nothing of what the host can do.
+    failure: OnceLock<String>,
 }
 
 impl Launchers {
@@ -65,6 +67,7 @@ impl Launchers {
             requests,
             namespaces: OnceLock::new(),
             network: OnceLock::new(),
+            failure: OnceLock::new(),
         };
         *launchers.first.lock().unwrap_or_else(PoisonError::into_inner) = Some(launchers.ask(false));
         Ok(launchers)
@@ -91,8 +94,20 @@ impl Launchers {
             }
             Err(error) => {
                 let reason = format!("the launcher cannot be started: {error}");
+                self.failure.get_or_init(|| reason.clone());
                 (Namespaces::None(reason.clone()), Err(reason))
             }
+        }
+    }
+
+    /// An error if no launcher could be started: a run must not be planned by what it did not find.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self.failure.get() {
+            Some(reason) => {
+                let source = std::io::Error::other(reason.clone());
+                Err(Error::System { doing: "cannot start a sandbox", source })
+            }
+            None => Ok(()),
         }
     }
 

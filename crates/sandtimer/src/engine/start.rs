@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::launcher::{SpawnRequest, Spawned};
@@ -210,6 +210,7 @@ pub(super) fn prepare(
     let files = plan_the_files(inner, spec, identity)?;
     // Only now: the launcher was being started meanwhile.
     let host = inner.host();
+    inner.launchers.check()?;
     let private = if host.has_namespaces() { None } else { Some(private_directory(identity)?) };
     let plain = private.is_none() && spec.without.is_empty();
     let template = match plain {
@@ -474,9 +475,8 @@ fn idmap_namespaces(
     let Some(identity) = identity else { return Ok(Vec::new()) };
     let mut list = Vec::with_capacity(sources.len());
     for source in sources {
-        let metadata =
-            std::fs::metadata(source).map_err(Error::system("cannot look at a directory to be shown"))?;
-        let key = (metadata.uid(), metadata.gid(), row);
+        let owner = owner(source).map_err(Error::system("cannot look at a directory to be shown"))?;
+        let key = (owner.0, owner.1, row);
         let known = inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let namespace = match known {
             Some(namespace) => namespace,
@@ -492,6 +492,16 @@ fn idmap_namespaces(
         list.push(namespace);
     }
     Ok(list)
+}
+
+/// Uid and gid of a directory of the plan, as the sandbox will open it: by its canonical path, following no link that
+/// was put in the way since.
+fn owner(source: &Path) -> std::io::Result<(u32, u32)> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let place =
+        rustix::fs::openat2(rustix::fs::CWD, source, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let status = rustix::fs::fstat(&place)?;
+    Ok((status.st_uid, status.st_gid))
 }
 
 /// Shows `owner` on disk as the job, everyone else below as themselves, and nobody above.
