@@ -4,15 +4,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// CLOCK_MONOTONIC in nanoseconds: what deadlines are measured with. It stands still while the machine is suspended.
 pub fn monotonic_nanoseconds() -> u64 {
-    nanoseconds(ClockId::Monotonic)
-}
-
-/// CLOCK_REALTIME in milliseconds since 1970: for people and for identifiers, never for a deadline.
-pub fn calendar_milliseconds() -> u64 {
-    nanoseconds(ClockId::Realtime) / 1_000_000
-}
-
-fn nanoseconds(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
+    let time = clock_gettime(ClockId::Monotonic);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -14,11 +14,6 @@ use crate::program::sealed_memfd;
 
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/helper"));
 
-/// Size in bytes of the embedded program.
-pub fn image_size() -> usize {
-    IMAGE.len()
-}
-
 fn image() -> io::Result<BorrowedFd<'static>> {
     static FILE: OnceLock<OwnedFd> = OnceLock::new();
     let fd = match FILE.get() {

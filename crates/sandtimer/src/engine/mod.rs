@@ -1,6 +1,7 @@
 //! The engine: starts runs, keeps them, and gives their outcomes.
 //!
-//! It owns two threads (enforcer, collector) and two or three helper processes (watchdog, launchers). No thread per run:
+//! It owns three threads (enforcer, collector, and one that only starts launchers), one more while workspaces are watched
+//! for a disk limit, and two or three helper processes (watchdog, launchers). No thread per run:
 //! a waiting run is a row, a few descriptors and its init.
 
 mod disk;
@@ -12,6 +13,7 @@ mod pool;
 mod run;
 mod spec;
 mod start;
+mod streams;
 mod templates;
 
 use std::collections::HashMap;

@@ -14,7 +14,8 @@ use sandtimer_os::wire::{notice, op, order};
 
 use super::error::Error;
 use super::plans::KnownFiles;
-use super::start::{self, Descriptors, Sandbox, Streams};
+use super::start::{self, Descriptors, Sandbox};
+use super::streams::Streams;
 use super::{Engine, Inner, Run, Spec};
 use crate::isolate::plan::ProcessLimits;
 use crate::limits::Key;

@@ -12,7 +12,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
-use rustix::pipe::{PipeFlags, pipe_with};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::launcher::{SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
@@ -20,8 +19,8 @@ use sandtimer_os::socket;
 
 use super::error::Error;
 use super::plans::{FilesKey, KnownFiles};
-use super::run::Pipes;
-use super::{Inner, Output, Run, Spec, Stdin};
+use super::streams::Streams;
+use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::{
     Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, NoteKind, Start, USER_NAME, plan_files,
@@ -30,9 +29,8 @@ use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimit
 use crate::limits::{Effective, Key, Limits, precedence};
 use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source, Tier};
 use crate::scope::{Opening, ScopeId};
-use crate::supervise::collector::{Attachment, SharedSpool, ToCollector};
+use crate::supervise::collector::ToCollector;
 use crate::supervise::enforcer::Command;
-use crate::supervise::output::Spool;
 use crate::supervise::run::{PrivateDirectory, Running, Waiting};
 use crate::time::{DeadlineCell, Moment};
 
@@ -302,7 +300,7 @@ pub(super) fn finish(
         namespace: Mutex::new(sandbox.namespace),
         waiting: Waiting::default(),
     });
-    let spools = [streams.outputs[0].spool.clone(), streams.outputs[1].spool.clone()];
+    let spools = streams.spools();
     let (attachment, pipes) = streams.attach(running.clone());
     inner.collector.send(ToCollector::Attach(Box::new(attachment)));
     inner.enforcer.send(Command::Watch(running.clone()));
@@ -594,107 +592,4 @@ fn deadline_layers(inner: &Inner, effective: &Effective) -> Vec<String> {
         layers.push("RLIMIT_CPU".to_owned());
     }
     layers
-}
-
-/// One output stream: the write end for the sandbox, and what becomes of the read end.
-pub(super) struct OutputStream {
-    inside: OwnedFd,
-    read: Option<OwnedFd>,
-    spool: Option<SharedSpool>,
-}
-
-pub(super) struct Streams {
-    stdin: OwnedFd,
-    stdin_write: Option<OwnedFd>,
-    stdin_bytes: Option<Vec<u8>>,
-    outputs: [OutputStream; 2],
-}
-
-impl Streams {
-    pub(super) fn make(inner: &Inner, spec: &mut Spec, effective: &Effective) -> Result<Self, Error> {
-        let pipe = || -> Result<(OwnedFd, OwnedFd), Error> {
-            pipe_with(PipeFlags::CLOEXEC)
-                .map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })
-        };
-        if let Some(terminal) = spec.terminal.take() {
-            let copy = || terminal.try_clone().map_err(Error::system("cannot copy the terminal"));
-            let output = || -> Result<OutputStream, Error> {
-                Ok(OutputStream { inside: copy()?, read: None, spool: None })
-            };
-            return Ok(Streams {
-                stdin: copy()?,
-                stdin_write: None,
-                stdin_bytes: None,
-                outputs: [output()?, output()?],
-            });
-        }
-        let (stdin, stdin_write, stdin_bytes) = match std::mem::take(&mut spec.stdin) {
-            Stdin::Null => {
-                let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-                (
-                    null.map_err(|error| Error::System {
-                        doing: "cannot open /dev/null",
-                        source: error.into(),
-                    })?,
-                    None,
-                    None,
-                )
-            }
-            Stdin::Descriptor(fd) => (fd, None, None),
-            Stdin::Piped => {
-                let (read, write) = pipe()?;
-                (read, Some(write), None)
-            }
-            Stdin::Bytes(bytes) => {
-                let (read, write) = pipe()?;
-                set_nonblocking(&write)?;
-                (read, Some(write), Some(bytes))
-            }
-        };
-        let limit = effective.get(LimitKind::Output).map(|effect| effect.value);
-        let output = |kind: Output| -> Result<OutputStream, Error> {
-            let (read, inside) = pipe()?;
-            let spool = match kind {
-                Output::Piped => None,
-                Output::Capture => {
-                    set_nonblocking(&read)?;
-                    Some(Arc::new(Mutex::new(Spool::new(limit, inner.spool_directory()?))))
-                }
-            };
-            Ok(OutputStream { inside, read: Some(read), spool })
-        };
-        let outputs = [output(spec.stdout)?, output(spec.stderr)?];
-        Ok(Streams { stdin, stdin_write, stdin_bytes, outputs })
-    }
-
-    pub(super) fn inside(&self) -> [BorrowedFd<'_>; 3] {
-        [self.stdin.as_fd(), self.outputs[0].inside.as_fd(), self.outputs[1].inside.as_fd()]
-    }
-
-    /// Splits the engine's ends between the collector and the owner; the sandbox's ends are closed.
-    fn attach(self, run: Arc<Running>) -> (Attachment, Pipes) {
-        let mut pipes = Pipes::default();
-        let stdin = match (self.stdin_write, self.stdin_bytes) {
-            (Some(write), Some(bytes)) => Some((write, bytes)),
-            (write, _) => {
-                pipes.stdin = write;
-                None
-            }
-        };
-        let [stdout, stderr] = self.outputs;
-        let split = |stream: OutputStream, end: &mut Option<OwnedFd>| match (stream.read, stream.spool) {
-            (Some(read), Some(spool)) => Some((read, spool)),
-            (read, _) => {
-                *end = read;
-                None
-            }
-        };
-        let outputs = [split(stdout, &mut pipes.stdout), split(stderr, &mut pipes.stderr)];
-        (Attachment { run, outputs, stdin }, pipes)
-    }
-}
-
-fn set_nonblocking(fd: &OwnedFd) -> Result<(), Error> {
-    rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK)
-        .map_err(|error| Error::System { doing: "cannot prepare a pipe", source: error.into() })
 }

@@ -464,18 +464,12 @@ impl Ending {
         let busy =
             cpu_microseconds.saturating_sub(before).saturating_mul(1000) > elapsed / 100 * IDLE_PERCENT;
         if busy {
-            self.facts.busy_but_quiet |= now.saturating_sub(output.max(self.run.spawned_at)) > stall;
             self.last_activity = now;
         }
         self.last_activity = self.last_activity.max(output);
         if now.saturating_sub(self.last_activity) >= stall {
             self.limit(LimitKind::Stall, now);
         }
-    }
-
-    /// A deadline was moved by its owner: init and the watchdog hear of it with the next report.
-    pub fn deadline_moved(&mut self, _table: &SharedTable) {
-        self.scheduled = None;
     }
 
     /// The hard end, once each time it is new; init is told here, the watchdog by the caller.

@@ -192,20 +192,21 @@ impl Enforcer {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Watch(run) => self.watch(run),
-                Command::Moved { row } => self.with(row, None, |ending, table| ending.deadline_moved(table)),
+                // Init and the watchdog hear of it with what follows every change.
+                Command::Moved { row } => self.with(row, None, |_| {}),
                 Command::Cancel { row, id, reason } => {
-                    self.with(row, Some(&id), |ending, _| ending.cancel(reason, monotonic_nanoseconds()));
+                    self.with(row, Some(&id), |ending| ending.cancel(reason, monotonic_nanoseconds()));
                 }
                 Command::Pause { row, id, paused } => {
-                    self.with(row, Some(&id), |ending, _| ending.pause(paused, monotonic_nanoseconds()));
+                    self.with(row, Some(&id), |ending| ending.pause(paused, monotonic_nanoseconds()));
                 }
                 Command::Limit { row, id, kind } => {
-                    self.with(row, Some(&id), |ending, _| ending.limit(kind, monotonic_nanoseconds()));
+                    self.with(row, Some(&id), |ending| ending.limit(kind, monotonic_nanoseconds()));
                 }
                 Command::Shutdown => {
                     self.stopping = true;
                     for row in 0..self.runs.len() {
-                        let cancel = |ending: &mut Ending, _: &SharedTable| {
+                        let cancel = |ending: &mut Ending| {
                             ending.cancel("the engine is shutting down".to_owned(), monotonic_nanoseconds());
                         };
                         self.with(row, None, cancel);
@@ -216,12 +217,12 @@ impl Enforcer {
     }
 
     /// Does something to the run in `row` (if it is still `id`'s), then sees what has to be done next.
-    fn with(&mut self, row: usize, id: Option<&str>, act: impl FnOnce(&mut Ending, &SharedTable)) {
+    fn with(&mut self, row: usize, id: Option<&str>, act: impl FnOnce(&mut Ending)) {
         let Some(ending) = self.runs.get_mut(row).and_then(Option::as_deref_mut) else { return };
         if id.is_some_and(|id| id != ending.run.id) {
             return;
         }
-        act(ending, &self.table);
+        act(ending);
         self.follow(row);
     }
 

@@ -71,7 +71,6 @@ pub(crate) struct Facts {
     pub sampled_cpu_microseconds: u64,
     pub sampled_processes: u64,
     pub sampled_resident_bytes: u64,
-    pub busy_but_quiet: bool,
     /// How many init could not end in its sweep, where it swept.
     pub swept: Option<u64>,
 }
