@@ -28,7 +28,7 @@ struct Init {
     whole_namespace: bool,
 }
 
-pub fn main(mut program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
+pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-init".as_ptr() as usize);
     let whole_namespace = call!(nr::GETPID) == 1;
     sys::prctl(sys::PR_SET_PDEATHSIG, death_signal(whole_namespace));
@@ -40,23 +40,46 @@ pub fn main(mut program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! 
             sys::close(namespace as Fd);
         }
     }
-    while let Some(step) = program.next() {
-        if step.header.op == op::FORK {
-            fork(Init { control, main: 0, deadline: u64::MAX, wall: step.number(3), grace: step.number(4), whole_namespace }, program, &step, stdio, extra);
-        }
-        let result = steps::apply(&step, extra);
-        if result > steps::NOTE {
-            notify(control, notice::STEP_FAILED, [program.number - 1, (result - steps::NOTE) as u64, 0, 0, 0, 0]);
-        }
-        if result < 0 {
-            let required = step.header.required == 1;
-            notify(control, notice::STEP_FAILED, [program.number - 1, -result as u64, u64::from(required), 0, 0, 0]);
-            if required {
-                sys::exit(1);
-            }
-        }
+    let Some((step, rest)) = find_fork(program) else { sys::exit(122) };
+    let mut init = Init {
+        control,
+        main: 0,
+        deadline: u64::MAX,
+        wall: step.number(3),
+        grace: step.number(4),
+        whole_namespace,
+    };
+    // Forked first: the child does what needs no root directory while this process builds it.
+    let pipes = init.fork(rest, stdio, extra);
+    for (number, step) in program.take_while(|step| step.header.op != op::FORK).enumerate() {
+        init.build(number as u64, &step, extra);
     }
-    sys::exit(122)
+    for fd in stdio.iter().chain(extra) {
+        sys::close(*fd);
+    }
+    if whole_namespace {
+        call!(nr::CHDIR, c"/".as_ptr());
+    }
+    lower_privileges(&step, whole_namespace);
+    sys::write(pipes.built, b"1");
+    sys::close(pipes.built);
+    init.serve(pipes.status, pipes.children)
+}
+
+/// The step init forks at, and what its child carries out behind it.
+fn find_fork(mut program: Program) -> Option<(Step, Program)> {
+    let step = program.find(|step| step.header.op == op::FORK)?;
+    Some((step, program))
+}
+
+/// Init's ends of what it shares with its child.
+struct Pipes {
+    /// What the child reports.
+    status: Fd,
+    /// Written when everything that must stand before the child's [`op::JOIN`] stands.
+    built: Fd,
+    /// SIGCHLD and SIGTERM.
+    children: Fd,
 }
 
 fn notify(control: Fd, kind: u32, values: [u64; 6]) {
@@ -79,35 +102,51 @@ fn death_signal(whole_namespace: bool) -> usize {
     if whole_namespace { sys::SIGKILL as usize } else { sys::SIGTERM as usize }
 }
 
+impl Init {
+    /// Starts the child that will be the command.
+    fn fork(&mut self, program: Program, stdio: &[Fd], extra: &[Fd]) -> Pipes {
+        // Blocked before the fork: a child that dies at once must not be missed.
+        call!(nr::RT_SIGPROCMASK, 0, &raw const HEARD_MASK, 0, 8);
+        let children = call!(nr::SIGNALFD4, -1isize, &raw const HEARD_MASK, 8, sys::O_CLOEXEC) as Fd;
+        let (mut status, mut built): ([Fd; 2], [Fd; 2]) = ([-1; 2], [-1; 2]);
+        let mut pid = call!(nr::PIPE2, status.as_mut_ptr(), sys::O_CLOEXEC);
+        if pid >= 0 {
+            pid = call!(nr::PIPE2, built.as_mut_ptr(), sys::O_CLOEXEC);
+        }
+        if pid >= 0 {
+            pid = call!(nr::FORK);
+        }
+        if pid == 0 {
+            for fd in [self.control, children, status[0], built[1]] {
+                sys::close(fd);
+            }
+            sys::reset_signals();
+            child(program, status[1], built[0], stdio, extra);
+        }
+        if pid < 0 {
+            notify(self.control, notice::STEP_FAILED, [program.number - 1, -pid as u64, 1, 0, 0, 0]);
+            sys::exit(1);
+        }
+        self.main = pid as i32;
+        sys::close(status[1]);
+        sys::close(built[0]);
+        Pipes { status: status[0], built: built[1], children }
+    }
 
-fn fork(mut init: Init, program: Program, step: &Step, stdio: &[Fd], extra: &[Fd]) -> ! {
-    // Blocked before the fork: a child that dies at once must not be missed.
-    call!(nr::RT_SIGPROCMASK, 0, &raw const HEARD_MASK, 0, 8);
-    let children = call!(nr::SIGNALFD4, -1isize, &raw const HEARD_MASK, 8, sys::O_CLOEXEC) as Fd;
-    let mut pipe: [Fd; 2] = [-1; 2];
-    let piped = call!(nr::PIPE2, pipe.as_mut_ptr(), sys::O_CLOEXEC);
-    let pid = if piped < 0 { piped } else { call!(nr::FORK) };
-    if pid == 0 {
-        sys::close(init.control);
-        sys::close(children);
-        sys::close(pipe[0]);
-        sys::reset_signals();
-        child(program, pipe[1], stdio, extra);
+    /// Carries out one step of what the child waits for.
+    fn build(&self, number: u64, step: &Step, extra: &[Fd]) {
+        let required = step.header.required == 1;
+        let result = steps::apply(step, extra);
+        if result > steps::NOTE {
+            notify(self.control, notice::STEP_FAILED, [number, (result - steps::NOTE) as u64, 0, 0, 0, 0]);
+        }
+        if result < 0 {
+            notify(self.control, notice::STEP_FAILED, [number, -result as u64, u64::from(required), 0, 0, 0]);
+            if required {
+                sys::exit(1);
+            }
+        }
     }
-    if pid < 0 {
-        notify(init.control, notice::STEP_FAILED, [program.number - 1, -pid as u64, 1, 0, 0, 0]);
-        sys::exit(1);
-    }
-    init.main = pid as i32;
-    sys::close(pipe[1]);
-    for fd in stdio.iter().chain(extra) {
-        sys::close(*fd);
-    }
-    if init.whole_namespace {
-        call!(nr::CHDIR, c"/".as_ptr());
-    }
-    lower_privileges(step, init.whole_namespace);
-    init.serve(pipe[0], children)
 }
 
 /// Another uid than the job's and, beside the right to signal it, no capability.
@@ -127,7 +166,7 @@ fn lower_privileges(step: &Step, whole_namespace: bool) {
 }
 
 /// The command's process: seals itself step by step, then becomes the command.
-fn child(mut program: Program, status: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
+fn child(mut program: Program, status: Fd, built: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     let mut ready = [stdio[0], stdio[1], stdio[2]];
     let mut parked: Option<Program> = None;
     loop {
@@ -140,6 +179,13 @@ fn child(mut program: Program, status: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
         let result = match step.header.op {
             op::EXECUTE => execute(&step, status, ready),
             op::SESSION => steps::session(step.number(0) == 1, ready[0]),
+            op::JOIN => {
+                if sys::read(built, &mut [0; 1]) != 1 {
+                    sys::exit(122);
+                }
+                sys::close(built);
+                0
+            }
             op::PARK => match park(status, extra[step.number(0) as usize]) {
                 Ok((second, given)) => {
                     parked = Some(second);

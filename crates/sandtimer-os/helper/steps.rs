@@ -49,6 +49,7 @@ impl Step {
 }
 
 /// A mapped program and the place in it.
+#[derive(Clone, Copy)]
 pub struct Program {
     at: *const u8,
     end: *const u8,

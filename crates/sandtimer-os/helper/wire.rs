@@ -35,7 +35,7 @@ pub mod op {
     pub const HOSTNAME: u16 = 10;
     /// numbers: resource, soft, hard.
     pub const RLIMIT: u16 = 11;
-    /// The init forks here; what follows is carried out by its child. numbers: uid, gid of init (u64::MAX: keep),
+    /// What follows is carried out by init's child, beside what stands before, up to its [`JOIN`]. numbers: uid, gid of init (u64::MAX: keep),
     /// capabilities init keeps, wall nanoseconds (u64::MAX: none), grace nanoseconds.
     pub const FORK: u16 = 12;
     /// numbers: uid, gid.
@@ -62,6 +62,8 @@ pub mod op {
     pub const NO_BOUNDING_SET: u16 = 25;
     /// Detaches a mount. strings: path.
     pub const UNMOUNT: u16 = 26;
+    /// In the child: waits until init has carried out everything before [`FORK`].
+    pub const JOIN: u16 = 27;
     /// Becomes the reaper of orphaned descendants where there is no pid namespace.
     pub const SUBREAPER: u16 = 24;
 }

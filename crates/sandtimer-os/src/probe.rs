@@ -1,6 +1,7 @@
 //! Questions to the kernel that change nothing.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::OnceLock;
 
 /// The Landlock ABI, 0 where there is none; landlock(7).
 pub fn landlock_abi() -> u32 {
@@ -20,9 +21,10 @@ pub fn seccomp_available() -> bool {
     unsafe { libc::syscall(libc::SYS_seccomp, GET_ACTION_AVAILABLE, 0, &raw const action) == 0 }
 }
 
-/// Processors this process may use.
+/// Processors this process may use, as it was when first asked: the answer takes reading files.
 pub fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
 /// Memory of the machine in bytes.

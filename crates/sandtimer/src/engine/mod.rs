@@ -231,7 +231,7 @@ impl Threads {
                 if let Some(directory) = &run.private_directory {
                     directory.remove();
                 }
-                recycled.give_back(run.row);
+                recycled.give_back(run.row, run.slot.limits());
             }
         };
         let (collecting, collector) =

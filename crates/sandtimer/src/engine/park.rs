@@ -81,7 +81,7 @@ impl Engine {
             Ok(built) => built,
             Err(error) => {
                 drop(slot);
-                self.inner.pool.give_back(row);
+                self.inner.pool.give_back(row, None);
                 return Err(error);
             }
         };
@@ -228,7 +228,8 @@ impl Drop for Parked {
         }
         process::wait_readable(sandbox.pidfd.as_fd(), 1000);
         process::reap(sandbox.pidfd.as_fd());
+        let limits = sandbox.slot.limits();
         drop(sandbox);
-        self.inner.pool.give_back(row);
+        self.inner.pool.give_back(row, limits);
     }
 }

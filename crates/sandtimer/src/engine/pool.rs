@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandtimer_os::wire::ROWS;
 
-use crate::isolate::cgroup::{Cgroups, Slot};
+use crate::isolate::cgroup::{Cgroups, Slot, SlotLimits};
 
 /// Runs that one engine can have at a time: one row of the table is init's uid.
 pub const CAPACITY: usize = ROWS - 1;
@@ -62,7 +62,7 @@ impl Pool {
         // Rows that could not be renewed when they were given back: one of them may be empty by now.
         let mut found = None;
         for row in bare {
-            match found.is_none().then(|| self.cgroups.renew(row)) {
+            match found.is_none().then(|| self.cgroups.renew(row, None)) {
                 Some(Ok(slot)) => found = Some(slot),
                 _ => self.lock().bare.push(row),
             }
@@ -70,12 +70,12 @@ impl Pool {
         Ok(found)
     }
 
-    /// Takes a row back whose run is dead.
-    pub fn give_back(&self, row: usize) {
+    /// Takes a row back whose run is dead; the next one will likely have the same limits.
+    pub fn give_back(&self, row: usize, limits: Option<SlotLimits>) {
         if self.lock().closing {
             return;
         }
-        match self.cgroups.renew(row) {
+        match self.cgroups.renew(row, limits) {
             Ok(slot) => self.lock().ready.push(slot),
             Err(_) => self.lock().bare.push(row),
         }

@@ -21,7 +21,7 @@ use super::error::Error;
 use super::plans::{FilesKey, KnownFiles};
 use super::streams::Streams;
 use super::{Inner, Run, Spec};
-use crate::isolate::cgroup::Slot;
+use crate::isolate::cgroup::{Slot, SlotLimits};
 use crate::isolate::files::{
     Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, NoteKind, Start, USER_NAME, plan_files,
 };
@@ -134,7 +134,7 @@ fn begin(inner: &Arc<Inner>, spec: Spec, opened: Opened) -> Result<Run, Error> {
             // A sandbox may have been started all the same: its control socket is closed, and nothing of it stays.
             slot.kill_all();
         }
-        inner.pool.give_back(row);
+        inner.pool.give_back(row, None);
     }
     result
 }
@@ -215,10 +215,12 @@ pub(super) fn prepare(
         true => inner.templates.lock().unwrap_or_else(PoisonError::into_inner).find(&files),
         false => None,
     };
-    let refused = match spec.without.contains(&Wall::Cgroup) {
-        true => slot.limit(None, None),
-        false => slot.limit(value(LimitKind::Memory), value(LimitKind::Processes)),
-    };
+    let refused = slot.limit(match spec.without.contains(&Wall::Cgroup) {
+        true => SlotLimits { memory_bytes: None, processes: None },
+        false => {
+            SlotLimits { memory_bytes: value(LimitKind::Memory), processes: value(LimitKind::Processes) }
+        }
+    });
     let policy = Policy {
         files: &files,
         network: spec.network,
@@ -229,7 +231,7 @@ pub(super) fn prepare(
         private: private.as_ref().map(PrivateDirectory::path),
         without: &spec.without,
     };
-    let tasks = slot.task_files().map_err(Error::system("cannot open the run's control groups"))?;
+    let tasks = slot.take_task_files();
     let mut plan = plan::plan(host, &policy, tasks.len());
     for name in refused {
         let reason = format!("the controller refused the {name} limit");
@@ -239,7 +241,7 @@ pub(super) fn prepare(
     check_requirement(spec, &plan)?;
     let grace = effective.get(Key::Grace).map_or(0, |effect| effect.value);
     let clock = InitClock { wall: value(LimitKind::Wall).unwrap_or(u64::MAX), grace };
-    plan::seal(&mut plan, host, &policy, clock);
+    plan::seal(&mut plan, host, &policy, tasks.len(), clock);
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
     Ok(Prepared { files, plan, template, private, tasks, idmaps })
 }

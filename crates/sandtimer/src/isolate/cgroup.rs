@@ -221,9 +221,12 @@ impl Cgroups {
             kill,
             memory: make(&self.memory)?,
             pids: make(&self.pids)?,
+            tasks: Vec::new(),
             v2_limits: self.layout == Layout::V2,
+            limits: None,
             start: Counters::default(),
         };
+        slot.tasks = slot.open_task_files()?;
         if slot.v2_limits {
             // The whole run dies of one out-of-memory, not a process of the kernel's choice.
             slot.write(&slot.unified, "memory.oom.group", "1");
@@ -235,15 +238,20 @@ impl Cgroups {
     /// Makes an empty slot as good as new: peaks that cannot be reset go with their directory, and so does the memory
     /// that cgroup.kill leaves behind. (Since Linux 6.14 a child cloned into a group that was ever killed dies at birth,
     /// for its parent's group was not.) A v1 memory group stays: each one removed lingers in the kernel as long as a
-    /// cached page remembers it.
-    pub fn renew(&self, row: usize) -> io::Result<Slot> {
+    /// cached page remembers it. It gets the limits that the next run will `likely` have.
+    pub fn renew(&self, row: usize, likely: Option<SlotLimits>) -> io::Result<Slot> {
         for directory in [&self.unified, &self.pids].into_iter().flatten() {
             match unlinkat(directory, format!("run-{row}"), AtFlags::REMOVEDIR) {
                 Ok(()) | Err(rustix::io::Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        self.slot(row)
+        let mut slot = self.slot(row)?;
+        if let Some(limits) = likely {
+            // Refused now, it is refused again when a run asks, and reported there.
+            slot.limit(limits);
+        }
+        Ok(slot)
     }
 
     /// Removes the groups of a slot. Fails while something is alive in it.
@@ -329,6 +337,14 @@ pub struct Counters {
     pub process_limit_hits: u64,
 }
 
+/// What a slot's groups limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotLimits {
+    pub memory_bytes: Option<u64>,
+    /// Init is not counted.
+    pub processes: Option<u64>,
+}
+
 /// The groups of one slot.
 #[derive(Debug)]
 pub struct Slot {
@@ -337,7 +353,11 @@ pub struct Slot {
     kill: Option<OwnedFd>,
     memory: Option<OwnedFd>,
     pids: Option<OwnedFd>,
+    /// `tasks` of each v1 group, opened ahead of need.
+    tasks: Vec<OwnedFd>,
     v2_limits: bool,
+    /// What is in force, if it is known.
+    limits: Option<SlotLimits>,
     start: Counters,
 }
 
@@ -352,8 +372,12 @@ impl Slot {
         self.kill.as_ref().map(AsFd::as_fd)
     }
 
-    /// `tasks` of each v1 group, for init to write itself into.
-    pub fn task_files(&self) -> io::Result<Vec<OwnedFd>> {
+    /// `tasks` of each v1 group, for a sandbox's processes to write themselves into; once.
+    pub fn take_task_files(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.tasks)
+    }
+
+    fn open_task_files(&self) -> io::Result<Vec<OwnedFd>> {
         [&self.memory, &self.pids]
             .into_iter()
             .flatten()
@@ -374,8 +398,17 @@ impl Slot {
         directory.as_ref().and_then(|fd| read_file(fd.as_fd(), name).ok()).unwrap_or_default()
     }
 
-    /// Puts limits on the next run and starts its counters. `processes` does not count init. Returns what was refused.
-    pub fn limit(&mut self, memory: Option<u64>, processes: Option<u64>) -> Vec<&'static str> {
+    /// What [`Slot::limit`] put in force.
+    pub fn limits(&self) -> Option<SlotLimits> {
+        self.limits
+    }
+
+    /// Puts limits on the next run and starts its counters. Returns what was refused.
+    pub fn limit(&mut self, limits: SlotLimits) -> Vec<&'static str> {
+        if self.limits == Some(limits) {
+            return Vec::new();
+        }
+        let SlotLimits { memory_bytes: memory, processes } = limits;
         let mut refused = Vec::new();
         let bytes = memory.map_or_else(|| "max".to_owned(), |bytes| bytes.to_string());
         let count = processes.map_or_else(|| "max".to_owned(), |count| count.saturating_add(1).to_string());
@@ -403,6 +436,7 @@ impl Slot {
             }
         }
         self.start = self.counters();
+        self.limits = refused.is_empty().then_some(limits);
         refused
     }
 

@@ -1,7 +1,8 @@
 //! Policy × host → an ordered list of small steps, or a refusal.
 //!
-//! The order is the safety argument: walls first, then the identity, then what cannot be undone (no new privileges,
-//! Landlock, seccomp), then the command. Nothing of the job runs before the last step.
+//! The order is the safety argument: init's steps make the walls, its child takes the job's identity and what cannot be
+//! undone (no new privileges, seccomp), waits for the walls, adds Landlock, and becomes the command. Nothing of the job
+//! runs before the last step, and init has given up its privileges by then.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -134,9 +135,7 @@ pub fn plan(host: &Host, policy: &Policy<'_>, cgroup_files: usize) -> Plan {
         builder.push("set host name", op::HOSTNAME, &[], &[HOST_NAME]);
     }
     // Last: mounts and directories made in a fresh memory group pay for its first pages of each kind, one by one.
-    for index in 0..cgroup_files {
-        builder.push("enter cgroup", op::WRITE, &[index as u64], &["0"]);
-    }
+    builder.enter_cgroups(cgroup_files);
     builder.optional::<&str>("drop capability bounding set", op::NO_BOUNDING_SET, &[], &[]);
     builder.plan
 }
@@ -148,37 +147,42 @@ pub struct InitClock {
     pub grace: u64,
 }
 
-/// Appends the fork and the steps that seal the job's process.
-pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, clock: InitClock) {
+/// Appends the fork and the steps that seal the job's process. `cgroup_files` as for [`plan`].
+///
+/// What needs neither the new root nor what follows from it stands before the join: the child does it while init builds.
+pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usize, clock: InitClock) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
     let identity = builder.identity();
     // CAP_KILL: init signals the job, which has another uid.
     let (init, keep) = identity.map_or((u64::MAX, 0), |identity| (u64::from(identity.init), 1 << 5));
     let init = if builder.namespaced() { init } else { u64::MAX };
     builder.push::<&str>("fork", op::FORK, &[init, init, keep, clock.wall, clock.grace], &[]);
+    builder.enter_cgroups(cgroup_files);
     builder.push::<&str>("start a session", op::SESSION, &[u64::from(policy.terminal)], &[]);
     if !builder.without(Wall::Rlimits) {
         builder.rlimits();
     }
+    builder.optional::<&str>("drop capability bounding set", op::NO_BOUNDING_SET, &[], &[]);
     if let Some(identity) = identity {
         let job = u64::from(identity.job);
         builder.push::<&str>("take the job's uid", op::IDENTITY, &[job, job], &[]);
     }
     builder.push::<&str>("drop capabilities", op::NO_CAPABILITIES, &[], &[]);
+    builder.push::<&str>("set umask", op::UMASK, &[0o022], &[]);
+    builder.push::<&str>("no new privileges", op::NO_NEW_PRIVILEGES, &[], &[]);
+    if host.seccomp && !builder.without(Wall::Seccomp) {
+        let filter = filter(policy.network, builder.plan.flags & NEWIPC != 0);
+        builder.push("seccomp", op::SECCOMP, &[], &[OsStr::from_bytes(filter)]);
+    }
+    builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
     // An empty private workspace is the run's own directory where nothing is mounted.
     let cwd = match policy.private {
         Some(private) if policy.files.cwd == Path::new(WORKSPACE) => private,
         _ => &policy.files.cwd,
     };
     builder.push("enter the working directory", op::WORKING_DIRECTORY, &[], &[cwd]);
-    builder.push::<&str>("set umask", op::UMASK, &[0o022], &[]);
-    builder.push::<&str>("no new privileges", op::NO_NEW_PRIVILEGES, &[], &[]);
     if host.landlock_abi > 0 && !builder.without(Wall::Landlock) {
         builder.landlock();
-    }
-    if host.seccomp && !builder.without(Wall::Seccomp) {
-        let filter = filter(policy.network, builder.plan.flags & NEWIPC != 0);
-        builder.push("seccomp", op::SECCOMP, &[], &[OsStr::from_bytes(filter)]);
     }
     *plan = builder.plan;
 }
@@ -275,6 +279,13 @@ impl Builder<'_> {
 
     fn degrade(&mut self, layer: &str, reason: String) {
         self.plan.degraded.push(Degraded { layer: layer.to_owned(), reason });
+    }
+
+    /// The process that carries this out moves itself: of a v1 group, `0` in `tasks` is whoever writes it.
+    fn enter_cgroups(&mut self, cgroup_files: usize) {
+        for index in 0..cgroup_files {
+            self.push("enter cgroup", op::WRITE, &[index as u64], &["0"]);
+        }
     }
 
     /// Settles tier, kill class and namespace flags, and lists what is missing.

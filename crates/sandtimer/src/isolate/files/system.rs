@@ -7,6 +7,7 @@
 use super::{FilesRequest, HOME, HOST_NAME, Kind, Mount, Tree, USER_NAME};
 use crate::isolate::toolchain::lookup::Host;
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const TREES: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"];
@@ -59,6 +60,9 @@ const ETC_BEGINNINGS: [&str; 3] = ["ImageMagick", "java-", "python3"];
 /// Shown only to a run that shares the host's network.
 const ETC_NETWORK: [&str; 2] = ["hosts", "resolv.conf"];
 
+/// A larger file of /etc is mounted, not copied.
+const COPIED_BYTES: u64 = 16 << 10;
+
 const DEVICES: [&str; 5] = ["full", "null", "random", "urandom", "zero"];
 const DEVICE_LINKS: [(&str, &str); 4] = [
     ("/dev/fd", "/proc/self/fd"),
@@ -75,7 +79,14 @@ pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
     }
     let etc = Path::new("/etc");
     let network: &[&str] = if request.network { &ETC_NETWORK } else { &[] };
-    let named = ETC.iter().chain(network).map(OsString::from);
+    for name in ETC {
+        let path = etc.join(name);
+        match small_file(host, &path) {
+            Some(contents) => tree.add(Mount::Synthetic { target: path, contents }),
+            None => add_system(tree, host, &path),
+        }
+    }
+    let named = network.iter().map(OsString::from);
     for name in named.chain(host.names(etc, &ETC_BEGINNINGS)) {
         add_system(tree, host, &etc.join(name));
     }
@@ -95,6 +106,17 @@ pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
         tree.add(Mount::Tmpfs { target, mode: 0o1777 });
     }
     tree.add(Mount::Proc { target: "/proc".into() });
+}
+
+/// The contents of a small file that everybody may read, unless it is a link to something shown. Every mount is copied
+/// for every sandbox and taken apart again; a copy of a file costs once.
+fn small_file(host: &Host, path: &Path) -> Option<Vec<u8>> {
+    let found = host.resolve(path).ok().filter(|found| found.links.is_empty())?;
+    let small = found.metadata.is_file() && found.metadata.len() <= COPIED_BYTES;
+    if !small || found.metadata.mode() & 0o004 == 0 {
+        return None;
+    }
+    host.bytes(path)
 }
 
 /// Shows a path of the system read-only, as a link if it is one and leads to something shown.

@@ -313,7 +313,8 @@ fn elf(needed: &[&str], search: &str, interpreter: Option<&str>) -> Vec<u8> {
 #[test]
 fn shows_the_system_and_nothing_that_tells_who_uses_it() {
     let world = World::new();
-    world.text("/etc/ld.so.cache", "");
+    world.text("/etc/ld.so.cache", &"x".repeat(20_000));
+    world.text("/etc/timezone", "Etc/UTC\n");
     world.text("/usr/share/zoneinfo/UTC", "");
     world.link("/etc/localtime", "/usr/share/zoneinfo/UTC");
     world.text("/etc/shadow", "secret");
@@ -328,6 +329,8 @@ fn shows_the_system_and_nothing_that_tells_who_uses_it() {
     );
     assert_eq!(is_writable(&plan, "/usr"), Some(false));
     assert!(bind(&plan, "/etc/ssl/certs").is_some() && bind(&plan, "/etc/ld.so.cache").is_some());
+    let timezone = Mount::Synthetic { target: "/etc/timezone".into(), contents: b"Etc/UTC\n".to_vec() };
+    assert!(plan.mounts.contains(&timezone), "{plan:#?}");
     for absent in
         ["/etc/shadow", "/etc/ssl/private/key.pem", "/run", "/run/docker.sock", "/var/log", "/home/ann/.ssh"]
     {

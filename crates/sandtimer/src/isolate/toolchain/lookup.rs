@@ -210,11 +210,16 @@ impl Host {
         file.metadata().ok()?.is_file().then_some(file)
     }
 
-    /// The first 64 KiB of a regular file as text; `None` if there is no such file.
-    pub(crate) fn text(&self, path: &Path) -> Option<String> {
+    /// The first 64 KiB of a regular file; `None` if there is no such file.
+    pub(crate) fn bytes(&self, path: &Path) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(4096);
         self.open(path)?.take(TEXT_BYTES).read_to_end(&mut bytes).ok()?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        Some(bytes)
+    }
+
+    /// As [`Host::bytes`], as text.
+    pub(crate) fn text(&self, path: &Path) -> Option<String> {
+        self.bytes(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
