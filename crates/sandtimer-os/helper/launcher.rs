@@ -18,6 +18,8 @@ pub fn main() -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-launcher".as_ptr() as usize);
     sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);
     call!(nr::SETSID);
+    // For every sandbox: nothing that is executed in one can gain a capability.
+    sys::drop_bounding_set();
     call!(nr::CLOSE_RANGE, ENGINE_SOCKET + 1, u32::MAX, 0);
     // The kernel's choice under global pressure, inherited by all sandboxes: lowering the engine's own score would need
     // CAP_SYS_RESOURCE, and losing the launcher itself costs nothing.
@@ -140,6 +142,8 @@ fn maps(request: &Request) -> (&[u8], &[u8]) {
 
 fn enter_namespaces(request: &Request) -> isize {
     let result = call!(nr::UNSHARE, request.flags);
+    // A new user namespace comes with a full one.
+    sys::drop_bounding_set();
     if result < 0 || request.map_length == 0 {
         sys::prctl(sys::PR_SET_DUMPABLE, 0);
         return result;

@@ -102,11 +102,10 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
             mount(source, target, kind, step.number(0) as usize, data)
         }
         op::BIND => bind(step, extra),
-        op::DIRECTORY => make_directories(step.string(0), step.number(0) as usize, true),
-        op::SYMLINK => {
-            make_directories(step.string(1), 0o755, false);
+        op::DIRECTORY => make_directory(step.string(0), step.number(0) as usize),
+        op::SYMLINK => below_parents(step.string(1), || {
             call!(nr::SYMLINK, step.string(0).pointer, step.string(1).pointer)
-        }
+        }),
         op::FILE => make_file(step.string(0), step.number(0) as usize, step.string(1)),
         op::PIVOT => pivot(step.string(0)),
         op::MOUNT_ATTRIBUTES => set_attributes(sys::AT_FDCWD, step.string(0).pointer, [step.number(0), 0, 0, 0], 0),
@@ -117,10 +116,6 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
             call!(nr::PRLIMIT64, 0, step.number(0), limits.as_ptr(), 0)
         }
         op::IDENTITY => identity(step.number(0) as usize, step.number(1) as usize),
-        op::NO_BOUNDING_SET => {
-            sys::drop_bounding_set();
-            0
-        }
         op::NO_CAPABILITIES => sys::set_capabilities(0),
         op::NO_NEW_PRIVILEGES => sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1),
         op::LANDLOCK => landlock(step),
@@ -183,7 +178,7 @@ fn bind(step: &Step, extra: &[Fd]) -> isize {
     if file {
         make_file(target, 0o644, EMPTY);
     } else {
-        make_directories(target, 0o755, true);
+        make_directory(target, 0o755);
     }
     // The plan's sources are canonical. A link that somebody put in the way since must not lead elsewhere.
     let how = [O_PATH | sys::O_CLOEXEC as u64, 0, RESOLVE_NO_SYMLINKS];
@@ -218,8 +213,8 @@ fn bind(step: &Step, extra: &[Fd]) -> isize {
 const EMPTY: Text = Text { pointer: c"".as_ptr().cast(), length: 0 };
 
 fn make_file(path: Text, mode: usize, contents: Text) -> isize {
-    make_directories(path, 0o755, false);
-    let fd = sys::open_at(sys::AT_FDCWD, path.pointer, sys::O_WRONLY | sys::O_CREAT, mode);
+    let flags = sys::O_WRONLY | sys::O_CREAT;
+    let fd = below_parents(path, || sys::open_at(sys::AT_FDCWD, path.pointer, flags, mode));
     if fd < 0 {
         return fd;
     }
@@ -228,11 +223,24 @@ fn make_file(path: Text, mode: usize, contents: Text) -> isize {
     result
 }
 
-/// Makes the parents of `path` and, if asked, the directory itself. One that is there already is not an error.
-fn make_directories(path: Text, mode: usize, whole: bool) -> isize {
+/// Makes a directory and its missing parents. One that is there already is not an error.
+fn make_directory(path: Text, mode: usize) -> isize {
+    match below_parents(path, || call!(nr::MKDIR, path.pointer, mode)) {
+        0 => call!(nr::CHMOD, path.pointer, mode),
+        sys::EEXIST => 0,
+        error => error,
+    }
+}
+
+/// Makes something; where its parents are missing, them first.
+fn below_parents(path: Text, make: impl Fn() -> isize) -> isize {
+    let result = make();
+    if result != sys::ENOENT {
+        return result;
+    }
     let mut buffer = [0u8; 4096];
     if path.length >= buffer.len() {
-        return -36;
+        return sys::ENAMETOOLONG;
     }
     for (index, byte) in path.bytes().iter().enumerate() {
         if *byte == b'/' && index > 0 {
@@ -241,14 +249,7 @@ fn make_directories(path: Text, mode: usize, whole: bool) -> isize {
         }
         buffer[index] = *byte;
     }
-    if !whole {
-        return 0;
-    }
-    let result = call!(nr::MKDIR, path.pointer, mode);
-    if result == sys::EEXIST {
-        return 0;
-    }
-    if result == 0 { call!(nr::CHMOD, path.pointer, mode) } else { result }
+    make()
 }
 
 /// pivot_root(2) onto itself stacks the old root over the new one, from where it is detached.

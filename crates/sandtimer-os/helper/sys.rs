@@ -98,6 +98,7 @@ pub mod nr {
 }
 
 pub const ENOENT: isize = -2;
+pub const ENAMETOOLONG: isize = -36;
 pub const EINTR: isize = -4;
 pub const EAGAIN: isize = -11;
 pub const EEXIST: isize = -17;

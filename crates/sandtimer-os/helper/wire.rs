@@ -58,8 +58,6 @@ pub mod op {
     pub const EXECUTE: u16 = 21;
     /// numbers: mask.
     pub const UMASK: u16 = 22;
-    /// Drops the capability bounding set, of init and so of its children.
-    pub const NO_BOUNDING_SET: u16 = 25;
     /// Detaches a mount. strings: path.
     pub const UNMOUNT: u16 = 26;
     /// In the child: waits until init has carried out everything before [`FORK`].

@@ -25,11 +25,12 @@ pub(super) type Found = (Namespaces, Result<(), String>);
 
 type Answer = std::io::Result<(Launcher, Found)>;
 
-/// A launcher that is wanted.
-#[derive(Debug)]
-struct Request {
-    network: bool,
-    reply: SyncSender<Answer>,
+/// What the starting thread is asked for.
+enum Request {
+    /// A launcher.
+    Launch { network: bool, reply: SyncSender<Answer> },
+    /// Something else that starts a process.
+    Do(Box<dyn FnOnce() + Send>),
 }
 
 /// The launchers of an engine.
@@ -48,12 +49,17 @@ pub(super) struct Launchers {
 impl Launchers {
     /// Starts the thread and asks for the launcher without network.
     pub(super) fn start(no_namespaces: bool) -> Result<Self, Error> {
-        let (requests, received) = sync_channel::<Request>(1);
+        let (requests, received) = sync_channel::<Request>(2);
         let serve = move || {
             thread::block_signals();
             while let Ok(request) = received.recv() {
-                // An asker that is gone drops the launcher, which ends it.
-                let _ = request.reply.send(launch(request.network, no_namespaces));
+                match request {
+                    Request::Launch { network, reply } => {
+                        // An asker that is gone drops the launcher, which ends it.
+                        let _ = reply.send(launch(network, no_namespaces));
+                    }
+                    Request::Do(work) => work(),
+                }
             }
         };
         std::thread::Builder::new()
@@ -76,8 +82,14 @@ impl Launchers {
     fn ask(&self, network: bool) -> Receiver<Answer> {
         let (reply, answer) = sync_channel(1);
         // Should the thread be gone, the reply's sender is dropped with the request and the receiver says so.
-        let _ = self.requests.send(Request { network, reply });
+        let _ = self.requests.send(Request::Launch { network, reply });
         answer
+    }
+
+    /// Has the starting thread do something, after what it was asked for before.
+    pub(super) fn on_starter(&self, work: impl FnOnce() + Send + 'static) {
+        // A thread that is gone drops the work, and with it whatever would have told of its end.
+        let _ = self.requests.send(Request::Do(Box::new(work)));
     }
 
     /// Waits for the first launcher: what it found, once.

@@ -19,7 +19,7 @@ mod templates;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
@@ -102,7 +102,7 @@ pub(crate) struct Inner {
     launchers: Launchers,
     enforcer: EnforcerHandle,
     collector: CollectorHandle,
-    armed: Armed,
+    arming: Arming,
     disk: disk::DiskWatch,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pool: Arc<Pool>,
@@ -134,7 +134,7 @@ impl Engine {
         }
         let cgroups = Cgroups::prepare(&hierarchies, lease.number());
         let pool = Arc::new(Pool::new(cgroups));
-        let threads = Threads::start(&pool)?;
+        let threads = Threads::start(&pool, &launchers)?;
         let ceilings = Ceilings::for_machine(probe::total_memory_bytes()).with_operator(&options.maxima);
         let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
         let inner = Inner {
@@ -149,7 +149,7 @@ impl Engine {
             launchers,
             enforcer: threads.enforcer,
             collector: threads.collector,
-            armed: threads.armed,
+            arming: threads.arming,
             disk: disk::DiskWatch::default(),
             threads: Mutex::new(threads.handles),
             pool,
@@ -191,7 +191,7 @@ impl Engine {
 
     /// What stands ready to end runs.
     pub fn armed(&self) -> &Armed {
-        &self.inner.armed
+        self.inner.armed()
     }
 
     /// How the host's control groups are laid out.
@@ -210,16 +210,34 @@ impl Engine {
     }
 }
 
+/// Word of what is being armed while the engine goes on.
+#[derive(Debug)]
+struct Arming {
+    armed: OnceLock<Armed>,
+    real_time: Mutex<Receiver<Result<(), String>>>,
+    watchdog: Mutex<Receiver<Result<(), String>>>,
+}
+
+impl Arming {
+    fn wait(&self) -> &Armed {
+        let word = |from: &Mutex<Receiver<Result<(), String>>>| {
+            let received = from.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            received.unwrap_or_else(|_| Err("the thread that should start it is gone".to_owned()))
+        };
+        self.armed.get_or_init(|| Armed { real_time: word(&self.real_time), watchdog: word(&self.watchdog) })
+    }
+}
+
 /// The two working threads.
 struct Threads {
     enforcer: EnforcerHandle,
     collector: CollectorHandle,
-    armed: Armed,
+    arming: Arming,
     handles: Vec<JoinHandle<()>>,
 }
 
 impl Threads {
-    fn start(pool: &Arc<Pool>) -> Result<Self, Error> {
+    fn start(pool: &Arc<Pool>, launchers: &Launchers) -> Result<Self, Error> {
         let recycled = pool.clone();
         let recycle = move |run: &Arc<Running>, fate: Fate| match fate {
             Fate::Quarantined => recycled.quarantine(),
@@ -237,19 +255,28 @@ impl Threads {
         let (collecting, collector) =
             Collector::new(Box::new(recycle)).map_err(Error::system("cannot make the collector"))?;
         let table = SharedTable::new().map_err(Error::system("cannot map the watchdog's table"))?;
-        let watchdog = Watchdog::start(&table);
-        let watchdog_state = watchdog.as_ref().map(|_| ()).map_err(ToString::to_string);
+        let table = Arc::new(table);
         let directories: std::io::Result<Vec<OwnedFd>> =
             pool.cgroups().slot_directories().map(|directory| directory.try_clone_to_owned()).collect();
         let parts = EnforcerParts {
-            table,
-            watchdog: watchdog.ok(),
+            table: table.clone(),
             collector: collector.sender.clone(),
             collector_wake: collector.wake.clone(),
             sweep_directories: directories.map_err(Error::system("cannot keep the cgroup directories"))?,
         };
         let (enforcing, enforcer) =
             Enforcer::new(parts).map_err(Error::system("cannot make the enforcer"))?;
+        let (told, watchdog) = sync_channel(1);
+        let for_watchdog = enforcer.clone();
+        launchers.on_starter(move || {
+            let started = Watchdog::start(&table);
+            let state = started.as_ref().map(|_| ()).map_err(ToString::to_string);
+            if let Ok(watchdog) = started {
+                for_watchdog.send(Command::Adopt(watchdog));
+            }
+            // Nobody may have asked yet; whoever does is told.
+            let _ = told.send(state);
+        });
         let (told, real_time) = sync_channel(1);
         let enforce = move || {
             thread::block_signals();
@@ -271,8 +298,12 @@ impl Threads {
         };
         let handles =
             vec![spawn("st-enforcer", Box::new(enforce))?, spawn("st-collector", Box::new(collect))?];
-        let real_time = real_time.recv().unwrap_or_else(|_| Err("the enforcer did not start".to_owned()));
-        Ok(Threads { enforcer, collector, armed: Armed { real_time, watchdog: watchdog_state }, handles })
+        let arming = Arming {
+            armed: OnceLock::new(),
+            real_time: Mutex::new(real_time),
+            watchdog: Mutex::new(watchdog),
+        };
+        Ok(Threads { enforcer, collector, arming, handles })
     }
 }
 
@@ -283,6 +314,11 @@ impl Inner {
             let (namespaces, network) = self.launchers.found();
             Host::new(namespaces, network, self.pool.cgroups())
         })
+    }
+
+    /// What stands ready to end runs; waits for it the first time.
+    fn armed(&self) -> &Armed {
+        self.arming.wait()
     }
 
     /// Where output goes that outgrows memory; opened when it is first needed.
@@ -301,11 +337,11 @@ impl Drop for Inner {
         self.pool.close();
         self.launchers.dismiss();
         self.enforcer.send(Command::Shutdown);
+        // It goes on for as long as a run's death is to be heard of.
+        self.collector.send(ToCollector::Shutdown);
+        self.pool.remove_idle();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for (index, thread) in threads.into_iter().enumerate() {
-            if index == 1 {
-                self.collector.send(ToCollector::Shutdown);
-            }
+        for thread in threads {
             // A panic there was reported by itself; there is nobody left to pass it on to.
             let _ = thread.join();
         }

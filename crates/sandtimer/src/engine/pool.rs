@@ -81,6 +81,14 @@ impl Pool {
         }
     }
 
+    /// Removes the groups of rows that nothing runs in.
+    pub fn remove_idle(&self) {
+        let idle = std::mem::take(&mut self.lock().ready);
+        for slot in idle {
+            self.cgroups.remove_slot(slot.row);
+        }
+    }
+
     /// Stops making rows ready for use.
     pub fn close(&self) {
         self.lock().closing = true;

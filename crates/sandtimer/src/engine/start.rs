@@ -581,11 +581,12 @@ impl Prepared {
 
 fn deadline_layers(inner: &Inner, effective: &Effective) -> Vec<String> {
     let mut layers = vec!["enforcer".to_owned()];
-    if inner.armed.real_time.is_ok() {
+    let armed = inner.armed();
+    if armed.real_time.is_ok() {
         layers.push("real-time enforcer".to_owned());
     }
     layers.push("init timer".to_owned());
-    if inner.armed.watchdog.is_ok() {
+    if armed.watchdog.is_ok() {
         layers.push("watchdog".to_owned());
     }
     layers.push("liveness socket".to_owned());

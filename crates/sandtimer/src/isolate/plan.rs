@@ -136,7 +136,6 @@ pub fn plan(host: &Host, policy: &Policy<'_>, cgroup_files: usize) -> Plan {
     }
     // Last: mounts and directories made in a fresh memory group pay for its first pages of each kind, one by one.
     builder.enter_cgroups(cgroup_files);
-    builder.optional::<&str>("drop capability bounding set", op::NO_BOUNDING_SET, &[], &[]);
     builder.plan
 }
 
@@ -162,7 +161,6 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usi
     if !builder.without(Wall::Rlimits) {
         builder.rlimits();
     }
-    builder.optional::<&str>("drop capability bounding set", op::NO_BOUNDING_SET, &[], &[]);
     if let Some(identity) = identity {
         let job = u64::from(identity.job);
         builder.push::<&str>("take the job's uid", op::IDENTITY, &[job, job], &[]);

@@ -49,6 +49,8 @@ pub(crate) enum Command {
         id: String,
         kind: crate::model::LimitKind,
     },
+    /// The watchdog stands ready.
+    Adopt(Watchdog),
     Shutdown,
 }
 
@@ -87,7 +89,7 @@ pub(crate) struct Enforcer {
     commands: Receiver<Command>,
     collector: Sender<ToCollector>,
     collector_wake: Arc<OwnedFd>,
-    table: SharedTable,
+    table: Arc<SharedTable>,
     watchdog: Option<Watchdog>,
     /// By row.
     runs: Vec<Option<Box<Ending>>>,
@@ -100,8 +102,7 @@ pub(crate) struct Enforcer {
 
 /// What the enforcer thread is started with.
 pub(crate) struct EnforcerParts {
-    pub table: SharedTable,
-    pub watchdog: Option<Watchdog>,
+    pub table: Arc<SharedTable>,
     pub collector: Sender<ToCollector>,
     pub collector_wake: Arc<OwnedFd>,
     pub sweep_directories: Vec<OwnedFd>,
@@ -116,7 +117,7 @@ impl Enforcer {
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
-        let mut enforcer = Enforcer {
+        let enforcer = Enforcer {
             epoll,
             timer,
             wake: wake.clone(),
@@ -131,9 +132,6 @@ impl Enforcer {
             armed_for: u64::MAX,
             stopping: false,
         };
-        if let Some(watchdog) = parts.watchdog {
-            enforcer.adopt(watchdog);
-        }
         Ok((enforcer, EnforcerHandle { commands: sender, wake }))
     }
 
@@ -203,6 +201,7 @@ impl Enforcer {
                 Command::Limit { row, id, kind } => {
                     self.with(row, Some(&id), |ending| ending.limit(kind, monotonic_nanoseconds()));
                 }
+                Command::Adopt(watchdog) => self.adopt(watchdog),
                 Command::Shutdown => {
                     self.stopping = true;
                     for row in 0..self.runs.len() {
