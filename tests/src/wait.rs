@@ -38,6 +38,11 @@ pub fn until(bound: Duration, mut condition: impl FnMut() -> bool) -> bool {
     }
 }
 
+/// Lets `duration` pass, where the time itself is what is tested.
+pub fn pass(duration: Duration) {
+    until(duration, || false);
+}
+
 /// Waits until `descriptor` is readable or `bound` has passed; says whether it is.
 #[must_use]
 pub fn readable(descriptor: BorrowedFd<'_>, bound: Duration) -> bool {

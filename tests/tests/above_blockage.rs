@@ -2,6 +2,7 @@
 //!
 //! Survivors are looked for in /proc by the payload's marker, whatever Sandtimer says.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -9,7 +10,7 @@ use sandtimer_tests::census::{Census, assert_clean};
 use sandtimer_tests::command::Run;
 use sandtimer_tests::count;
 use sandtimer_tests::process::{Process, Started, descendants, marked};
-use sandtimer_tests::wait::{alone, now, until};
+use sandtimer_tests::wait::{alone, now, pass, until};
 
 /// What a test's own looking may add.
 const LOOKING: Duration = Duration::from_millis(150);
@@ -67,22 +68,68 @@ fn each(test: &'static str, turns: usize, mut body: impl FnMut()) {
     (0..turns).for_each(|_| body());
 }
 
+/// As [`each`], four engines at a time: for what looks at nothing but its own run.
+fn each_beside_others(test: &'static str, turns: usize, body: impl Fn() + Sync) {
+    const BESIDE: usize = 4;
+    let _alone = alone(test, Duration::from_secs(120 + 5 * turns as u64));
+    std::thread::scope(|scope| {
+        for worker in 0..BESIDE {
+            let turns = (turns + worker) / BESIDE;
+            let body = &body;
+            scope.spawn(move || (0..turns).for_each(|_| body()));
+        }
+    });
+}
+
+/// Waits a random time below `bound`; returns what it was.
+fn moment(bound: Duration) -> Duration {
+    let moment = bound.mul_f64(RandomState::new().hash_one(0) as f64 / u64::MAX as f64);
+    pass(moment);
+    moment
+}
+
+/// Into the second that the runs of these tests have.
+const DURING: Duration = Duration::from_millis(900);
+
 #[test]
 fn a_killed_engine_takes_its_runs_along() {
-    each("engine killed", count(3, 100), || {
+    each_beside_others("engine killed", count(4, 100), || {
         for payload in ["spin", "ignore-signals", "setsid-shuffle", "stop-self"] {
             let up = Up::start(Some("30s"), payload);
+            let moment = moment(DURING);
             let helpers = descendants(up.engine.pid());
             up.engine.signal(Signal::KILL);
-            up.all_dead_within(ENGINE_KILLED, &helpers, payload);
+            up.all_dead_within(ENGINE_KILLED, &helpers, &format!("{payload}, after {moment:?}"));
         }
+    });
+}
+
+/// From before its helpers are there until after its run has begun: whatever stands by then goes with it.
+#[test]
+fn an_engine_killed_while_it_starts_leaves_nothing() {
+    each("engine killed at the start", count(5, 100), || {
+        let before = Census::take();
+        let engine = Run::new().hostile(&["spin"]).start();
+        let moment = moment(Duration::from_millis(20));
+        engine.signal(Signal::KILL);
+        pass(ENGINE_KILLED);
+        let left = Census::take();
+        // An empty group is no process: one its watchdog did not know of yet is for the next engine.
+        let added = left.added_since(&before).into_iter();
+        let left: Vec<_> = added.filter(|entry| !entry.starts_with("cgroup")).collect();
+        assert!(left.is_empty(), "killed after {moment:?}, a second later there is: {left:#?}");
+        drop(engine);
+        let (next, _) = Run::new().command(&["true"]).outcome().unwrap();
+        assert!(next.ok());
+        assert_clean(&before, &format!("killed after {moment:?}, and the next engine"));
     });
 }
 
 #[test]
 fn a_killed_engine_takes_a_run_without_a_limit_along() {
-    each("engine killed, no limit", count(3, 100), || {
+    each_beside_others("engine killed, no limit", count(4, 100), || {
         let up = Up::start(None, "spin");
+        moment(DURING);
         let helpers = descendants(up.engine.pid());
         up.engine.signal(Signal::KILL);
         up.all_dead_within(ENGINE_KILLED, &helpers, "no limit");
@@ -91,8 +138,9 @@ fn a_killed_engine_takes_a_run_without_a_limit_along() {
 
 #[test]
 fn a_stopped_engine_does_not_lengthen_a_run() {
-    each("engine stopped", count(3, 100), || {
+    each_beside_others("engine stopped", count(4, 100), || {
         let up = Up::start(Some("1s"), "spin");
+        moment(DURING);
         up.engine.signal(Signal::STOP);
         let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED + LOOKING;
         up.all_dead_within(deadline.saturating_sub(now()), &[], "stopped engine");
@@ -118,6 +166,7 @@ fn a_stopped_engine_lets_a_run_without_a_limit_go_on() {
 fn without_helper(name: &str, signal: Signal) {
     let up = Up::start(Some("1s"), "ignore-signals");
     let helper = up.helper(name);
+    moment(DURING);
     helper.signal(signal);
     let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED + LOOKING;
     up.all_dead_within(deadline.saturating_sub(now()), &[], name);
@@ -128,34 +177,35 @@ fn without_helper(name: &str, signal: Signal) {
 
 #[test]
 fn a_killed_watchdog_lengthens_nothing() {
-    each("watchdog killed", count(3, 100), || without_helper("st-watchdog", Signal::KILL));
+    each_beside_others("watchdog killed", count(4, 100), || without_helper("st-watchdog", Signal::KILL));
 }
 
 #[test]
 fn a_stopped_watchdog_lengthens_nothing() {
-    each("watchdog stopped", count(3, 100), || without_helper("st-watchdog", Signal::STOP));
+    each_beside_others("watchdog stopped", count(4, 100), || without_helper("st-watchdog", Signal::STOP));
 }
 
 #[test]
 fn a_killed_launcher_lengthens_nothing() {
-    each("launcher killed", count(3, 100), || without_helper("st-launcher", Signal::KILL));
+    each_beside_others("launcher killed", count(4, 100), || without_helper("st-launcher", Signal::KILL));
 }
 
 #[test]
 fn a_stopped_launcher_lengthens_nothing() {
-    each("launcher stopped", count(3, 100), || without_helper("st-launcher", Signal::STOP));
+    each_beside_others("launcher stopped", count(4, 100), || without_helper("st-launcher", Signal::STOP));
 }
 
 #[test]
 fn a_stopped_init_lengthens_nothing() {
-    each("init stopped", count(3, 100), || without_helper("st-init", Signal::STOP));
+    each_beside_others("init stopped", count(4, 100), || without_helper("st-init", Signal::STOP));
 }
 
 #[test]
 fn a_killed_init_takes_its_run_along() {
-    each("init killed", count(3, 100), || {
+    each_beside_others("init killed", count(4, 100), || {
         let up = Up::start(Some("30s"), "spin");
         let init = up.helper("st-init");
+        moment(DURING);
         init.signal(Signal::KILL);
         up.all_dead_within(ENGINE_KILLED, &[init], "init killed");
         assert!(
@@ -168,9 +218,10 @@ fn a_killed_init_takes_its_run_along() {
 /// Two at once that share a failure would be one: with the watchdog gone, a stopped engine still is no escape.
 #[test]
 fn a_stopped_engine_without_its_watchdog_does_not_lengthen_a_run() {
-    each("engine stopped, watchdog killed", count(3, 100), || {
+    each_beside_others("engine stopped, watchdog killed", count(4, 100), || {
         let up = Up::start(Some("1s"), "spin");
         let watchdog = up.helper("st-watchdog");
+        moment(DURING);
         up.engine.signal(Signal::STOP);
         watchdog.signal(Signal::KILL);
         let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED + LOOKING;
