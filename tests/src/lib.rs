@@ -11,6 +11,7 @@
 pub mod attack;
 pub mod census;
 pub mod command;
+pub mod deaths;
 pub mod honest;
 pub mod outcome;
 pub mod process;

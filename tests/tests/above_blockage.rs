@@ -9,11 +9,10 @@ use rustix::process::Signal;
 use sandtimer_tests::census::{Census, assert_clean};
 use sandtimer_tests::command::Run;
 use sandtimer_tests::count;
+use sandtimer_tests::deaths::Watch;
 use sandtimer_tests::process::{Process, Started, descendants, marked};
 use sandtimer_tests::wait::{alone, now, pass, until};
 
-/// What a test's own looking may add.
-const LOOKING: Duration = Duration::from_millis(150);
 const ENGINE_KILLED: Duration = Duration::from_secs(1);
 const ENGINE_STOPPED: Duration = Duration::from_millis(300);
 
@@ -48,13 +47,20 @@ impl Up {
 
     /// Asserts that every process of the run, helpers included, is dead `bound` from now.
     fn all_dead_within(&self, bound: Duration, helpers: &[Process], why: &str) {
-        let mut alive = vec![];
-        let dead = until(bound, || {
-            alive = payloads(&self.run.marker);
-            alive.extend(helpers.iter().filter(|helper| !helper.is_dead()).cloned());
-            alive.is_empty()
-        });
-        assert!(dead, "{why}: alive after {bound:?}: {alive:?}");
+        let end = now() + bound;
+        let mut watched = helpers.to_vec();
+        loop {
+            let looked = now();
+            let alive = payloads(&self.run.marker);
+            if alive.is_empty() && watched.is_empty() {
+                return;
+            }
+            assert!(looked < end, "{why}: alive after {bound:?}: {alive:?}");
+            watched.extend(alive);
+            let late = Watch::begin(&watched, bound + Duration::from_secs(2)).later_than(end);
+            assert!(late.is_empty(), "{why}: not dead after {bound:?}, at {end:?}: {late:?}");
+            watched.clear();
+        }
     }
 }
 
@@ -142,7 +148,7 @@ fn a_stopped_engine_does_not_lengthen_a_run() {
         let up = Up::start(Some("1s"), "spin");
         moment(DURING);
         up.engine.signal(Signal::STOP);
-        let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED + LOOKING;
+        let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED;
         up.all_dead_within(deadline.saturating_sub(now()), &[], "stopped engine");
         up.engine.signal(Signal::CONT);
         let finished = up.engine.finish();
@@ -168,7 +174,7 @@ fn without_helper(name: &str, signal: Signal) {
     let helper = up.helper(name);
     moment(DURING);
     helper.signal(signal);
-    let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED + LOOKING;
+    let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED;
     up.all_dead_within(deadline.saturating_sub(now()), &[], name);
     let ended = until(Duration::from_secs(5), || up.engine.has_ended());
     assert!(ended, "the command line hangs once {name} has got {signal:?}");
@@ -224,7 +230,7 @@ fn a_stopped_engine_without_its_watchdog_does_not_lengthen_a_run() {
         moment(DURING);
         up.engine.signal(Signal::STOP);
         watchdog.signal(Signal::KILL);
-        let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED + LOOKING;
+        let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED;
         up.all_dead_within(deadline.saturating_sub(now()), &[], "stopped engine, no watchdog");
     });
 }

@@ -24,6 +24,7 @@ pub fn main() -> ! {
     // The kernel's choice under global pressure, inherited by all sandboxes: lowering the engine's own score would need
     // CAP_SYS_RESOURCE, and losing the launcher itself costs nothing.
     steps::write_file(c"/proc/self/oom_score_adj".as_ptr().cast(), b"900");
+    let mut birth = Birth::Untried;
     loop {
         let mut request = Request { kind: 0, map_length: 0, flags: 0, cgroup: 0, program_length: 0, map: [0; 1024] };
         // SAFETY: Request is plain numbers; any bytes are a valid value of it.
@@ -38,7 +39,11 @@ pub fn main() -> ! {
             sys::exit(0);
         }
         match request.kind {
-            request::SPAWN => spawn(&request, &received.fds[..received.fd_count]),
+            request::SPAWN => spawn(&request, &received.fds[..received.fd_count], &mut birth),
+            request::ENTER_GROUP => {
+                birth = Birth::Untried;
+                reply(sys::write(received.fds[0], b"0"), 0, None);
+            }
             request::USER_NAMESPACE => user_namespace(&request),
             request::PREPARE => {
                 let result = prepare(&request, received.fds[0]);
@@ -90,13 +95,47 @@ fn clone(flags: u64, pidfd: &mut Fd, cgroup: Option<Fd>, exit_signal: u64) -> is
     call!(nr::CLONE3, &raw const arguments, size_of::<CloneArguments>())
 }
 
-fn spawn(request: &Request, fds: &[Fd]) {
+/// Whether what this process clones into a fresh group lives.
+#[derive(Clone, Copy, PartialEq)]
+enum Birth {
+    Untried,
+    Lives,
+}
+
+/// Since Linux 6.14 a child is killed at birth if the group of its parent has seen more kills than the group it is cloned
+/// into, or fewer: docs/design/cgroup-layouts.md. A child that only exits shows it.
+fn lives_in(cgroup: Fd) -> bool {
+    let mut pidfd: Fd = -1;
+    let pid = clone(CLONE_PIDFD, &mut pidfd, Some(cgroup), 17);
+    if pid == 0 {
+        sys::exit(0);
+    }
+    if pid < 0 {
+        // The sandbox itself will say why.
+        return true;
+    }
+    let mut status = 0i32;
+    while call!(nr::WAIT4, pid, &raw mut status, 0, 0) == sys::EINTR {}
+    sys::close(pidfd);
+    status != sys::SIGKILL
+}
+
+fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth) {
     if fds.len() < FD_EXTRA {
         reply(sys::EINVAL, 0, None);
         return;
     }
     let mut pidfd: Fd = -1;
     let cgroup = fds.get(request.cgroup as usize).copied();
+    if let Some(cgroup) = cgroup
+        && *birth == Birth::Untried
+    {
+        if !lives_in(cgroup) {
+            reply(sys::ESTALE, 0, None);
+            return;
+        }
+        *birth = Birth::Lives;
+    }
     let pid = clone(request.flags | CLONE_PARENT | CLONE_PIDFD, &mut pidfd, cgroup, 0);
     if pid == 0 {
         sys::close(ENGINE_SOCKET);
@@ -164,8 +203,14 @@ fn enter_namespaces(request: &Request) -> isize {
 /// A user namespace lives as long as a process or descriptor holds it: a child makes it, the descriptor keeps it.
 fn user_namespace(request: &Request) {
     let mut pidfd: Fd = -1;
+    let parent = call!(nr::GETPID);
     let pid = clone(CLONE_NEWUSER | CLONE_PIDFD, &mut pidfd, None, 17);
     if pid == 0 {
+        // It must not outlive this process, which may be killed at any point of what follows.
+        sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);
+        if call!(nr::GETPPID) != parent {
+            sys::exit(0);
+        }
         loop {
             sys::poll(&mut [], -1);
         }

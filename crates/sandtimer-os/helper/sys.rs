@@ -51,6 +51,7 @@ pub mod nr {
     pub const IOCTL: usize = 16;
     pub const DUP2: usize = 33;
     pub const GETPID: usize = 39;
+    pub const GETPPID: usize = 110;
     pub const GETRUSAGE: usize = 98;
     pub const SENDMSG: usize = 46;
     pub const RECVMSG: usize = 47;
@@ -99,6 +100,7 @@ pub mod nr {
 
 pub const ENOENT: isize = -2;
 pub const ENAMETOOLONG: isize = -36;
+pub const ESTALE: isize = -116;
 pub const EINTR: isize = -4;
 pub const EAGAIN: isize = -11;
 pub const EEXIST: isize = -17;

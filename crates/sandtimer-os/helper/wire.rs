@@ -82,7 +82,8 @@ pub struct StepHeader {
 
 /// Kinds of [`Request`].
 pub mod request {
-    /// Start a sandbox. Descriptors: program, control socket, stdin, stdout, stderr, then those steps name by index.
+    /// Start a sandbox. ESTALE: what is cloned into its cgroup dies at birth, and nothing was started; see
+    /// [`ENTER_GROUP`]. Descriptors: program, control socket, stdin, stdout, stderr, then those steps name by index.
     pub const SPAWN: u32 = 1;
     /// Make a user namespace for idmapped mounts. `map` holds the lines for uid_map, then, after a NUL, gid_map.
     pub const USER_NAMESPACE: u32 = 2;
@@ -90,6 +91,8 @@ pub mod request {
     pub const ENTER_NAMESPACES: u32 = 3;
     /// Carry out a program in the launcher's own mount namespace. Descriptors: program.
     pub const PREPARE: u32 = 4;
+    /// Move into another v2 group. Descriptors: its cgroup.procs.
+    pub const ENTER_GROUP: u32 = 5;
 }
 
 #[repr(C)]

@@ -6,6 +6,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::socket::{self, bytes_of, from_bytes};
 use crate::wire::{Reply, Request, request};
 
+/// A request without any part that not every kind has.
+fn plain(kind: u32) -> Request {
+    Request { kind, map_length: 0, flags: 0, cgroup: u32::MAX, program_length: 0, map: [0; 1024] }
+}
+
+/// Whether an error of [`Launcher::spawn`] says that children die at birth in fresh groups.
+pub fn dies_at_birth(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESTALE)
+}
+
 /// How long an answer may take: building is the sandbox's own work, the launcher's is a few system calls.
 const ANSWER_MILLISECONDS: u64 = 10_000;
 
@@ -65,27 +75,24 @@ impl Launcher {
     /// Carries out a program in the launcher's own mount namespace, of which every later sandbox gets a copy.
     pub fn prepare(&self, program: &crate::program::Program) -> io::Result<()> {
         let memfd = program.seal()?;
-        let message = Request {
-            kind: request::PREPARE,
-            map_length: 0,
-            flags: 0,
-            cgroup: u32::MAX,
-            program_length: program.length(),
-            map: [0; 1024],
-        };
+        let message = Request { program_length: program.length(), ..plain(request::PREPARE) };
         self.exchange(&message, &[memfd.as_fd()]).map(|_| ())
     }
 
-    /// Starts a sandbox.
+    /// Moves the launcher into another v2 group, given its cgroup.procs open for writing.
+    pub fn enter_group(&self, procs: BorrowedFd<'_>) -> io::Result<()> {
+        self.exchange(&plain(request::ENTER_GROUP), &[procs]).map(|_| ())
+    }
+
+    /// Starts a sandbox. With [`dies_at_birth`] for an error nothing was started and nothing is until
+    /// [`Launcher::enter_group`].
     pub fn spawn(&self, spawn: &SpawnRequest<'_>) -> io::Result<Spawned> {
         let first_extra = crate::wire::FD_EXTRA;
         let message = Request {
-            kind: request::SPAWN,
-            map_length: 0,
             flags: spawn.flags,
             cgroup: spawn.cgroup.map_or(u32::MAX, |index| (index + first_extra) as u32),
             program_length: spawn.program_length,
-            map: [0; 1024],
+            ..plain(request::SPAWN)
         };
         let mut fds = vec![spawn.program, spawn.control];
         fds.extend_from_slice(&spawn.stdio);
@@ -97,8 +104,7 @@ impl Launcher {
     }
 
     fn ask(&self, kind: u32, flags: u64, maps: Option<(&str, &str)>) -> io::Result<(Reply, Option<OwnedFd>)> {
-        let mut message =
-            Request { kind, map_length: 0, flags, cgroup: u32::MAX, program_length: 0, map: [0; 1024] };
+        let mut message = Request { flags, ..plain(kind) };
         if let Some((users, groups)) = maps {
             let length = users.len() + 1 + groups.len();
             if length > message.map.len() {

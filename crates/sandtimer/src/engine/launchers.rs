@@ -3,7 +3,7 @@
 //! They are started by a thread of their own, which lives as long as the engine: PDEATHSIG follows the thread that
 //! forked. The first is asked for before anything else and waited for only when a sandbox is to be planned.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use sandtimer_os::launcher::Launcher;
@@ -33,12 +33,24 @@ enum Request {
     Do(Box<dyn FnOnce() + Send>),
 }
 
+/// The way to the thread that starts processes.
+#[derive(Debug, Clone)]
+pub(super) struct Starter(Sender<Request>);
+
+impl Starter {
+    /// Has the thread do something, after what it was asked for before.
+    pub(super) fn ask(&self, work: impl FnOnce() + Send + 'static) {
+        // A thread that is gone drops the work, and with it whatever would have told of its end.
+        let _ = self.0.send(Request::Do(Box::new(work)));
+    }
+}
+
 /// The launchers of an engine.
 #[derive(Debug)]
 pub(super) struct Launchers {
     slots: Mutex<[Option<Ready>; 2]>,
     first: Mutex<Option<Receiver<Answer>>>,
-    requests: SyncSender<Request>,
+    starter: Starter,
     /// What the first one found: a later one must not find less.
     namespaces: OnceLock<Namespaces>,
     network: OnceLock<Result<(), String>>,
@@ -49,7 +61,7 @@ pub(super) struct Launchers {
 impl Launchers {
     /// Starts the thread and asks for the launcher without network.
     pub(super) fn start(no_namespaces: bool) -> Result<Self, Error> {
-        let (requests, received) = sync_channel::<Request>(2);
+        let (requests, received) = channel::<Request>();
         let serve = move || {
             thread::block_signals();
             while let Ok(request) = received.recv() {
@@ -70,7 +82,7 @@ impl Launchers {
         let launchers = Launchers {
             slots: Mutex::default(),
             first: Mutex::default(),
-            requests,
+            starter: Starter(requests),
             namespaces: OnceLock::new(),
             network: OnceLock::new(),
             failure: OnceLock::new(),
@@ -82,14 +94,13 @@ impl Launchers {
     fn ask(&self, network: bool) -> Receiver<Answer> {
         let (reply, answer) = sync_channel(1);
         // Should the thread be gone, the reply's sender is dropped with the request and the receiver says so.
-        let _ = self.requests.send(Request::Launch { network, reply });
+        let _ = self.starter.0.send(Request::Launch { network, reply });
         answer
     }
 
-    /// Has the starting thread do something, after what it was asked for before.
-    pub(super) fn on_starter(&self, work: impl FnOnce() + Send + 'static) {
-        // A thread that is gone drops the work, and with it whatever would have told of its end.
-        let _ = self.requests.send(Request::Do(Box::new(work)));
+    /// The thread that starts processes.
+    pub(super) fn starter(&self) -> Starter {
+        self.starter.clone()
     }
 
     /// Waits for the first launcher: what it found, once.

@@ -19,7 +19,7 @@ mod templates;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
@@ -43,7 +43,7 @@ use crate::supervise::collector::{Collector, CollectorHandle, Fate, ToCollector}
 use crate::supervise::enforcer::{Command, Enforcer, EnforcerHandle, EnforcerParts};
 use crate::supervise::output::SpoolDirectory;
 use crate::supervise::run::Running;
-use launchers::Launchers;
+use launchers::{Launchers, Starter};
 use pool::Pool;
 
 /// How an engine is set up.
@@ -258,8 +258,10 @@ impl Threads {
         let table = Arc::new(table);
         let directories: std::io::Result<Vec<OwnedFd>> =
             pool.cgroups().slot_directories().map(|directory| directory.try_clone_to_owned()).collect();
+        let (starter, shared) = (launchers.starter(), table.clone());
         let parts = EnforcerParts {
             table: table.clone(),
+            start_watchdog: Box::new(move |enforcer| start_watchdog(&starter, &shared, enforcer, None)),
             collector: collector.sender.clone(),
             collector_wake: collector.wake.clone(),
             sweep_directories: directories.map_err(Error::system("cannot keep the cgroup directories"))?,
@@ -267,16 +269,7 @@ impl Threads {
         let (enforcing, enforcer) =
             Enforcer::new(parts).map_err(Error::system("cannot make the enforcer"))?;
         let (told, watchdog) = sync_channel(1);
-        let for_watchdog = enforcer.clone();
-        launchers.on_starter(move || {
-            let started = Watchdog::start(&table);
-            let state = started.as_ref().map(|_| ()).map_err(ToString::to_string);
-            if let Ok(watchdog) = started {
-                for_watchdog.send(Command::Adopt(watchdog));
-            }
-            // Nobody may have asked yet; whoever does is told.
-            let _ = told.send(state);
-        });
+        start_watchdog(&launchers.starter(), &table, enforcer.clone(), Some(told));
         let (told, real_time) = sync_channel(1);
         let enforce = move || {
             thread::block_signals();
@@ -305,6 +298,26 @@ impl Threads {
         };
         Ok(Threads { enforcer, collector, arming, handles })
     }
+}
+
+/// Has a watchdog started for `enforcer`, and `told` whether it could be. Not by the enforcer itself: whoever starts a
+/// process waits for its exec, which has no priority.
+fn start_watchdog(
+    starter: &Starter,
+    table: &Arc<SharedTable>,
+    enforcer: EnforcerHandle,
+    told: Option<SyncSender<Result<(), String>>>,
+) {
+    let table = table.clone();
+    starter.ask(move || {
+        let started = Watchdog::start(&table);
+        let state = started.as_ref().map(|_| ()).map_err(ToString::to_string);
+        if let Ok(watchdog) = started {
+            enforcer.send(Command::Adopt(watchdog));
+        }
+        // Nobody may have asked yet; whoever does is told.
+        let _ = told.map(|told| told.send(state));
+    });
 }
 
 impl Inner {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::launcher::{SpawnRequest, Spawned};
+use sandtimer_os::launcher::{self, SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
 use sandtimer_os::socket;
 
@@ -564,7 +564,14 @@ pub(super) fn spawn(
             let made = ready.made.ensure(&ready.launcher, *index, mounts, monotonic_nanoseconds());
             made.inspect_err(|_| inner.templates.lock().unwrap_or_else(PoisonError::into_inner).give_up())?;
         }
-        ready.launcher.spawn(&request)
+        match ready.launcher.spawn(&request) {
+            Err(error) if launcher::dies_at_birth(&error) => {
+                let procs = inner.pool.cgroups().launcher_procs()?;
+                ready.launcher.enter_group(procs.as_fd())?;
+                ready.launcher.spawn(&request)
+            }
+            answer => answer,
+        }
     })
 }
 

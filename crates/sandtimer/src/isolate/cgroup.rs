@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
 
+/// The launcher's group, where it needs one of its own.
+const LAUNCHER: &str = "launcher";
+
 /// How the host's control groups are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
@@ -178,6 +181,17 @@ impl Cgroups {
         (has(own.as_fd()) || enable(parent.as_fd())) && enable(own.as_fd())
     }
 
+    /// cgroup.procs of a v2 group for the launcher, for a start from a group that children die at birth of.
+    pub fn launcher_procs(&self) -> io::Result<OwnedFd> {
+        let Some(own) = &self.unified else { return Err(io::ErrorKind::NotFound.into()) };
+        match mkdirat(own, LAUNCHER, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let path = Path::new(LAUNCHER).join("cgroup.procs");
+        Ok(openat(own, &path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
     /// How the host's control groups are laid out.
     pub fn layout(&self) -> Layout {
         self.layout
@@ -320,6 +334,10 @@ fn remove_when_empty(path: &Path) {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
+        if let Some(own) = &self.unified {
+            // Most engines never had one.
+            let _ = unlinkat(own, LAUNCHER, AtFlags::REMOVEDIR);
+        }
         for parent in &self.parents {
             // Busy while a quarantined slot lives: the next engine sweeps it.
             let _ = unlinkat(parent, self.name.as_str(), AtFlags::REMOVEDIR);

@@ -91,6 +91,8 @@ pub(crate) struct Enforcer {
     collector_wake: Arc<OwnedFd>,
     table: Arc<SharedTable>,
     watchdog: Option<Watchdog>,
+    start_watchdog: Box<dyn Fn(EnforcerHandle) + Send>,
+    own_handle: EnforcerHandle,
     /// By row.
     runs: Vec<Option<Box<Ending>>>,
     /// When to look at which row; entries of runs that are gone are passed over.
@@ -103,6 +105,8 @@ pub(crate) struct Enforcer {
 /// What the enforcer thread is started with.
 pub(crate) struct EnforcerParts {
     pub table: Arc<SharedTable>,
+    /// Has another thread start a watchdog and send it as [`Command::Adopt`].
+    pub start_watchdog: Box<dyn Fn(EnforcerHandle) + Send>,
     pub collector: Sender<ToCollector>,
     pub collector_wake: Arc<OwnedFd>,
     pub sweep_directories: Vec<OwnedFd>,
@@ -117,22 +121,25 @@ impl Enforcer {
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
+        let own_handle = EnforcerHandle { commands: sender, wake: wake.clone() };
         let enforcer = Enforcer {
             epoll,
             timer,
-            wake: wake.clone(),
+            wake,
             commands,
             collector: parts.collector,
             collector_wake: parts.collector_wake,
             table: parts.table,
             watchdog: None,
+            start_watchdog: parts.start_watchdog,
+            own_handle: own_handle.clone(),
             runs: std::iter::repeat_with(|| None).take(sandtimer_os::wire::ROWS).collect(),
             timers: BinaryHeap::with_capacity(sandtimer_os::wire::ROWS),
             sweep_directories: parts.sweep_directories,
             armed_for: u64::MAX,
             stopping: false,
         };
-        Ok((enforcer, EnforcerHandle { commands: sender, wake }))
+        Ok((enforcer, own_handle))
     }
 
     /// Runs until shut down and without runs.
@@ -336,18 +343,16 @@ impl Enforcer {
         for ending in self.runs.iter().flatten() {
             self.tell_watchdog(&ending.run);
         }
+        if let Some(watchdog) = &self.watchdog {
+            let _ = watchdog.wake();
+        }
     }
 
-    /// The watchdog died: a new one takes over the same table.
+    /// The watchdog died: a new one takes over the same table when it has been started.
     fn replace_watchdog(&mut self) {
         if let Some(dead) = self.watchdog.take() {
             let _ = epoll::delete(&self.epoll, dead.pidfd());
         }
-        if let Ok(watchdog) = Watchdog::start(&self.table) {
-            self.adopt(watchdog);
-            if let Some(watchdog) = &self.watchdog {
-                let _ = watchdog.wake();
-            }
-        }
+        (self.start_watchdog)(self.own_handle.clone());
     }
 }

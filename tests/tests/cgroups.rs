@@ -1,0 +1,67 @@
+//! Starts from odd places in the control group tree.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use sandtimer_tests::census::{Census, assert_clean};
+use sandtimer_tests::command::sandtimer;
+use sandtimer_tests::process::start;
+use sandtimer_tests::wait::{alone, until};
+
+/// A v2 group of the test's own, removed at its end.
+struct Group(PathBuf);
+
+impl Group {
+    fn new(name: &str) -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let root = mounts.lines().find_map(|line| {
+            let mut fields = line.split(' ').skip(1);
+            let at = fields.next()?;
+            (fields.next()? == "cgroup2").then(|| PathBuf::from(at))
+        })?;
+        let path = root.join(format!("st-test-{name}-{}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        Some(Group(path))
+    }
+
+    fn write(&self, file: &str, value: &str) {
+        let path = self.0.join(file);
+        fs::write(&path, value).unwrap_or_else(|error| panic!("write {}: {error}", path.display()));
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What was killed in it is gone within milliseconds.
+        until(Duration::from_secs(2), || fs::remove_dir(&self.0).is_ok() || !self.0.exists());
+    }
+}
+
+/// The command line, started in `group`.
+fn run_in(group: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let enter_and_run = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
+    let mut command = Command::new("sh");
+    command.args(["-c", enter_and_run]).arg(group).arg(sandtimer()).args(arguments).current_dir("/usr");
+    let finished = start(&mut command, vec![], Duration::from_secs(20)).finish();
+    (finished.code(), finished.text(), finished.complaint())
+}
+
+/// Since Linux 6.14 what is cloned from a group that was once killed into one that was not dies at birth.
+#[test]
+fn an_engine_in_a_group_that_was_once_killed_starts_runs() {
+    let _alone = alone("killed group", Duration::from_secs(60));
+    let before = Census::take();
+    let Some(group) = Group::new("killed") else {
+        assert!(!rustix::process::geteuid().is_root(), "root can make no v2 group here");
+        // Without a group of its own an engine clones into none, and there is nothing to test.
+        return;
+    };
+    group.write("cgroup.kill", "1");
+    let (code, text, complaint) = run_in(&group.0, &["run", "--json", "--", "echo", "alive"]);
+    assert_eq!(code, Some(0), "{text}{complaint}");
+    assert!(text.contains("alive"), "{text}");
+    drop(group);
+    assert_clean(&before, "a run from a killed group");
+}
