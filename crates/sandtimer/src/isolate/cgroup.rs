@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, access, mkdirat, open, openat, unlinkat};
 
 /// The launcher's group, where it needs one of its own.
 const LAUNCHER: &str = "launcher";
@@ -44,12 +44,39 @@ struct Found {
     unified: Option<PathBuf>,
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
+    /// Groups below `unified` can have memory and process limits.
+    unified_limits: bool,
+}
+
+/// Controllers that limit a run.
+const WANTED: [&str; 2] = ["memory", "pids"];
+
+/// The group of the v2 tree below which groups with these controllers can be made: `own`, or the nearest above it. A group
+/// that holds processes gives no controllers to those below (cgroups(7), "no internal processes"), and the group of a
+/// login or a service holds some; its slice does not.
+fn nearest_with(controllers: &[&str], own: &Path, mount: &Path) -> Option<PathBuf> {
+    let mut above = own.ancestors().take_while(|path| path.starts_with(mount));
+    above.find(|path| gives(path, controllers)).map(Path::to_path_buf)
+}
+
+fn gives(group: &Path, controllers: &[&str]) -> bool {
+    // To be moved or cloned between groups takes the right to write the processes of one above both.
+    let may_use = access(group, Access::WRITE_OK | Access::EXEC_OK)
+        .and_then(|()| access(group.join("cgroup.procs"), Access::WRITE_OK));
+    let has = |file: &str| {
+        let names = fs::read_to_string(group.join(file)).unwrap_or_default();
+        controllers.iter().all(|wanted| names.split_whitespace().any(|name| name == *wanted))
+    };
+    let given = "cgroup.subtree_control";
+    let enable = |controller: &&str| fs::write(group.join(given), format!("+{controller}")).is_ok();
+    may_use.is_ok() && (has(given) || has("cgroup.controllers") && controllers.iter().all(enable))
 }
 
 fn find() -> Found {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mut found = Found::default();
+    let mut unified_mount = PathBuf::new();
     for line in mounts.lines() {
         let Some((left, right)) = line.split_once(" - ") else { continue };
         let mut fields = left.split(' ').skip(3);
@@ -70,11 +97,20 @@ fn find() -> Found {
             Path::new(point).join(inside.strip_prefix("/").unwrap_or(inside))
         };
         match kind {
-            "cgroup2" if found.unified.is_none() => found.unified = Some(place("")),
+            "cgroup2" if found.unified.is_none() => {
+                found.unified = Some(place(""));
+                unified_mount = PathBuf::from(point);
+            }
             "cgroup" if has("memory") => found.memory = Some(place("memory")),
             "cgroup" if has("pids") => found.pids = Some(place("pids")),
             _ => {}
         }
+    }
+    if let Some(own) = &found.unified
+        && let Some(parent) = nearest_with(&WANTED, own, &unified_mount)
+    {
+        found.unified = Some(parent);
+        found.unified_limits = true;
     }
     found
 }
@@ -105,6 +141,13 @@ fn keyed(text: &str, key: &str) -> Option<u64> {
     })
 }
 
+/// Turns on memory and pids for the slots of an engine's v2 group.
+fn enable_controllers(own: &OwnedFd) -> bool {
+    WANTED.iter().all(|controller| {
+        write_file(own.as_fd(), "cgroup.subtree_control", &format!("+{controller}")).is_ok()
+    })
+}
+
 impl Cgroups {
     /// Finds what can be used and makes this engine's directory in each hierarchy. Never fails: what is missing is
     /// reported, and the plan is made without it.
@@ -123,7 +166,7 @@ impl Cgroups {
         if let Some(path) = &found.unified {
             groups.unified = groups.own_directory(path, "the v2 hierarchy");
         }
-        let limits_in_v2 = groups.unified.as_ref().is_some_and(|fd| groups.enable_controllers(fd, found));
+        let limits_in_v2 = found.unified_limits && groups.unified.as_ref().is_some_and(enable_controllers);
         if !limits_in_v2 {
             groups.memory =
                 found.memory.as_ref().and_then(|path| groups.own_directory(path, "the v1 memory controller"));
@@ -159,26 +202,6 @@ impl Cgroups {
                 None
             }
         }
-    }
-
-    /// Turns on memory and pids for the slots of a v2 tree. False where the tree has no controllers to give.
-    fn enable_controllers(&self, own: &OwnedFd, found: &Found) -> bool {
-        let Some(parent) = &found.unified else { return false };
-        let wanted = ["+memory", "+pids"];
-        let enable = |directory: BorrowedFd<'_>| {
-            wanted
-                .iter()
-                .all(|controller| write_file(directory, "cgroup.subtree_control", controller).is_ok())
-        };
-        let Ok(parent) = open_directory(parent) else { return false };
-        let has = |fd: BorrowedFd<'_>| {
-            let names = read_file(fd, "cgroup.controllers").unwrap_or_default();
-            ["memory", "pids"].iter().all(|wanted| names.split_whitespace().any(|name| name == *wanted))
-        };
-        if !has(parent.as_fd()) {
-            return false;
-        }
-        (has(own.as_fd()) || enable(parent.as_fd())) && enable(own.as_fd())
     }
 
     /// cgroup.procs of a v2 group for the launcher, for a start from a group that children die at birth of.
@@ -544,5 +567,40 @@ impl Slot {
     /// Stops or continues everything in the slot (v2 freezer: a frozen task can still be killed).
     pub fn freeze(&self, frozen: bool) -> bool {
         self.write(&self.unified, "cgroup.freeze", if frozen { "1" } else { "0" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that looks like a group. One that holds processes refuses to give controllers, as a directory does
+    /// that stands in place of the file.
+    fn group(path: &Path, has: &str, gives: Option<&str>) {
+        fs::create_dir_all(path).expect("a directory");
+        fs::write(path.join("cgroup.controllers"), has).expect("a file");
+        fs::write(path.join("cgroup.procs"), "").expect("a file");
+        match gives {
+            Some(names) => fs::write(path.join("cgroup.subtree_control"), names).expect("a file"),
+            None => fs::create_dir(path.join("cgroup.subtree_control")).expect("a directory"),
+        }
+    }
+
+    #[test]
+    fn the_nearest_group_that_gives_limits_is_taken() {
+        let mount = tempfile::tempdir().expect("a temporary directory");
+        let mount = mount.path();
+        let all = "cpu io memory pids";
+        group(mount, all, Some("memory pids"));
+        group(&mount.join("user.slice"), all, Some("cpu pids memory"));
+        group(&mount.join("user.slice/session-1.scope"), all, None);
+        group(&mount.join("system.slice"), "cpu memory", Some("memory"));
+        group(&mount.join("system.slice/a.service"), "memory", Some(""));
+        group(&mount.join("delegated"), all, Some(""));
+        let nearest = |own: &str| nearest_with(&WANTED, &mount.join(own), mount);
+        assert_eq!(nearest("user.slice/session-1.scope"), Some(mount.join("user.slice")));
+        assert_eq!(nearest("system.slice/a.service"), Some(mount.to_path_buf()));
+        assert_eq!(nearest("delegated"), Some(mount.join("delegated")));
+        assert_eq!(nearest_with(&WANTED, &mount.join("system.slice"), &mount.join("system.slice")), None);
     }
 }
