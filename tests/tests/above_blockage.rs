@@ -235,6 +235,19 @@ fn a_stopped_engine_without_its_watchdog_does_not_lengthen_a_run() {
     });
 }
 
+/// What its watchdog still cleans up, the next engine does not touch, and the other way round.
+#[test]
+fn an_engine_started_as_another_dies_is_not_disturbed() {
+    each("started as another dies", count(5, 100), || {
+        let up = Up::start(None, "spin");
+        up.engine.signal(Signal::KILL);
+        for _ in 0..3 {
+            let (next, _) = Run::new().command(&["true"]).outcome().unwrap();
+            assert!(next.ok(), "{}", next.0);
+        }
+    });
+}
+
 /// With the watchdog gone as well, nobody removes the groups: the next engine does.
 #[test]
 fn what_a_dead_engine_left_behind_the_next_one_sweeps() {

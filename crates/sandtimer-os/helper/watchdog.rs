@@ -117,6 +117,7 @@ impl Watchdog {
                 self.directories[self.directory_count] = fd;
                 self.directory_count += 1;
             }
+            order::HOLD => {}
             _ => {}
         }
         true

@@ -241,6 +241,8 @@ pub mod watchdog_order {
     pub const LOOK: u32 = 5;
     /// A directory whose subdirectories `run-<row>` the watchdog removes when the engine is gone.
     pub const DIRECTORY: u32 = 6;
+    /// A descriptor to hold for as long as the watchdog lives.
+    pub const HOLD: u32 = 8;
 }
 
 #[repr(C)]

@@ -109,6 +109,11 @@ impl Watchdog {
         self.tell(order::DIRECTORY, 0, Some(directory))
     }
 
+    /// Has it hold a descriptor open for as long as it lives.
+    pub fn hold(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.tell(order::HOLD, 0, Some(fd))
+    }
+
     /// Makes it look at the table now.
     pub fn wake(&self) -> io::Result<()> {
         self.tell(order::LOOK, 0, None)

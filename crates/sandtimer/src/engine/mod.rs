@@ -134,7 +134,7 @@ impl Engine {
         }
         let cgroups = Cgroups::prepare(&hierarchies, lease.number());
         let pool = Arc::new(Pool::new(cgroups));
-        let threads = Threads::start(&pool, &launchers)?;
+        let threads = Threads::start(&pool, &launchers, &lease)?;
         let ceilings = Ceilings::for_machine(probe::total_memory_bytes()).with_operator(&options.maxima);
         let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
         let inner = Inner {
@@ -237,7 +237,7 @@ struct Threads {
 }
 
 impl Threads {
-    fn start(pool: &Arc<Pool>, launchers: &Launchers) -> Result<Self, Error> {
+    fn start(pool: &Arc<Pool>, launchers: &Launchers, lease: &Lease) -> Result<Self, Error> {
         let recycled = pool.clone();
         let recycle = move |run: &Arc<Running>, fate: Fate| match fate {
             Fate::Quarantined => recycled.quarantine(),
@@ -264,6 +264,7 @@ impl Threads {
             start_watchdog: Box::new(move |enforcer| start_watchdog(&starter, &shared, enforcer, None)),
             collector: collector.sender.clone(),
             collector_wake: collector.wake.clone(),
+            lease: lease.lock().map_err(Error::system("cannot keep the engine number"))?,
             sweep_directories: directories.map_err(Error::system("cannot keep the cgroup directories"))?,
         };
         let (enforcing, enforcer) =

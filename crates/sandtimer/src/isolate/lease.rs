@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -23,8 +23,8 @@ const FIRST_UID: u32 = 0x7000_0000;
 pub struct Lease {
     number: u32,
     directory: PathBuf,
-    // Held for its lock.
-    _file: File,
+    /// Held for its lock.
+    file: File,
 }
 
 impl Lease {
@@ -38,10 +38,15 @@ impl Lease {
         for number in 0..ENGINES {
             let file = open(&directory, number)?;
             if try_lock(file.as_fd()) {
-                return Ok(Lease { number, directory, _file: file });
+                return Ok(Lease { number, directory, file });
             }
         }
         Err(io::Error::other(format!("all {ENGINES} engine numbers in {} are taken", directory.display())))
+    }
+
+    /// Another descriptor of the lock: it is held until the last one is closed.
+    pub fn lock(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.try_clone()?.into())
     }
 
     /// The engine's number.

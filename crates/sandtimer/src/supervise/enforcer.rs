@@ -98,6 +98,7 @@ pub(crate) struct Enforcer {
     /// When to look at which row; entries of runs that are gone are passed over.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     sweep_directories: Vec<OwnedFd>,
+    lease: OwnedFd,
     armed_for: u64,
     stopping: bool,
 }
@@ -110,6 +111,8 @@ pub(crate) struct EnforcerParts {
     pub collector: Sender<ToCollector>,
     pub collector_wake: Arc<OwnedFd>,
     pub sweep_directories: Vec<OwnedFd>,
+    /// The lock of the engine's number: a watchdog that still sweeps must keep the next engine from it.
+    pub lease: OwnedFd,
 }
 
 impl Enforcer {
@@ -136,6 +139,7 @@ impl Enforcer {
             runs: std::iter::repeat_with(|| None).take(sandtimer_os::wire::ROWS).collect(),
             timers: BinaryHeap::with_capacity(sandtimer_os::wire::ROWS),
             sweep_directories: parts.sweep_directories,
+            lease: parts.lease,
             armed_for: u64::MAX,
             stopping: false,
         };
@@ -337,6 +341,7 @@ impl Enforcer {
         for directory in &self.sweep_directories {
             let _ = watchdog.sweep_directory(directory.as_fd());
         }
+        let _ = watchdog.hold(self.lease.as_fd());
         let data = epoll::EventData::new_u64(WATCHDOG);
         let _ = epoll::add(&self.epoll, watchdog.pidfd(), data, epoll::EventFlags::IN);
         self.watchdog = Some(watchdog);
