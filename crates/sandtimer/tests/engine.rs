@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use sandtimer::engine::{Engine, Options, Require, Spec, Stdin, Stream};
 use sandtimer::model::{
-    Ending, Enforcer, KillClass, LimitKind, Outcome, Path as RunPath, Proof, Source, Tier,
+    Ending, Enforcer, KillClass, LimitKind, Outcome, Path as RunPath, Proof, Source, Tier, WaitingFor,
 };
 use sandtimer::{Error, Limits};
 
@@ -71,6 +71,64 @@ fn the_wall_ends_a_busy_loop_and_says_so() {
     assert_eq!(verdict.enforced_by, Enforcer::Enforcer);
     assert!(verdict.sentence.starts_with("Stopped by the run's wall limit of 200 ms (set by the call)."));
     assert_dead(&outcome);
+}
+
+#[test]
+fn a_verdict_says_what_was_waited_for() {
+    let python = |code: &str| Spec::command(["python3", "-c", code]);
+    let piped = |mut spec: Spec| {
+        spec.stdin = Stdin::Piped;
+        spec
+    };
+    // Piped stdin that nobody writes to is open as long as its run.
+    let cases = [
+        (piped(Spec::command(["cat"])), WaitingFor::Stdin, "waiting for its stdin"),
+        (piped(python("input()")), WaitingFor::Stdin, "stdin"),
+        (Spec::command(["sleep", "1000"]), WaitingFor::Sleep, "sleeping"),
+        (python("import asyncio; asyncio.run(asyncio.sleep(1000))"), WaitingFor::Sleep, "sleeping"),
+        (python("import select; select.poll().poll(1000000)"), WaitingFor::Sleep, "sleeping"),
+        (shell("sleep 1000; true"), WaitingFor::Child, "a child process"),
+        (shell("sleep 1000 & wait; true"), WaitingFor::Child, "a child process"),
+        (shell("x=$(sleep 1000); true"), WaitingFor::Child, "a child process"),
+        (python("import socket; s = socket.socketpair(); s[0].recv(1)"), WaitingFor::Network, "the network"),
+        (shell("while :; do :; done"), WaitingFor::Cpu, "computing"),
+        (
+            python(
+                "import threading, time\n\
+                 threading.Thread(target=lambda: time.sleep(1000)).start()\nwhile True: pass",
+            ),
+            WaitingFor::Cpu,
+            "computing",
+        ),
+        (shell("kill -STOP $$"), WaitingFor::Stopped, "it was stopped"),
+    ];
+    bounded(move || {
+        let engine = Engine::new().unwrap();
+        let runs: Vec<_> = cases
+            .into_iter()
+            .map(|(spec, waiting_for, words)| {
+                let command = format!("{:?}", spec.command);
+                let run = engine.start(spec.limits(Limits::new().wall(seconds(2.0)))).unwrap();
+                (command, run, waiting_for, words)
+            })
+            .collect();
+        for (command, run, waiting_for, words) in runs {
+            let outcome = run.settled_blocking();
+            let verdict = outcome.verdict.as_ref().unwrap_or_else(|| panic!("{command}: {outcome:?}"));
+            assert_eq!(verdict.waiting_for, Some(waiting_for), "{command}: {outcome:?}");
+            assert!(verdict.sentence.contains(words), "{command}: {}", verdict.sentence);
+        }
+        let stalled = engine
+            .run_blocking(Spec::command(["sleep", "1000"]).limits(Limits::new().stall(seconds(0.5))))
+            .unwrap();
+        assert_eq!(stalled.ending, Ending::Stalled);
+        assert_eq!(stalled.verdict.as_ref().unwrap().waiting_for, Some(WaitingFor::Sleep), "{stalled:?}");
+        // A cancel comes unannounced.
+        let run = engine.start(Spec::command(["sleep", "1000"])).unwrap();
+        run.started_blocking();
+        run.cancel("test");
+        assert_eq!(run.settled_blocking().verdict.as_ref().unwrap().waiting_for, None);
+    });
 }
 
 #[test]

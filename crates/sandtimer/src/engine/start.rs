@@ -285,6 +285,7 @@ pub(super) fn finish(
         spawned_at: sandbox.spawned_at,
         started_at: AtomicU64::new(0),
         last_output: AtomicU64::new(0),
+        looked: Mutex::default(),
         isolation,
         step_names: sandbox.plan.names,
         optional_steps: sandbox.plan.optional,

@@ -13,6 +13,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::enforcer::{Command, EnforcerHandle};
+use super::look::look;
 use super::output::Spool;
 use super::run::{Facts, Running};
 use super::sentence;
@@ -23,6 +24,8 @@ use crate::model::LimitKind;
 pub(crate) enum ToCollector {
     /// A new run and its streams.
     Attach(Box<Attachment>),
+    /// A limit is near: see what the command waits for.
+    Look(Arc<Running>),
     /// The enforcer has no word of its death within the bound.
     Overdue {
         run: Arc<Running>,
@@ -164,6 +167,10 @@ impl Collector {
         while let Ok(message) = self.messages.try_recv() {
             match message {
                 ToCollector::Attach(attachment) => self.attach(*attachment),
+                ToCollector::Look(run) => {
+                    let seen = look(run.pidfd.as_fd());
+                    run.note_look(seen.map(|seen| (monotonic_nanoseconds(), seen)));
+                }
                 ToCollector::Overdue { run, facts } => {
                     let spools =
                         self.streams.get(&run.row).map(|streams| streams.spools.clone()).unwrap_or_default();

@@ -36,6 +36,8 @@ const IDLE_PERCENT: u64 = 1;
 const SHORTEST_TICKED_SAMPLE: u64 = 50_000_000;
 /// How often a chosen memory limit is looked at.
 const MEMORY_SAMPLE: u64 = 100_000_000;
+/// How long before a wall the command is looked at, to say what it was waiting for; at most a tenth of the wall.
+const LOOK_BEFORE: u64 = 20_000_000;
 /// Shortest time between two looks at a run's processor time.
 const SHORTEST_SAMPLE: u64 = 1_000_000;
 
@@ -75,6 +77,10 @@ pub(crate) struct Ending {
     last_resort: Option<u64>,
     /// When to see whether the group is empty, once init is dead and it was not.
     next_look: Option<u64>,
+    /// The end of the wall, and of the silence, that a look was asked for before.
+    looked_for: [u64; 2],
+    /// The collector is to be asked for a look.
+    look: bool,
     pause: Option<Stopwatch>,
     processors: u64,
 }
@@ -95,6 +101,8 @@ impl Ending {
             last_cpu: (now, 0),
             last_resort: None,
             next_look: None,
+            looked_for: [0; 2],
+            look: false,
             pause: None,
             processors: sandtimer_os::probe::processors() as u64,
         }
@@ -226,7 +234,8 @@ impl Ending {
             Phase::Running if self.pause.is_some() => cell.hard_end().map(Moment::as_nanos),
             Phase::Running => {
                 let wall = cell.wall_end().map(Moment::as_nanos);
-                [wall, cell.hard_end().map(Moment::as_nanos), self.next_sample].into_iter().flatten().min()
+                let hard = cell.hard_end().map(Moment::as_nanos);
+                [wall, hard, self.next_sample, self.wall_look()].into_iter().flatten().min()
             }
             Phase::Grace => Some(self.facts.due_at),
             Phase::Killed => {
@@ -271,9 +280,31 @@ impl Ending {
         } else if bound <= now && self.run.cell.seal() {
             // An ancestor's end comes before the own wall.
             self.end_by_wall(bound, now);
-        } else if self.next_sample.is_some_and(|at| at <= now) {
-            self.sample(now);
+        } else {
+            if self.wall_look().is_some_and(|at| at <= now) {
+                self.looked_for[0] = self.ending_starts();
+                self.look = true;
+            }
+            if self.next_sample.is_some_and(|at| at <= now) {
+                self.sample(now);
+            }
         }
+    }
+
+    /// When the ending starts if nothing moves: at the wall, or an ancestor's hard end.
+    fn ending_starts(&self) -> u64 {
+        let wall = self.run.cell.wall_end().map_or(u64::MAX, Moment::as_nanos);
+        wall.min(self.hard_end(u64::MAX))
+    }
+
+    /// When to look at the command before the wall, unless that was done or it is paused.
+    fn wall_look(&self) -> Option<u64> {
+        let end = self.ending_starts();
+        if end == u64::MAX || self.looked_for[0] == end || self.pause.is_some() {
+            return None;
+        }
+        let length = end.saturating_sub(self.facts.started_at?);
+        Some(end - LOOK_BEFORE.min(length / 10))
     }
 
     fn end_by_wall(&mut self, hard: u64, now: u64) {
@@ -467,6 +498,11 @@ impl Ending {
             self.last_activity = now;
         }
         self.last_activity = self.last_activity.max(output);
+        let end = self.last_activity.saturating_add(stall);
+        if self.looked_for[1] != end && now >= end - stall / 5 {
+            self.looked_for[1] = end;
+            self.look = true;
+        }
         if now.saturating_sub(self.last_activity) >= stall {
             self.limit(LimitKind::Stall, now);
         }
@@ -565,6 +601,12 @@ impl Ending {
         let name = self.run.step_names.get(step.number as usize).copied().unwrap_or("start");
         let error = std::io::Error::from_raw_os_error(step.errno);
         Some(format!("the sandbox could not be built: {name} (step {}): {error}", step.number))
+    }
+
+    /// A look at the command that is due: the collector's to take, for reading /proc takes a while.
+    pub fn look(&mut self) -> Option<ToCollector> {
+        let wanted = std::mem::take(&mut self.look) && self.phase == Phase::Running;
+        wanted.then(|| ToCollector::Look(self.run.clone()))
     }
 
     /// What the collector has not heard yet.

@@ -300,7 +300,7 @@ impl Enforcer {
             // A watchdog that does not listen is replaced when it is dead; init stands behind it meanwhile.
             let _ = watchdog.wake();
         }
-        if let Some(message) = ending.report() {
+        for message in [ending.look(), ending.report()].into_iter().flatten() {
             // The collector outlives the enforcer.
             let _ = self.collector.send(message);
             let _ = rustix::io::write(&*self.collector_wake, &1u64.to_ne_bytes());

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::isolate::cgroup::Slot;
 use crate::limits::Effective;
-use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Outcome, Path};
+use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Outcome, Path, WaitingFor};
 use crate::time::DeadlineCell;
 
 /// Why a run ended. Decided once, by the enforcer.
@@ -127,6 +127,8 @@ pub(crate) struct Running {
     pub started_at: AtomicU64,
     /// When the last output was seen; 0 for never.
     pub last_output: AtomicU64,
+    /// What the command was last seen to wait for, and when; the collector's.
+    pub looked: Mutex<Option<(u64, WaitingFor)>>,
     pub isolation: Isolation,
     pub step_names: Vec<&'static str>,
     pub optional_steps: Vec<(u64, &'static str)>,
@@ -146,6 +148,11 @@ impl Running {
     /// Remembers that output was seen.
     pub fn note_output(&self, now: u64) {
         self.last_output.store(now, Ordering::Relaxed);
+    }
+
+    /// Remembers what the command was seen to wait for.
+    pub fn note_look(&self, seen: Option<(u64, WaitingFor)>) {
+        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = seen;
     }
 
     /// Keeps the run's mount namespace.

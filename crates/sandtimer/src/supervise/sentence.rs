@@ -10,7 +10,7 @@ use super::run::{Cause, Facts, Running};
 use crate::limits::Effect;
 use crate::model::{
     Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Proof, SentSignal, Source, Spent, State, Tree,
-    Usage, Verdict,
+    Usage, Verdict, WaitingFor,
 };
 
 /// The most output an Outcome carries of each stream; the rest is read by cursor.
@@ -226,7 +226,7 @@ fn verdict(
             .collect(),
         last_output_age_ms: (last_output > 0).then(|| milliseconds(at.saturating_sub(last_output))),
         progress: None,
-        waiting_for: None,
+        waiting_for: waiting_for(run, facts, kind),
         spent: Spent {
             queued_ms: milliseconds(run.spawned_at.saturating_sub(run.submitted_at)),
             spawn_ms: milliseconds(start.saturating_sub(run.spawned_at)),
@@ -236,6 +236,31 @@ fn verdict(
         sentence: sentence(run, facts, ending, effect, (kind, usage, last_output)),
     };
     Some(verdict)
+}
+
+/// What the command was waiting for when the enforcer ended it, if it was seen shortly before.
+fn waiting_for(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> Option<WaitingFor> {
+    let recent = match kind {
+        Some(LimitKind::Wall) => 1_000_000_000,
+        // Whatever it waits for, it has waited for since.
+        Some(LimitKind::Stall) => run.effective.get(LimitKind::Stall)?.value,
+        _ => return None,
+    };
+    let (at, what) = (*run.looked.lock().unwrap_or_else(PoisonError::into_inner))?;
+    let by_enforcer = facts.enforced_by == Some(Enforcer::Enforcer);
+    (by_enforcer && facts.verdict_at.saturating_sub(at) <= recent).then_some(what)
+}
+
+fn was_waiting(what: WaitingFor) -> &'static str {
+    match what {
+        WaitingFor::Stdin => "it was waiting for its stdin",
+        WaitingFor::Sleep => "it was sleeping",
+        WaitingFor::Network => "it was waiting for the network",
+        WaitingFor::Child => "it was waiting for a child process",
+        WaitingFor::Cpu => "it was computing",
+        WaitingFor::Io => "it was waiting for input or output",
+        WaitingFor::Stopped => "it was stopped",
+    }
 }
 
 /// What happened, in a sentence or two for a person or a model.
@@ -249,13 +274,13 @@ fn sentence(
     if let Some(Cause::Cancel(reason)) = &facts.cause {
         return format!("Cancelled after {}: {reason}. {}", time(usage.wall_ms), remains(run, facts));
     }
-    let kind = kind.map_or_else(String::new, |kind| format!("{kind:?}").to_lowercase());
-    let limit = effect.map_or_else(String::new, |effect| format!(" of {}", amount(&kind, effect.value)));
+    let name = kind.map_or_else(String::new, |kind| format!("{kind:?}").to_lowercase());
+    let limit = effect.map_or_else(String::new, |effect| format!(" of {}", amount(&name, effect.value)));
     let source = effect.map_or_else(String::new, |effect| format!(" ({})", origin(effect)));
     let owner =
         effect.map_or_else(|| "run".to_owned(), |effect| format!("{:?}", effect.layer).to_lowercase());
     let verb = if facts.cause == Some(Cause::Exit) { "Failed at" } else { "Stopped by" };
-    let mut text = format!("{verb} the {owner}'s {kind} limit{limit}{source}.");
+    let mut text = format!("{verb} the {owner}'s {name} limit{limit}{source}.");
     match ending {
         Ending::Timeout | Ending::Stalled => {
             let cpu = time(usage.user_ms + usage.system_ms);
@@ -267,7 +292,9 @@ fn sentence(
                     time(milliseconds(facts.verdict_at.saturating_sub(last_output)))
                 )
             };
-            text.push_str(&format!(" It had used {cpu} of CPU; {output}."));
+            let waiting = waiting_for(run, facts, kind)
+                .map_or(String::new(), |what| format!("; {}", was_waiting(what)));
+            text.push_str(&format!(" It had used {cpu} of CPU; {output}{waiting}."));
         }
         Ending::OutOfMemory => {
             text.push_str(&format!(" At its peak it used {}.", bytes(usage.memory_peak_bytes)));

@@ -1,0 +1,303 @@
+//! What a command was waiting for, seen from outside shortly before its limit ends it.
+//!
+//! Only a look: a process moves on between two reads, and where the kernel does not show it there is no answer. It
+//! decides nothing. Every read is bounded, and none is of the job's memory, which can keep its reader waiting.
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use sandtimer_os::process;
+
+use crate::model::WaitingFor;
+
+/// Threads and descriptors that are looked at; a process with more is judged by its first ones.
+const MOST: usize = 64;
+/// Bytes read of a file of /proc.
+const MOST_BYTES: u64 = 64 << 10;
+
+/// System calls in which processes wait, by their numbers on x86_64.
+mod call {
+    pub(super) const READ: u64 = 0;
+    pub(super) const WRITE: u64 = 1;
+    pub(super) const POLL: u64 = 7;
+    pub(super) const READV: u64 = 19;
+    pub(super) const WRITEV: u64 = 20;
+    pub(super) const SELECT: u64 = 23;
+    pub(super) const PAUSE: u64 = 34;
+    pub(super) const NANOSLEEP: u64 = 35;
+    pub(super) const SENDFILE: u64 = 40;
+    pub(super) const CONNECT: u64 = 42;
+    pub(super) const ACCEPT: u64 = 43;
+    pub(super) const SENDTO: u64 = 44;
+    pub(super) const RECVFROM: u64 = 45;
+    pub(super) const SENDMSG: u64 = 46;
+    pub(super) const RECVMSG: u64 = 47;
+    pub(super) const CLONE: u64 = 56;
+    pub(super) const VFORK: u64 = 58;
+    pub(super) const WAIT4: u64 = 61;
+    pub(super) const RT_SIGSUSPEND: u64 = 130;
+    pub(super) const CLOCK_NANOSLEEP: u64 = 230;
+    pub(super) const EPOLL_WAIT: u64 = 232;
+    pub(super) const WAITID: u64 = 247;
+    pub(super) const PSELECT6: u64 = 270;
+    pub(super) const PPOLL: u64 = 271;
+    pub(super) const SPLICE: u64 = 275;
+    pub(super) const EPOLL_PWAIT: u64 = 281;
+    pub(super) const ACCEPT4: u64 = 288;
+    pub(super) const RECVMMSG: u64 = 299;
+    pub(super) const SENDMMSG: u64 = 307;
+    pub(super) const COPY_FILE_RANGE: u64 = 326;
+    pub(super) const CLONE3: u64 = 435;
+    pub(super) const EPOLL_PWAIT2: u64 = 441;
+}
+
+/// What the command under this init waits for; `None` where that cannot be known.
+pub(crate) fn look(init: BorrowedFd<'_>) -> Option<WaitingFor> {
+    let information = read(&format!("/proc/self/fdinfo/{}", init.as_raw_fd()))?;
+    let init_pid: u32 =
+        information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())?;
+    // The command is the first process that init made; orphans come behind it.
+    let pid = children(&format!("/proc/{init_pid}/task/{init_pid}")).first().copied()?;
+    let seen = Process(format!("/proc/{pid}")).waits_for();
+    // Numbers are used again: what was seen is of this run if its init is still alive.
+    seen.filter(|_| !process::is_dead(init))
+}
+
+fn read(path: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn children(thread: &str) -> Vec<u32> {
+    let list = read(&format!("{thread}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// A process by its directory in /proc.
+struct Process(String);
+
+impl Process {
+    fn waits_for(&self) -> Option<WaitingFor> {
+        let threads: Vec<(String, char)> = self
+            .numbers("task")
+            .into_iter()
+            .filter_map(|number| {
+                let path = format!("{}/task/{number}", self.0);
+                let state = state(&read(&format!("{path}/stat"))?)?;
+                Some((path, state))
+            })
+            .collect();
+        if threads.iter().any(|(_, state)| *state == 'R') {
+            return Some(WaitingFor::Cpu);
+        }
+        threads.iter().find_map(|(path, state)| match state {
+            'T' | 't' => Some(WaitingFor::Stopped),
+            'D' => match call_of(path) {
+                Some(Call::In(call::CLONE | call::VFORK | call::CLONE3, _)) => Some(WaitingFor::Child),
+                _ => Some(WaitingFor::Io),
+            },
+            'S' => match call_of(path)? {
+                Call::Running => Some(WaitingFor::Cpu),
+                Call::In(number, arguments) => self.waits_in(number, arguments),
+            },
+            _ => None,
+        })
+    }
+
+    /// What it waits for in a system call.
+    fn waits_in(&self, number: u64, arguments: [u64; 6]) -> Option<WaitingFor> {
+        let [first, second, third, fourth, fifth, _] = arguments;
+        match number {
+            call::NANOSLEEP | call::CLOCK_NANOSLEEP => Some(WaitingFor::Sleep),
+            call::WAIT4 | call::WAITID => Some(WaitingFor::Child),
+            // How some shells wait.
+            call::PAUSE | call::RT_SIGSUSPEND => self.has_children().then_some(WaitingFor::Child),
+            call::CONNECT | call::ACCEPT | call::ACCEPT4 | call::SENDTO | call::SENDMSG | call::SENDMMSG => {
+                Some(WaitingFor::Network)
+            }
+            call::READ | call::READV | call::RECVFROM | call::RECVMSG | call::RECVMMSG => {
+                self.waits_on(first)
+            }
+            call::SPLICE | call::COPY_FILE_RANGE => self.waits_on(first),
+            call::SENDFILE => self.waits_on(second),
+            call::WRITE | call::WRITEV => {
+                (self.descriptor(first) == Descriptor::Socket).then_some(WaitingFor::Network)
+            }
+            call::POLL => self.waits_on_any(second, third as i32 >= 0),
+            call::PPOLL => self.waits_on_any(second, third != 0),
+            call::SELECT | call::PSELECT6 => match first {
+                1 => Some(WaitingFor::Stdin),
+                _ => self.waits_on_any(first, fifth != 0),
+            },
+            call::EPOLL_WAIT | call::EPOLL_PWAIT => self.waits_on_epoll(first, fourth as i32 >= 0),
+            call::EPOLL_PWAIT2 => self.waits_on_epoll(first, fourth != 0),
+            _ => None,
+        }
+    }
+
+    /// What reading this descriptor waits for.
+    fn waits_on(&self, descriptor: u64) -> Option<WaitingFor> {
+        match self.descriptor(descriptor) {
+            Descriptor::Input => Some(WaitingFor::Stdin),
+            Descriptor::Socket => Some(WaitingFor::Network),
+            Descriptor::Timer => Some(WaitingFor::Sleep),
+            Descriptor::Process => Some(WaitingFor::Child),
+            Descriptor::Pipe => self.has_children().then_some(WaitingFor::Child),
+            Descriptor::Other => None,
+        }
+    }
+
+    /// What poll or select waits for. Which descriptors it names is in the job's memory, so all that it could name count.
+    fn waits_on_any(&self, count: u64, timed: bool) -> Option<WaitingFor> {
+        let open = if count == 0 { Vec::new() } else { self.numbers("fd") };
+        self.agreed(open.into_iter().filter(|descriptor| ![1, 2].contains(descriptor)), timed)
+    }
+
+    fn waits_on_epoll(&self, epoll: u64, timed: bool) -> Option<WaitingFor> {
+        let information = read(&format!("{}/fdinfo/{epoll}", self.0))?;
+        let watched = information
+            .lines()
+            .filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok());
+        self.agreed(watched.take(MOST), timed)
+    }
+
+    /// What a wait on several descriptors is for, if they are of one mind; with none that says anything, for its time
+    /// to pass. A local socket says nothing: event loops wake themselves by one.
+    fn agreed(&self, descriptors: impl Iterator<Item = u64>, timed: bool) -> Option<WaitingFor> {
+        let mut agreed = None;
+        for descriptor in descriptors {
+            if self.descriptor(descriptor) == Descriptor::Socket && self.is_local_socket(descriptor) {
+                continue;
+            }
+            let Some(found) = self.waits_on(descriptor) else { continue };
+            if *agreed.get_or_insert(found) != found {
+                return None;
+            }
+        }
+        agreed.or(timed.then_some(WaitingFor::Sleep))
+    }
+
+    fn descriptor(&self, number: u64) -> Descriptor {
+        let Some(target) = self.target(number) else { return Descriptor::Other };
+        let kind = kind(&target);
+        // A copy of stdin is stdin.
+        let is_input = || number == 0 || self.target(0).as_ref() == Some(&target);
+        if kind != Descriptor::Other && is_input() { Descriptor::Input } else { kind }
+    }
+
+    fn target(&self, number: u64) -> Option<String> {
+        let target = fs::read_link(format!("{}/fd/{number}", self.0)).ok()?;
+        Some(target.to_string_lossy().into_owned())
+    }
+
+    fn is_local_socket(&self, number: u64) -> bool {
+        let target = self.target(number).unwrap_or_default();
+        let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+        let local = read(&format!("{}/net/unix", self.0)).unwrap_or_default();
+        inode.is_some_and(|inode| local.lines().any(|line| line.split_whitespace().nth(6) == Some(inode)))
+    }
+
+    fn has_children(&self) -> bool {
+        let threads = self.numbers("task").into_iter();
+        threads.map(|number| format!("{}/task/{number}", self.0)).any(|thread| !children(&thread).is_empty())
+    }
+
+    /// The first entries of one of its directories, in order.
+    fn numbers(&self, directory: &str) -> Vec<u64> {
+        let entries = fs::read_dir(format!("{}/{directory}", self.0)).into_iter().flatten().flatten();
+        entries.take(MOST).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+}
+
+/// What a descriptor is, as far as waiting on it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Descriptor {
+    /// Stdin, or a terminal.
+    Input,
+    Socket,
+    Pipe,
+    Timer,
+    /// A pidfd.
+    Process,
+    Other,
+}
+
+fn kind(target: &str) -> Descriptor {
+    if target.starts_with("socket:") {
+        Descriptor::Socket
+    } else if target.starts_with("pipe:") {
+        Descriptor::Pipe
+    } else if target == "/dev/tty" || target.starts_with("/dev/pts/") {
+        Descriptor::Input
+    } else if target == "anon_inode:[timerfd]" {
+        Descriptor::Timer
+    } else if target == "anon_inode:[pidfd]" || target.starts_with("pidfd:") {
+        Descriptor::Process
+    } else {
+        Descriptor::Other
+    }
+}
+
+/// The state's letter in /proc/<pid>/stat. The name before it may hold anything; the last parenthesis closes it.
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// What /proc/<pid>/syscall shows.
+#[derive(Debug, PartialEq, Eq)]
+enum Call {
+    Running,
+    /// Its number and its arguments.
+    In(u64, [u64; 6]),
+}
+
+fn call_of(thread: &str) -> Option<Call> {
+    parse_call(&read(&format!("{thread}/syscall"))?)
+}
+
+fn parse_call(text: &str) -> Option<Call> {
+    if text.trim() == "running" {
+        return Some(Call::Running);
+    }
+    let mut fields = text.split_whitespace();
+    let number = fields.next()?.parse().ok()?;
+    let mut arguments = [0; 6];
+    for argument in &mut arguments {
+        *argument = u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok()?;
+    }
+    Some(Call::In(number, arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_proc_are_read_whatever_is_in_them() {
+        assert_eq!(state("7 (a) R (b)) S 1 7 7"), Some('S'));
+        assert_eq!(state("7 (sh"), None);
+        let call = parse_call("230 0x0 0x1 0x7ffe 0x0 0x0 0x0 0x7ffe 0x7f93\n");
+        assert_eq!(call, Some(Call::In(230, [0, 1, 0x7ffe, 0, 0, 0])));
+        assert_eq!(parse_call("running\n"), Some(Call::Running));
+        for nothing in ["", "-1 0x7ffe 0x7f93\n", "0 0x1", "x 0x0 0x0 0x0 0x0 0x0 0x0"] {
+            assert_eq!(parse_call(nothing), None, "{nothing}");
+        }
+    }
+
+    #[test]
+    fn descriptors_are_told_apart() {
+        for (target, expected) in [
+            ("socket:[1]", Descriptor::Socket),
+            ("pipe:[1]", Descriptor::Pipe),
+            ("/dev/pts/3", Descriptor::Input),
+            ("anon_inode:[timerfd]", Descriptor::Timer),
+            ("anon_inode:[pidfd]", Descriptor::Process),
+            ("anon_inode:[eventfd]", Descriptor::Other),
+            ("/dev/null", Descriptor::Other),
+        ] {
+            assert_eq!(kind(target), expected, "{target}");
+        }
+    }
+}
