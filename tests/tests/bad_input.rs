@@ -43,6 +43,8 @@ fn flags_that_cannot_be_are_refused_by_name() {
         (&["--cpu", "1 parsec"], &["cpu", "parsec"]),
         (&["--memory", "10X"], &["memory", "10X"]),
         (&["--memory", "99999999999999999999G"], &["memory", "99999999999999999999G"]),
+        (&["--memory", "4K"], &["--memory", "4K", "the command line", "1M"]),
+        (&["--open-files", "1"], &["--open-files", "`1`", "the command line", "32"]),
         (&["--memory", "true"], &["memory", "true"]),
         (&["--processes", "1.5"], &["processes", "1.5"]),
         (&["--require", "T9"], &["require", "T9"]),

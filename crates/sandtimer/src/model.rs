@@ -91,6 +91,21 @@ pub enum Source {
     Ancestor,
 }
 
+impl Source {
+    /// For messages: "from …".
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Source::Call => "the call",
+            Source::Session => "the session",
+            Source::Env => "the environment",
+            Source::Config => "a configuration file",
+            Source::Builtin => "what is built in",
+            Source::Ceiling => "a ceiling",
+            Source::Ancestor => "an outer scope",
+        }
+    }
+}
+
 /// The level of a scope in the tree tenant → job → session or context → loop → turn → task → call → attempt → run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -413,7 +413,18 @@ fn what_cannot_be_started_is_an_error_and_leaves_nothing() {
         assert_eq!(missing.exit_code(), 127);
         let directory = engine.run_blocking(Spec::command(["/usr"])).unwrap_err();
         assert_eq!(directory.exit_code(), 126);
-        assert_eq!(engine.run_blocking(Spec::command(["true"])).unwrap().exit_code, Some(0));
+        for limits in [Limits::new().memory(4096), Limits::new().open_files(3)] {
+            let refused = engine.run_blocking(Spec::command(["true"]).limits(limits)).unwrap_err();
+            assert!(matches!(refused, Error::Limit(_)), "{refused}");
+            assert!(
+                refused.to_string().contains("less than any command needs (from the call); use `"),
+                "{refused}"
+            );
+        }
+        // The least that is let through is enough.
+        let least = Limits::new().memory(1 << 20).open_files(32).processes(1).output(1).disk(1);
+        let outcome = engine.run_blocking(Spec::command(["true"]).limits(least)).unwrap();
+        assert_eq!(outcome.exit_code, Some(0), "{outcome:?}");
     });
 }
 

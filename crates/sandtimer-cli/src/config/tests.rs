@@ -204,7 +204,7 @@ fn limits_are_written_as_one_would_write_them() {
         (LimitKind::Wall.into(), Some(3_600_000_000_000), "1h"),
         (LimitKind::Wall.into(), Some(1_500_000), "1500us"),
         (LimitKind::Memory.into(), Some(512 << 20), "512M"),
-        (LimitKind::Memory.into(), Some(1000), "1000"),
+        (LimitKind::Disk.into(), Some(1000), "1000"),
         (LimitKind::Processes.into(), Some(64), "64"),
         (LimitKind::Disk.into(), None, "unlimited"),
     ];

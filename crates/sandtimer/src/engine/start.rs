@@ -26,7 +26,7 @@ use crate::isolate::files::{
     Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, NoteKind, Start, USER_NAME, plan_files,
 };
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
-use crate::limits::{Effective, Key, Limits, precedence};
+use crate::limits::{Effective, Key, Limits, check_least, precedence};
 use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source, Tier};
 use crate::scope::{Opening, ScopeId};
 use crate::supervise::collector::ToCollector;
@@ -113,6 +113,7 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
     let scope = scopes.open(opening, now)?;
     let effective = scopes.effective(scope, now)?;
+    check_least(&effective).inspect_err(|_| scopes.close(scope))?;
     // The own wall begins when the command does; until then only what bounds it from outside counts.
     let cell = scopes.cell(scope)?;
     let _ = cell.set(None);

@@ -106,6 +106,16 @@ impl Key {
         }
     }
 
+    /// The smallest limit under which any command can be started: executing one takes some pages of memory, and
+    /// building its sandbox some descriptors, more with each workspace.
+    pub(super) fn least(self) -> u64 {
+        match self {
+            Key::Kind(LimitKind::Memory) => 1 << 20,
+            Key::Kind(LimitKind::OpenFiles) => 32,
+            _ => 0,
+        }
+    }
+
     /// A value of this key as its wire counts it. Part of a millisecond counts as a whole one, so that a
     /// short limit is never written as the 0 that means unlimited.
     pub(super) fn to_wire(self, value: u64) -> u64 {

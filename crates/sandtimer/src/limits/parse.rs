@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde_json::{Number, Value};
 
-use super::{FAR_FUTURE, Key, Setting, Unit, nanoseconds};
+use super::{Effective, FAR_FUTURE, Key, Setting, Unit, nanoseconds};
 
 /// The longest part of a refused value that a message repeats.
 const SHOWN_CHARS: usize = 60;
@@ -29,6 +29,8 @@ pub enum Zero {
 pub struct Format {
     pub unit: Unit,
     pub zero: Zero,
+    /// Anything between nothing and this is refused.
+    pub least: u64,
 }
 
 impl Format {
@@ -36,7 +38,7 @@ impl Format {
     pub fn wire(key: impl Into<Key>) -> Self {
         let key = key.into();
         let zero = if key == Key::Grace { Zero::Nothing } else { Zero::Unlimited };
-        Self { unit: key.unit(), zero }
+        Self { unit: key.unit(), zero, least: key.least() }
     }
 
     /// As on the command line: a bare number of a time is seconds.
@@ -50,7 +52,7 @@ impl Format {
 
     /// For a limit that cannot be switched off, such as the time to start an interpreter.
     pub fn required(unit: Unit) -> Self {
-        Self { unit, zero: Zero::Refused }
+        Self { unit, zero: Zero::Refused, least: 0 }
     }
 
     fn is_time(self) -> bool {
@@ -74,8 +76,11 @@ impl Format {
         }
     }
 
-    fn remedy(self) -> String {
+    fn remedy(self, problem: Problem) -> String {
         let example = match self.unit {
+            _ if problem == Problem::TooSmall => {
+                return format!("use {} or more, or `unlimited`", shown(self.least));
+            }
             Unit::Seconds => "a positive duration such as `2s`",
             Unit::Milliseconds => "milliseconds such as `2000`, or a duration such as `2s`",
             Unit::Bytes => "a whole number of bytes, or a size such as `512M`",
@@ -97,6 +102,7 @@ enum Problem {
     NotACount,
     Fraction,
     TooLarge,
+    TooSmall,
     NoLimit,
     UnknownKey,
 }
@@ -119,6 +125,7 @@ impl fmt::Display for Problem {
             Problem::NotACount => "is not a count",
             Problem::Fraction => "is not a whole number",
             Problem::TooLarge => "is too large",
+            Problem::TooSmall => "is less than any command needs",
             Problem::NoLimit => "would leave it without a limit",
             Problem::UnknownKey => "is set, but there is no limit of that name",
         })
@@ -161,7 +168,8 @@ impl LimitError {
 /// # Errors
 /// Names the key, the value, the origin and what would work.
 pub fn parse_text(key: &str, format: Format, text: &str, origin: &str) -> Result<Setting, LimitError> {
-    setting_of_text(format, text).map_err(|problem| refusal(key, text, origin, (problem, format.remedy())))
+    setting_of_text(format, text)
+        .map_err(|problem| refusal(key, text, origin, (problem, format.remedy(problem))))
 }
 
 /// Reads a limit from the JSON value of a wire key (`wall_ms`, `memory_bytes`, …): a number in the key's
@@ -184,7 +192,23 @@ pub fn from_json(key: &str, value: &Value, origin: &str) -> Result<Setting, Limi
         Value::String(text) => setting_of_text(format, text),
         Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(Problem::not_a(format.unit)),
     };
-    setting.map_err(|problem| refused((problem, format.remedy())))
+    setting.map_err(|problem| refused((problem, format.remedy(problem))))
+}
+
+/// Refuses the first limit in force that no command can be started under, whichever way it was set.
+pub(crate) fn check_least(effective: &Effective) -> Result<(), LimitError> {
+    for key in Key::ALL {
+        if let Some(effect) = effective.get(key).filter(|effect| effect.value < key.least()) {
+            let reason = (Problem::TooSmall, Format::wire(key).remedy(Problem::TooSmall));
+            return Err(refusal(key.wire(), &effect.value.to_string(), effect.source.words(), reason));
+        }
+    }
+    Ok(())
+}
+
+/// A number as one would write it.
+fn shown(value: u64) -> String {
+    if value.is_multiple_of(1 << 20) { format!("`{}M`", value >> 20) } else { format!("`{value}`") }
 }
 
 fn refusal(key: &str, value: &str, origin: &str, (problem, remedy): (Problem, String)) -> LimitError {
@@ -256,7 +280,11 @@ fn finish(format: Format, amount: Amount) -> Result<Setting, Problem> {
     if amount.fraction {
         return Err(Problem::Fraction);
     }
-    u64::try_from(amount.value).map(Setting::At).map_err(|_| Problem::TooLarge)
+    match u64::try_from(amount.value) {
+        Ok(value) if value < format.least => Err(Problem::TooSmall),
+        Ok(value) => Ok(Setting::At(value)),
+        Err(_) => Err(Problem::TooLarge),
+    }
 }
 
 /// Adds up `1h30m`, or reads the one part of `512M`.

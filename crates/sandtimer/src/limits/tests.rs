@@ -85,8 +85,24 @@ fn sizes_are_powers_of_1024() {
         ("7B", 7),
         ("18446744073709551615", u64::MAX),
     ] {
-        assert_eq!(flag(LimitKind::Memory, text), Ok(Setting::At(bytes)), "{text}");
+        assert_eq!(flag(LimitKind::Output, text), Ok(Setting::At(bytes)), "{text}");
     }
+}
+
+#[test]
+fn what_no_command_can_be_started_under_is_refused() {
+    let refused = flag(LimitKind::Memory, "4K").unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "--flag: `4K` is less than any command needs (from the command line); use `1M` or more, or `unlimited`"
+    );
+    assert_eq!(flag(LimitKind::Memory, "1M"), Ok(Setting::At(1 << 20)));
+    let refused = from_json("open_files", &json!(3), "the request").unwrap_err().to_string();
+    assert!(
+        refused.starts_with("open_files: `3` is less than any command needs (from the request); use `32`")
+    );
+    assert_eq!(flag(LimitKind::OpenFiles, "32"), Ok(Setting::At(32)));
+    assert_eq!(flag(LimitKind::Processes, "1"), Ok(Setting::At(1)));
 }
 
 #[test]
@@ -185,7 +201,7 @@ fn json_values() {
         ("stall_ms", json!("unlimited"), Setting::Unlimited),
         ("grace_ms", json!(100), Setting::At(SECOND / 10)),
         ("memory_bytes", json!("512M"), Setting::At(512 << 20)),
-        ("memory_bytes", json!(1024.0), Setting::At(1024)),
+        ("output_bytes", json!(1024.0), Setting::At(1024)),
         ("turns", json!(100), Setting::At(100)),
     ] {
         assert_eq!(from_json(key, &value, "the request"), Ok(setting), "{key} {value}");
