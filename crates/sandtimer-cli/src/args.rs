@@ -45,7 +45,9 @@ processes limit did; 137 out of memory; 130 after Ctrl-C, 143 after SIGTERM, 129
 failed or was used wrongly; 126 when the command cannot be executed, 127 when it is not found.
 
 Ctrl-C ends the run; a second one does not wait for its grace. When stdin and stdout are terminals the command gets a \
-terminal of its own, and Ctrl-C and Ctrl-Z are the command's: its limits, or SIGTERM to sandtimer, end it. Stopping \
+terminal of its own, and Ctrl-C and Ctrl-Z are the command's. Three times Ctrl-C within a second end the run all the \
+same, unless the command edits its input itself, as editors, shells and interpreters do at their prompts; one more does \
+not wait for the grace. Else its limits, or SIGTERM to sandtimer, end it. Stopping \
 sandtimer itself (SIGTSTP, SIGSTOP) stops no clock: limits go on being enforced.";
 
 const LANGUAGE_NOTES: &str = "\

@@ -335,16 +335,21 @@ pub(crate) fn input() -> Input {
     }
 }
 
-/// Passes stdin on to `to` in a thread of its own, until either end closes or the run is dead.
+/// Passes stdin on to `to` in a thread of its own, until either end closes or the run is dead. `heard` sees it first.
 ///
 /// # Errors
 /// When the system refuses a thread.
-pub(crate) fn feed(to: OwnedFd, dead: Bell) -> io::Result<()> {
+pub(crate) fn feed(
+    to: OwnedFd,
+    dead: Bell,
+    mut heard: impl FnMut(&OwnedFd, &[u8]) + Send + 'static,
+) -> io::Result<()> {
     std::thread::Builder::new().name("st-stdin".to_owned()).stack_size(64 << 10).spawn(move || {
         let mut buffer = vec![0; BUFFER_BYTES];
         while wait_for_input_or_end(stdin(), &dead) {
             let count = read_some(stdin(), &mut buffer);
             let mut rest = &buffer[..count];
+            heard(&to, rest);
             while !rest.is_empty() {
                 match rustix::io::write(&to, rest) {
                     Ok(written) => rest = &rest[written..],

@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
-    OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, tcsetwinsize,
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize,
+    tcsetattr, tcsetwinsize,
 };
 
 /// What stdin means where terminals are concerned.
@@ -86,5 +87,75 @@ impl Drop for Raw {
     fn drop(&mut self) {
         // Fails only when the terminal is gone. Drain would wait for a reader that has stopped the output.
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+/// How often Ctrl-C has to be typed within [`INSISTING`] to be meant for this process too.
+const INSISTENCE: usize = 3;
+const INSISTING: u64 = 1_000_000_000;
+
+/// Hears Ctrl-C on its way to a command that is deaf to it.
+///
+/// It is the command's, and only typed again and again also a wish to end the run. Counted only where the terminal
+/// makes it a signal and reads whole lines: who edits the line himself, as editors and the prompts of shells and
+/// interpreters do, is not deaf, and often gets it twice.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupts {
+    typed: Vec<u64>,
+    asked: bool,
+}
+
+impl Interrupts {
+    /// How often `bytes`, which are about to be typed on this pseudo-terminal, ask for an end.
+    pub(crate) fn hear(&mut self, master: impl AsFd, bytes: &[u8], now: u64) -> usize {
+        let Ok(settings) = tcgetattr(master) else { return 0 };
+        let interrupt = settings.special_codes[SpecialCodeIndex::VINTR];
+        // 0 stands for no such key.
+        let count = bytes.iter().filter(|byte| interrupt != 0 && **byte == interrupt).count();
+        self.count(settings.local_modes.contains(LocalModes::ISIG | LocalModes::ICANON), count, now)
+    }
+
+    fn count(&mut self, by_lines: bool, count: usize, now: u64) -> usize {
+        if self.asked {
+            return count;
+        }
+        if !by_lines {
+            self.typed.clear();
+            return 0;
+        }
+        self.typed.retain(|time| now - time < INSISTING);
+        self.typed.extend(std::iter::repeat_n(now, count));
+        self.asked = self.typed.len() >= INSISTENCE;
+        (self.typed.len() + 1).saturating_sub(INSISTENCE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{INSISTING, Interrupts};
+
+    #[test]
+    fn only_who_insists_ends_the_run() {
+        let mut slow = Interrupts::default();
+        for second in 1..10 {
+            assert_eq!(slow.count(true, 1, second * INSISTING / 2), 0);
+        }
+        let mut quick = Interrupts::default();
+        assert_eq!([1, 2, 3, 4].map(|at| quick.count(true, 1, at)), [0, 0, 1, 1]);
+        // By then the command may have changed the terminal, or taken its time.
+        assert_eq!(quick.count(false, 1, 100 * INSISTING), 1);
+        let mut pasted = Interrupts::default();
+        assert_eq!(pasted.count(true, 4, 1), 2);
+    }
+
+    #[test]
+    fn a_prompt_gets_as_many_as_are_typed() {
+        let mut prompt = Interrupts::default();
+        assert_eq!([1, 2, 3, 4].map(|at| prompt.count(false, 1, at)), [0; 4]);
+        // The first went to what ran under it, and brought the prompt back.
+        assert_eq!(
+            [(true, 5), (false, 6), (true, 7), (true, 8)].map(|(by_lines, at)| prompt.count(by_lines, 1, at)),
+            [0; 4]
+        );
     }
 }

@@ -219,6 +219,55 @@ fn a_command_on_a_terminal_gets_one_of_its_own_and_leaves_ours_as_it_was() {
     assert!(out.contains(" 77\r\n") && out.contains("terminal\r\n") && out.contains("restored"), "{out}");
 }
 
+/// Types on a terminal, as soon as it has shown `mark`, and gives the exit code and what else it shows.
+fn typing(command: &str, typed: &[(&str, &[u8])]) -> (Option<i32>, String) {
+    let script = format!("{} run --wall 20s -- {command}", env!("CARGO_BIN_EXE_sandtimer"));
+    let mut command = Command::new("script");
+    command.args(["-qec", &script, "/dev/null"]).env("SANDTIMER_CONFIG", "");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let mut shown = Vec::new();
+    let mut screen = child.stdout.take().expect("piped");
+    for (mark, keys) in typed {
+        let mut byte = [0];
+        while !String::from_utf8_lossy(&shown).contains(mark) && matches!(screen.read(&mut byte), Ok(1)) {
+            shown.extend(byte);
+        }
+        child.stdin.as_mut().expect("piped").write_all(keys).expect("it reads");
+    }
+    let code = child.wait().expect("its wall limit ends it").code();
+    screen.read_to_end(&mut shown).expect("its end");
+    (code, String::from_utf8_lossy(&shown).into_owned())
+}
+
+#[test]
+fn a_command_on_a_terminal_that_is_deaf_to_an_interrupt_can_be_ended() {
+    let (code, shown) =
+        typing("sh -c \"trap '' INT; echo up; while :; do sleep 1; done\"", &[("up", b"\x03\x03\x03")]);
+    assert_eq!(code, Some(130), "{shown}");
+    assert!(shown.contains("interrupted by Ctrl-C"), "{shown}");
+    // One is the command's alone.
+    let (code, shown) = typing(
+        "sh -c \"trap 'echo heard; exit 9' INT; echo up; while :; do sleep 0.1; done\"",
+        &[("up", b"\x03")],
+    );
+    assert_eq!(code, Some(9), "{shown}");
+    assert!(shown.contains("heard"), "{shown}");
+}
+
+#[test]
+fn an_interpreter_at_its_prompt_gets_every_interrupt() {
+    let typed: [(&str, &[u8]); 3] =
+        [(">>> ", b"\x03\x03\x03\x03"), ("KeyboardInterrupt", b"\n"), (">>> ", b"print(6 * 7); exit(3)\n")];
+    let (code, shown) = typing("python3 -q", &typed);
+    assert_eq!(code, Some(3), "{shown}");
+    assert!(shown.contains("42"), "{shown}");
+}
+
 /// An empty directory that anybody may enter, as the run's own user has to.
 fn new_directory() -> std::path::PathBuf {
     let mut random = [0; 8];

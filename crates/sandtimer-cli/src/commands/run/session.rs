@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,7 +25,7 @@ use crate::config::{Config, written};
 use crate::passthrough::{self, Flow, Owner, Pump, Sink, State};
 use crate::render;
 use crate::signals::{Arrived, Signals};
-use crate::terminal::{Raw, copy_size};
+use crate::terminal::{Interrupts, Raw, copy_size};
 
 /// How long a reader may take nothing, once a limit or a cancel has ended the run.
 const DELIVERY_PATIENCE: u64 = 5_000_000_000;
@@ -41,6 +42,9 @@ pub(super) struct Streams {
     /// The run's stdin is fed from ours.
     pub(super) feed: bool,
 }
+
+/// What a shell sees of a command that Ctrl-C ended.
+const INTERRUPTED: u8 = 128 + 2;
 
 /// Why this process ended the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +68,8 @@ pub(super) struct Session<'a> {
     pumps: Vec<Pump>,
     terminal: Option<OwnedFd>,
     raw: Option<Raw>,
+    /// How often an end was asked for on the job's terminal.
+    asked: Arc<AtomicUsize>,
     why: Option<Why>,
     outcome: Option<Arc<Outcome>>,
 }
@@ -90,6 +96,7 @@ impl<'a> Session<'a> {
             pumps: Vec::new(),
             terminal: None,
             raw: None,
+            asked: Arc::default(),
             why: None,
             outcome: None,
         })
@@ -118,7 +125,16 @@ impl<'a> Session<'a> {
         if let Some(master) = streams.terminal {
             let copy = || master.try_clone().map_err(Failure::system("cannot copy the terminal"));
             self.raw = Some(Raw::enter().map_err(Failure::system("cannot set the terminal to raw mode"))?);
-            passthrough::feed(copy()?, self.dead.clone())
+            let (asked, wake, mut interrupts) =
+                (self.asked.clone(), self.wake.clone(), Interrupts::default());
+            let heard = move |master: &OwnedFd, bytes: &[u8]| {
+                let count = interrupts.hear(master, bytes, monotonic_nanoseconds());
+                if count > 0 {
+                    asked.fetch_add(count, Ordering::Relaxed);
+                    wake.ring();
+                }
+            };
+            passthrough::feed(copy()?, self.dead.clone(), heard)
                 .map_err(Failure::system("cannot start a thread"))?;
             let limit = self.output_limit();
             self.pump(Sink::Stdout, Flow::Stream { from: copy()?, limit })?;
@@ -126,7 +142,8 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         if let Some(write) = self.run.take_stdin().filter(|_| streams.feed) {
-            passthrough::feed(write, self.dead.clone()).map_err(Failure::system("cannot start a thread"))?;
+            passthrough::feed(write, self.dead.clone(), |_, _| {})
+                .map_err(Failure::system("cannot start a thread"))?;
         }
         let limit = self.output_limit();
         for (stream, sink) in [(Stream::Stdout, Sink::Stdout), (Stream::Stderr, Sink::Stderr)] {
@@ -160,6 +177,10 @@ impl<'a> Session<'a> {
                 return outcome;
             }
             self.look_at_pumps();
+            for _ in 0..self.asked.swap(0, Ordering::Relaxed) {
+                self.why.get_or_insert(Why::Signal(INTERRUPTED));
+                self.run.cancel("interrupted by Ctrl-C, again and again");
+            }
             if let Some(code) = self.listen(None) {
                 let reason = code.reason();
                 self.why.get_or_insert(Why::Signal(code.exit_code()));
