@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fstat, major, minor};
+use rustix::fs::{
+    FileType, Mode, OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, fstat, major, minor, seek, tell,
+};
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
 use rustix::stdio::{stderr, stdin, stdout};
@@ -313,13 +315,14 @@ fn read_some(from: BorrowedFd<'_>, buffer: &mut [u8]) -> usize {
 #[derive(Debug)]
 pub(crate) enum Input {
     Nothing,
-    /// It can be given away as it is.
-    Give(OwnedFd),
+    /// The same file or pipe, opened anew, can be given away; for a file, with where it is read.
+    Give(OwnedFd, Option<Position>),
     /// It must be read here and passed on.
     Pump,
 }
 
-/// Looks at stdin. A descriptor is given away only if all that can be done with it is to read it.
+/// Looks at stdin. It is given away only if all that can be done with it is to read it, and never the caller's own open
+/// file: O_NONBLOCK or a lock put on that would outlast the run.
 pub(crate) fn input() -> Input {
     let stdin = stdin();
     let (Ok(status), Ok(flags)) = (fstat(stdin), fcntl_getfl(stdin)) else { return Input::Nothing };
@@ -328,10 +331,42 @@ pub(crate) fn input() -> Input {
         FileType::CharacterDevice if (major(status.st_rdev), minor(status.st_rdev)) == (1, 3) => {
             Input::Nothing
         }
-        FileType::RegularFile | FileType::Fifo if read_only => {
-            rustix::io::fcntl_dupfd_cloexec(stdin, 3).map_or(Input::Pump, Input::Give)
-        }
+        FileType::RegularFile | FileType::Fifo if read_only => open_anew().unwrap_or(Input::Pump),
         _ => Input::Pump,
+    }
+}
+
+fn open_anew() -> Result<Input, Errno> {
+    // Refused to a user who could not open it himself. Without O_NONBLOCK a FIFO would wait for a writer.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let own = rustix::fs::open("/proc/self/fd/0", flags, Mode::empty())?;
+    fcntl_setfl(&own, OFlags::empty())?;
+    let position = match tell(stdin()) {
+        Err(Errno::SPIPE) => None,
+        at => {
+            let at = seek(&own, SeekFrom::Start(at?))?;
+            Some(Position { of: rustix::io::fcntl_dupfd_cloexec(&own, 3)?, at })
+        }
+    };
+    Ok(Input::Give(own, position))
+}
+
+/// Where a run reads the file that is our stdin.
+#[derive(Debug)]
+pub(crate) struct Position {
+    of: OwnedFd,
+    at: u64,
+}
+
+impl Position {
+    /// Moves our stdin to where the run has read, as if it had been the same open file.
+    pub(crate) fn hand_back(&self) {
+        if let Ok(now) = tell(&self.of)
+            && now != self.at
+        {
+            // Whoever reads on reads from the old place if this fails; nothing is lost.
+            let _ = seek(stdin(), SeekFrom::Start(now));
+        }
     }
 }
 

@@ -160,6 +160,47 @@ fn stdin_arrives_whatever_it_is() {
 }
 
 #[test]
+fn a_file_is_read_on_where_the_run_has_left_it() {
+    let directory = new_directory();
+    let path = directory.join("lines");
+    std::fs::write(&path, "one\ntwo\nthree\n").expect("own directory");
+    let shared = File::open(&path).expect("just written");
+    // A shell's `read` takes a line and no more.
+    let line = |shared: &File| {
+        let stdin = shared.try_clone().expect("a descriptor");
+        finish(sandtimer(&["run", "--", "sh", "-c", "read line; echo $line"]).stdin(stdin)).1
+    };
+    assert_eq!([line(&shared), line(&shared)], ["one\n", "two\n"]);
+    let mut rest = String::new();
+    (&shared).read_to_string(&mut rest).expect("text");
+    assert_eq!(rest, "three\n");
+    std::fs::remove_dir_all(directory).expect("own directory");
+}
+
+/// What is set on an open file stays with everybody who shares it.
+#[test]
+fn nothing_that_a_run_does_to_its_stdin_outlasts_it() {
+    let directory = new_directory();
+    let path = directory.join("input");
+    std::fs::write(&path, "input").expect("own directory");
+    let file = File::open(&path).expect("just written");
+    let (pipe, _writer) = rustix::pipe::pipe().expect("a pipe");
+    let harm = "import fcntl, os\nos.set_blocking(0, False)\nfcntl.flock(0, fcntl.LOCK_EX)\nprint('done')";
+    for stdin in [std::os::fd::OwnedFd::from(file), pipe] {
+        let ours = stdin.try_clone().expect("a descriptor");
+        let run = finish(sandtimer(&["python", "-c", harm]).stdin(stdin));
+        assert_eq!(run, (Some(0), "done\n".into(), String::new()));
+        let flags = rustix::fs::fcntl_getfl(&ours).expect("an open file");
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{flags:?}");
+        let other = File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&ours)))
+            .expect("the same, opened anew");
+        rustix::fs::flock(&other, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+            .expect("no lock on it");
+    }
+    std::fs::remove_dir_all(directory).expect("own directory");
+}
+
+#[test]
 fn flags_win_over_variables_and_both_over_files() {
     let directory = new_directory();
     let file = directory.join("mine.toml");

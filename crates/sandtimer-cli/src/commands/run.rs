@@ -137,7 +137,7 @@ fn go(settings: &Settings, command: Vec<OsString>) -> Result<ExitCode, Failure> 
         spec.terminal = Some(pair.slave);
         streams.terminal = Some(pair.master);
     } else {
-        (spec.stdin, streams.feed) = stdin(place);
+        (spec.stdin, streams.feed, streams.position) = stdin(place);
     }
     if mode == Mode::Pass {
         (spec.stdout, spec.stderr) = (Output::Piped, Output::Piped);
@@ -161,15 +161,15 @@ fn by_flag(error: sandtimer::Error) -> Failure {
     Failure { message: format!("{flag}{}", failure.message), ..failure }
 }
 
-/// Where the run's stdin comes from, and whether this process has to feed it.
-fn stdin(place: Place) -> (Stdin, bool) {
+/// Where the run's stdin comes from, whether this process has to feed it, and where the run reads if it is a file.
+fn stdin(place: Place) -> (Stdin, bool, Option<passthrough::Position>) {
     match place {
-        Place::Background => (Stdin::Null, false),
-        Place::InputOnly | Place::Both => (Stdin::Piped, true),
+        Place::Background => (Stdin::Null, false, None),
+        Place::InputOnly | Place::Both => (Stdin::Piped, true, None),
         Place::None => match passthrough::input() {
-            Input::Nothing => (Stdin::Null, false),
-            Input::Give(descriptor) => (Stdin::Descriptor(descriptor), false),
-            Input::Pump => (Stdin::Piped, true),
+            Input::Nothing => (Stdin::Null, false, None),
+            Input::Give(descriptor, position) => (Stdin::Descriptor(descriptor), false, position),
+            Input::Pump => (Stdin::Piped, true, None),
         },
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Streams {
     pub(super) terminal: Option<OwnedFd>,
     /// The run's stdin is fed from ours.
     pub(super) feed: bool,
+    /// Where the run reads the file that is our stdin.
+    pub(super) position: Option<passthrough::Position>,
 }
 
 /// What a shell sees of a command that Ctrl-C ended.
@@ -103,9 +105,13 @@ impl<'a> Session<'a> {
     }
 
     /// Serves the run to its end.
-    pub(super) fn conduct(mut self, streams: Streams) -> Result<ExitCode, Failure> {
+    pub(super) fn conduct(mut self, mut streams: Streams) -> Result<ExitCode, Failure> {
+        let position = streams.position.take();
         self.attach(streams)?;
         let outcome = self.wait_for_outcome();
+        if let Some(position) = position {
+            position.hand_back();
+        }
         self.dead.ring();
         self.outcome = Some(outcome.clone());
         if self.settings.json {
