@@ -62,6 +62,11 @@ pub(crate) fn verdict(verdict: &Verdict, ceiling: Option<&Path>, mid_line: bool)
     say(mid_line, &text, Colour::Yellow);
 }
 
+/// One line on stderr while the run goes on. `raw`: the terminal shows its output as it is, and has no lines of its own.
+pub(crate) fn warning(message: &str, raw: bool) {
+    write_line(if raw { ("\r\n", "\r\n") } else { ("", "\n") }, message, Colour::Yellow);
+}
+
 /// Which walls are missing, one line each.
 pub(crate) fn isolation(outcome: &Outcome) {
     let isolation = &outcome.isolation;
@@ -147,14 +152,17 @@ fn wants_colour() -> bool {
 }
 
 fn say(mid_line: bool, message: &str, colour: Colour) {
+    write_line((if mid_line { "\n" } else { "" }, "\n"), message, colour);
+}
+
+fn write_line((before, after): (&str, &str), message: &str, colour: Colour) {
     let colour = if std::io::stderr().is_terminal() && wants_colour() { colour } else { Colour::None };
     let name = match colour {
         Colour::None => "sandtimer:",
         Colour::Red => "\u{1b}[1;31msandtimer:\u{1b}[0m",
         Colour::Yellow => "\u{1b}[1;33msandtimer:\u{1b}[0m",
     };
-    let break_line = if mid_line { "\n" } else { "" };
-    write_patiently(stderr(), format!("{break_line}{name} {}\n", single_line(message)).as_bytes());
+    write_patiently(stderr(), format!("{before}{name} {}{after}", single_line(message)).as_bytes());
 }
 
 /// Without control characters: names and values in it are somebody else's, and it may end up on a terminal.

@@ -117,6 +117,17 @@ fn output_past_its_limit_is_dropped_and_said_so() {
 }
 
 #[test]
+fn a_run_that_is_busy_but_quiet_is_told_of_once() {
+    let busy = "end=$(($(date +%s) + 3)); while [ $(date +%s) -lt $end ]; do :; done; echo done";
+    let run = ["run", "--stall", "500ms", "--", "sh", "-c", busy];
+    let (code, out, errors) = finish(&mut sandtimer(&run));
+    assert_eq!((code, out.as_str(), errors.lines().count()), (Some(0), "done\n", 1), "{errors}");
+    assert!(errors.starts_with("sandtimer: busy but quiet for "), "{errors}");
+    let run = ["run", "--json", "--stall", "500ms", "--", "sh", "-c", busy];
+    assert_eq!(finish(&mut sandtimer(&run)).2, "");
+}
+
+#[test]
 fn streams_that_cannot_be_spliced_are_copied() {
     let directory = new_directory();
     let path = directory.join("appended");

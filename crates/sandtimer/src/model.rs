@@ -2,6 +2,9 @@
 //!
 //! Plain data, serialised the same way on every wire. Nothing here decides, waits or touches the system.
 
+use std::fmt;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// How a run ended.
@@ -264,6 +267,49 @@ pub struct Verdict {
     pub spent: Spent,
     /// One or two sentences for a person or a model.
     pub sentence: String,
+}
+
+/// Word of a limit that has not ended the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Warning {
+    /// The wall limit is near.
+    Wall {
+        /// Milliseconds until the ending starts.
+        left_ms: u64,
+    },
+    /// No output for longer than the stall limit; the run goes on because it uses the processor.
+    Stall {
+        /// Milliseconds without output.
+        quiet_ms: u64,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::Wall { left_ms } => write!(formatter, "the wall limit ends it in {}", time(*left_ms)),
+            Warning::Stall { quiet_ms } => write!(
+                formatter,
+                "busy but quiet for {}: longer than its stall limit, but it goes on because it uses the processor",
+                time(*quiet_ms)
+            ),
+        }
+    }
+}
+
+/// `350 ms`, `2 s`, `1 m 30 s`, `2 h 5 m`.
+pub(crate) fn time(milliseconds: u64) -> String {
+    let duration = Duration::from_millis(milliseconds);
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{milliseconds} ms"),
+        1..60 if duration.subsec_millis() == 0 => format!("{seconds} s"),
+        1..60 => format!("{:.2} s", duration.as_secs_f64()),
+        60..3600 => format!("{} m {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} m", seconds / 3600, seconds % 3600 / 60),
+    }
 }
 
 /// What became of the run's processes.

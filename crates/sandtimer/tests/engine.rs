@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use sandtimer::engine::{Engine, Options, Require, Spec, Stdin, Stream};
 use sandtimer::model::{
     Ending, Enforcer, KillClass, LimitKind, Outcome, Path as RunPath, Proof, Source, Tier, WaitingFor,
+    Warning,
 };
 use sandtimer::{Error, Limits};
 
@@ -179,6 +180,65 @@ fn silence_without_work_is_a_stall_and_silence_with_work_is_not() {
     let busy = "i=0; end=$(($(date +%s) + 2)); while [ $(date +%s) -lt $end ]; do :; done";
     let outcome = run(shell(busy).limits(Limits::new().stall(seconds(0.5))));
     assert_eq!(outcome.ending, Ending::Exited, "{:?}", outcome.verdict);
+}
+
+#[test]
+fn silence_with_work_is_warned_of_once() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        let busy = "echo once; end=$(($(date +%s) + 2)); while [ $(date +%s) -lt $end ]; do :; done";
+        let run = engine.start(shell(busy).limits(Limits::new().stall(seconds(0.4)))).unwrap();
+        let Some(warning @ Warning::Stall { quiet_ms }) = run.warned_blocking() else {
+            panic!("no word of its silence: {:?}", run.wait_blocking())
+        };
+        assert!((400..2000).contains(&quiet_ms), "{warning:?}");
+        assert!(warning.to_string().starts_with("busy but quiet for "), "{warning}");
+        assert_eq!(run.warned_blocking(), None);
+        assert_eq!(run.wait_blocking().ending, Ending::Exited);
+        // Silence without work is ended, and silence within the limit is nothing to talk about.
+        for script in ["sleep 1000", "while :; do echo x; sleep 0.02; done"] {
+            let limits = Limits::new().stall(seconds(0.3)).wall(seconds(1.0));
+            let run = engine.start(shell(script).limits(limits)).unwrap();
+            assert_eq!(run.warned_blocking(), None, "{script}");
+        }
+    });
+}
+
+#[test]
+fn a_warning_comes_before_the_wall_and_moves_with_it() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        let spec = |wall| shell("sleep 1000").limits(Limits::new().wall(seconds(wall))).warn(seconds(0.4));
+        let left = |run: &sandtimer::Run| match run.warned_blocking() {
+            Some(Warning::Wall { left_ms }) => left_ms,
+            other => panic!("no word of the wall: {other:?}"),
+        };
+        let run = engine.start(spec(0.8)).unwrap();
+        assert!((1..=400).contains(&left(&run)));
+        run.extend(seconds(0.8)).unwrap();
+        assert!((1..=400).contains(&left(&run)), "once more, for the new end");
+        let outcome = run.wait_blocking();
+        assert_eq!(outcome.ending, Ending::Timeout);
+        assert!(outcome.usage.wall_ms >= 1600, "{outcome:?}");
+        assert_eq!(run.warned_blocking(), None);
+        // The clock stands: neither wall nor warning come, and then the rest of both.
+        let run = engine.start(spec(0.6)).unwrap();
+        run.started_blocking();
+        run.pause().unwrap();
+        let paused = Instant::now();
+        let (_hold, gone) = channel::<()>();
+        let _ = gone.recv_timeout(seconds(1.0));
+        run.resume().unwrap();
+        left(&run);
+        assert!(paused.elapsed() >= seconds(1.0));
+        run.cancel("heard");
+        // Nobody asked.
+        let run = engine.start(shell("sleep 1000").limits(Limits::new().wall(seconds(0.1)))).unwrap();
+        assert_eq!(run.warned_blocking(), None);
+        // A lead longer than the wall is the whole wall.
+        let run = engine.start(spec(0.3)).unwrap();
+        assert!(left(&run) <= 300);
+    });
 }
 
 #[test]

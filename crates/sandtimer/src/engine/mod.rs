@@ -29,7 +29,7 @@ use sandtimer_os::{probe, thread};
 pub use error::Error;
 pub use park::Parked;
 pub use pool::CAPACITY;
-pub use run::{Run, Settled, Stream, Wait};
+pub use run::{Run, Settled, Stream, Wait, Warned};
 pub use spec::{Output, Require, Spec, Stdin};
 
 use crate::isolate::cgroup::{Cgroups, Hierarchies};

@@ -14,7 +14,7 @@ use sandtimer_os::wire::order;
 use super::Inner;
 use super::error::Error;
 use crate::limits::Effective;
-use crate::model::{LimitKind, Outcome};
+use crate::model::{LimitKind, Outcome, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::collector::SharedSpool;
 use crate::supervise::enforcer::Command;
@@ -96,6 +96,18 @@ impl Run {
     /// Blocks until the command was started or the run is over.
     pub fn started_blocking(&self) {
         self.running.waiting.wait_started();
+    }
+
+    /// Waits for the next word of a limit that has not ended the run: of its wall limit where
+    /// [`Spec::warn`](super::Spec::warn) asked for it, again if that moves later, and of a stall limit that it is only
+    /// too busy for. Each is given once; `None` when the run is over.
+    pub fn warned(&self) -> Warned {
+        Warned { running: self.running.clone() }
+    }
+
+    /// As [`Run::warned`], blocking the calling thread.
+    pub fn warned_blocking(&self) -> Option<Warning> {
+        self.running.waiting.wait_warning()
     }
 
     /// When everything of the run must be dead, in monotonic nanoseconds; `None` without a limit or before its start.
@@ -233,6 +245,20 @@ impl Future for Wait {
             Some(outcome) => Poll::Ready(outcome),
             None => Poll::Pending,
         }
+    }
+}
+
+/// A future of a run's next [`Warning`].
+#[derive(Debug)]
+pub struct Warned {
+    running: Arc<Running>,
+}
+
+impl Future for Warned {
+    type Output = Option<Warning>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.running.waiting.poll_warning(context.waker())
     }
 }
 

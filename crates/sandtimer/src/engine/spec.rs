@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::isolate::plan::Wall;
 use crate::limits::Limits;
@@ -74,6 +75,8 @@ pub struct Spec {
     /// Limits from further out, by source.
     pub defaults: Vec<(Source, Limits)>,
     pub require: Require,
+    /// How long before its wall limit the run's owner wants a word; see [`Run::warned`](super::Run::warned).
+    pub warn: Option<Duration>,
     /// Past the output limit the run is ended instead of going on with its output dropped.
     pub end_on_output_limit: bool,
     /// The scope the run belongs to.
@@ -127,6 +130,12 @@ impl Spec {
     /// Feeds these bytes to stdin.
     pub fn stdin_bytes(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Stdin::Bytes(bytes.into());
+        self
+    }
+
+    /// Gives a [`Warning`](crate::model::Warning) this long before the wall limit.
+    pub fn warn(mut self, before: Duration) -> Self {
+        self.warn = Some(before);
         self
     }
 

@@ -26,7 +26,7 @@ use crate::isolate::files::{
     Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, NoteKind, Start, USER_NAME, plan_files,
 };
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
-use crate::limits::{Effective, Key, Limits, check_least, precedence};
+use crate::limits::{Effective, Key, Limits, check_least, nanoseconds, precedence};
 use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source, Tier};
 use crate::scope::{Opening, ScopeId};
 use crate::supervise::collector::ToCollector;
@@ -107,7 +107,7 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
         layer: spec.layer.unwrap_or(Layer::Run),
         name: format!("run-{id}"),
         own: precedence(&layers),
-        warn: None,
+        warn: spec.warn,
     };
     let now = Moment::from_nanos(submitted_at);
     let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -280,6 +280,7 @@ pub(super) fn finish(
         cell: opened.cell,
         wall: effective.get(LimitKind::Wall).map(|effect| effect.value),
         grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
+        warn: spec.warn.map(nanoseconds),
         effective,
         scope: opened.place,
         submitted_at: opened.submitted_at,

@@ -17,7 +17,7 @@ use sandtimer_os::wire::{Notice, notice, order};
 
 use super::collector::ToCollector;
 use super::run::{Cause, Exit, Facts, FailedStep, Running};
-use crate::model::{Enforcer, LimitKind, Source};
+use crate::model::{Enforcer, LimitKind, Source, Warning};
 use crate::time::{Fire, Moment, Stopwatch};
 
 /// How long building a sandbox may take. Infrastructure: always finite.
@@ -81,6 +81,12 @@ pub(crate) struct Ending {
     looked_for: [u64; 2],
     /// The collector is to be asked for a look.
     look: bool,
+    /// The end of the wall that notice was given of.
+    warned_of: u64,
+    /// Since when it could have written output.
+    quiet_since: u64,
+    /// Since when it was quiet when notice of that was given.
+    warned_of_quiet: u64,
     pause: Option<Stopwatch>,
     processors: u64,
 }
@@ -103,6 +109,9 @@ impl Ending {
             next_look: None,
             looked_for: [0; 2],
             look: false,
+            warned_of: 0,
+            quiet_since: now,
+            warned_of_quiet: 0,
             pause: None,
             processors: sandtimer_os::probe::processors() as u64,
         }
@@ -191,6 +200,7 @@ impl Ending {
         self.phase = Phase::Running;
         self.facts.started_at = Some(at);
         self.last_activity = at;
+        self.quiet_since = at;
         self.last_cpu = (at, 0);
         self.run.started_at.store(at, Ordering::Release);
         // Whoever extended the run before it started moved an end that was counted from its submission.
@@ -235,7 +245,10 @@ impl Ending {
             Phase::Running => {
                 let wall = cell.wall_end().map(Moment::as_nanos);
                 let hard = cell.hard_end().map(Moment::as_nanos);
-                [wall, hard, self.next_sample, self.wall_look()].into_iter().flatten().min()
+                [wall, hard, self.next_sample, self.wall_look(), self.wall_warning()]
+                    .into_iter()
+                    .flatten()
+                    .min()
             }
             Phase::Grace => Some(self.facts.due_at),
             Phase::Killed => {
@@ -285,6 +298,11 @@ impl Ending {
                 self.looked_for[0] = self.ending_starts();
                 self.look = true;
             }
+            if self.wall_warning().is_some_and(|at| at <= now) {
+                self.warned_of = self.ending_starts();
+                let left_ms = (self.warned_of - now) / 1_000_000;
+                self.run.waiting.warn(Warning::Wall { left_ms });
+            }
             if self.next_sample.is_some_and(|at| at <= now) {
                 self.sample(now);
             }
@@ -295,6 +313,13 @@ impl Ending {
     fn ending_starts(&self) -> u64 {
         let wall = self.run.cell.wall_end().map_or(u64::MAX, Moment::as_nanos);
         wall.min(self.hard_end(u64::MAX))
+    }
+
+    /// When to give notice of the present wall, if that is wanted and was not done.
+    fn wall_warning(&self) -> Option<u64> {
+        let end = self.ending_starts();
+        let wanted = end != u64::MAX && self.warned_of != end && self.pause.is_none();
+        self.run.warn.filter(|_| wanted).map(|before| end.saturating_sub(before))
     }
 
     /// When to look at the command before the wall, unless that was done or it is paused.
@@ -450,6 +475,7 @@ impl Ending {
         {
             self.facts.paused += length;
             self.last_activity = now;
+            self.quiet_since = now;
             self.last_cpu.0 = now;
         }
     }
@@ -503,8 +529,13 @@ impl Ending {
             self.looked_for[1] = end;
             self.look = true;
         }
+        self.quiet_since = self.quiet_since.max(output);
+        let quiet = now.saturating_sub(self.quiet_since);
         if now.saturating_sub(self.last_activity) >= stall {
             self.limit(LimitKind::Stall, now);
+        } else if busy && quiet >= stall && self.warned_of_quiet != self.quiet_since {
+            self.warned_of_quiet = self.quiet_since;
+            self.run.waiting.warn(Warning::Stall { quiet_ms: quiet / 1_000_000 });
         }
     }
 

@@ -1,17 +1,18 @@
 //! One run as the two threads and its owner share it, and the facts the enforcer gathers about it.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::isolate::cgroup::Slot;
 use crate::limits::Effective;
-use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Outcome, Path, WaitingFor};
+use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Outcome, Path, WaitingFor, Warning};
 use crate::time::DeadlineCell;
 
 /// Why a run ended. Decided once, by the enforcer.
@@ -120,6 +121,8 @@ pub(crate) struct Running {
     /// The wall limit in nanoseconds, counted from the start of the command.
     pub wall: Option<u64>,
     pub grace: u64,
+    /// How long before the wall its owner wants to hear of it, in nanoseconds.
+    pub warn: Option<u64>,
     /// Monotonic nanoseconds: submitted, and sandbox requested.
     pub submitted_at: u64,
     pub spawned_at: u64,
@@ -192,8 +195,29 @@ struct WaitState {
     verdict_at: Option<u64>,
     outcome: Option<Arc<Outcome>>,
     settled: bool,
+    /// Not yet heard.
+    warnings: VecDeque<Warning>,
     wakers: Vec<Waker>,
 }
+
+impl WaitState {
+    fn call_back(&mut self, waker: &Waker) {
+        if !self.wakers.iter().any(|known| known.will_wake(waker)) {
+            self.wakers.push(waker.clone());
+        }
+    }
+
+    /// The next warning; `Ready(None)` when none will come.
+    fn warning(&mut self) -> Poll<Option<Warning>> {
+        match self.warnings.pop_front() {
+            None if self.verdict_at.is_none() && self.outcome.is_none() => Poll::Pending,
+            next => Poll::Ready(next),
+        }
+    }
+}
+
+/// How many warnings wait to be heard; the newest take the place of the one before.
+const MOST_WARNINGS: usize = 16;
 
 impl Waiting {
     fn lock(&self) -> MutexGuard<'_, WaitState> {
@@ -217,6 +241,33 @@ impl Waiting {
         self.change(|state| state.started = true);
     }
 
+    /// Word for the owner, if he listens.
+    pub fn warn(&self, warning: Warning) {
+        self.change(|state| {
+            state.warnings.truncate(MOST_WARNINGS - 1);
+            state.warnings.push_back(warning);
+        });
+    }
+
+    pub fn poll_warning(&self, waker: &Waker) -> Poll<Option<Warning>> {
+        let mut state = self.lock();
+        let next = state.warning();
+        if next.is_pending() {
+            state.call_back(waker);
+        }
+        next
+    }
+
+    pub fn wait_warning(&self) -> Option<Warning> {
+        let mut state = self.lock();
+        loop {
+            match state.warning() {
+                Poll::Ready(next) => return next,
+                Poll::Pending => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
     /// The verdict is there: the run is over for its owner, even while the dead are still counted.
     pub fn verdict(&self, at: u64) {
         self.change(|state| state.verdict_at = Some(at));
@@ -236,7 +287,7 @@ impl Waiting {
         match &state.outcome {
             Some(outcome) if state.settled || !settled => Some(outcome.clone()),
             _ => {
-                state.wakers.push(waker.clone());
+                state.call_back(waker);
                 None
             }
         }

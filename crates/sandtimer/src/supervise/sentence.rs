@@ -2,7 +2,6 @@
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::collector::SharedSpool;
 use super::output::{Collected, encode};
@@ -10,7 +9,7 @@ use super::run::{Cause, Facts, Running};
 use crate::limits::Effect;
 use crate::model::{
     Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Proof, SentSignal, Source, Spent, State, Tree,
-    Usage, Verdict, WaitingFor,
+    Usage, Verdict, WaitingFor, time,
 };
 
 /// The most output an Outcome carries of each stream; the rest is read by cursor.
@@ -339,19 +338,6 @@ fn amount(kind: &str, value: u64) -> String {
         "wall" | "cpu" | "stall" | "idle" => time(milliseconds(value)),
         "memory" | "output" | "disk" | "result" => bytes(value),
         _ => value.to_string(),
-    }
-}
-
-/// `350 ms`, `2 s`, `1 m 30 s`, `2 h 5 m`.
-pub(crate) fn time(milliseconds: u64) -> String {
-    let duration = Duration::from_millis(milliseconds);
-    let seconds = duration.as_secs();
-    match seconds {
-        0 => format!("{milliseconds} ms"),
-        1..60 if duration.subsec_millis() == 0 => format!("{seconds} s"),
-        1..60 => format!("{:.2} s", duration.as_secs_f64()),
-        60..3600 => format!("{} m {} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {} m", seconds / 3600, seconds % 3600 / 60),
     }
 }
 

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::Run;
-use sandtimer::engine::{Settled, Stream};
+use sandtimer::engine::{Settled, Stream, Warned};
 use sandtimer::model::{Ending, LimitKind, Outcome, Source};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
@@ -62,6 +62,8 @@ enum Why {
 pub(super) struct Session<'a> {
     run: Arc<Run>,
     wait: Settled,
+    /// Until something was heard: one line for each run is enough.
+    warned: Option<Warned>,
     signals: Signals,
     settings: &'a Settings,
     config: &'a Config,
@@ -86,10 +88,11 @@ impl<'a> Session<'a> {
         let bell = || Bell::new().map_err(Failure::system("cannot make an event descriptor"));
         let (wake, dead) = (bell()?, bell()?);
         // With its proof: the process that would settle it later ends with this one.
-        let wait = run.settled();
+        let (wait, warned) = (run.settled(), run.warned());
         Ok(Session {
             run: Arc::new(run),
             wait,
+            warned: (!settings.json).then_some(warned),
             signals,
             settings,
             config,
@@ -181,6 +184,14 @@ impl<'a> Session<'a> {
             self.wake.silence();
             if let Poll::Ready(outcome) = Pin::new(&mut self.wait).poll(&mut Context::from_waker(&waker)) {
                 return outcome;
+            }
+            if let Some(warned) = &mut self.warned
+                && let Poll::Ready(warning) = Pin::new(warned).poll(&mut Context::from_waker(&waker))
+            {
+                self.warned = None;
+                if let Some(warning) = warning {
+                    render::warning(&warning.to_string(), self.raw.is_some());
+                }
             }
             self.look_at_pumps();
             for _ in 0..self.asked.swap(0, Ordering::Relaxed) {
