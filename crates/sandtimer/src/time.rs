@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use crate::limits::FAR_FUTURE;
-use crate::limits::nanoseconds;
+use crate::limits::{bound_wall, nanoseconds};
 
 /// A point on CLOCK_MONOTONIC, in nanoseconds. Comparable within one boot of one machine only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -132,6 +132,17 @@ impl DeadlineCell {
             }
         }
         Err(TooLate)
+    }
+
+    /// Sets the wall end of a clock that begins at `start`: `own_end`, or earlier if the bound leaves no grace behind it.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub fn begin(&self, start: Moment, own_end: Option<Moment>) -> Result<(), TooLate> {
+        let bound = decode(self.bound.load(Ordering::Acquire)).map(Moment::as_nanos);
+        let own_end = own_end.map(Moment::as_nanos);
+        let walled = bound_wall(own_end, nanoseconds(self.grace), start.as_nanos(), &[bound]);
+        self.set(walled.map(|walled| Moment::from_nanos(walled.wall)))
     }
 
     /// Says by when everything must be dead whatever the own wall and grace are; also after the wall has

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use sandtimer::engine::{Engine, Options, Require, Spec, Stdin, Stream};
 use sandtimer::model::{
-    Ending, Enforcer, KillClass, LimitKind, Outcome, Path as RunPath, Proof, Source, Tier, WaitingFor,
-    Warning,
+    Ending, Enforcer, KillClass, LimitKind, Outcome, Path as RunPath, Proof, Source, Tier, Verdict,
+    WaitingFor, Warning,
 };
 use sandtimer::{Error, Limits};
 
@@ -381,6 +381,44 @@ fn extending_in_time_moves_the_end_and_too_late_is_an_error() {
             engine.start(shell("sleep 0.6; echo early").limits(Limits::new().wall(seconds(0.3)))).unwrap();
         run.extend(seconds(30.0)).unwrap();
         assert_eq!(run.wait_blocking().stdout, "early\n");
+    });
+}
+
+#[test]
+fn a_ceiling_of_the_wall_counts_from_the_start_of_the_command() {
+    bounded(|| {
+        let options = Options { maxima: Limits::new().wall(seconds(0.3)), ..Options::default() };
+        let engine = Engine::with_options(options).unwrap();
+        let limited = engine.run_blocking(shell("sleep 1000")).unwrap();
+        let verdict = limited.verdict.as_ref().unwrap();
+        assert_eq!((verdict.source, verdict.limit_ms), (Source::Ceiling, Some(300)));
+        // However late it came: when it was due.
+        let due = |verdict: &Verdict| verdict.elapsed_ms as f64 - verdict.late_ms;
+        assert!(due(verdict) > 299.0, "{verdict:?}");
+        // The grace lies within it.
+        let spec = shell("trap '' TERM; sleep 1000; sleep 1000").limits(Limits::new().grace(seconds(0.1)));
+        let run = engine.start(spec).unwrap();
+        let verdict = run.wait_blocking().verdict.clone().unwrap();
+        assert!((299.0..=300.0).contains(&due(&verdict)), "{verdict:?}");
+        assert_eq!(verdict.signals[0].signal, "SIGTERM", "{verdict:?}");
+        assert!(verdict.signals[0].at_ms >= 200, "{verdict:?}");
+    });
+}
+
+#[test]
+fn a_deadline_around_a_run_stays_where_it_is() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        let outer = engine.start(shell("sleep 1000").limits(Limits::new().wall(seconds(3.0)))).unwrap();
+        outer.started_blocking();
+        let mut spec = shell("sleep 1000").limits(Limits::new().wall(seconds(60.0)).grace(seconds(0.5)));
+        spec.parent = Some(outer.scope());
+        let inner = engine.start(spec).unwrap();
+        inner.started_blocking();
+        assert!(inner.deadline().unwrap() <= outer.deadline().unwrap());
+        let verdict = inner.wait_blocking().verdict.clone().unwrap();
+        assert_eq!((verdict.kind, verdict.source), (Some(LimitKind::Wall), Source::Ancestor));
+        assert_eq!(verdict.signals[0].signal, "SIGTERM", "the grace is before the outer end: {verdict:?}");
     });
 }
 

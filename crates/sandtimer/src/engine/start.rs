@@ -26,7 +26,7 @@ use crate::isolate::files::{
     Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, NoteKind, Start, USER_NAME, plan_files,
 };
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
-use crate::limits::{Effective, Key, Limits, check_least, nanoseconds, precedence};
+use crate::limits::{Effective, Key, Limits, check_least, nanoseconds, nest, precedence};
 use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source, Tier};
 use crate::scope::{Opening, ScopeId};
 use crate::supervise::collector::ToCollector;
@@ -66,6 +66,8 @@ pub(super) struct Opened {
     pub effective: Effective,
     pub submitted_at: u64,
     cell: Arc<DeadlineCell>,
+    /// The own wall under its ceiling.
+    wall: Option<u64>,
     place: String,
 }
 
@@ -102,11 +104,12 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     let mut layers: Vec<(Source, &Limits)> = vec![(Source::Call, &spec.limits)];
     layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
     layers.push((Source::Builtin, &builtin));
+    let own = precedence(&layers);
     let opening = Opening {
         parent: spec.parent,
         layer: spec.layer.unwrap_or(Layer::Run),
         name: format!("run-{id}"),
-        own: precedence(&layers),
+        own: own.clone(),
         warn: spec.warn,
     };
     let now = Moment::from_nanos(submitted_at);
@@ -117,8 +120,10 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     // The own wall begins when the command does; until then only what bounds it from outside counts.
     let cell = scopes.cell(scope)?;
     let _ = cell.set(None);
-    let place = scopes.place(scope)?.scope.clone();
-    Ok(Opened { id, scope, effective, submitted_at, cell, place })
+    let place = scopes.place(scope)?.clone();
+    let alone = nest(&place, &own, &[], &inner.ceilings);
+    let wall = alone.get(LimitKind::Wall).map(|effect| effect.value);
+    Ok(Opened { id, scope, effective, submitted_at, cell, wall, place: place.scope })
 }
 
 fn begin(inner: &Arc<Inner>, spec: Spec, opened: Opened) -> Result<Run, Error> {
@@ -278,7 +283,7 @@ pub(super) fn finish(
         pidfd: sandbox.pidfd,
         slot: sandbox.slot,
         cell: opened.cell,
-        wall: effective.get(LimitKind::Wall).map(|effect| effect.value),
+        wall: opened.wall,
         grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
         warn: spec.warn.map(nanoseconds),
         effective,

@@ -116,9 +116,10 @@ impl ScopeTree {
         let _ = if stopped { node.timing.watch.pause(now) } else { node.timing.watch.resume(now).map(drop) };
 
         let start = node.timing.watch.start();
+        // A ceiling is the scope's own: it counts from its start, and the wall end stays a grace before it.
+        let bound = hard_ends.iter().flatten().min().map(|bound| Moment::from_nanos(*bound));
         let mut bounds = vec![ceiling.map(|ceiling| start.after(ceiling).as_nanos())];
         bounds.extend(hard_ends);
-        let bound = bounds.iter().flatten().min().map(|bound| Moment::from_nanos(*bound));
 
         // While the own clock stands, only what is around the scope can end it.
         let own_end = node.timing.own_end(now).filter(|_| !stopped).map(Moment::as_nanos);

@@ -159,7 +159,9 @@ impl ScopeTree {
             None => opening.name,
         };
         let grace = opening.own.limit(Key::Grace).unwrap_or(0);
-        let grace = grace.min(self.ceilings.get(Key::Grace).unwrap_or(grace));
+        // A ceiling of the wall bounds the grace within it.
+        let ceilings = [self.ceilings.get(Key::Grace), self.ceilings.get(LimitKind::Wall)];
+        let grace = ceilings.into_iter().flatten().fold(grace, u64::min);
         let grace = Duration::from_nanos(grace).min(FAR_FUTURE);
         let node = Node {
             parent: opening.parent,

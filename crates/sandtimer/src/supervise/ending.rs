@@ -205,10 +205,9 @@ impl Ending {
         self.run.started_at.store(at, Ordering::Release);
         // Whoever extended the run before it started moved an end that was counted from its submission.
         let early = self.run.cell.wall_end().map(|end| end.as_nanos().saturating_sub(self.run.submitted_at));
-        if let Some(wall) = early.or(self.run.wall) {
-            // Too late only if an ancestor's deadline has fired meanwhile; then that one stands.
-            let _ = self.run.cell.set(Some(Moment::from_nanos(at.saturating_add(wall))));
-        }
+        let own_end = early.or(self.run.wall).map(|wall| Moment::from_nanos(at.saturating_add(wall)));
+        // Too late only if an ancestor's deadline has fired meanwhile; then that one stands.
+        let _ = self.run.cell.begin(Moment::from_nanos(at), own_end);
         self.next_sample = self.sample_interval().map(|interval| at + interval);
         self.run.waiting.started();
     }

@@ -118,7 +118,7 @@ pub(crate) struct Running {
     pub cell: Arc<DeadlineCell>,
     pub effective: Effective,
     pub scope: String,
-    /// The wall limit in nanoseconds, counted from the start of the command.
+    /// The run's own wall limit under its ceiling in nanoseconds, counted from the start of the command.
     pub wall: Option<u64>,
     pub grace: u64,
     /// How long before the wall its owner wants to hear of it, in nanoseconds.
