@@ -61,6 +61,28 @@ fn a_signal_of_its_own_is_not_ours() {
 }
 
 #[test]
+fn a_signal_that_says_little_is_explained() {
+    let cases = [
+        ("kill -SYS $$", "SIGSYS", "system calls"),
+        ("ulimit -S -t 1; while :; do :; done", "SIGXCPU", "ulimit -t"),
+        ("ulimit -f 1; exec head -c 100000 /dev/zero > /tmp/large", "SIGXFSZ", "ulimit -f"),
+    ];
+    for (script, signal, words) in cases {
+        let outcome = run(shell(script).limits(Limits::new().wall(seconds(30.0))));
+        assert_eq!((outcome.ending, outcome.signal.as_deref()), (Ending::Signaled, Some(signal)));
+        let error = outcome.error.as_ref().unwrap();
+        assert_eq!(error["code"], "signaled");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(signal) && message.contains(words), "{message}");
+    }
+    assert_eq!(run(shell("kill -SEGV $$")).error, None);
+    // A limit of ours explains it better.
+    let spec = shell("exec head -c 100000 /dev/zero > /tmp/large").limits(Limits::new().disk(1000));
+    let outcome = run(spec);
+    assert_eq!((outcome.ending, &outcome.error), (Ending::DiskLimit, &None), "{outcome:?}");
+}
+
+#[test]
 fn the_wall_ends_a_busy_loop_and_says_so() {
     let outcome = run(shell("while :; do :; done").limits(Limits::new().wall(seconds(0.2))));
     let verdict = outcome.verdict.as_ref().unwrap();

@@ -44,7 +44,7 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
         stderr_truncated: collected[1].truncated(),
         encoding,
         value: None,
-        error: error(facts),
+        error: error(facts, signal_words(ending, status)),
         results: Vec::new(),
         execution_count: None,
         verdict,
@@ -63,7 +63,7 @@ fn collect(spool: &Option<SharedSpool>) -> Collected {
     })
 }
 
-fn error(facts: &Facts) -> Option<serde_json::Value> {
+fn error(facts: &Facts, signaled: Option<&str>) -> Option<serde_json::Value> {
     match (&facts.cause, facts.execute_errno) {
         (Some(Cause::Infrastructure(reason)), _) => {
             Some(serde_json::json!({"code": "infra_error", "message": reason}))
@@ -73,6 +73,29 @@ fn error(facts: &Facts) -> Option<serde_json::Value> {
             let message = format!("the command could not be executed: {error}");
             Some(serde_json::json!({"code": "execute_failed", "message": message}))
         }
+        _ => signaled.map(|message| serde_json::json!({"code": "signaled", "message": message})),
+    }
+}
+
+/// Why the kernel sends a signal that says little by its name, where no limit of ours explains it.
+fn signal_words(ending: Ending, status: Option<i32>) -> Option<&'static str> {
+    const XCPU: i32 = 24;
+    const XFSZ: i32 = 25;
+    const SYS: i32 = 31;
+    match status? & 0x7f {
+        _ if ending != Ending::Signaled => None,
+        SYS => Some(
+            "the command was ended by SIGSYS: the sandbox kills what makes 32-bit or x32 system calls, unless the command \
+             has a filter of its own or sent itself this signal",
+        ),
+        XCPU => Some(
+            "the command was ended by SIGXCPU: it passed a limit of processor time that it or the caller had set \
+             (RLIMIT_CPU, ulimit -t); no cpu limit applied",
+        ),
+        XFSZ => Some(
+            "the command was ended by SIGXFSZ: it passed a limit of file size that it or the caller had set \
+             (RLIMIT_FSIZE, ulimit -f); no disk limit applied",
+        ),
         _ => None,
     }
 }

@@ -294,10 +294,8 @@ impl<'a> Session<'a> {
         for note in self.run.missing() {
             render::note(note);
         }
-        let not_executed = outcome.error.as_ref().is_some_and(|error| error["code"] == "execute_failed");
-        if outcome.ending == Ending::InfraError || not_executed {
-            let message = outcome.error.as_ref().and_then(|error| error["message"].as_str());
-            render::complaint(message.unwrap_or("the run could not go on"));
+        if let Some(error) = &outcome.error {
+            render::complaint(error["message"].as_str().unwrap_or("the run could not go on"));
         } else if let Some(verdict) = &outcome.verdict
             && !matches!(self.why, Some(Why::BrokenPipe | Why::Undeliverable))
         {
