@@ -165,10 +165,18 @@ fn write_line((before, after): (&str, &str), message: &str, colour: Colour) {
     write_patiently(stderr(), format!("{before}{name} {}{after}", single_line(message)).as_bytes());
 }
 
-/// Without control characters: names and values in it are somebody else's, and it may end up on a terminal.
+/// The longest line; what is longer quotes somebody else at length.
+const LONGEST_LINE: usize = 2000;
+
+/// Without control characters and not for ever: names and values in it are somebody else's, and it may end up on a
+/// terminal.
 fn single_line(message: &str) -> String {
-    let mut line = String::with_capacity(message.len());
+    let mut line = String::new();
     for character in message.trim().chars() {
+        if line.len() >= LONGEST_LINE {
+            line.push('…');
+            break;
+        }
         match character {
             '\n' => line.push(' '),
             _ if character.is_control() => line.extend(character.escape_default()),
@@ -223,5 +231,6 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_a_terminal() {
         assert_eq!(single_line("a\u{1b}[2Jb\nc\td\n"), "a\\u{1b}[2Jb c\\td");
+        assert_eq!(single_line(&"x".repeat(1 << 20)).chars().count(), LONGEST_LINE + 1);
     }
 }

@@ -249,10 +249,37 @@ fn flags_win_over_variables_and_both_over_files() {
 #[test]
 fn a_configuration_file_that_is_no_file_keeps_nobody_waiting() {
     let directory = new_directory();
-    std::os::unix::fs::symlink("/dev/zero", directory.join("sandtimer.toml")).expect("own directory");
-    let (code, _, errors) = finish(sandtimer(&["run", "--", "true"]).current_dir(&directory));
-    assert_eq!(code, Some(125));
-    assert!(errors.contains("must be a regular file"), "{errors}");
+    let path = directory.join("sandtimer.toml");
+    let long_key = format!("{} = 1", "x".repeat(1 << 19));
+    let cases: [(&dyn Fn(), &str); 6] = [
+        (
+            &|| std::os::unix::fs::symlink("/dev/zero", &path).expect("own directory"),
+            "must be a regular file",
+        ),
+        (&|| std::os::unix::fs::symlink(&path, &path).expect("own directory"), "cannot be read"),
+        (&|| std::fs::create_dir(&path).expect("own directory"), "must be a regular file"),
+        (
+            &|| {
+                let mode = rustix::fs::Mode::RUSR;
+                rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0)
+                    .expect("a FIFO");
+            },
+            "must be a regular file",
+        ),
+        (
+            &|| File::create(&path).and_then(|file| file.set_len(1 << 40)).expect("own directory"),
+            "has at most",
+        ),
+        (&|| std::fs::write(&path, &long_key).expect("own directory"), "unknown key"),
+    ];
+    for (make, words) in cases {
+        make();
+        let (code, _, errors) = finish(sandtimer(&["run", "--", "true"]).current_dir(&directory));
+        assert_eq!((code, errors.lines().count()), (Some(125), 1), "{errors}");
+        assert!(errors.starts_with("sandtimer: sandtimer.toml: ") && errors.contains(words), "{errors}");
+        assert!(errors.len() < 3000, "a long story");
+        std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir(&path)).expect("own directory");
+    }
     std::fs::remove_dir_all(directory).expect("own directory");
 }
 
