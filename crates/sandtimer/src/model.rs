@@ -332,7 +332,8 @@ pub struct Usage {
     pub system_ms: u64,
     pub memory_peak_bytes: u64,
     pub processes_peak: u64,
-    /// Time the run was ready but had no processor; `None` where the kernel does not count it.
+    /// Time in which at least one of the run's threads was ready but had no processor, from the group's pressure (PSI);
+    /// `None` where the kernel does not count it.
     pub run_queue_ms: Option<u64>,
 }
 

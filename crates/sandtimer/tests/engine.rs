@@ -196,6 +196,26 @@ fn processor_time_of_the_whole_tree_is_limited() {
 }
 
 #[test]
+fn waiting_for_a_processor_is_counted() {
+    let busy = "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; wait";
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let script = if processors < 8 { busy.to_owned() } else { busy.replace("7 8", &"7 ".repeat(processors)) };
+    let outcome = run(shell(&script).limits(Limits::new().wall(seconds(0.5))));
+    let counted = Path::new("/proc/pressure/cpu").exists() && outcome.isolation.kill == KillClass::K3;
+    // All of the time, or nearly so: one of them always waits.
+    assert_eq!(
+        outcome.usage.run_queue_ms.is_some_and(|waited| waited >= 100),
+        counted,
+        "{:?}",
+        outcome.usage
+    );
+    if counted {
+        let idle = run(Spec::command(["sleep", "0.5"])).usage.run_queue_ms.unwrap();
+        assert!(idle < 400, "{idle}");
+    }
+}
+
+#[test]
 fn silence_without_work_is_a_stall_and_silence_with_work_is_not() {
     let outcome = run(shell("echo once; sleep 1000").limits(Limits::new().stall(seconds(0.3))));
     assert_eq!(outcome.ending, Ending::Stalled);

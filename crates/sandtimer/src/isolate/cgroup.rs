@@ -262,6 +262,7 @@ impl Cgroups {
             v2_limits: self.layout == Layout::V2,
             limits: None,
             start: Counters::default(),
+            start_run_queue: 0,
         };
         slot.tasks = slot.open_task_files()?;
         if slot.v2_limits {
@@ -400,6 +401,8 @@ pub struct Slot {
     /// What is in force, if it is known.
     limits: Option<SlotLimits>,
     start: Counters,
+    /// What [`Slot::run_queue_microseconds`] does not count.
+    start_run_queue: u64,
 }
 
 impl Slot {
@@ -484,6 +487,19 @@ impl Slot {
     /// Starts the counters again, without touching the limits.
     pub fn start_counting(&mut self) {
         self.start = self.counters();
+        self.start_run_queue = self.pressure().unwrap_or(0);
+    }
+
+    /// Microseconds in which something of the run was ready and had no processor; `None` where the kernel does not count
+    /// it (PSI). The group is new with each run, so that nothing has to be read at its start.
+    pub fn run_queue_microseconds(&self) -> Option<u64> {
+        self.pressure().map(|total| total.saturating_sub(self.start_run_queue))
+    }
+
+    fn pressure(&self) -> Option<u64> {
+        let text = self.read(&self.unified, "cpu.pressure");
+        let some = text.lines().find(|line| line.starts_with("some "))?;
+        some.split(' ').find_map(|field| field.strip_prefix("total=")?.parse().ok())
     }
 
     fn counters(&self) -> Counters {

@@ -189,7 +189,7 @@ fn usage(run: &Running, facts: &Facts, used: &crate::isolate::cgroup::Counters, 
         system_ms: system / 1000,
         memory_peak_bytes: run.slot.memory_peak().unwrap_or(resident),
         processes_peak: run.slot.processes_peak().unwrap_or(facts.sampled_processes.max(1)),
-        run_queue_ms: None,
+        run_queue_ms: run.slot.run_queue_microseconds().map(|microseconds| microseconds / 1000),
     }
 }
 

@@ -172,7 +172,7 @@ pub(super) fn resources(layers: &mut Vec<Layer>) {
         None => Layer::ok("same-page merging", "the kernel has none"),
     });
     layers.push(process_numbers());
-    layers.push(schedstat());
+    layers.push(pressure());
 }
 
 fn swap() -> Layer {
@@ -221,15 +221,13 @@ fn process_numbers() -> Layer {
     Layer::ok(name, evidence)
 }
 
-fn schedstat() -> Layer {
-    // Three numbers: time on a processor, time waiting for one, turns.
-    let counted = value("/proc/self/schedstat").is_some_and(|text| text.split(' ').count() == 3);
-    if counted {
-        return Layer::ok("run-queue time", "/proc/self/schedstat is there");
+fn pressure() -> Layer {
+    if value("/proc/pressure/cpu").is_some() {
+        return Layer::ok("run-queue time", "/proc/pressure/cpu is there; counted for runs with a v2 group");
     }
-    Layer::degraded("run-queue time", "/proc/self/schedstat: no such file")
-        .means("`run_queue_ms` is null: a verdict cannot say how long the run waited for a processor")
-        .remedy("use a kernel built with CONFIG_SCHED_INFO (CONFIG_SCHEDSTATS selects it)")
+    Layer::degraded("run-queue time", "/proc/pressure/cpu cannot be read")
+        .means("`run_queue_ms` is null: an Outcome cannot say how long the run waited for a processor")
+        .remedy("use a kernel built with CONFIG_PSI, and boot with psi=1")
 }
 
 /// What the processors add to cost, lateness and leaks.
