@@ -60,7 +60,7 @@ cgroup\t''
 rlimits\t''"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l network -d 'Give it the host\'s network'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l json -d 'Capture the output and print one Outcome as JSON instead'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s v -l verbose -d 'Say on stderr which walls are missing'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s c -d 'Run this code instead of a file' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
@@ -89,7 +89,7 @@ cgroup\t''
 rlimits\t''"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l network -d 'Give it the host\'s network'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l json -d 'Capture the output and print one Outcome as JSON instead'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s v -l verbose -d 'Say on stderr which walls are missing'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s c -d 'Run this code instead of a file' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
@@ -118,7 +118,7 @@ cgroup\t''
 rlimits\t''"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l network -d 'Give it the host\'s network'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l json -d 'Capture the output and print one Outcome as JSON instead'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s v -l verbose -d 'Say on stderr which walls are missing'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l require -d 'Exit with 125 unless this tier (T0–T3) or kill class (K0–K3) can be had; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l json -d 'Print JSON'

@@ -134,7 +134,7 @@ pub(crate) struct Settings {
     /// Capture the output and print one Outcome as JSON instead
     #[arg(long)]
     pub(crate) json: bool,
-    /// Say on stderr which walls are missing
+    /// Say on stderr which limits applied and who set them, what was not shown, and which walls are missing
     #[arg(long, short)]
     pub(crate) verbose: bool,
     /// Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1

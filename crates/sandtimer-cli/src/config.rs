@@ -170,18 +170,41 @@ impl Config {
             let limit = effective.get(name.key).map(|effect| effect.value);
             let chosen = own.get(name.key).map_or(Source::Builtin, |chosen| chosen.source);
             let source = effective.get(name.key).map_or(chosen, |effect| effect.source);
-            let origin = match source {
-                Source::Ceiling => match self.ceiling_file(name.key) {
-                    Some(path) => path.display().to_string(),
-                    None => "a ceiling of this machine".to_owned(),
-                },
-                Source::Env => environment_origin(name.key),
-                Source::Config => self.file_origin(name.key),
-                _ => "built in".to_owned(),
-            };
-            Shown { name: *name, limit, source, origin }
+            Shown { name: *name, limit, source, origin: self.origin(source, name.key) }
         };
         NAMES.iter().map(show).collect()
+    }
+
+    /// The limits of a run, each with the place that set it. `captured`: its output is, under a limit of its own.
+    pub(crate) fn applied(&self, effective: &Effective, captured: bool) -> Vec<String> {
+        let limit = |name: &Name| {
+            let effect = effective.get(name.key)?;
+            let idle = name.key == Key::Grace && effect.value == 0;
+            let unused =
+                name.key == LimitKind::Output.into() && effect.source == Source::Builtin && !captured;
+            let origin = self.origin(effect.source, name.key);
+            (!idle && !unused)
+                .then(|| format!("{} {} ({origin})", name.file, written(name.key, Some(effect.value))))
+        };
+        NAMES.iter().filter_map(limit).collect()
+    }
+
+    /// The files that were read.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.ceilings.iter().map(|(path, _)| path.as_path())
+    }
+
+    fn origin(&self, source: Source, key: Key) -> String {
+        match source {
+            Source::Ceiling => match self.ceiling_file(key) {
+                Some(path) => path.display().to_string(),
+                None => "a ceiling of this machine".to_owned(),
+            },
+            Source::Env => environment_origin(key),
+            Source::Config => self.file_origin(key),
+            Source::Call => "the call".to_owned(),
+            _ => "built in".to_owned(),
+        }
     }
 
     /// The file that sets the ceiling of this limit, if one does.

@@ -247,6 +247,34 @@ fn flags_win_over_variables_and_both_over_files() {
 }
 
 #[test]
+fn verbose_says_what_applied_and_what_was_not_shown() {
+    let directory = new_directory();
+    std::fs::write(directory.join("sandtimer.toml"), "processes = 99\n").expect("own directory");
+    let elsewhere = new_directory();
+    let path = format!("{}:/usr/bin:/bin", elsewhere.display());
+    let mut command = sandtimer(&["run", "--verbose", "--wall", "20s", "--", "true"]);
+    command.current_dir(&directory).env("SANDTIMER_CPU", "7s").env("PATH", &path);
+    let (code, _, errors) = finish(&mut command);
+    assert_eq!(code, Some(0), "{errors}");
+    let line = |start: &str| {
+        let found = errors.lines().find(|line| line.starts_with(&format!("sandtimer: {start}")));
+        found.unwrap_or_else(|| panic!("no {start}: {errors}"))
+    };
+    let limits = line("limits: ");
+    for limit in ["wall 20s (the call)", "cpu 7s (SANDTIMER_CPU)", "processes 99 (sandtimer.toml)", "memory "]
+    {
+        assert!(limits.contains(limit), "{limit}: {limits}");
+    }
+    assert!(!limits.contains("output"), "it is passed through: {limits}");
+    assert_eq!(line("configuration: "), "sandtimer: configuration: sandtimer.toml");
+    let hidden = format!("the PATH entry {} is not shown", elsewhere.display());
+    assert!(errors.contains(&hidden), "{errors}");
+    line("isolation ");
+    std::fs::remove_dir_all(elsewhere).expect("own directory");
+    std::fs::remove_dir_all(directory).expect("own directory");
+}
+
+#[test]
 fn a_configuration_file_that_is_no_file_keeps_nobody_waiting() {
     let directory = new_directory();
     let path = directory.join("sandtimer.toml");

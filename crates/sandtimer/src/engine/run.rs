@@ -63,6 +63,11 @@ impl Run {
         &self.running.missing
     }
 
+    /// What else of the host is not shown, such as an installation or an entry of PATH, and why.
+    pub fn hidden(&self) -> &[String] {
+        &self.running.hidden
+    }
+
     /// Every limit that applies, with where it came from.
     pub fn effective(&self) -> &Effective {
         &self.running.effective

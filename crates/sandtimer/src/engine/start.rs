@@ -276,6 +276,11 @@ pub(super) fn finish(
         deadline_layers: deadline_layers(inner, &effective),
         degraded: sandbox.plan.degraded,
     };
+    let notes = |about_the_directory: bool| {
+        let notes = sandbox.files.notes.iter();
+        let wanted = notes.filter(|note| (note.kind == NoteKind::CurrentDirectory) == about_the_directory);
+        wanted.map(|note| note.text.clone()).collect()
+    };
     let running = Arc::new(Running {
         id: opened.id,
         row: sandbox.slot.row,
@@ -297,13 +302,8 @@ pub(super) fn finish(
         step_names: sandbox.plan.names,
         optional_steps: sandbox.plan.optional,
         path,
-        missing: sandbox
-            .files
-            .notes
-            .iter()
-            .filter(|note| note.kind == NoteKind::CurrentDirectory)
-            .map(|note| note.text.clone())
-            .collect(),
+        missing: notes(true),
+        hidden: notes(false),
         sweeps_itself: !inner.host().has_namespaces(),
         on_output_limit_end,
         private_directory: sandbox.private,

@@ -138,6 +138,8 @@ pub(crate) struct Running {
     pub path: Path,
     /// What of the host is not shown, for the caller.
     pub missing: Vec<String>,
+    /// The same for what few callers miss: installations, entries of PATH.
+    pub hidden: Vec<String>,
     pub sweeps_itself: bool,
     pub on_output_limit_end: bool,
     /// The run's own temporary directory on the host, where there is no mount namespace to hide it in.

@@ -303,8 +303,21 @@ impl<'a> Session<'a> {
             render::verdict(verdict, ceiling.and_then(|kind| self.config.ceiling_file(kind)), mid_line);
         }
         if self.settings.verbose {
-            render::isolation(outcome);
+            self.tell_all(outcome);
         }
+    }
+
+    /// Says on stderr under what the run was: limits, files, walls.
+    fn tell_all(&self, outcome: &Outcome) {
+        let limits = self.config.applied(self.run.effective(), self.settings.json);
+        render::note(&format!("limits: {}", limits.join(", ")));
+        let files: Vec<_> = self.config.files().map(|path| path.display().to_string()).collect();
+        let files = if files.is_empty() { "no file".to_owned() } else { files.join(", ") };
+        render::note(&format!("configuration: {files}"));
+        for note in self.run.hidden() {
+            render::note(note);
+        }
+        render::isolation(outcome);
     }
 
     /// Says on stderr what of the output did not arrive.
