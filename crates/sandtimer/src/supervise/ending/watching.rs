@@ -1,0 +1,132 @@
+//! What a run does while it lives: samples of its processor time, silence, and what is said before a limit ends it.
+
+use std::sync::atomic::Ordering;
+
+use sandtimer_os::process;
+use sandtimer_os::wire::{Notice, order};
+
+use super::{Ending, Phase};
+use crate::model::{LimitKind, Source, Warning};
+use crate::supervise::collector::ToCollector;
+use crate::time::Moment;
+
+/// Shortest time between two looks at a run's processor time.
+const SHORTEST_SAMPLE: u64 = 1_000_000;
+/// The same where time is counted in ticks.
+const SHORTEST_TICKED_SAMPLE: u64 = 50_000_000;
+/// How often a chosen memory limit is looked at.
+const MEMORY_SAMPLE: u64 = 100_000_000;
+/// CPU share of one processor below which a run counts as idle, in parts of a hundred.
+const IDLE_PERCENT: u64 = 1;
+/// How long before a wall the command is looked at, to say what it was waiting for; at most a tenth of the wall.
+const LOOK_BEFORE: u64 = 20_000_000;
+
+impl Ending {
+    /// How long until processor time must be looked at again; `None` where no limit needs it.
+    pub(super) fn sample_interval(&self) -> Option<u64> {
+        let cpu = self.limit_of(LimitKind::Cpu).map(|limit| {
+            let left = limit.saturating_sub(self.last_cpu.1.saturating_mul(1000));
+            // With every processor busy it cannot be used up earlier.
+            (left / self.processors).max(SHORTEST_SAMPLE)
+        });
+        // Init counts in ticks of 10 ms: a shorter look could take a busy run for an idle one.
+        let shortest = if self.run.slot.counts_cpu() { SHORTEST_SAMPLE } else { SHORTEST_TICKED_SAMPLE };
+        let stall = self.limit_of(LimitKind::Stall).map(|limit| (limit / 10).max(shortest));
+        let memory = self.memory_is_chosen().then_some(MEMORY_SAMPLE);
+        [cpu, stall, memory].into_iter().flatten().min()
+    }
+
+    /// A memory limit somebody set is watched: where no controller holds it, by init's samples; where the controller
+    /// kills one process of a tree and lets the others go on, by its count of kills.
+    pub(super) fn memory_is_chosen(&self) -> bool {
+        self.run.effective.get(LimitKind::Memory).is_some_and(|effect| effect.source != Source::Ceiling)
+    }
+
+    /// Looks at processor time, directly or by asking init.
+    pub(super) fn sample(&mut self, now: u64) {
+        if self.run.slot.counts_cpu() {
+            if self.memory_is_chosen() && self.run.slot.out_of_memory_kills() > 0 {
+                self.limit(LimitKind::Memory, now);
+                return;
+            }
+            let used = self.run.slot.cpu_microseconds();
+            self.judge(used, now);
+        } else {
+            let _ = process::order(&self.run.control, order::SAMPLE, 0, 0);
+        }
+        self.next_sample = self.sample_interval().map(|interval| now + interval);
+    }
+
+    pub(super) fn sampled(&mut self, notice: &Notice, now: u64) {
+        self.facts.sampled_cpu_microseconds = self.facts.sampled_cpu_microseconds.max(notice.a);
+        self.facts.sampled_processes = self.facts.sampled_processes.max(notice.b);
+        self.facts.sampled_resident_bytes = self.facts.sampled_resident_bytes.max(notice.c);
+        if self.memory_is_chosen() && self.limit_of(LimitKind::Memory).is_some_and(|limit| notice.c > limit) {
+            self.limit(LimitKind::Memory, now);
+        } else {
+            self.judge(notice.a, now);
+            self.next_sample = self.sample_interval().map(|interval| now + interval);
+        }
+    }
+
+    /// Holds processor time and silence against their limits.
+    pub(super) fn judge(&mut self, cpu_microseconds: u64, now: u64) {
+        let (then, before) = self.last_cpu;
+        let elapsed = now.saturating_sub(then);
+        self.last_cpu = (now, cpu_microseconds);
+        if self.limit_of(LimitKind::Cpu).is_some_and(|limit| cpu_microseconds.saturating_mul(1000) >= limit) {
+            self.limit(LimitKind::Cpu, now);
+            return;
+        }
+        let Some(stall) = self.limit_of(LimitKind::Stall) else { return };
+        let output = self.run.last_output.load(Ordering::Relaxed);
+        let busy =
+            cpu_microseconds.saturating_sub(before).saturating_mul(1000) > elapsed / 100 * IDLE_PERCENT;
+        if busy {
+            self.last_activity = now;
+        }
+        self.last_activity = self.last_activity.max(output);
+        let end = self.last_activity.saturating_add(stall);
+        if self.looked_for[1] != end && now >= end - stall / 5 {
+            self.looked_for[1] = end;
+            self.look = true;
+        }
+        self.quiet_since = self.quiet_since.max(output);
+        let quiet = now.saturating_sub(self.quiet_since);
+        if now.saturating_sub(self.last_activity) >= stall {
+            self.limit(LimitKind::Stall, now);
+        } else if busy && quiet >= stall && self.warned_of_quiet != self.quiet_since {
+            self.warned_of_quiet = self.quiet_since;
+            self.run.waiting.warn(Warning::Stall { quiet_ms: quiet / 1_000_000 });
+        }
+    }
+
+    /// When the ending starts if nothing moves: at the wall, or an ancestor's hard end.
+    pub(super) fn ending_starts(&self) -> u64 {
+        let wall = self.run.cell.wall_end().map_or(u64::MAX, Moment::as_nanos);
+        wall.min(self.hard_end(u64::MAX))
+    }
+
+    /// When to give notice of the present wall, if that is wanted and was not done.
+    pub(super) fn wall_warning(&self) -> Option<u64> {
+        let end = self.ending_starts();
+        let wanted = end != u64::MAX && self.warned_of != end && self.pause.is_none();
+        self.run.warn.filter(|_| wanted).map(|before| end.saturating_sub(before))
+    }
+
+    /// When to look at the command before the wall, unless that was done or it is paused.
+    pub(super) fn wall_look(&self) -> Option<u64> {
+        let end = self.ending_starts();
+        if end == u64::MAX || self.looked_for[0] == end || self.pause.is_some() {
+            return None;
+        }
+        let length = end.saturating_sub(self.facts.started_at?);
+        Some(end - LOOK_BEFORE.min(length / 10))
+    }
+
+    /// A look at the command that is due: the collector's to take, for reading /proc takes a while.
+    pub fn look(&mut self) -> Option<ToCollector> {
+        let wanted = std::mem::take(&mut self.look) && self.phase == Phase::Running;
+        wanted.then(|| ToCollector::Look(self.run.clone()))
+    }
+}
