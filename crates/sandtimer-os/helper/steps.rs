@@ -116,6 +116,7 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
             call!(nr::PRLIMIT64, 0, step.number(0), limits.as_ptr(), 0)
         }
         op::IDENTITY => identity(step.number(0) as usize, step.number(1) as usize),
+        op::USER_NAMESPACE => user_namespace(step.string(0), step.string(1)),
         op::NO_CAPABILITIES => sys::set_capabilities(0),
         op::NO_NEW_PRIVILEGES => sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1),
         op::LANDLOCK => landlock(step),
@@ -150,6 +151,23 @@ fn identity(uid: usize, gid: usize) -> isize {
     }
     let user = call!(nr::SETRESUID, uid, uid, uid);
     if user < 0 { user } else { groups }
+}
+
+/// user_namespaces(7): a process may map its own ids without any capability, its group once it has given up setgroups(2).
+fn user_namespace(users: Text, groups: Text) -> isize {
+    const CLONE_NEWUSER: usize = 0x1000_0000;
+    let mut result = call!(nr::UNSHARE, CLONE_NEWUSER);
+    // The map files of a process that is not dumpable belong to root. Until it executes the command it is one of ours.
+    sys::prctl(sys::PR_SET_DUMPABLE, 1);
+    let files = [(c"/proc/self/setgroups", b"deny".as_slice()), (c"/proc/self/uid_map", users.bytes()), (c"/proc/self/gid_map", groups.bytes())];
+    for (path, bytes) in files {
+        if result >= 0 {
+            result = write_file(path.as_ptr().cast(), bytes);
+        }
+    }
+    sys::prctl(sys::PR_SET_DUMPABLE, 0);
+    sys::drop_bounding_set();
+    result
 }
 
 /// A session of its own; `terminal`: with `stdin` for its controlling terminal, ioctl_tty(2) TIOCSCTTY.

@@ -60,6 +60,8 @@ pub mod op {
     pub const UMASK: u16 = 22;
     /// Detaches a mount. strings: path.
     pub const UNMOUNT: u16 = 26;
+    /// A user namespace of the process's own. strings: its uid_map, its gid_map: one line each, for its own ids.
+    pub const USER_NAMESPACE: u16 = 28;
     /// In the child: waits until init has carried out everything before [`FORK`].
     pub const JOIN: u16 = 27;
     /// Becomes the reaper of orphaned descendants where there is no pid namespace.

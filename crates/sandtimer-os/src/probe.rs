@@ -1,6 +1,9 @@
 //! Questions to the kernel that change nothing.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// The Landlock ABI, 0 where there is none; landlock(7).
@@ -25,6 +28,35 @@ pub fn seccomp_available() -> bool {
 pub fn processors() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+}
+
+/// Whether a mount of the directory `path` can be id-mapped by `namespace`, found out on a copy that nobody sees;
+/// mount_setattr(2).
+pub fn allows_idmap(path: &Path, namespace: BorrowedFd<'_>) -> io::Result<bool> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
+    // SAFETY: a NUL-terminated path.
+    let tree = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
+    if tree < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel made this descriptor and nobody else owns it.
+    let tree = unsafe { OwnedFd::from_raw_fd(tree as i32) };
+    // struct mount_attr: to set, to clear, propagation, user namespace.
+    let attributes = [libc::MOUNT_ATTR_IDMAP, 0, 0, namespace.as_raw_fd() as u64];
+    let (empty, size) = (c"".as_ptr(), size_of_val(&attributes));
+    // SAFETY: live descriptors, and a structure of the size given.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            empty,
+            libc::AT_EMPTY_PATH,
+            &attributes,
+            size,
+        )
+    };
+    Ok(result == 0)
 }
 
 /// Memory of the machine in bytes.

@@ -99,6 +99,8 @@ pub(crate) struct Inner {
     templates: Mutex<templates::Templates>,
     /// Idmapped user namespaces by owner (uid, gid) and row.
     idmaps: Mutex<HashMap<(u32, u32, usize), Arc<OwnedFd>>>,
+    /// Whether mounts of a device can be id-mapped.
+    mappable: Mutex<HashMap<u64, bool>>,
     launchers: Launchers,
     enforcer: EnforcerHandle,
     collector: CollectorHandle,
@@ -145,7 +147,8 @@ impl Engine {
             spool_directory: OnceLock::new(),
             plans: Mutex::default(),
             templates: Mutex::default(),
-            idmaps: Mutex::new(HashMap::new()),
+            idmaps: Mutex::default(),
+            mappable: Mutex::default(),
             launchers,
             enforcer: threads.enforcer,
             collector: threads.collector,

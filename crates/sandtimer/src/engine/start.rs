@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::launcher::{self, SpawnRequest, Spawned};
+use sandtimer_os::probe;
 use sandtimer_os::program::Program;
 use sandtimer_os::socket;
 
@@ -210,11 +211,15 @@ pub(super) fn prepare(
     let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
     let row = slot.row;
     let root = rustix::process::getuid().is_root();
-    let identity = root.then(|| Identity { job: inner.lease.uid(row), init: inner.lease.init_uid() });
+    let mut identity =
+        root.then(|| Identity { job: inner.lease.uid(row), init: inner.lease.init_uid(), owner: None });
     let files = plan_the_files(inner, spec, identity)?;
     // Only now: the launcher was being started meanwhile.
     let host = inner.host();
     inner.launchers.check()?;
+    if let Some(identity) = identity.as_mut().filter(|_| host.has_namespaces()) {
+        identity.owner = unmapped_owner(inner, &files, *identity, row)?;
+    }
     let private = if host.has_namespaces() { None } else { Some(private_directory(identity)?) };
     let plain = private.is_none() && spec.without.is_empty();
     let template = match plain {
@@ -481,35 +486,73 @@ fn idmap_namespaces(
     row: usize,
 ) -> Result<Vec<Arc<OwnedFd>>, Error> {
     let Some(identity) = identity else { return Ok(Vec::new()) };
-    let mut list = Vec::with_capacity(sources.len());
-    for source in sources {
-        let owner = owner(source).map_err(Error::system("cannot look at a directory to be shown"))?;
-        let key = (owner.0, owner.1, row);
-        let known = inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        let namespace = match known {
-            Some(namespace) => namespace,
-            None => {
-                let maps = (id_map(key.0, identity.job), id_map(key.1, identity.job));
-                let made =
-                    inner.launchers.with(false, |ready| ready.launcher.user_namespace(&maps.0, &maps.1))?;
-                let made = Arc::new(made);
-                inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).insert(key, made.clone());
-                made
-            }
-        };
-        list.push(namespace);
-    }
-    Ok(list)
+    let namespace = |source: &PathBuf| idmap_namespace(inner, owner_of(source)?, identity, row);
+    sources.iter().map(namespace).collect()
 }
 
-/// Uid and gid of a directory of the plan, as the sandbox will open it: by its canonical path, following no link that
-/// was put in the way since.
-fn owner(source: &Path) -> std::io::Result<(u32, u32)> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let place =
-        rustix::fs::openat2(rustix::fs::CWD, source, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-    let status = rustix::fs::fstat(&place)?;
+/// The user namespace that shows `owner` on disk as the job of `row`.
+fn idmap_namespace(
+    inner: &Inner,
+    owner: (u32, u32),
+    identity: Identity,
+    row: usize,
+) -> Result<Arc<OwnedFd>, Error> {
+    let key = (owner.0, owner.1, row);
+    if let Some(known) = inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        return Ok(known.clone());
+    }
+    let maps = (id_map(owner.0, identity.job), id_map(owner.1, identity.job));
+    let made = inner.launchers.with(false, |ready| ready.launcher.user_namespace(&maps.0, &maps.1))?;
+    let made = Arc::new(made);
+    inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).insert(key, made.clone());
+    Ok(made)
+}
+
+/// The owner of a workspace that can be written and not be mapped; `None` where every one can.
+fn unmapped_owner(
+    inner: &Inner,
+    files: &KnownFiles,
+    identity: Identity,
+    row: usize,
+) -> Result<Option<(u32, u32)>, Error> {
+    for mount in &files.mounts {
+        let Mount::Bind { source, writable: true, identity_mapped: true, .. } = mount else { continue };
+        let status = status_of(source)?;
+        let owner = (status.st_uid, status.st_gid);
+        let known =
+            inner.mappable.lock().unwrap_or_else(PoisonError::into_inner).get(&status.st_dev).copied();
+        let mappable = match known {
+            Some(mappable) => mappable,
+            None => {
+                let namespace = idmap_namespace(inner, owner, identity, row)?;
+                let found = probe::allows_idmap(source, namespace.as_fd())
+                    .map_err(Error::system("cannot look at a directory to be shown"))?;
+                inner.mappable.lock().unwrap_or_else(PoisonError::into_inner).insert(status.st_dev, found);
+                found
+            }
+        };
+        if !mappable {
+            return Ok(Some(owner));
+        }
+    }
+    Ok(None)
+}
+
+fn owner_of(source: &Path) -> Result<(u32, u32), Error> {
+    let status = status_of(source)?;
     Ok((status.st_uid, status.st_gid))
+}
+
+/// A directory of the plan, as the sandbox will open it: by its canonical path, following no link that was put in the
+/// way since.
+fn status_of(source: &Path) -> Result<rustix::fs::Stat, Error> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    rustix::fs::openat2(rustix::fs::CWD, source, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+        .and_then(|place| rustix::fs::fstat(&place))
+        .map_err(|error| Error::System {
+            doing: "cannot look at a directory to be shown",
+            source: error.into(),
+        })
 }
 
 /// Shows `owner` on disk as the job, everyone else below as themselves, and nobody above.

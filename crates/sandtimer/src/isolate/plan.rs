@@ -52,6 +52,8 @@ pub struct Policy<'a> {
 pub struct Identity {
     pub job: u32,
     pub init: u32,
+    /// Where a workspace cannot be id-mapped: its owner's uid and gid, which the job has on the outside.
+    pub owner: Option<(u32, u32)>,
 }
 
 /// Limits that are put on the process itself.
@@ -162,8 +164,12 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usi
         builder.rlimits();
     }
     if let Some(identity) = identity {
-        let job = u64::from(identity.job);
-        builder.push::<&str>("take the job's uid", op::IDENTITY, &[job, job], &[]);
+        let (uid, gid) = identity.owner.unwrap_or((identity.job, identity.job));
+        builder.push::<&str>("take the job's uid", op::IDENTITY, &[u64::from(uid), u64::from(gid)], &[]);
+        if identity.owner.is_some() {
+            let maps = [uid, gid].map(|outside| format!("{} {outside} 1", identity.job));
+            builder.push("make the job's user namespace", op::USER_NAMESPACE, &[], &maps);
+        }
     }
     builder.push::<&str>("drop capabilities", op::NO_CAPABILITIES, &[], &[]);
     builder.push::<&str>("set umask", op::UMASK, &[0o022], &[]);
@@ -320,6 +326,13 @@ impl Builder<'_> {
             (Err(reason), false) => self.degrade("network namespace", reason.clone()),
             _ => {}
         }
+        if let Some((uid, _)) = self.identity().and_then(|identity| identity.owner) {
+            let reason = format!(
+                "the file system of the workspace has no idmapped mounts: outside its user namespace the run has the \
+                 workspace owner's uid, {uid}"
+            );
+            self.degrade("own uid", reason);
+        }
         if host.uid != 0 || self.identity().is_none() {
             let reason = "init and job share the caller's uid: a uid of their own needs root";
             self.degrade("own uid", reason.to_owned());
@@ -330,6 +343,10 @@ impl Builder<'_> {
             (false, true, _) => Tier::T1,
             _ => Tier::T0,
         };
+        if self.identity().and_then(|identity| identity.owner).is_some_and(|(uid, _)| uid == 0) {
+            // Without a capability, but what root owns is kept from it by mounts and Landlock alone.
+            self.plan.tier = self.plan.tier.min(Tier::T2);
+        }
         self.plan.kill = match (host.cgroup_kill.is_ok(), self.namespaced()) {
             (true, _) => KillClass::K3,
             (false, true) => KillClass::K2,
@@ -379,7 +396,7 @@ impl Builder<'_> {
         // is counted there, over all runs of this engine; without a namespace it would count the caller's own processes.
         if let Some(count) = limits.processes
             && self.host.cgroup_limits.is_err()
-            && (self.identity().is_some() || self.namespaced())
+            && self.identity().map_or(self.namespaced(), |identity| identity.owner.is_none())
         {
             list.push((NPROC, count, count));
         }

@@ -155,7 +155,8 @@ impl Builder<'_> {
             Mount::Directory { .. } => self.push("make a directory", op::DIRECTORY, &[0o755], &[&target]),
             Mount::Bind { source, writable, identity_mapped, kind, .. } => {
                 let attributes = NO_SUID | NO_DEVICES | if *writable { 0 } else { READ_ONLY };
-                let namespace = if *identity_mapped && self.identity().is_some() {
+                let mapped = self.identity().is_some_and(|identity| identity.owner.is_none());
+                let namespace = if *identity_mapped && mapped {
                     self.plan.idmapped.push(source.clone());
                     (self.idmap_base + self.plan.idmapped.len() - 1) as u64
                 } else {

@@ -195,7 +195,7 @@ fn ownership(engine: &Engine) -> Layer {
         Err(error) => return failed(name, &error),
     };
     let means = "files that a run writes to a --workspace get another owner, or cannot be written";
-    let remedy = "use a file system with idmapped mounts (ext4, xfs, btrfs, tmpfs, overlay from Linux 6.x), or run without root";
+    let remedy = "use a file system with idmapped mounts (ext4, xfs, btrfs, tmpfs), or run without root";
     let seen = match fs::metadata(directory.0.join("file")) {
         Ok(metadata) => metadata.uid(),
         Err(error) => {
