@@ -1,6 +1,6 @@
 //! The attacks that apply to a command, by letter. Numbers are those of the attack list.
 
-use crate::attack::{Control, Expect, Row, wall};
+use crate::attack::{Control, Expect, Need, Row, wall};
 
 const TIMEOUT: Expect = Expect::Ending(&["timeout"]);
 const NO_MEMORY: Expect = Expect::DeniedOr(&["out_of_memory"]);
@@ -10,6 +10,10 @@ const WALL_1S: &[&str] = &["--wall", "1s"];
 const SMALL: &[&str] = &["--wall", "10s", "--memory", "64M", "--processes", "32"];
 const DISK_16M: &[&str] = &["--wall", "10s", "--disk", "16M"];
 const NO_CONTROL_HARMS: Control = Control::Unavailable("bare, it would harm the host");
+
+/// Only who may raise limits can show that it works.
+const RAISER: Control = Control::Where(Need::RaisesLimits, &Control::Bare(&[]));
+const KMSG: Control = Control::Bare(&["read-file", "/dev/kmsg"]);
 
 /// A run that only its limit ends.
 const fn endless(attack: &'static str, payload: &'static [&'static str]) -> Row {
@@ -28,14 +32,14 @@ pub const TIME: &[Row] = &[
     endless("A7", &["threads-spin", "64"]).flags(&["--cpu", "1s", "--wall", "15s"]),
     endless("A1", &["spin"]).flags(&["--cpu", "1s", "--wall", "15s"]),
     endless("A2", &["sleep"]).flags(&["--stall", "1s", "--wall", "15s"]).expect(Expect::Ending(&["stalled"])),
-    wall("A8", &["raise-limit"])
-        .control(Control::Unavailable("needs CAP_SYS_RESOURCE, which a root may lack")),
+    wall("A8", &["raise-limit"]).control(RAISER),
     wall("A8", &["prlimit-init"]).control(Control::Bare(&["prlimit-init", "{canary}"])),
     endless("A9", &["timers", "100000"]),
     wall("A10", &["clock-settime"]).control(NO_CONTROL_HARMS),
     wall("A10", &["adjtimex"]),
     endless("A12", &["exit-hang"]),
     endless("A13", &["vfork-sleep"]),
+    wall("A15", &["fuse-mount"]),
     wall("A16", &["sched-fifo"]),
     wall("A16", &["affinity-init"]).control(Control::Bare(&["affinity-init", "{canary}"])),
     wall("A16", &["nice-down"]),
@@ -52,6 +56,8 @@ pub const TREE: &[Row] = &[
     endless("B7", &["stop-init"]).control(NO_CONTROL_HARMS),
     endless("B9", &["fork-in-handler"]).flags(&["--wall", "1s", "--grace", "500ms"]),
     wall("B9", &["clone-parent"]),
+    wall("B9", &["clone3", "parent"]).control(Control::Without(&["seccomp"])),
+    wall("B9", &["clone3", "into-cgroup"]),
     wall("B10", &["setuid-exec", "{workspace}/setuid"])
         .flags(&["--workspace", "{workspace}"])
         .control(Control::BareAs(65534)),
@@ -67,7 +73,7 @@ pub const BOMBS: &[Row] = &[
     wall("B1", &["fork-bomb", "400"])
         .flags(&["--wall", "2s", "--processes", "64", "--memory", "256M"])
         .expect(Expect::Ending(&["timeout", "process_limit"]))
-        .control(NO_CONTROL_HARMS),
+        .control(Control::Without(&["cgroup", "rlimits"])),
     wall("B2", &["thread-bomb", "400"])
         .flags(SMALL)
         .expect(NO_PROCESSES)
@@ -80,6 +86,10 @@ pub const BOMBS: &[Row] = &[
         .flags(SMALL)
         .expect(NO_MEMORY)
         .control(Control::Without(&["cgroup", "rlimits"])),
+    wall("C2", &["mappings", "1000000"])
+        .flags(SMALL)
+        .expect(NO_MEMORY)
+        .control(Control::Bare(&["mappings", "1000"])),
     wall("C3", &["memory-fork", "32M", "8", "2"])
         .flags(SMALL)
         .expect(Expect::Ending(&["out_of_memory"]))
@@ -100,10 +110,7 @@ pub const BOMBS: &[Row] = &[
         .flags(SMALL)
         .expect(NO_MEMORY)
         .control(Control::Bare(&["fd-hoard", "500"])),
-    wall("C6", &["mlock", "256M"])
-        .flags(SMALL)
-        .expect(NO_MEMORY)
-        .control(Control::Unavailable("the host's own RLIMIT_MEMLOCK refuses as much")),
+    wall("C6", &["mlock", "256M"]).flags(SMALL).expect(NO_MEMORY).control(Control::Bare(&["mlock", "16M"])),
     wall("C8", &["stack-bomb"])
         .flags(SMALL)
         .expect(Expect::Ending(&["signaled", "out_of_memory"]))
@@ -116,12 +123,15 @@ pub const BOMBS: &[Row] = &[
 
 /// C and G: what needs no cage.
 pub const MEMORY: &[Row] = &[
+    // Address space costs nothing until it is touched: `attacks_memory.rs` looks at the peak.
+    wall("C2", &["reserve", "32768G"]).flags(SMALL).expect(Expect::NoEffect),
     wall("C4", &["sysv-shm", "4096"])
         .expect(Expect::DeniedOr(&["exited"]))
         .control(Control::Unavailable("the harness suite shows that the census sees one left behind")),
     wall("C6", &["memfd-secret"]),
-    wall("C10", &["oom-score"])
-        .control(Control::Unavailable("needs CAP_SYS_RESOURCE, which a root may lack")),
+    wall("C10", &["oom-score"]).control(RAISER),
+    wall("C12", &["stalled-write"]),
+    wall("C12", &["read-file", "/dev/userfaultfd"]).control(KMSG),
 ];
 
 /// D: disk and output.
@@ -189,16 +199,17 @@ pub const FILES: &[Row] = &[
     wall("E8", &["by-handle", "/usr/bin/env"]),
     wall("E9", &["mknod", "/tmp/hostile-null"]).control(Control::Bare(&["mknod", "{scene}/null"])),
     wall("E9", &["read-file", "/dev/kmsg"]),
-    wall("E9", &["read-file", "/dev/mem"]).control(Control::Bare(&["read-file", "/dev/kmsg"])),
-    wall("E9", &["read-file", "/dev/fuse"]).control(Control::Bare(&["read-file", "/dev/kmsg"])),
-    wall("E9", &["read-file", "/dev/kvm"]).control(Control::Bare(&["read-file", "/dev/kmsg"])),
-    wall("E9", &["read-file", "/dev/net/tun"]).control(Control::Bare(&["read-file", "/dev/kmsg"])),
+    wall("E9", &["read-file", "/dev/mem"]).control(KMSG),
+    wall("E9", &["read-file", "/dev/fuse"]).control(KMSG),
+    wall("E9", &["read-file", "/dev/kvm"]).control(KMSG),
+    wall("E9", &["read-file", "/dev/net/tun"]).control(KMSG),
     wall("E10", &["tiocsti"]),
     wall("E11", &["write-file", "/proc/sys/kernel/core_pattern"]),
     wall("E11", &["write-file", "/proc/sysrq-trigger"])
         .control(Control::Bare(&["write-file", "/proc/sys/kernel/core_pattern"])),
     wall("E11", &["write-file", "/sys/fs/cgroup/cgroup.procs"])
         .control(Control::Bare(&["write-file", "/proc/sys/kernel/core_pattern"])),
+    wall("E13", &["send-descriptor", "{unix}"]),
     wall("E14", &["setns"]).control(Control::Bare(&["setns", "{canary}"])),
 ];
 
@@ -251,12 +262,16 @@ pub const KERNEL: &[Row] = &[
     #[cfg(target_arch = "x86_64")]
     wall("F11", &["x32"]),
     wall("F12", &["fanotify"]),
+    wall("F12", &["file-handle", "/usr/bin/env"]),
+    wall("F13", &["ioctl", "discipline"]).control(Control::Without(&["seccomp"])),
+    wall("F13", &["ioctl", "block-number"]),
     wall("F14", &["prctl", "dumpable"]).control(Control::Without(&["seccomp"])),
-    wall("F14", &["prctl", "ptracer"]).control(Control::Unavailable("needs a kernel with Yama")),
-    wall("F14", &["prctl", "mm"])
-        .control(Control::Unavailable("needs CAP_SYS_RESOURCE, which a root may lack")),
+    wall("F14", &["prctl", "ptracer"])
+        .control(Control::Where(Need::Path("/proc/sys/kernel/yama"), &Control::Without(&["seccomp"]))),
+    wall("F14", &["prctl", "mm"]).control(RAISER),
     wall("F14", &["prctl", "user-dispatch"]).control(Control::Without(&["seccomp"])),
-    wall("F14", &["prctl", "sched-core"]).control(Control::Unavailable("needs a processor with SMT")),
+    wall("F14", &["prctl", "sched-core"])
+        .control(Control::Where(Need::SharedCores, &Control::Without(&["seccomp"]))),
     wall("F15", &["vmsplice"]).control(Control::Without(&["seccomp"])),
     wall("F16", &["seccomp-stack", "64"])
         .expect(Expect::NoEffect)
@@ -266,6 +281,11 @@ pub const KERNEL: &[Row] = &[
 /// G and H: other runs and the network.
 pub const NETWORK: &[Row] = &[
     wall("G1", &["unix-abstract", "{abstract}"]),
+    // A lease can only be taken on what belongs to the taker: here it does.
+    wall("G4", &["lock", "lease", "{workspace}/setuid"])
+        .flags(&["--workspace", "{workspace}"])
+        .control(Control::Without(&["seccomp"])),
+    wall("G4", &["lock", "notify", "/usr"]).control(Control::Without(&["seccomp"])),
     wall("H1", &["connect", "127.0.0.1", "{tcp}"]),
     wall("H1", &["connect", "169.254.169.254", "80"]).control(Control::Bare(&[
         "connect",
@@ -278,6 +298,7 @@ pub const NETWORK: &[Row] = &[
         "127.0.0.1",
         "{tcp}",
     ])),
+    wall("H3", &["listen", "127.0.0.1", "0"]),
     wall("H4", &["unix-path", "{unix}"]),
     wall("H5", &["fast-open", "127.0.0.1", "{tcp}"]),
 ];

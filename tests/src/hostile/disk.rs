@@ -1,13 +1,17 @@
-//! Attacks D1 to D4: payloads that fill what they may write to, up to the number given.
+//! Attacks D1 to D4 and E7: payloads that fill what they may write to, up to the number given, or change it
+//! under the eyes of whoever looks.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::arguments::Arguments;
 use crate::call;
+use crate::files::c_path;
 use crate::report::Finding;
+use crate::system::{end_of_life, now};
 
 /// No payload writes more than this, whatever it is asked.
 const MOST_BYTES: u64 = 4 << 30;
@@ -86,6 +90,27 @@ fn try_reserve(arguments: &Arguments) -> Result<Finding, Finding> {
 fn ignore_file_size_signal() {
     // SAFETY: SIG_IGN is a valid disposition.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// E7: a directory and a link to PATH change places as fast as they can, in DIR, for that long: `swap DIR PATH MS`.
+/// Whoever looks at DIR meanwhile must not be led to PATH.
+pub(crate) fn swap(arguments: &Arguments) -> Finding {
+    finding((|| {
+        let top = arguments.path(0)?;
+        let (directory, link) = (top.join("hostile-a"), top.join("hostile-b"));
+        std::fs::create_dir(&directory)?;
+        std::os::unix::fs::symlink(arguments.path(1)?, &link)?;
+        let (one, other, at) = (c_path(&directory), c_path(&link), libc::AT_FDCWD);
+        let end = (now() + Duration::from_millis(arguments.number(2, 1000))).min(end_of_life());
+        let mut swaps = 0u64;
+        while now() < end {
+            let exchange = libc::RENAME_EXCHANGE;
+            call!(libc::SYS_renameat2, at, one.as_ptr(), at, other.as_ptr(), exchange)
+                .map_err(Finding::Denied)?;
+            swaps += 1;
+        }
+        Ok(Finding::Facts(format!("\"swaps\":{swaps}")))
+    })())
 }
 
 /// G5: whether a name is there that an earlier run left: `find PATH`.

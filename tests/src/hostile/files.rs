@@ -1,10 +1,9 @@
-//! Attacks E1 to E4, E8, E9, E11: payloads that read, write or inherit what is not theirs.
+//! Attacks E1 to E4, E8, E9, E11, F12: payloads that read, write or inherit what is not theirs.
 //!
 //! A write is only ever probed by opening: nothing is written through a descriptor that was granted.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -104,19 +103,30 @@ struct FileHandle {
     handle: [u8; 128],
 }
 
-/// E8: opens a file by its number instead of its name: `by-handle PATH`.
-pub(crate) fn by_handle(arguments: &Arguments) -> Finding {
-    let path = match arguments.path(0) {
-        Ok(path) => c_path(&path),
-        Err(refused) => return refused,
-    };
+/// The number of the file at the first argument.
+fn handle_of(arguments: &Arguments) -> Result<FileHandle, Finding> {
+    let path = c_path(&arguments.path(0)?);
     let mut handle = FileHandle { bytes: 128, kind: 0, handle: [0; 128] };
     let (mut mount, at) = (0i32, libc::AT_FDCWD);
     let (out, id) = (std::ptr::from_mut(&mut handle), std::ptr::from_mut(&mut mount));
-    if let Err(errno) = call!(libc::SYS_name_to_handle_at, at, path.as_ptr(), out, id, 0) {
-        return Finding::Denied(errno);
+    let found = call!(libc::SYS_name_to_handle_at, at, path.as_ptr(), out, id, 0);
+    found.map(|_| handle).map_err(Finding::Denied)
+}
+
+/// E8: opens a file by its number instead of its name: `by-handle PATH`.
+pub(crate) fn by_handle(arguments: &Arguments) -> Finding {
+    match handle_of(arguments) {
+        Ok(mut handle) => {
+            let number = std::ptr::from_mut(&mut handle);
+            Finding::of(call!(libc::SYS_open_by_handle_at, libc::AT_FDCWD, number, libc::O_RDONLY))
+        }
+        Err(refused) => refused,
     }
-    Finding::of(call!(libc::SYS_open_by_handle_at, at, out, libc::O_RDONLY))
+}
+
+/// F12: asks for a file's number, which tells two runs that they see the same file: `file-handle PATH`.
+pub(crate) fn file_handle(arguments: &Arguments) -> Finding {
+    probing(handle_of(arguments).map(|handle| format!("a number of {} bytes", handle.bytes)))
 }
 
 /// E9: a device node of its own: `mknod PATH`. The device is the null device, and the node is removed again.
@@ -128,24 +138,5 @@ pub(crate) fn device_node(arguments: &Arguments) -> Finding {
         let opened = made.map_err(Finding::Denied).and_then(|_| Ok(File::open(&path)?));
         drop(std::fs::remove_file(&path));
         opened.map(|_| "made and opened a device".into())
-    })())
-}
-
-/// A18, G4: an exclusive lock on a file others share: `flock PATH`.
-pub(crate) fn lock(arguments: &Arguments) -> Finding {
-    probing((|| {
-        let file = File::open(arguments.path(0)?)?;
-        let locked = call!(libc::SYS_flock, file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB);
-        locked.map(|_| "locked".into()).map_err(Finding::Denied)
-    })())
-}
-
-/// F12: watches a shared path: `inotify PATH`.
-pub(crate) fn watch(arguments: &Arguments) -> Finding {
-    probing((|| {
-        let path = c_path(&arguments.path(0)?);
-        let watcher = call!(libc::SYS_inotify_init1, libc::IN_NONBLOCK).map_err(Finding::Denied)?;
-        let added = call!(libc::SYS_inotify_add_watch, watcher, path.as_ptr(), libc::IN_ALL_EVENTS);
-        added.map(|_| "watching".into()).map_err(Finding::Denied)
     })())
 }

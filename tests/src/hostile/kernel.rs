@@ -1,4 +1,4 @@
-//! Attacks F: system calls that no ordinary program needs.
+//! Attacks F, C12 and D13: system calls that no ordinary program needs, or not so often.
 //!
 //! Each is made harmless by its arguments, so that a bare run as root can show that the payload works.
 
@@ -210,6 +210,93 @@ pub(crate) fn x32(_: &Arguments) -> Finding {
 pub(crate) fn fanotify(_: &Arguments) -> Finding {
     const FAN_REPORT_FID: usize = 0x200;
     Finding::of(call!(libc::SYS_fanotify_init, FAN_REPORT_FID, libc::O_RDONLY))
+}
+
+/// F13: `ioctl NAME [PATH]`.
+pub(crate) fn ioctl(arguments: &Arguments) -> Finding {
+    const FIBMAP: libc::c_ulong = 1;
+    match arguments.text(0, "").as_str() {
+        // A line discipline, on what is no terminal: the kernel says so only to who may ask.
+        "discipline" => match std::io::pipe() {
+            Ok((read, _write)) => {
+                let set = call!(libc::SYS_ioctl, read.as_raw_fd(), libc::TIOCSETD, address(&0i32));
+                Finding::past_permission(set, &[libc::ENOTTY])
+            }
+            Err(error) => error.into(),
+        },
+        // Where on the disk a file's first block is.
+        "block-number" => {
+            let path = crate::files::c_path(arguments.text(1, "/usr/bin/env").as_ref());
+            let mut block = 0i32;
+            let result = call!(libc::SYS_open, path.as_ptr(), libc::O_RDONLY)
+                .and_then(|file| call!(libc::SYS_ioctl, file, FIBMAP, std::ptr::from_mut(&mut block)));
+            // File systems without blocks say EINVAL, after the permission check.
+            Finding::past_permission(result, &[libc::EINVAL])
+        }
+        other => Finding::Untried(format!("no request '{other}'")),
+    }
+}
+
+/// D13: calls that are refused, over and over: `refusals N`. A kernel that wrote each down would have a full log.
+pub(crate) fn refusals(arguments: &Arguments) -> Finding {
+    let mut refused = 0u64;
+    for _ in 0..arguments.number(0, 10_000).min(1_000_000) {
+        let tries = [
+            call!(libc::SYS_mount, 0, 0, 0, 0, 0),
+            call!(libc::SYS_keyctl, 0, 0, 0),
+            call!(libc::SYS_unlinkat, libc::AT_FDCWD, c"/usr/bin/env".as_ptr(), libc::AT_REMOVEDIR),
+            call!(libc::SYS_ptrace, libc::PTRACE_SEIZE, 0, 0, 0),
+        ];
+        refused += tries.iter().filter(|result| result.is_err()).count() as u64;
+    }
+    Finding::Facts(format!("\"refused\":{refused}"))
+}
+
+/// D13: children that the kernel ends for what they did, which it may write down: `crashes N`.
+pub(crate) fn crashes(arguments: &Arguments) -> Finding {
+    let mut ended = 0u64;
+    for _ in 0..arguments.number(0, 100).min(10_000) {
+        let child = fork_running(|| {
+            // SAFETY: it is not: nothing is there, and the process ends.
+            unsafe { std::ptr::without_provenance_mut::<u8>(16).write_volatile(1) };
+            0
+        });
+        match child.and_then(reap) {
+            Ok(crate::system::Ended::Signaled(_)) => ended += 1,
+            Ok(_) => {}
+            Err(errno) => return Finding::Denied(errno),
+        }
+    }
+    Finding::Facts(format!("\"ended\":{ended}"))
+}
+
+/// C12: writes to a pipe from memory whose pages only its owner can bring in, and does not. Whoever is given such a
+/// buffer to copy from waits as long as the owner likes.
+pub(crate) fn stalled_write(_: &Arguments) -> Finding {
+    let stalled = || -> Result<Finding, i32> {
+        let (api, register) = (0xc018_aa3fu32, 0xc020_aa00u32);
+        let faults = call!(libc::SYS_userfaultfd, libc::O_CLOEXEC)?;
+        let (mut version, mut missing) = ([0xaau64, 0, 0], [0u64; 4]);
+        call!(libc::SYS_ioctl, faults, api, version.as_mut_ptr())?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let page = call!(libc::SYS_mmap, 0, 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1isize, 0)?;
+        // Missing pages of this one are the owner's business.
+        missing[..3].copy_from_slice(&[page as u64, 4096, 1]);
+        call!(libc::SYS_ioctl, faults, register, missing.as_mut_ptr())?;
+        let (read, write) = std::io::pipe().map_err(|_| errno())?;
+        let (descriptor, page) = (write.as_raw_fd(), page as usize);
+        let writer = std::thread::spawn(move || call!(libc::SYS_write, descriptor, page, 4096));
+        let mut ready = libc::pollfd { fd: read.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live pollfd.
+        let came = unsafe { libc::poll(&mut ready, 1, 300) };
+        // Closing waits for the writer.
+        std::mem::forget((read, write));
+        if came == 0 && !writer.is_finished() {
+            return Ok(Finding::Succeeded("the write waits for a page".into()));
+        }
+        Ok(Finding::Untried("the write did not wait".into()))
+    };
+    stalled().unwrap_or_else(Finding::Denied)
 }
 
 /// F14: `prctl NAME`.

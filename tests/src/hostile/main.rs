@@ -15,6 +15,7 @@ mod arguments;
 mod disk;
 mod files;
 mod kernel;
+mod locks;
 mod memory;
 mod network;
 mod output;

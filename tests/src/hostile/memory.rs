@@ -128,11 +128,67 @@ pub(crate) fn oom_score(_: &Arguments) -> Finding {
     }
 }
 
-/// C6: locks all its memory, now and later.
+/// C6: locks all its memory, now and later, then takes some: `mlock BYTES`. Outside a cage at most 16 MiB of it.
 pub(crate) fn lock(arguments: &Arguments) -> Finding {
+    const MOST_OUTSIDE: usize = 16 << 20;
+    let most = if arguments.inside_cage() { usize::MAX } else { MOST_OUTSIDE };
+    let length = bytes(arguments, 0).min(most);
+    if let Err(errno) = call!(libc::SYS_mlockall, libc::MCL_CURRENT | libc::MCL_FUTURE, NULL) {
+        return Finding::Denied(errno);
+    }
+    took(take(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1), length)
+}
+
+/// C2: address space without memory: `reserve BYTES`.
+pub(crate) fn reserve(arguments: &Arguments) -> Finding {
+    let length = arguments.number(0, 1 << 40) as usize;
+    // SAFETY: a fresh mapping chosen by the kernel, which nobody touches.
+    let start = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        libc::mmap(std::ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0)
+    };
+    if start == libc::MAP_FAILED { Finding::Denied(errno()) } else { took(Ok(()), length) }
+}
+
+/// C2: mappings of one page each until N or a refusal: `mappings N`.
+pub(crate) fn mappings(arguments: &Arguments) -> Finding {
+    let most = arguments.number(0, 1000).min(2_000_000);
+    for made in 0..most {
+        // Neighbours that are alike would become one.
+        let protection = if made % 2 == 0 { libc::PROT_NONE } else { libc::PROT_READ };
+        // SAFETY: a fresh mapping chosen by the kernel.
+        let start = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, -1, 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Finding::Denied(errno());
+        }
+    }
+    Finding::Succeeded(format!("{most} mappings"))
+}
+
+/// C7: reads a file from beginning to end, over and over: `read-over PATH TIMES`.
+pub(crate) fn read_over(arguments: &Arguments) -> Finding {
+    let read = (|| -> Result<u64, Finding> {
+        let path = arguments.path(0)?;
+        let mut total = 0;
+        for _ in 0..arguments.number(1, 1).min(100) {
+            let mut file = std::fs::File::open(&path)?;
+            total += std::io::copy(&mut file, &mut std::io::sink())?;
+        }
+        Ok(total)
+    })();
+    read.map_or_else(|refused| refused, |total| Finding::Succeeded(format!("{total} bytes read")))
+}
+
+/// C11: touches that much, says `{"holding":true}`, holds it that long and gives it back: `hold-memory BYTES MS`.
+pub(crate) fn hold(arguments: &Arguments) -> Finding {
     let length = bytes(arguments, 0);
     if let Err(errno) = take(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1) {
         return Finding::Denied(errno);
     }
-    Finding::of(call!(libc::SYS_mlockall, libc::MCL_CURRENT | libc::MCL_FUTURE, NULL))
+    line("{\"holding\":true}");
+    pause_for(Duration::from_millis(arguments.number(1, 1000)));
+    Finding::Facts(format!("\"held\":{length}"))
 }

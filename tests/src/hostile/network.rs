@@ -1,7 +1,8 @@
-//! Attacks H and G1: payloads that look for somebody to talk to.
+//! Attacks H, G1 and E13: payloads that look for somebody to talk to.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
@@ -89,6 +90,28 @@ pub(crate) fn unix_path(arguments: &Arguments) -> Finding {
     probing((|| {
         UnixStream::connect(arguments.path(0)?)?.write_all(b"x")?;
         Ok("connected".into())
+    })())
+}
+
+/// E13: gives a descriptor of its own to whoever listens there: `send-descriptor PATH`.
+pub(crate) fn send_descriptor(arguments: &Arguments) -> Finding {
+    probing((|| {
+        let stream = UnixStream::connect(arguments.path(0)?)?;
+        let given = std::fs::File::open("/dev/null")?;
+        // One control message of one descriptor, as cmsg(3) lays it out.
+        let message = [
+            (16u64 + 4),
+            (libc::SOL_SOCKET as u64) | (libc::SCM_RIGHTS as u64) << 32,
+            given.as_raw_fd() as u64,
+        ];
+        let byte = libc::iovec { iov_base: c"x".as_ptr().cast_mut().cast(), iov_len: 1 };
+        // SAFETY: all-zero is a valid msghdr.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        (header.msg_iov, header.msg_iovlen) = (std::ptr::from_ref(&byte).cast_mut(), 1);
+        header.msg_control = std::ptr::from_ref(&message).cast_mut().cast();
+        header.msg_controllen = size_of_val(&message);
+        let sent = call!(libc::SYS_sendmsg, stream.as_raw_fd(), std::ptr::from_ref(&header), 0);
+        sent.map(|_| "sent a descriptor".into()).map_err(Finding::Denied)
     })())
 }
 

@@ -1,4 +1,4 @@
-//! Attacks B10, B11, E5 to E7, E10, E14: payloads that change what they see, or who they are.
+//! Attacks A15, B10, B11, E5 to E7, E10, E14: payloads that change what they see, or who they are.
 //!
 //! Where one could change the host, it first moves into a mount namespace of its own if it may, so that a bare
 //! run as root (the negative control) leaves nothing behind.
@@ -36,6 +36,17 @@ pub(crate) fn mount(arguments: &Arguments) -> Finding {
     contained(arguments, || {
         let kind = c"tmpfs".as_ptr();
         call!(libc::SYS_mount, kind, c"/tmp".as_ptr(), kind, libc::MS_NOSUID, NULL)
+    })
+}
+
+/// A15: a file system that this process would serve itself, and could keep others waiting in.
+pub(crate) fn fuse_mount(arguments: &Arguments) -> Finding {
+    contained(arguments, || {
+        // Without the device the call itself is still tried: with a descriptor that is none of its.
+        let server = call!(libc::SYS_open, c"/dev/fuse".as_ptr(), libc::O_RDWR).unwrap_or(0);
+        let options = CString::new(format!("fd={server},rootmode=40000,user_id=0,group_id=0"));
+        let (kind, options) = (c"fuse".as_ptr(), options.unwrap_or_default());
+        call!(libc::SYS_mount, c"hostile".as_ptr(), c"/tmp".as_ptr(), kind, libc::MS_NOSUID, options.as_ptr())
     })
 }
 

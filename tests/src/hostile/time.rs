@@ -93,9 +93,10 @@ pub(crate) fn threads_spin(arguments: &Arguments) -> Finding {
     Finding::Done
 }
 
-/// A8: raises the hard limit on its own processor time.
+/// A8: raises a hard limit of its own, by one.
 pub(crate) fn raise_limit(_: &Arguments) -> Finding {
-    let resource = libc::RLIMIT_NOFILE as usize;
+    // One that no other setting bounds as well.
+    let resource = libc::RLIMIT_SIGPENDING as usize;
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     if let Err(errno) = call!(libc::SYS_prlimit64, 0, resource, NULL, std::ptr::from_mut(&mut limit)) {
         return Finding::Denied(errno);

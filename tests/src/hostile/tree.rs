@@ -42,6 +42,10 @@ pub(crate) fn fork_bomb(arguments: &Arguments) -> Finding {
         pause_for(Duration::from_millis(200));
         let (made, refused) = (made.load(Ordering::Relaxed), refused.load(Ordering::Relaxed));
         line(&format!("{{\"made\":{},\"refused_errno\":{refused}}}", made.min(most)));
+        if made >= most && refused == 0 {
+            let all = Finding::Succeeded(format!("{most} processes"));
+            all.as_json("B1", "fork-bomb").iter().for_each(|text| line(text));
+        }
     }
     pause_forever()
 }
@@ -191,6 +195,41 @@ pub(crate) fn clone_parent(_: &Arguments) -> Finding {
         Ok(0) => leave(0),
         other => Finding::of(other),
     }
+}
+
+/// B9: by clone3(2), whose flags a filter cannot read: `clone3 KIND`.
+pub(crate) fn clone3(arguments: &Arguments) -> Finding {
+    const CLONE_INTO_CGROUP: u64 = 1 << 33;
+    let mut request = [0u64; 11];
+    request[4] = libc::SIGCHLD as u64;
+    match arguments.text(0, "").as_str() {
+        "parent" => (request[0], request[4]) = (libc::CLONE_PARENT as u64, 0),
+        // The group the process is in already: nothing changes for it.
+        "into-cgroup" => match own_group() {
+            Some(group) => {
+                request[0] = CLONE_INTO_CGROUP;
+                request[10] = std::os::fd::IntoRawFd::into_raw_fd(group) as u64;
+            }
+            None => request[0] = CLONE_INTO_CGROUP,
+        },
+        other => return Finding::Untried(format!("no kind of clone3 '{other}'")),
+    }
+    match call!(libc::SYS_clone3, address(&request), size_of_val(&request)) {
+        Ok(0) => leave(0),
+        other => Finding::of(other),
+    }
+}
+
+/// The directory of this process's v2 group, where one can be seen.
+fn own_group() -> Option<std::fs::File> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let top = mounts.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        (fields.get(2) == Some(&"cgroup2")).then(|| fields[1].to_owned())
+    })?;
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    std::fs::File::open(format!("{top}{own}")).ok()
 }
 
 /// B12: many short children, one after another: `short-children N`.
