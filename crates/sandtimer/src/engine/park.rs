@@ -20,7 +20,7 @@ use super::{Engine, Inner, Run, Spec};
 use crate::isolate::plan::ProcessLimits;
 use crate::limits::Key;
 use crate::model::{LimitKind, Path};
-use crate::supervise::run::PrivateDirectory;
+use crate::supervise::run::{PrivateDirectory, group_is_gone};
 
 /// How long building may take. Infrastructure: always finite.
 const PARK_LIMIT_MILLISECONDS: u64 = 60_000;
@@ -180,12 +180,24 @@ impl Parked {
                 let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
                 return Err(Error::System { doing: "cannot use the parked sandbox", source });
             }
+            self.check_groups()?;
             let streams = Streams::make(&inner, &mut spec, &opened.effective)?;
             self.dispatch(&spec, &opened.effective, &streams)?;
             let Some(sandbox) = self.sandbox.take() else { return Err(Error::Full(0)) };
             Ok(start::finish(&inner, sandbox, opened, &spec, streams))
         })();
         started.inspect_err(|_| start::close(&inner, scope))
+    }
+
+    /// A sandbox may wait for hours, and somebody may have removed its groups meanwhile: then no limit holds in it.
+    fn check_groups(&self) -> Result<(), Error> {
+        let Some(sandbox) = self.sandbox.as_ref() else { return Ok(()) };
+        let doing = "cannot use the parked sandbox";
+        if group_is_gone(&sandbox.slot) {
+            let source = std::io::Error::new(std::io::ErrorKind::NotFound, "its control group was removed");
+            return Err(Error::System { doing, source });
+        }
+        sandbox.slot.task_files().map(drop).map_err(Error::system(doing))
     }
 
     fn dispatch(

@@ -18,7 +18,7 @@ use sandtimer_os::watchdog::SharedTable;
 use sandtimer_os::wire::{Notice, notice, order};
 
 use super::collector::ToCollector;
-use super::run::{Cause, Exit, Facts, FailedStep, Running};
+use super::run::{Cause, Exit, Facts, FailedStep, Running, group_is_gone};
 use crate::model::{Enforcer, LimitKind, Warning};
 use crate::time::{Fire, Moment, Stopwatch};
 
@@ -481,7 +481,7 @@ impl Ending {
     /// Init is dead. So is all that was in its pid namespace; elsewhere the group, or init's own last word, must say so.
     fn buried(&mut self, now: u64) {
         let run = &self.run;
-        let grouped = run.slot.unified().is_some();
+        let grouped = run.slot.unified().is_some() && !group_is_gone(&run.slot);
         let dead =
             if grouped { run.slot.is_empty() } else { !run.sweeps_itself || self.facts.swept == Some(0) };
         self.next_look = None;

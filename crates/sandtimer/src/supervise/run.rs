@@ -10,6 +10,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, statat};
+use rustix::io::Errno;
+
 use crate::isolate::cgroup::Slot;
 use crate::limits::Effective;
 use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Outcome, Path, WaitingFor, Warning};
@@ -147,6 +150,14 @@ pub(crate) struct Running {
     /// Held until the outcome is out: taking the mounts apart waits for RCU.
     pub namespace: Mutex<Option<OwnedFd>>,
     pub waiting: Waiting,
+}
+
+/// Whether somebody removed the v2 group of a slot, and so moved what was in it elsewhere: from then on it ends nothing
+/// and proves nothing.
+pub(crate) fn group_is_gone(slot: &Slot) -> bool {
+    slot.unified().is_some_and(|group| {
+        matches!(statat(group, "cgroup.events", AtFlags::empty()), Err(Errno::NOENT | Errno::NODEV))
+    })
 }
 
 impl Running {

@@ -1,0 +1,528 @@
+//! The engine when something fails around it: runs that cannot be killed, no descriptors left, sandboxes taken apart
+//! by somebody else. One test at a time, for some of this is the whole process's.
+#![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit,
+};
+use sandtimer::engine::{Engine, Spec};
+use sandtimer::model::{Ending, Outcome, Proof};
+use sandtimer::{Error, Limits};
+
+/// Runs `work` while no other test of this file runs; fails a test that hangs with a word instead of a timeout.
+fn alone(work: impl FnOnce() + Send + 'static) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (sender, receiver) = channel();
+    let worker = std::thread::spawn(move || {
+        work();
+        sender.send(())
+    });
+    match receiver.recv_timeout(Duration::from_secs(120)) {
+        Ok(()) => {}
+        Err(RecvTimeoutError::Disconnected) => std::panic::resume_unwind(worker.join().unwrap_err()),
+        Err(RecvTimeoutError::Timeout) => panic!("the test hangs"),
+    }
+}
+
+/// Looks until `condition` holds, no longer than `bound`.
+fn until(bound: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + bound;
+    let (_hold, gone) = channel::<()>();
+    while !condition() {
+        if Instant::now() >= end {
+            return false;
+        }
+        let _ = gone.recv_timeout(Duration::from_millis(2));
+    }
+    true
+}
+
+fn seconds(count: f64) -> Duration {
+    Duration::from_secs_f64(count)
+}
+
+fn shell(script: &str) -> Spec {
+    Spec::command(["/bin/sh", "-c", script])
+}
+
+/// A command that waits for ever and can be told from any other by its arguments.
+fn waiting(marker: &str) -> Spec {
+    Spec::command(["/bin/sh", "-c", "while :; do sleep 1000; done", marker])
+}
+
+fn marker() -> String {
+    let mut bytes = [0u8; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).unwrap();
+    format!("st-fault-{:016x}", u64::from_ne_bytes(bytes))
+}
+
+/// Process number, parent and name of every living process.
+fn processes() -> Vec<(i32, i32, String)> {
+    let look = |entry: std::io::Result<std::fs::DirEntry>| {
+        let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+        let mut fields = rest.split_whitespace();
+        (fields.next()? != "Z").then_some(())?;
+        Some((pid, fields.next()?.parse().ok()?, name.to_owned()))
+    };
+    std::fs::read_dir("/proc").unwrap().filter_map(look).collect()
+}
+
+/// The processes that carry `marker`, and their sandbox's first one.
+fn marked(marker: &str) -> BTreeSet<i32> {
+    let all = processes();
+    let carries = |pid: i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument == marker.as_bytes())
+    };
+    let own = i32::try_from(std::process::id()).unwrap();
+    let mut found = BTreeSet::new();
+    for (pid, parent, _) in all.iter().filter(|(pid, ..)| carries(*pid)) {
+        found.insert(*pid);
+        let is_init = all.iter().any(|(other, grandparent, _)| other == parent && *grandparent == own);
+        found.extend(is_init.then_some(*parent));
+    }
+    found
+}
+
+/// Children of this process with that name.
+fn helpers(name: &str) -> Vec<i32> {
+    let own = i32::try_from(std::process::id()).unwrap();
+    let all = processes().into_iter();
+    all.filter(|(_, parent, other)| *parent == own && other == name).map(|(pid, ..)| pid).collect()
+}
+
+fn kill(pid: i32) {
+    let pidfd = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+    pidfd_send_signal(pidfd, Signal::KILL).unwrap();
+}
+
+#[track_caller]
+fn assert_dead(outcome: &Outcome) {
+    assert_eq!(outcome.tree.survivors, Some(0), "{outcome:?}");
+}
+
+#[track_caller]
+fn assert_works(engine: &Engine) {
+    let outcome = engine.run_blocking(shell("echo fine")).unwrap();
+    assert_eq!(outcome.stdout, "fine\n", "{outcome:?}");
+    assert_dead(&outcome);
+}
+
+/// Where this process's group of a hierarchy is: `freezer` of v1, or v2 for an empty name.
+fn group_of(controller: &str) -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let point = mounts.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let right = match controller {
+            "" => fields.get(2) == Some(&"cgroup2"),
+            name => {
+                fields.get(2) == Some(&"cgroup") && fields.get(3)?.split(',').any(|option| option == name)
+            }
+        };
+        right.then(|| fields[1].to_owned())
+    })?;
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let place = own.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        (parts.next()?.split(',').any(|name| name == controller)).then(|| parts.next().map(str::to_owned))?
+    })?;
+    Some(Path::new(&point).join(place.trim_start_matches('/')))
+}
+
+/// A v1 freezer group of the test's own: what is in it and frozen cannot be killed. Thawed and removed when dropped.
+struct Freezer(PathBuf);
+
+impl Freezer {
+    fn new() -> Option<Self> {
+        let path = group_of("freezer")?.join(marker());
+        std::fs::create_dir(&path).ok()?;
+        Some(Freezer(path))
+    }
+
+    fn freeze(&self, pids: &BTreeSet<i32>) {
+        for pid in pids {
+            std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+        }
+        std::fs::write(self.0.join("freezer.state"), "FROZEN").unwrap();
+        let state = || std::fs::read_to_string(self.0.join("freezer.state")).unwrap();
+        assert!(until(seconds(5.0), || state() == "FROZEN\n"), "{}", state());
+    }
+
+    fn thaw(&self) {
+        std::fs::write(self.0.join("freezer.state"), "THAWED").unwrap();
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.0.join("freezer.state"), "THAWED");
+        until(seconds(2.0), || std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// A14. What is frozen by v1 takes no signal until it is thawed: as unkillable as a process waiting for a dead disk.
+#[test]
+fn a_frozen_run_has_its_verdict_on_time_and_its_slot_back_when_thawed() {
+    alone(|| {
+        let Some(freezer) = Freezer::new() else {
+            // The v2 freezer lets itself be killed, so nothing here could be made unkillable.
+            return skipped("no v1 freezer hierarchy in which a group can be made");
+        };
+        let engine = Engine::new().unwrap();
+        let marker = marker();
+        let run = engine.start(waiting(&marker).limits(Limits::new().wall(seconds(1.0)))).unwrap();
+        // Its clock starts just before the command is executed, and only then carries its arguments.
+        assert!(
+            until(seconds(0.9), || marked(&marker).len() == 2),
+            "no init and command: {:?}",
+            marked(&marker)
+        );
+        let inside = marked(&marker);
+        freezer.freeze(&inside);
+
+        let first = run.wait_blocking();
+        assert_eq!((first.ending, first.tree.proof), (Ending::Timeout, Proof::Pending), "{first:?}");
+        assert_eq!(first.tree.survivors, None);
+        let late = first.verdict.as_ref().unwrap().late_ms;
+        assert!(late < 250.0, "{late} ms late");
+        let given_up = run.settled_blocking();
+        assert_eq!((given_up.tree.proof, given_up.tree.survivors), (Proof::Unkillable, None), "{given_up:?}");
+        // What the command forked on its way into the freezer may be there as well.
+        assert!(marked(&marker).is_superset(&inside), "it is dead: the test shows nothing");
+        assert!(until(seconds(2.0), || engine.quarantined() == 1), "its slot is not in quarantine");
+        assert_works(&engine);
+        assert_eq!(engine.quarantined(), 1, "the slot came back with somebody in it");
+
+        freezer.thaw();
+        assert!(until(seconds(5.0), || engine.quarantined() == 0), "the slot did not come back");
+        assert_eq!(marked(&marker), BTreeSet::new(), "a survivor");
+        let last = run.settled_blocking();
+        assert_eq!((last.ending, last.tree.survivors), (Ending::Timeout, Some(0)), "{last:?}");
+        assert_works(&engine);
+    });
+}
+
+/// The control of the test above: the same run, not frozen.
+#[test]
+fn the_same_run_unfrozen_dies_at_once() {
+    alone(|| {
+        let engine = Engine::new().unwrap();
+        let marker = marker();
+        let run = engine.start(waiting(&marker).limits(Limits::new().wall(seconds(0.3)))).unwrap();
+        let outcome = run.wait_blocking();
+        assert_eq!(outcome.ending, Ending::Timeout);
+        assert_dead(&outcome);
+        assert_eq!((engine.quarantined(), marked(&marker)), (0, BTreeSet::new()));
+    });
+}
+
+/// A14 by v2: somebody freezes the run's own group.
+#[test]
+fn a_run_frozen_in_its_own_group_is_killed_on_time() {
+    alone(|| {
+        let engine = Engine::new().unwrap();
+        let marker = marker();
+        let run = engine.start(waiting(&marker).limits(Limits::new().wall(seconds(1.0)))).unwrap();
+        run.started_blocking();
+        let Some(group) = group_within(helpers("st-init")[0]) else {
+            return skipped("no v2 group for the run");
+        };
+        std::fs::write(group.join("cgroup.freeze"), "1").unwrap();
+        let frozen = || std::fs::read_to_string(group.join("cgroup.events")).unwrap_or_default();
+        assert!(until(seconds(0.9), || frozen().contains("frozen 1")), "{}", frozen());
+        let outcome = run.wait_blocking();
+        assert_eq!(outcome.ending, Ending::Timeout);
+        assert_dead(&outcome);
+        assert_works(&engine);
+    });
+}
+
+/// The v2 group of a process, if it is an engine's.
+fn group_within(pid: i32) -> Option<PathBuf> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let place = text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned))?;
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let top =
+        mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?.split(' ').nth(1)?.to_owned();
+    place.contains("sandtimer").then(|| Path::new(&top).join(place.trim_start_matches('/')))
+}
+
+/// Says in the test's output that something could not be tried, and why.
+fn skipped(why: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+}
+
+/// Numbers of this process's open descriptors.
+fn descriptors() -> BTreeSet<u64> {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+    let mut open: BTreeSet<u64> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    // The one that was looked with.
+    open.retain(|number| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok());
+    open
+}
+
+/// How many descriptors of the kinds that a run is made of are open: pipes, sockets, pidfds, memory files, namespaces of
+/// mounts. Rows keep others for the next run.
+fn descriptors_of_runs() -> usize {
+    let kinds = ["pipe:", "socket:", "anon_inode:[pidfd]", "pidfd:", "/memfd:", "mnt:"];
+    let of_a_run = |number: &u64| {
+        let target = std::fs::read_link(format!("/proc/self/fd/{number}")).unwrap_or_default();
+        kinds.iter().any(|kind| target.to_string_lossy().starts_with(kind))
+    };
+    descriptors().iter().filter(|number| of_a_run(number)).count()
+}
+
+/// Only so many descriptors more can be had while this lives.
+struct Scarce {
+    before: Rlimit,
+    /// In every number that was free below the highest one taken.
+    _fill: Vec<std::fs::File>,
+}
+
+impl Scarce {
+    fn leaving(room: u64) -> Self {
+        let highest = *descriptors().last().unwrap();
+        let mut fill = vec![];
+        loop {
+            let file = std::fs::File::open("/dev/null").unwrap();
+            if u64::try_from(std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap() > highest {
+                break;
+            }
+            fill.push(file);
+        }
+        let before = getrlimit(Resource::Nofile);
+        let fewer = Rlimit { current: Some(highest + 1 + room), maximum: before.maximum };
+        setrlimit(Resource::Nofile, fewer).unwrap();
+        Scarce { before, _fill: fill }
+    }
+}
+
+impl Drop for Scarce {
+    fn drop(&mut self) {
+        setrlimit(Resource::Nofile, self.before).unwrap();
+    }
+}
+
+/// I10: the caller hears of it and may try again.
+#[test]
+fn an_engine_out_of_descriptors_says_so_and_goes_on_when_there_are_some() {
+    alone(|| {
+        let engine = Engine::new().unwrap();
+        assert_works(&engine);
+        let scarce = Scarce::leaving(60);
+        let mut runs = vec![];
+        let refused = loop {
+            match engine.start(shell("sleep 1000")) {
+                Ok(run) => runs.push(run),
+                Err(error) => break error,
+            }
+            assert!(runs.len() < 60, "every run needs descriptors");
+        };
+        assert!(!runs.is_empty(), "no room for a single run: {refused}");
+        assert!(matches!(refused, Error::System { .. }) && refused.is_retryable(), "{refused:?}");
+        assert!(refused.to_string().contains("Too many open files"), "{refused}");
+        for run in &runs {
+            run.cancel("make room");
+        }
+        for run in runs {
+            let outcome = run.settled_blocking();
+            // One whose sandbox was just being built may have failed for the same reason.
+            assert!(matches!(outcome.ending, Ending::Cancelled | Ending::InfraError), "{outcome:?}");
+            assert_dead(&outcome);
+        }
+        let again =
+            until(seconds(5.0), || engine.run_blocking(shell("true")).is_ok_and(|outcome| outcome.ok));
+        assert!(again, "still out of descriptors: {:?}", engine.run_blocking(shell("true")));
+        drop(scarce);
+        assert_works(&engine);
+        assert!(helpers("st-init").is_empty(), "a sandbox was left");
+    });
+}
+
+/// I14: for each descriptor that a start needs there is a turn in which it is the one that cannot be had.
+#[test]
+fn a_start_that_fails_at_any_descriptor_leaves_nothing() {
+    alone(|| {
+        // Whatever the process opens once for all.
+        assert_works(&Engine::new().unwrap());
+        let without_engine = descriptors();
+        let engine = Engine::new().unwrap();
+        assert_works(&engine);
+        let before = descriptors_of_runs();
+        let (mut failed, mut worked) = (0, 0);
+        for room in 0..48 {
+            let scarce = Scarce::leaving(room);
+            match engine.start(shell("exit 3")) {
+                Ok(run) => {
+                    let outcome = run.settled_blocking();
+                    assert!(
+                        outcome.exit_code == Some(3) || outcome.ending == Ending::InfraError,
+                        "room {room}: {outcome:?}"
+                    );
+                    assert_dead(&outcome);
+                    worked += 1;
+                }
+                Err(error) => {
+                    assert!(error.is_retryable(), "room {room}: {error}");
+                    failed += 1;
+                }
+            }
+            drop(scarce);
+            assert!(until(seconds(2.0), || helpers("st-init").is_empty()), "room {room}: a sandbox was left");
+            assert_works(&engine);
+        }
+        assert!(failed > 5 && worked > 0, "{failed} failed, {worked} worked: no step was missed one by one");
+        let back = until(seconds(2.0), || descriptors_of_runs() <= before);
+        assert!(back, "{} descriptors of runs, {before} before", descriptors_of_runs());
+        assert_eq!(engine.quarantined(), 0);
+        drop(engine);
+        let back = until(seconds(3.0), || descriptors().len() <= without_engine.len());
+        assert!(back, "{} descriptors, {} without an engine", descriptors().len(), without_engine.len());
+    });
+}
+
+/// I14 for the engine itself.
+#[test]
+fn an_engine_that_fails_at_any_descriptor_leaves_nothing() {
+    alone(|| {
+        // Whatever the process opens once for all.
+        assert_works(&Engine::new().unwrap());
+        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+        let (before, threads_before) = (descriptors(), threads());
+        let mut failed = 0;
+        for room in 0..48 {
+            let scarce = Scarce::leaving(room);
+            let made = Engine::new();
+            drop(scarce);
+            failed += usize::from(made.is_err());
+            if let Ok(engine) = made
+                && let Ok(outcome) = engine.run_blocking(shell("true"))
+            {
+                assert_dead(&outcome);
+            }
+            let left = || ["st-init", "st-launcher", "st-watchdog"].map(helpers).concat();
+            assert!(until(seconds(3.0), || left().is_empty()), "room {room}: {:?} were left", left());
+        }
+        assert!(failed > 3, "only {failed} failed");
+        let back = until(seconds(3.0), || descriptors().len() <= before.len() && threads() <= threads_before);
+        assert!(
+            back,
+            "{} of {} descriptors, {} of {threads_before} threads",
+            descriptors().len(),
+            before.len(),
+            threads()
+        );
+        assert_works(&Engine::new().unwrap());
+    });
+}
+
+/// I11: nobody waits for them any more.
+#[test]
+fn runs_of_a_dropped_engine_are_dead() {
+    alone(|| {
+        let markers: Vec<String> = (0..100).map(|_| marker()).collect();
+        {
+            let engine = Engine::new().unwrap();
+            for marker in &markers {
+                drop(engine.start(waiting(marker)).unwrap());
+            }
+            let up = || markers.iter().filter(|marker| !marked(marker).is_empty()).count();
+            assert!(until(seconds(20.0), || up() == markers.len()), "{} are up", up());
+        }
+        let alive: Vec<_> = markers.iter().filter(|marker| !marked(marker).is_empty()).collect();
+        assert!(alive.is_empty(), "{} outlived the engine", alive.len());
+        assert!(helpers("st-init").is_empty(), "a sandbox was left");
+    });
+}
+
+/// I13: whoever asks for it hears that it is gone; the next is a new one.
+#[test]
+fn a_parked_sandbox_that_was_killed_is_an_error_and_the_next_one_works() {
+    alone(|| {
+        let engine = Engine::new().unwrap();
+        for everything in [false, true] {
+            let parked = engine.park(&shell("")).unwrap();
+            let inits = helpers("st-init");
+            assert_eq!(inits.len(), 1, "one sandbox is parked");
+            if everything {
+                let children = processes().into_iter().filter(|(_, parent, _)| *parent == inits[0]);
+                children.for_each(|(pid, ..)| kill(pid));
+            } else {
+                kill(inits[0]);
+            }
+            assert!(until(seconds(5.0), || helpers("st-init").is_empty()), "init lives on");
+            match parked.start(shell("echo never")) {
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+                Ok(run) => {
+                    let outcome = run.settled_blocking();
+                    assert_eq!(
+                        (outcome.ending, outcome.stdout.as_str()),
+                        (Ending::InfraError, ""),
+                        "{outcome:?}"
+                    );
+                    assert_dead(&outcome);
+                }
+            }
+            let again =
+                engine.park(&shell("")).unwrap().start(shell("echo again")).unwrap().settled_blocking();
+            assert_eq!(again.stdout, "again\n", "{again:?}");
+            assert_eq!(engine.quarantined(), 0);
+        }
+    });
+}
+
+/// I13: an administrator moved what is in a sandbox elsewhere and removed its v2 group.
+fn remove_group(inits: &[i32]) -> bool {
+    let (Some(top), Some(group)) = (group_of(""), group_within(inits[0])) else { return false };
+    assert_ne!(group, top, "the sandbox has no group of its own");
+    for (pid, ..) in processes().iter().filter(|(pid, parent, _)| *pid == inits[0] || *parent == inits[0]) {
+        std::fs::write(top.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+    assert!(until(seconds(2.0), || std::fs::remove_dir(&group).is_ok()), "{} is busy", group.display());
+    true
+}
+
+#[test]
+fn a_parked_sandbox_whose_group_was_removed_is_an_error_and_the_next_one_works() {
+    alone(|| {
+        let engine = Engine::new().unwrap();
+        let parked = engine.park(&shell("")).unwrap();
+        if !remove_group(&helpers("st-init")) {
+            return skipped("no v2 group for the sandbox");
+        }
+        let error = parked.start(shell("echo never")).map(|run| run.settled_blocking()).unwrap_err();
+        assert!(error.to_string().contains("control group was removed") && error.is_retryable(), "{error}");
+        assert!(until(seconds(2.0), || helpers("st-init").is_empty()), "init lives on");
+        let again = engine.park(&shell("")).unwrap().start(shell("echo again")).unwrap().settled_blocking();
+        assert_eq!(again.stdout, "again\n", "{again:?}");
+    });
+}
+
+#[test]
+fn a_run_whose_group_was_removed_ends_on_time_and_its_death_is_proven_otherwise() {
+    alone(|| {
+        let engine = Engine::new().unwrap();
+        let marker = marker();
+        let run = engine.start(waiting(&marker).limits(Limits::new().wall(seconds(1.0)))).unwrap();
+        run.started_blocking();
+        if !remove_group(&helpers("st-init")) {
+            return skipped("no v2 group for the run");
+        }
+        let outcome = run.settled_blocking();
+        assert_eq!((outcome.ending, outcome.tree.proof), (Ending::Timeout, Proof::PidNamespaceGone));
+        assert_dead(&outcome);
+        assert_eq!((marked(&marker), engine.quarantined()), (BTreeSet::new(), 0));
+        assert_works(&engine);
+    });
+}
