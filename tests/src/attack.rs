@@ -175,16 +175,15 @@ pub fn check(rows: &[Row]) {
             Err(why) => without_control.push(format!("{}: {why}", row.name())),
         }
     }
-    say(&format!("{} of {} rows without a control:", without_control.len(), rows.len()), &without_control);
+    say(&format!("{} of {} rows without a control", without_control.len(), rows.len()), &without_control);
     assert!(failures.is_empty(), "{} of {} rows:\n{}", failures.len(), rows.len(), failures.join("\n"));
 }
 
-/// One line for each, in the test's output.
-fn say(head: &str, lines: &[String]) {
-    if !lines.is_empty() {
-        // A closed output only hides what was not done.
-        let _ = writeln!(std::io::stderr(), "{head}\n  {}", lines.join("\n  "));
-    }
+/// Says in the test's output what was not done, one line for each.
+pub fn say(head: &str, lines: &[String]) {
+    let lines: Vec<String> = lines.iter().map(|line| format!("\n  {line}")).collect();
+    // A closed output only hides what was not done.
+    let _ = writeln!(std::io::stderr(), "{head}{}", lines.concat());
 }
 
 /// Runs one row inside.

@@ -9,6 +9,7 @@
 )]
 
 pub mod attack;
+pub mod cache;
 pub mod census;
 pub mod command;
 pub mod deaths;

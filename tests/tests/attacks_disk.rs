@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sandtimer_tests::attack::check;
 use sandtimer_tests::command::{Run, read_outcome};
+use sandtimer_tests::outcome::finding;
 use sandtimer_tests::process::marked;
 use sandtimer_tests::rows::DISK;
 use sandtimer_tests::wait::alone;
@@ -86,4 +87,39 @@ fn a_grandchild_that_holds_the_pipe_holds_up_nobody() {
     let (outcome, _) = read_outcome(finished).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(outcome.ending(), "exited", "{}", outcome.0);
     assert_eq!(marked(&run.marker), []);
+}
+
+/// E7: whoever measures a workspace is not led out of it by what changes under its eyes.
+#[test]
+fn a_workspace_that_changes_while_it_is_measured_is_not_left() {
+    let _alone = alone("measured workspace", Duration::from_secs(60));
+    let outside = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(outside.path().join("large"), vec![b'x'; 64 << 20]).expect("own directory");
+    let workspace = tempfile::tempdir().expect("a temporary directory");
+    let [inside, target] = [workspace.path(), outside.path()].map(|path| path.to_string_lossy().into_owned());
+    let flags = ["--wall", "20s", "--disk", "8M", "--workspace", &inside];
+    // Five looks, at least: one each 200 ms.
+    let run = Run::new().flags(&flags).hostile(&["swap", &inside, &target, "1500"]);
+    let (outcome, _) = run.outcome().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(outcome.ending(), "exited", "charged with what is outside: {}", outcome.0);
+    let swaps = finding(outcome.stdout()).expect("a finding")["swaps"].as_u64().expect("a count");
+    assert!(swaps > 100, "only {swaps} changes");
+    // Whoever followed the link would have counted it.
+    let followed = ["hostile-a", "hostile-b"].iter().any(|name| {
+        std::fs::metadata(workspace.path().join(name).join("large")).is_ok_and(|facts| facts.len() > 8 << 20)
+    });
+    assert!(followed, "the link leads nowhere: the test shows nothing");
+}
+
+/// The control of the test above: the same measure does see what is really inside.
+#[test]
+fn a_workspace_that_grows_past_the_limit_is_noticed() {
+    let _alone = alone("grown workspace", Duration::from_secs(60));
+    let workspace = tempfile::tempdir().expect("a temporary directory");
+    let inside = workspace.path().to_string_lossy().into_owned();
+    let flags = ["--wall", "20s", "--disk", "8M", "--workspace", &inside];
+    let script = "for i in 1 2 3 4 5 6; do head -c 4000000 /dev/zero >$0/$i; sleep 0.3; done; sleep 15";
+    let run = Run::new().flags(&flags).command(&["sh", "-c", script, &inside]);
+    let (outcome, _) = run.outcome().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(outcome.ending(), "disk_limit", "{}", outcome.0);
 }

@@ -2,12 +2,68 @@
 
 use std::time::Duration;
 
-use sandtimer_tests::attack::check;
+use rustix::process::Signal;
+use sandtimer_tests::attack::{cage_in_force, check};
+use sandtimer_tests::census::{Census, assert_clean};
+use sandtimer_tests::command::{Run, Visitor};
+use sandtimer_tests::count;
+use sandtimer_tests::honest::honest_run;
+use sandtimer_tests::outcome::finding;
+use sandtimer_tests::process::{Process, Started, marked};
 use sandtimer_tests::rows::TREE;
-use sandtimer_tests::wait::alone;
+use sandtimer_tests::wait::{alone, until};
 
 #[test]
 fn every_attack_of_the_table_comes_to_what_it_must() {
     let _alone = alone("tree attacks", Duration::from_secs(900));
     check(TREE);
+}
+
+/// I9: processes are counted for each user by the kernel. A run that has all it may have leaves the others theirs.
+#[test]
+fn a_run_at_its_process_limit_starves_nobody() {
+    let _alone = alone("process counts", Duration::from_secs(180));
+    cage_in_force().unwrap_or_else(|error| panic!("{error}"));
+    let visitor = Visitor::new(1234);
+    for user in [None, Some(&visitor)] {
+        let by = |run: Run| if let Some(user) = user { run.by(user) } else { run };
+        let greedy = by(Run::new().flags(&["--json", "--wall", "30s", "--processes", "24"]));
+        let greedy = greedy.hostile(&["fork-bomb", "300"]);
+        let started = greedy.start();
+        let payloads = || -> Vec<Process> {
+            marked(&greedy.marker).into_iter().filter(|process| process.runs("hostile")).collect()
+        };
+        // Without a controller init is counted as well.
+        let full = until(Duration::from_secs(10), || payloads().len() >= 20);
+        assert!(full, "the first run has {} processes: the test shows nothing", payloads().len());
+        let modest = by(Run::new().flags(&["--wall", "20s", "--processes", "24"]));
+        let (outcome, _) =
+            modest.hostile(&["zombies", "15"]).outcome().unwrap_or_else(|error| panic!("{error}"));
+        let said = finding(outcome.stdout()).expect("a finding");
+        assert_eq!(said["result"], "succeeded", "beside a run at its limit: {}", outcome.0);
+        assert!(payloads().len() <= 24, "{} under a limit of 24", payloads().len());
+        honest_run().unwrap_or_else(|error| panic!("{error}"));
+        drop(started);
+        assert!(until(Duration::from_secs(2), || payloads().is_empty()), "survivors: {:?}", payloads());
+    }
+}
+
+/// I11: nobody waits for them any more.
+#[test]
+fn many_command_lines_killed_at_once_leave_nothing() {
+    let _alone = alone("many killed", Duration::from_secs(180));
+    honest_run().unwrap_or_else(|error| panic!("{error}"));
+    let before = Census::take();
+    let runs: Vec<Run> = (0..count(20, 100)).map(|_| Run::new().hostile(&["setsid-shuffle"])).collect();
+    let engines: Vec<Started> = runs.iter().map(Run::start).collect();
+    let up = |run: &&Run| marked(&run.marker).iter().any(|process| process.runs("hostile"));
+    let all_up = until(Duration::from_secs(60), || runs.iter().filter(up).count() == runs.len());
+    assert!(all_up, "{} of {} runs are up", runs.iter().filter(up).count(), runs.len());
+    engines.iter().for_each(|engine| engine.signal(Signal::KILL));
+    let dead = until(Duration::from_secs(1), || runs.iter().filter(up).count() == 0);
+    assert!(dead, "{} runs outlived their engines by a second", runs.iter().filter(up).count());
+    drop(engines);
+    // The watchdogs emptied their engines' groups; the next engine removes them.
+    honest_run().unwrap_or_else(|error| panic!("{error}"));
+    assert_clean(&before, "many killed engines");
 }
