@@ -182,6 +182,24 @@ pub(crate) fn read_over(arguments: &Arguments) -> Finding {
     read.map_or_else(|refused| refused, |total| Finding::Succeeded(format!("{total} bytes read")))
 }
 
+/// C12: writes a file to stdout from where it is mapped: the kernel brings the page in while it writes, and holds the
+/// pipe meanwhile: `echo-mapped PATH`.
+pub(crate) fn echo_mapped(arguments: &Arguments) -> Finding {
+    let file = match arguments.path(0).and_then(|path| Ok(std::fs::File::open(path)?)) {
+        Ok(file) => file,
+        Err(refused) => return refused,
+    };
+    // SAFETY: a fresh mapping chosen by the kernel; past the end of the file it would be SIGBUS.
+    let start = unsafe {
+        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file);
+        libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_READ, libc::MAP_PRIVATE, descriptor, 0)
+    };
+    if start == libc::MAP_FAILED {
+        return Finding::Denied(errno());
+    }
+    Finding::of(call!(libc::SYS_write, 1, start, PAGE))
+}
+
 /// C11: touches that much, says `{"holding":true}`, holds it that long and gives it back: `hold-memory BYTES MS`.
 pub(crate) fn hold(arguments: &Arguments) -> Finding {
     let length = bytes(arguments, 0);

@@ -78,6 +78,7 @@ pub(crate) static TABLE: &[Payload] = &[
     free("stack-bomb", "C8", memory::stack, "recursion without end"),
     free("oom-score", "C10", memory::oom_score, "asks never to be chosen by the out-of-memory killer"),
     caged("hold-memory", "C11", memory::hold, "BYTES MS: touches it and gives it back"),
+    free("echo-mapped", "C12", memory::echo_mapped, "PATH: to stdout, from where it is mapped"),
     free("stalled-write", "C12", kernel::stalled_write, "writes from a page that nobody brings in"),
     free("fill-disk", "D1", disk::fill, "DIR BYTES: one file"),
     free("inodes", "D2", disk::inodes, "DIR N: empty files"),

@@ -1,0 +1,118 @@
+//! Attack I14: each system call that starting a sandbox needs fails in turn, in the engine and in all its helpers. The
+//! caller gets an answer in time, and nothing is left.
+
+use std::time::Duration;
+
+use sandtimer_tests::census::{Census, left_over};
+use sandtimer_tests::command::Run;
+use sandtimer_tests::honest::honest_run;
+use sandtimer_tests::outcome::Outcome;
+use sandtimer_tests::process::{marked, start};
+use sandtimer_tests::refusal::refuse;
+use sandtimer_tests::wait::{alone, until};
+
+const CALLS: &[(&str, libc::c_long)] = &[
+    ("clone3", libc::SYS_clone3),
+    ("clone", libc::SYS_clone),
+    ("vfork", libc::SYS_vfork),
+    ("execve", libc::SYS_execve),
+    ("unshare", libc::SYS_unshare),
+    ("setns", libc::SYS_setns),
+    ("mount", libc::SYS_mount),
+    ("umount2", libc::SYS_umount2),
+    ("pivot_root", libc::SYS_pivot_root),
+    ("open_tree", libc::SYS_open_tree),
+    ("move_mount", libc::SYS_move_mount),
+    ("mount_setattr", libc::SYS_mount_setattr),
+    ("fsopen", libc::SYS_fsopen),
+    ("openat2", libc::SYS_openat2),
+    ("mkdirat", libc::SYS_mkdirat),
+    ("unlinkat", libc::SYS_unlinkat),
+    ("memfd_create", libc::SYS_memfd_create),
+    ("socketpair", libc::SYS_socketpair),
+    ("sendmsg", libc::SYS_sendmsg),
+    ("recvmsg", libc::SYS_recvmsg),
+    ("pipe2", libc::SYS_pipe2),
+    ("eventfd2", libc::SYS_eventfd2),
+    ("epoll_create1", libc::SYS_epoll_create1),
+    ("epoll_ctl", libc::SYS_epoll_ctl),
+    ("timerfd_create", libc::SYS_timerfd_create),
+    ("timerfd_settime", libc::SYS_timerfd_settime),
+    ("signalfd4", libc::SYS_signalfd4),
+    ("pidfd_open", libc::SYS_pidfd_open),
+    ("pidfd_send_signal", libc::SYS_pidfd_send_signal),
+    ("waitid", libc::SYS_waitid),
+    ("prctl", libc::SYS_prctl),
+    ("capset", libc::SYS_capset),
+    ("setresuid", libc::SYS_setresuid),
+    ("setresgid", libc::SYS_setresgid),
+    ("setgroups", libc::SYS_setgroups),
+    ("setsid", libc::SYS_setsid),
+    ("prlimit64", libc::SYS_prlimit64),
+    ("sethostname", libc::SYS_sethostname),
+    ("chdir", libc::SYS_chdir),
+    ("fchdir", libc::SYS_fchdir),
+    ("close_range", libc::SYS_close_range),
+    ("landlock_create_ruleset", libc::SYS_landlock_create_ruleset),
+    ("landlock_add_rule", libc::SYS_landlock_add_rule),
+    ("landlock_restrict_self", libc::SYS_landlock_restrict_self),
+    ("seccomp", libc::SYS_seccomp),
+    ("flock", libc::SYS_flock),
+    ("getrandom", libc::SYS_getrandom),
+    ("sched_setscheduler", libc::SYS_sched_setscheduler),
+    ("mlockall", libc::SYS_mlockall),
+    ("kill", libc::SYS_kill),
+    ("symlinkat", libc::SYS_symlinkat),
+];
+
+/// A run that would go on, under this failure; what was wrong with how it ended.
+fn try_without(name: &str, number: libc::c_long, errno: i32) -> Result<(), String> {
+    let mut run = Run::new().flags(&["--json", "--wall", "500ms"]).hostile(&["sleep"]);
+    (run.hard_stop, run.life) = (Duration::from_secs(20), Duration::from_secs(30));
+    let mut command = run.build();
+    refuse(&mut command, number, errno);
+    let finished = start(&mut command, vec![], run.hard_stop).finish();
+    let tale =
+        format!("{name}: exit {:?} after {:?}: {}", finished.code(), finished.elapsed, finished.complaint());
+    if finished.status.is_none() {
+        return Err(format!("{tale}: it hangs"));
+    }
+    if finished.pipe_held || !until(Duration::from_secs(1), || marked(&run.marker).is_empty()) {
+        return Err(format!("{tale}: still alive: {:?}", marked(&run.marker)));
+    }
+    let outcome = Outcome::parse(&finished.text());
+    match (finished.code(), outcome) {
+        // Refused before a run existed, with a reason.
+        (Some(125..=127), Err(_)) if finished.complaint().starts_with("sandtimer: ") => Ok(()),
+        (Some(_), Ok(outcome)) if outcome.expected_exit() == finished.code() => {
+            unsaid(&outcome).map_or(Ok(()), Err)
+        }
+        _ => Err(format!("{tale}: {}", finished.text())),
+    }
+}
+
+/// A run that went on without something must say so.
+fn unsaid(outcome: &Outcome) -> Option<String> {
+    let whole = outcome.tier() == "T3" && outcome.degraded().is_empty();
+    (outcome.ending() == "timeout" && whole && outcome.survivors() != Some(0)).then(|| outcome.0.to_string())
+}
+
+#[test]
+fn a_system_call_that_fails_leaves_an_answer_and_nothing_else() {
+    let _alone = alone("failing steps", Duration::from_secs(900));
+    honest_run().unwrap_or_else(|error| panic!("{error}"));
+    let before = Census::take();
+    let mut failures = vec![];
+    for (name, number) in CALLS {
+        for errno in [libc::EPERM, libc::ENOMEM] {
+            failures.extend(try_without(name, *number, errno).err());
+        }
+        // What the failing engine could not remove the next one does.
+        failures.extend(honest_run().err().map(|error| format!("after {name}: {error}")));
+        let left = left_over(&before, &[]);
+        if !left.is_empty() {
+            failures.push(format!("{name}: left behind {}", left.join("; ")));
+        }
+    }
+    assert!(failures.is_empty(), "{}:\n{}", failures.len(), failures.join("\n"));
+}
