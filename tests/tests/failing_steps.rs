@@ -11,11 +11,12 @@ use sandtimer_tests::process::{marked, start};
 use sandtimer_tests::refusal::refuse;
 use sandtimer_tests::wait::{alone, until};
 
+/// Not among them: what libraries take for infallible, prlimit64 to look and getrandom.
 const CALLS: &[(&str, libc::c_long)] = &[
     ("clone3", libc::SYS_clone3),
     ("clone", libc::SYS_clone),
     ("vfork", libc::SYS_vfork),
-    ("execve", libc::SYS_execve),
+    ("execveat", libc::SYS_execveat),
     ("unshare", libc::SYS_unshare),
     ("setns", libc::SYS_setns),
     ("mount", libc::SYS_mount),
@@ -48,7 +49,6 @@ const CALLS: &[(&str, libc::c_long)] = &[
     ("setresgid", libc::SYS_setresgid),
     ("setgroups", libc::SYS_setgroups),
     ("setsid", libc::SYS_setsid),
-    ("prlimit64", libc::SYS_prlimit64),
     ("sethostname", libc::SYS_sethostname),
     ("chdir", libc::SYS_chdir),
     ("fchdir", libc::SYS_fchdir),
@@ -58,7 +58,6 @@ const CALLS: &[(&str, libc::c_long)] = &[
     ("landlock_restrict_self", libc::SYS_landlock_restrict_self),
     ("seccomp", libc::SYS_seccomp),
     ("flock", libc::SYS_flock),
-    ("getrandom", libc::SYS_getrandom),
     ("sched_setscheduler", libc::SYS_sched_setscheduler),
     ("mlockall", libc::SYS_mlockall),
     ("kill", libc::SYS_kill),
@@ -68,7 +67,7 @@ const CALLS: &[(&str, libc::c_long)] = &[
 /// A run that would go on, under this failure; what was wrong with how it ended.
 fn try_without(name: &str, number: libc::c_long, errno: i32) -> Result<(), String> {
     let mut run = Run::new().flags(&["--json", "--wall", "500ms"]).hostile(&["sleep"]);
-    (run.hard_stop, run.life) = (Duration::from_secs(20), Duration::from_secs(30));
+    run.hard_stop = Duration::from_secs(20);
     let mut command = run.build();
     refuse(&mut command, number, errno);
     let finished = start(&mut command, vec![], run.hard_stop).finish();
