@@ -180,7 +180,7 @@ impl Parked {
                 let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
                 return Err(Error::System { doing: "cannot use the parked sandbox", source });
             }
-            self.check_groups()?;
+            self.check_group()?;
             let streams = Streams::make(&inner, &mut spec, &opened.effective)?;
             self.dispatch(&spec, &opened.effective, &streams)?;
             let Some(sandbox) = self.sandbox.take() else { return Err(Error::Full(0)) };
@@ -189,15 +189,15 @@ impl Parked {
         started.inspect_err(|_| start::close(&inner, scope))
     }
 
-    /// A sandbox may wait for hours, and somebody may have removed its groups meanwhile: then no limit holds in it.
-    fn check_groups(&self) -> Result<(), Error> {
+    /// A sandbox may wait for hours, and somebody may have removed its v2 group meanwhile: then nothing ends it as a whole.
+    fn check_group(&self) -> Result<(), Error> {
         let Some(sandbox) = self.sandbox.as_ref() else { return Ok(()) };
         let doing = "cannot use the parked sandbox";
-        if group_is_gone(&sandbox.slot) {
-            let source = std::io::Error::new(std::io::ErrorKind::NotFound, "its control group was removed");
-            return Err(Error::System { doing, source });
+        if !group_is_gone(&sandbox.slot) {
+            return Ok(());
         }
-        sandbox.slot.task_files().map(drop).map_err(Error::system(doing))
+        let source = std::io::Error::new(std::io::ErrorKind::NotFound, "its control group was removed");
+        Err(Error::System { doing, source })
     }
 
     fn dispatch(
