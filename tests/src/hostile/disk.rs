@@ -21,20 +21,24 @@ fn finding(result: Result<Finding, Finding>) -> Finding {
     result.unwrap_or_else(|refused| refused)
 }
 
-/// D1, C4, D4: one file of that many bytes, left behind: `fill-disk DIR BYTES`.
+/// D1, C4, D4: one file of that many bytes: `fill-disk DIR BYTES`. Removed again, for a control fills what is the host's.
 pub(crate) fn fill(arguments: &Arguments) -> Finding {
     finding(try_fill(arguments))
 }
 
 fn try_fill(arguments: &Arguments) -> Result<Finding, Finding> {
     let most = arguments.number(1, 64 << 20).min(MOST_BYTES);
-    let mut file = File::create(arguments.path(0)?.join("hostile-fill"))?;
+    let path = arguments.path(0)?.join("hostile-fill");
+    let mut file = File::create(&path)?;
     let block = vec![0xA5; 1 << 16];
     let mut written = 0;
-    while written < most {
-        file.write_all(&block)?;
+    let mut result = Ok(());
+    while written < most && result.is_ok() {
+        result = file.write_all(&block);
         written += block.len() as u64;
     }
+    drop(std::fs::remove_file(&path));
+    result?;
     Ok(Finding::Succeeded(format!("{written} bytes")))
 }
 
