@@ -68,6 +68,8 @@ fn a_run_that_waits_for_a_dead_disk_has_its_verdict_on_time() {
     assert_eq!(outcome.survivors(), None, "{}", outcome.0);
     let alive = payloads(&run);
     assert!(alive.iter().any(|process| process.state == 'D'), "not stuck, {alive:?}: {}", outcome.0);
+    // Its engine is gone; the next one must not take over its groups and uids.
+    honest_run().unwrap_or_else(|error| panic!("beside a stuck run: {error}"));
 
     fuse.hold(false);
     let gone = until(Duration::from_secs(5), || marked(&run.marker).is_empty());

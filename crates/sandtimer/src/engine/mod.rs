@@ -128,11 +128,15 @@ impl Engine {
     pub fn with_options(options: Options) -> Result<Self, Error> {
         let launchers = Launchers::start(options.no_namespaces)?;
         let uid = rustix::process::getuid().as_raw();
-        let lease = Lease::take(uid, options.runtime_directory.as_deref())
-            .map_err(Error::system("cannot take an engine number"))?;
         let hierarchies = Hierarchies::find();
+        let clean = |number| hierarchies.sweep(number);
+        let lease = Lease::take(uid, options.runtime_directory.as_deref(), clean)
+            .map_err(Error::system("cannot take an engine number"))?;
         for number in hierarchies.numbers() {
-            lease.if_abandoned(number, || hierarchies.sweep(number));
+            lease.if_abandoned(number, || {
+                // What stays now is taken up by whoever starts next.
+                clean(number);
+            });
         }
         let cgroups = Cgroups::prepare(&hierarchies, lease.number());
         let pool = Arc::new(Pool::new(cgroups));

@@ -327,31 +327,39 @@ impl Hierarchies {
         entries.filter_map(number).collect()
     }
 
-    /// Kills and removes what engine `number` left behind. Its lock is held by the caller.
-    pub fn sweep(&self, number: u32) {
+    /// Kills and removes what engine `number` left behind. Its lock is held by the caller. False when something stays: a
+    /// process that waits in the kernel cannot be killed.
+    pub fn sweep(&self, number: u32) -> bool {
+        let (mut clean, mut patience) = (true, SWEEP_TRIES);
         for parent in self.parents() {
             let own = parent.join(format!("{}{number}", self.prefix));
             let Ok(entries) = fs::read_dir(&own) else { continue };
             for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
                 // Only v2 has the file.
                 let _ = fs::write(entry.path().join("cgroup.kill"), "1");
-                remove_when_empty(&entry.path());
+                clean &= remove_when_empty(&entry.path(), &mut patience);
             }
-            remove_when_empty(&own);
+            clean = clean && remove_when_empty(&own, &mut patience);
         }
+        clean
     }
 }
 
-/// Removes a group, waiting at most 200 ms for killed processes to be gone from it.
-fn remove_when_empty(path: &Path) {
-    for _ in 0..20 {
+/// Pauses of 10 ms in which killed processes may leave the groups of a dead engine.
+const SWEEP_TRIES: usize = 20;
+
+/// Removes a group, waiting for killed processes to be gone from it while there is patience. Whether it is gone.
+fn remove_when_empty(path: &Path, patience: &mut usize) -> bool {
+    loop {
         match fs::remove_dir(path) {
-            Err(error) if error.raw_os_error() == Some(16) => {
+            Err(error) if error.raw_os_error() == Some(16) && *patience > 0 => {
+                *patience -= 1;
                 let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
                 // A bounded pause between tries: v1 groups have no event for being empty.
                 let _ = rustix::event::poll(&mut [], Some(&pause));
             }
-            _ => return,
+            Err(error) => return error.kind() == io::ErrorKind::NotFound,
+            Ok(()) => return true,
         }
     }
 }

@@ -28,8 +28,9 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Takes the lowest free number. `runtime` overrides the directory of the lock files.
-    pub fn take(uid: u32, runtime: Option<&Path>) -> io::Result<Self> {
+    /// Takes the lowest free number that `clean` makes as good as new: what an earlier engine could not kill still has
+    /// its groups and its uids. `runtime` overrides the directory of the lock files.
+    pub fn take(uid: u32, runtime: Option<&Path>, clean: impl Fn(u32) -> bool) -> io::Result<Self> {
         let directory = match runtime {
             Some(path) => path.to_owned(),
             None => default_directory(uid),
@@ -37,7 +38,7 @@ impl Lease {
         prepare(&directory, uid)?;
         for number in 0..ENGINES {
             let file = open(&directory, number)?;
-            if try_lock(file.as_fd()) {
+            if try_lock(file.as_fd()) && clean(number) {
                 return Ok(Lease { number, directory, file });
             }
         }
@@ -64,11 +65,11 @@ impl Lease {
         self.uid(ROWS - 1)
     }
 
-    /// Does something on behalf of `number` if no living engine holds it: under its lock, or as its holder.
+    /// Does something on behalf of a `number` above this one if no living engine holds it, under its lock. Those below
+    /// were tried when this one was taken.
     pub fn if_abandoned(&self, number: u32, sweep: impl FnOnce()) {
-        if number == self.number {
-            sweep();
-        } else if number < ENGINES
+        if number > self.number
+            && number < ENGINES
             && let Ok(file) = open(&self.directory, number)
             && try_lock(file.as_fd())
         {
