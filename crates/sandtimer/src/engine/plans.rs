@@ -17,7 +17,7 @@ const LIFETIME: u64 = 1_000_000_000;
 /// Plans kept at a time.
 const MOST: usize = 256;
 
-/// Everything a plan depends on that differs between the runs of one engine.
+/// Everything a plan depends on that differs between the runs of one engine. Not who the job is: that a plan leaves open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct FilesKey {
     pub command: OsString,
@@ -27,7 +27,6 @@ pub(super) struct FilesKey {
     pub workspaces: Vec<PathBuf>,
     pub network: bool,
     pub terminal: bool,
-    pub uid: u32,
 }
 
 /// A plan, and what a template for it is known by.

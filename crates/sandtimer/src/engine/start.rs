@@ -213,7 +213,7 @@ pub(super) fn prepare(
     let root = rustix::process::getuid().is_root();
     let mut identity =
         root.then(|| Identity { job: inner.lease.uid(row), init: inner.lease.init_uid(), owner: None });
-    let files = plan_the_files(inner, spec, identity)?;
+    let files = plan_the_files(inner, spec)?;
     // Only now: the launcher was being started meanwhile.
     let host = inner.host();
     inner.launchers.check()?;
@@ -323,10 +323,9 @@ pub(super) fn finish(
     Run { inner: inner.clone(), running, scope: opened.scope, spools, pipes: Mutex::new(pipes) }
 }
 
-fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Result<Arc<KnownFiles>, Error> {
+fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    let uid = identity.map_or(rustix::process::getuid().as_raw(), |identity| identity.job);
     let key = FilesKey {
         command: spec.command[0].clone(),
         path: path.clone(),
@@ -335,7 +334,6 @@ fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Res
         workspaces: spec.workspaces.clone(),
         network: spec.network,
         terminal: spec.terminal.is_some(),
-        uid,
     };
     let now = monotonic_nanoseconds();
     if let Some(plan) = inner.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&key, now) {
@@ -355,8 +353,6 @@ fn plan_the_files(inner: &Inner, spec: &Spec, identity: Option<Identity>) -> Res
         extra_read_only: &[],
         network: spec.network,
         terminal: spec.terminal.is_some(),
-        uid,
-        gid: identity.map_or(rustix::process::getgid().as_raw(), |identity| identity.job),
     };
     let mut plan = plan_files(&request)?;
     spare_identity_maps(&mut plan);

@@ -59,9 +59,6 @@ pub struct FilesRequest<'a> {
     pub network: bool,
     /// Whether the run has a terminal.
     pub terminal: bool,
-    /// The job's user and group, as seen inside.
-    pub uid: u32,
-    pub gid: u32,
 }
 
 /// What a run works in.
@@ -108,6 +105,8 @@ pub enum Mount {
     Tmpfs { target: PathBuf, mode: u32 },
     /// A root-owned file of mode 0644 with these contents.
     Synthetic { target: PathBuf, contents: Vec<u8> },
+    /// As `Synthetic`, with the user and group that the job has inside.
+    Accounts { target: PathBuf, file: AccountFile },
     /// The host's device node of the same path, such as `/dev/null`.
     Device { target: PathBuf },
     /// A private instance of devpts.
@@ -126,9 +125,32 @@ impl Mount {
             | Self::Symlink { target, .. }
             | Self::Tmpfs { target, .. }
             | Self::Synthetic { target, .. }
+            | Self::Accounts { target, .. }
             | Self::Device { target }
             | Self::Terminals { target }
             | Self::Proc { target } => target,
+        }
+    }
+}
+
+/// A file that says who the job is. What it says differs from run to run, and nothing else of a plan does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountFile {
+    Passwd,
+    Group,
+}
+
+impl AccountFile {
+    /// The file for a job with this user and group.
+    #[must_use]
+    pub fn contents(self, uid: u32, gid: u32) -> String {
+        match self {
+            Self::Passwd => format!(
+                "root:x:0:0:root:/root:/usr/sbin/nologin\n\
+                 {USER_NAME}:x:{uid}:{gid}:{USER_NAME}:{HOME}:/bin/sh\n\
+                 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+            ),
+            Self::Group => format!("root:x:0:\n{USER_NAME}:x:{gid}:\nnogroup:x:65534:\n"),
         }
     }
 }

@@ -449,7 +449,9 @@ impl Builder<'_> {
                     rule(source, if *kind == Kind::File { read & file } else { read });
                 }
                 Mount::Tmpfs { target, .. } if mounted => rule(target, write),
-                Mount::Synthetic { target, .. } if !mounted => rule(target, read & file),
+                Mount::Synthetic { target, .. } | Mount::Accounts { target, .. } if !mounted => {
+                    rule(target, read & file)
+                }
                 _ => {}
             }
         }

@@ -51,10 +51,7 @@ fn is_own(mounts: &[Mount]) -> Vec<bool> {
                 Mount::Tmpfs { .. } | Mount::Proc { .. } | Mount::Terminals { .. } => true,
                 // A directory that people work in may be replaced at any time; what stands ready may not.
                 Mount::Bind { identity_mapped, writable, .. } => *identity_mapped || *writable,
-                // They name the job's uid.
-                Mount::Synthetic { .. } => {
-                    target == Path::new("/etc/passwd") || target == Path::new("/etc/group")
-                }
+                Mount::Accounts { .. } => true,
                 _ => false,
             };
             let inside_own = outermost.is_some_and(|own| target.starts_with(own));
@@ -96,7 +93,7 @@ pub fn template(mounts: &[Mount], index: usize, first: bool, again: bool) -> Pro
         let target = target.as_os_str();
         match mount {
             // Places for what each run adds.
-            Mount::Bind { kind: Kind::File, .. } | Mount::Synthetic { .. } if *own => {
+            Mount::Bind { kind: Kind::File, .. } | Mount::Accounts { .. } if *own => {
                 push(op::FILE, &[0o644], &[target, text("")]);
             }
             Mount::Symlink { points_to, .. } => push(op::SYMLINK, &[], &[points_to.as_os_str(), target]),
@@ -182,25 +179,11 @@ impl Builder<'_> {
                 let numbers = [NO_SUID | NO_DEVICES, u64::MAX, 0];
                 self.push("bind a private directory", op::BIND, &numbers, &[&own, &target]);
             }
-            // On a template's root nothing can be written: the file lies with the private directories.
-            Mount::Synthetic { target: inside, contents } if self.policy.template.is_some() => {
-                let own = private_place(base, inside);
-                self.push(
-                    "write a file",
-                    op::FILE,
-                    &[0o644],
-                    &[own.as_os_str(), OsStr::from_bytes(contents)],
-                );
-                let numbers = [NO_SUID | NO_DEVICES | READ_ONLY, u64::MAX, 1];
-                self.push("bind a file", op::BIND, &numbers, &[&own, &target]);
-            }
-            Mount::Synthetic { contents, .. } => {
-                self.push(
-                    "write a file",
-                    op::FILE,
-                    &[0o644],
-                    &[target.as_os_str(), OsStr::from_bytes(contents)],
-                );
+            Mount::Synthetic { target: inside, contents } => self.file(base, inside, contents),
+            Mount::Accounts { target: inside, file } => {
+                let job = self.policy.identity.map(|identity| (identity.job, identity.job));
+                let (uid, gid) = job.unwrap_or((self.host.uid, self.host.gid));
+                self.file(base, inside, file.contents(uid, gid).as_bytes());
             }
             Mount::Device { target: device } => {
                 // Read-only is the node, not the device: its times are not a channel between runs.
@@ -214,6 +197,19 @@ impl Builder<'_> {
             }
             Mount::Proc { .. } => self.mount_proc(&target),
         }
+    }
+
+    /// On a template's root nothing can be written: there the file lies with the private directories.
+    fn file(&mut self, base: &Path, inside: &Path, contents: &[u8]) {
+        let (target, contents) = (below(base, inside), OsStr::from_bytes(contents));
+        if self.policy.template.is_none() {
+            self.push("write a file", op::FILE, &[0o644], &[target.as_os_str(), contents]);
+            return;
+        }
+        let own = private_place(base, inside);
+        self.push("write a file", op::FILE, &[0o644], &[own.as_os_str(), contents]);
+        let numbers = [NO_SUID | NO_DEVICES | READ_ONLY, u64::MAX, 1];
+        self.push("bind a file", op::BIND, &numbers, &[&own, &target]);
     }
 
     /// Only processes, and of those only the job's own.

@@ -4,7 +4,7 @@
 //! Shows no user names, no mail, no logs, no sockets. A file of /etc is listed only if programs read it and
 //! nobody keeps a secret in it.
 
-use super::{FilesRequest, HOME, HOST_NAME, Kind, Mount, Tree, USER_NAME};
+use super::{AccountFile, FilesRequest, HOST_NAME, Kind, Mount, Tree};
 use crate::isolate::toolchain::lookup::Host;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -90,7 +90,7 @@ pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
     for name in named.chain(host.names(etc, &ETC_BEGINNINGS)) {
         add_system(tree, host, &etc.join(name));
     }
-    add_synthetic(tree, request);
+    add_synthetic(tree);
     for name in DEVICES {
         tree.add(Mount::Device { target: Path::new("/dev").join(name) });
     }
@@ -135,24 +135,18 @@ fn add_system(tree: &mut Tree, host: &Host, path: &Path) {
 }
 
 /// Files that on the host would tell who uses it.
-fn add_synthetic(tree: &mut Tree, request: &FilesRequest<'_>) {
-    let (uid, gid) = (request.uid, request.gid);
-    let passwd = format!(
-        "root:x:0:0:root:/root:/usr/sbin/nologin\n\
-         {USER_NAME}:x:{uid}:{gid}:{USER_NAME}:{HOME}:/bin/sh\n\
-         nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-    );
-    let group = format!("root:x:0:\n{USER_NAME}:x:{gid}:\nnogroup:x:65534:\n");
+fn add_synthetic(tree: &mut Tree) {
     let hosts = format!("127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t{HOST_NAME}\n");
     let switch = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n\
                   protocols: files\nservices: files\nethers: files\nrpc: files\n";
     let files = [
-        ("/etc/passwd", passwd),
-        ("/etc/group", group),
         ("/etc/hosts", hosts),
         ("/etc/hostname", format!("{HOST_NAME}\n")),
         ("/etc/nsswitch.conf", switch.to_owned()),
     ];
+    for (target, file) in [("/etc/passwd", AccountFile::Passwd), ("/etc/group", AccountFile::Group)] {
+        tree.add(Mount::Accounts { target: target.into(), file });
+    }
     for (target, contents) in files {
         tree.add(Mount::Synthetic { target: target.into(), contents: contents.into_bytes() });
     }

@@ -138,8 +138,6 @@ impl World {
             extra_read_only: &self.extra,
             network: self.network,
             terminal: false,
-            uid: 1000,
-            gid: 1000,
         };
         let plan = plan_files(&request)?;
         check(&plan, self.root.path(), &homes);
@@ -336,11 +334,9 @@ fn shows_the_system_and_nothing_that_tells_who_uses_it() {
     {
         assert_eq!(inside(&plan, world.root.path(), Path::new(absent)), None, "{absent} is seen");
     }
-    let passwd = plan.mounts.iter().find_map(|mount| match mount {
-        Mount::Synthetic { target, contents } if target == Path::new("/etc/passwd") => Some(contents.clone()),
-        _ => None,
-    });
-    let passwd = String::from_utf8(passwd.unwrap()).unwrap();
+    let accounts = Mount::Accounts { target: "/etc/passwd".into(), file: AccountFile::Passwd };
+    assert!(plan.mounts.contains(&accounts), "{plan:#?}");
+    let passwd = AccountFile::Passwd.contents(1000, 1000);
     assert!(passwd.contains("sandbox:x:1000:1000:") && !passwd.contains("Ann"), "{passwd}");
 }
 
@@ -424,8 +420,6 @@ fn plans_for_this_machine() {
             extra_read_only: &homes,
             network: true,
             terminal: true,
-            uid: 1000,
-            gid: 1000,
         };
         match plan_files(&request) {
             Ok(plan) => {
