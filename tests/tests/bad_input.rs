@@ -115,6 +115,23 @@ fn a_configuration_file_with_an_unknown_key_is_refused() {
 }
 
 #[test]
+fn a_grace_that_leaves_nothing_of_a_ceiling_is_refused() {
+    let (_alone, before) = quiet("grace");
+    let run = Run::new().flags(&["--grace", "5s"]).command(&["/bin/true"]);
+    std::fs::write(run.directory.path().join("sandtimer.toml"), "wall = \"4s\"\n").expect("own directory");
+    refused(&run.finish(), 125, &["--grace", "5s", "4s"]);
+    assert_clean(&before, "a long grace");
+}
+
+#[test]
+fn more_workspaces_than_can_be_given_are_refused() {
+    let (_alone, before) = quiet("workspaces");
+    let flags = ["--workspace", "/usr"].repeat(17);
+    refused(&Run::new().flags(&flags).command(&["/bin/true"]).finish(), 125, &["workspaces", "17", "16"]);
+    assert_clean(&before, "too many workspaces");
+}
+
+#[test]
 fn a_configuration_file_in_the_current_directory_only_tightens() {
     let _alone = alone("loosening", Duration::from_secs(120));
     let with = |text: &str, flags: &[&str]| {

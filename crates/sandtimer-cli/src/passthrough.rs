@@ -322,8 +322,9 @@ pub(crate) enum Input {
 }
 
 /// Looks at stdin. It is given away only if all that can be done with it is to read it, and never the caller's own open
-/// file: O_NONBLOCK or a lock put on that would outlast the run.
-pub(crate) fn input() -> Input {
+/// file: O_NONBLOCK or a lock put on that would outlast the run. Nor a file of one of these `users`, whose uid the job may
+/// have on the outside: it could change the mode; nor a named FIFO, which opened anew does not show that its writers have gone.
+pub(crate) fn input(users: &[u32]) -> Input {
     let stdin = stdin();
     let (Ok(status), Ok(flags)) = (fstat(stdin), fcntl_getfl(stdin)) else { return Input::Nothing };
     let read_only = flags & OFlags::ACCMODE == OFlags::RDONLY;
@@ -331,9 +332,18 @@ pub(crate) fn input() -> Input {
         FileType::CharacterDevice if (major(status.st_rdev), minor(status.st_rdev)) == (1, 3) => {
             Input::Nothing
         }
-        FileType::RegularFile | FileType::Fifo if read_only => open_anew().unwrap_or(Input::Pump),
+        FileType::RegularFile if read_only && !users.contains(&status.st_uid) => {
+            open_anew().unwrap_or(Input::Pump)
+        }
+        FileType::Fifo if read_only && is_nameless() => open_anew().unwrap_or(Input::Pump),
         _ => Input::Pump,
     }
+}
+
+/// Whether stdin is a pipe without a name.
+fn is_nameless() -> bool {
+    std::fs::read_link("/proc/self/fd/0")
+        .is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(b"pipe:["))
 }
 
 fn open_anew() -> Result<Input, Errno> {

@@ -188,6 +188,29 @@ fn a_file_is_read_on_where_the_run_has_left_it() {
     std::fs::remove_dir_all(directory).expect("own directory");
 }
 
+/// Opened anew, a FIFO whose writers have gone would not show its end to poll(2).
+#[test]
+fn the_end_of_a_named_fifo_is_seen() {
+    let directory = new_directory();
+    let path = directory.join("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &path,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .expect("own directory");
+    let both = File::options().read(true).write(true).open(&path).expect("a FIFO");
+    let read = File::open(&path).expect("a FIFO with a writer");
+    (&both).write_all(b"said").expect("room");
+    drop(both);
+    let until_end = "import select, os\nwhile True:\n  select.select([0], [], [])\n  data = os.read(0, 99)\n  print(data.decode() or 'end')\n  if not data: break";
+    let run = finish(sandtimer(&["python", "--wall", "10s", "-c", until_end]).stdin(read));
+    assert_eq!(run, (Some(0), "said\nend\n".into(), String::new()));
+    std::fs::remove_dir_all(directory).expect("own directory");
+}
+
 /// What is set on an open file stays with everybody who shares it.
 #[test]
 fn nothing_that_a_run_does_to_its_stdin_outlasts_it() {

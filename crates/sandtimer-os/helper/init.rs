@@ -97,6 +97,9 @@ fn notify_with(control: Fd, kind: u32, values: [u64; 6], fd: Option<Fd>) {
 /// SIGCHLD and SIGTERM, read from a descriptor.
 static HEARD_MASK: u64 = 1 << 16 | 1 << 14;
 
+/// With SIGPIPE: a child that is gone is heard of by SIGCHLD.
+static BLOCKED_MASK: u64 = HEARD_MASK | 1 << 12;
+
 /// What init gets when its parent dies: as pid 1 it need only die itself; elsewhere it must sweep first.
 fn death_signal(whole_namespace: bool) -> usize {
     if whole_namespace { sys::SIGKILL as usize } else { sys::SIGTERM as usize }
@@ -106,7 +109,7 @@ impl Init {
     /// Starts the child that will be the command.
     fn fork(&mut self, program: Program, stdio: &[Fd], extra: &[Fd]) -> Pipes {
         // Blocked before the fork: a child that dies at once must not be missed.
-        call!(nr::RT_SIGPROCMASK, 0, &raw const HEARD_MASK, 0, 8);
+        call!(nr::RT_SIGPROCMASK, 0, &raw const BLOCKED_MASK, 0, 8);
         let children = call!(nr::SIGNALFD4, -1isize, &raw const HEARD_MASK, 8, sys::O_CLOEXEC) as Fd;
         let (mut status, mut built): ([Fd; 2], [Fd; 2]) = ([-1; 2], [-1; 2]);
         let mut pid = call!(nr::PIPE2, status.as_mut_ptr(), sys::O_CLOEXEC);

@@ -12,6 +12,9 @@ use std::sync::OnceLock;
 
 use crate::program::sealed_memfd;
 
+/// Above every descriptor that the child puts in place before it executes the image.
+const FIRST_FREE: i32 = 10;
+
 static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/helper"));
 
 fn image() -> io::Result<BorrowedFd<'static>> {
@@ -20,6 +23,8 @@ fn image() -> io::Result<BorrowedFd<'static>> {
         Some(fd) => fd,
         None => {
             let made = sealed_memfd("sandtimer-helper", IMAGE, true)?;
+            // Out of the way of the descriptors that a helper is started with.
+            let made = rustix::io::fcntl_dupfd_cloexec(&made, FIRST_FREE)?;
             FILE.get_or_init(|| made)
         }
     };
@@ -39,6 +44,18 @@ struct CloneArguments {
     tls: u64,
 }
 
+/// What the child needs, read and written by it in this process's memory.
+#[repr(C)]
+struct Start {
+    socket: i64,
+    image: i64,
+    empty: *const libc::c_char,
+    arguments: *const *const libc::c_char,
+    environment: *const *const libc::c_char,
+    /// What execveat(2) returned, if it returned.
+    failure: i64,
+}
+
 /// Starts the helper in `role` with `socket` as its descriptor 3. Returns its pidfd.
 ///
 /// The calling thread must outlive the helper: PDEATHSIG follows the thread, prctl(2).
@@ -53,50 +70,57 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
         pidfd: &raw mut pidfd as u64,
         ..CloneArguments::default()
     };
-    let blocked = Blocked::all();
-    // SAFETY: a private stack for the child; it makes system calls only.
-    let result = unsafe {
-        clone_and_execute(&mut clone, socket.as_raw_fd(), image.as_raw_fd(), &arguments, &environment)
+    let mut start = Start {
+        socket: socket.as_raw_fd().into(),
+        image: image.as_raw_fd().into(),
+        empty: c"".as_ptr(),
+        arguments: arguments.as_ptr(),
+        environment: environment.as_ptr(),
+        failure: 0,
     };
+    let blocked = Blocked::all();
+    // SAFETY: everything pointed at lives until the call returns.
+    let result = unsafe { clone_and_execute(&mut clone, &mut start) };
     drop(blocked);
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result as i32));
     }
     // SAFETY: the kernel stored a new descriptor that nobody else owns.
-    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(pidfd) })
+    let pidfd: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(pidfd) };
+    if start.failure != 0 {
+        crate::process::kill_and_reap(std::os::fd::AsFd::as_fd(&pidfd));
+        return Err(io::Error::from_raw_os_error(-start.failure as i32));
+    }
+    Ok(pidfd)
 }
 
-/// clone3, and in the child: dup2 of the socket to 3, execveat of the image, exit 127.
+/// clone3, and in the child: dup2 of the socket to 3, execveat of the image; should that return, its error in
+/// `start.failure`, and exit 127.
 ///
 /// # Safety
 /// The pointers must be valid until return.
-unsafe fn clone_and_execute(
-    clone: &mut CloneArguments,
-    socket: i32,
-    image: i32,
-    arguments: &[*const libc::c_char; 3],
-    environment: &[*const libc::c_char; 1],
-) -> isize {
+unsafe fn clone_and_execute(clone: &mut CloneArguments, start: &mut Start) -> isize {
     // CLONE_VFORK holds the parent's thread until exec, so the child may run on the same stack: it pushes nothing.
     // A socket that already is descriptor 3 keeps close-on-exec through dup2; F_SETFD below clears it for both cases.
     let result: isize;
-    // SAFETY: the block restores nothing because it changes nothing but the named registers.
+    // SAFETY: the block restores nothing because it changes nothing but the named registers and `start.failure`.
     unsafe {
         std::arch::asm!(
             "mov eax, 435", "syscall",
             "test rax, rax", "jnz 2f",
             // dup2(socket, 3)
-            "mov eax, 33", "mov rdi, r12", "mov esi, 3", "syscall",
+            "mov eax, 33", "mov rdi, [r12]", "mov esi, 3", "syscall",
             // fcntl(3, F_SETFD, 0)
             "mov eax, 72", "mov edi, 3", "mov esi, 2", "xor edx, edx", "syscall",
             // execveat(image, "", arguments, environment, AT_EMPTY_PATH)
-            "mov eax, 322", "mov rdi, r13", "mov rsi, r14", "mov rdx, r15", "mov r10, r9", "mov r8d, 0x1000", "syscall",
+            "mov eax, 322", "mov rdi, [r12 + 8]", "mov rsi, [r12 + 16]", "mov rdx, [r12 + 24]", "mov r10, [r12 + 32]",
+            "mov r8d, 0x1000", "syscall",
+            "mov [r12 + 40], rax",
             "mov eax, 231", "mov edi, 127", "syscall",
             "2:",
             inout("rdi") clone as *mut CloneArguments => _,
             inout("rsi") size_of::<CloneArguments>() => _,
-            in("r12") socket as isize, in("r13") image as isize, in("r14") c"".as_ptr(),
-            in("r15") arguments.as_ptr(), in("r9") environment.as_ptr(),
+            in("r12") start as *mut Start,
             lateout("rax") result, out("rcx") _, out("r11") _, out("rdx") _, out("r10") _, out("r8") _,
         );
     }
@@ -127,5 +151,16 @@ impl Drop for Blocked {
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.old, std::ptr::null_mut());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The child puts the socket at 3: an image there would be replaced by it before it is executed.
+    #[test]
+    fn the_image_is_out_of_the_way() {
+        assert!(image().expect("a memfd").as_raw_fd() >= FIRST_FREE);
     }
 }

@@ -303,7 +303,7 @@ fn output_past_the_limit_ends_the_run_when_asked() {
 #[test]
 fn a_memory_limit_is_told_apart_from_a_crash() {
     let engine = Engine::new().unwrap();
-    if engine.host().cgroup_limits.is_err() {
+    if engine.host().expect("a launcher").cgroup_limits.is_err() {
         return; // sampled there and not held by a controller: `rootless.rs` tries it
     }
     let eat = "import sys\nx = []\nwhile True: x.append(bytearray(1 << 20))";
@@ -571,6 +571,10 @@ fn what_cannot_be_started_is_an_error_and_leaves_nothing() {
 #[test]
 fn without_namespaces_the_tree_is_swept_and_the_tier_says_so() {
     bounded(|| {
+        // Of an engine with a number that nobody ever had, which cannot live.
+        let uid = rustix::process::getuid().as_raw();
+        let left = std::env::temp_dir().join(format!("sandtimer-run-{uid}-255-abc"));
+        std::fs::create_dir_all(left.join("below")).unwrap();
         let options = Options { no_namespaces: true, ..Options::default() };
         let engine = Engine::with_options(options).unwrap();
         let outcome = engine
@@ -578,6 +582,7 @@ fn without_namespaces_the_tree_is_swept_and_the_tier_says_so() {
             .unwrap();
         assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Exited, "ok\nx\n"), "{outcome:?}");
         assert_eq!(outcome.isolation.tier, Tier::T1);
+        assert!(!left.exists(), "what a dead engine left was not removed");
         assert_dead(&outcome);
         let limits = Limits::new().wall(seconds(0.2));
         let outcome = engine

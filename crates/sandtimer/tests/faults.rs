@@ -406,9 +406,11 @@ fn an_engine_that_fails_at_any_descriptor_leaves_nothing() {
             let made = Engine::new();
             drop(scarce);
             failed += usize::from(made.is_err());
-            if let Ok(engine) = made
-                && let Ok(outcome) = engine.run_blocking(shell("true"))
-            {
+            // What it missed when it was made is asked for again.
+            if let Ok(engine) = made {
+                let outcome = engine.run_blocking(shell("true"));
+                let outcome = outcome.unwrap_or_else(|error| panic!("room {room}: {error}"));
+                assert!(outcome.ok, "room {room}: {outcome:?}");
                 assert_dead(&outcome);
             }
             let left = || ["st-init", "st-launcher", "st-watchdog"].map(helpers).concat();

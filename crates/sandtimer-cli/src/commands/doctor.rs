@@ -142,14 +142,19 @@ pub(crate) fn examine() -> Report {
     let container = machine::container();
     machine::kernel(&mut report.layers);
     machine::user_namespaces(&mut report.layers);
-    match sandtimer::Engine::new() {
-        Ok(engine) => {
-            let settings = engine::Place { container: container.as_ref(), root: engine.host().uid == 0 };
-            engine::examine(&engine, &settings, &mut report.layers);
-            sandbox::examine(&engine, &settings, &mut report);
+    let engine = sandtimer::Engine::new();
+    match engine
+        .as_ref()
+        .map_err(ToString::to_string)
+        .and_then(|engine| engine.host().map(|host| (engine, host)).map_err(|error| error.to_string()))
+    {
+        Ok((engine, host)) => {
+            let settings = engine::Place { container: container.as_ref(), root: host.uid == 0 };
+            engine::examine(engine, host, &settings, &mut report.layers);
+            sandbox::examine(engine, &settings, &mut report);
         }
         Err(error) => report.layers.push(
-            Layer::missing("engine", error.to_string())
+            Layer::missing("engine", error)
                 .means("nothing can be run")
                 .remedy("make the system give what is named here, then run `sandtimer doctor` again"),
         ),

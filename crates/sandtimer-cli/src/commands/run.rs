@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -137,7 +138,7 @@ fn go(settings: &Settings, command: Vec<OsString>) -> Result<ExitCode, Failure> 
         spec.terminal = Some(pair.slave);
         streams.terminal = Some(pair.master);
     } else {
-        (spec.stdin, streams.feed, streams.position) = stdin(place);
+        (spec.stdin, streams.feed, streams.position) = stdin(place, &users_outside(settings));
     }
     if mode == Mode::Pass {
         (spec.stdout, spec.stderr) = (Output::Piped, Output::Piped);
@@ -155,18 +156,28 @@ fn by_flag(error: sandtimer::Error) -> Failure {
         sandtimer::Error::Files(FilesError::Workspace { .. }) => "--workspace: ",
         sandtimer::Error::Files(FilesError::StartingDirectory { .. }) => "--cwd: ",
         sandtimer::Error::Refused(_) => "--require: ",
+        sandtimer::Error::Grace { .. } => "--grace: ",
         _ => "",
     };
     let failure = Failure::from(error);
     Failure { message: format!("{flag}{}", failure.message), ..failure }
 }
 
+/// Uids of others that the job may have on the outside: where a workspace cannot be mapped, its owner's.
+fn users_outside(settings: &Settings) -> Vec<u32> {
+    if !rustix::process::geteuid().is_root() {
+        return Vec::new();
+    }
+    let owner = |workspace: &PathBuf| workspace.metadata().ok().map(|metadata| metadata.uid());
+    settings.workspace.iter().filter_map(owner).collect()
+}
+
 /// Where the run's stdin comes from, whether this process has to feed it, and where the run reads if it is a file.
-fn stdin(place: Place) -> (Stdin, bool, Option<passthrough::Position>) {
+fn stdin(place: Place, users: &[u32]) -> (Stdin, bool, Option<passthrough::Position>) {
     match place {
         Place::Background => (Stdin::Null, false, None),
         Place::InputOnly | Place::Both => (Stdin::Piped, true, None),
-        Place::None => match passthrough::input() {
+        Place::None => match passthrough::input(users) {
             Input::Nothing => (Stdin::Null, false, None),
             Input::Give(descriptor, position) => (Stdin::Descriptor(descriptor), false, position),
             Input::Pump => (Stdin::Piped, true, None),

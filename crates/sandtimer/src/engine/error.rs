@@ -1,11 +1,15 @@
 //! What stops Sandtimer before a run exists. Everything after that is an [`Outcome`](crate::model::Outcome).
 
 use std::io;
+use std::time::Duration;
 
 use crate::isolate::files::FilesError;
 use crate::isolate::plan::Refusal;
 use crate::limits::LimitError;
 use crate::scope::ScopeError;
+
+/// Workspaces of one run: the descriptors of one message to the launcher bound them.
+pub(crate) const WORKSPACES: usize = 16;
 
 /// Why a run could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +30,12 @@ pub enum Error {
     /// The host cannot give the isolation that was required.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// The grace leaves nothing of a wall ceiling: the run would be ended as it starts.
+    #[error("a grace of {grace:?} leaves nothing of the ceiling of {ceiling:?} for the wall limit; use less")]
+    Grace { grace: Duration, ceiling: Duration },
+    /// More workspaces than a sandbox can be given.
+    #[error("{0} workspaces are more than the {WORKSPACES} that a run can have; give a directory above them")]
+    Workspaces(usize),
     /// All slots are taken; try again when a run has ended.
     #[error("all {0} slots of this engine are taken")]
     Full(usize),

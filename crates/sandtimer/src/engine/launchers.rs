@@ -52,10 +52,7 @@ pub(super) struct Launchers {
     first: Mutex<Option<Receiver<Answer>>>,
     starter: Starter,
     /// What the first one found: a later one must not find less.
-    namespaces: OnceLock<Namespaces>,
-    network: OnceLock<Result<(), String>>,
-    /// Why the first one could not be started. That says nothing of what the host can do.
-    failure: OnceLock<String>,
+    found: OnceLock<Found>,
 }
 
 impl Launchers {
@@ -83,9 +80,7 @@ impl Launchers {
             slots: Mutex::default(),
             first: Mutex::default(),
             starter: Starter(requests),
-            namespaces: OnceLock::new(),
-            network: OnceLock::new(),
-            failure: OnceLock::new(),
+            found: OnceLock::new(),
         };
         *launchers.first.lock().unwrap_or_else(PoisonError::into_inner) = Some(launchers.ask(false));
         Ok(launchers)
@@ -103,35 +98,23 @@ impl Launchers {
         self.starter.clone()
     }
 
-    /// Waits for the first launcher: what it found, once.
-    pub(super) fn found(&self) -> Found {
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        match first.map_or_else(|| Err(gone()), |first| first.recv().unwrap_or_else(|_| Err(gone()))) {
-            Ok((launcher, found)) => {
-                let ready = Ready { launcher, made: Made::default() };
-                self.slots.lock().unwrap_or_else(PoisonError::into_inner)[0] = Some(ready);
-                self.namespaces.get_or_init(|| found.0.clone());
-                self.network.get_or_init(|| found.1.clone());
-                found
-            }
-            Err(error) => {
-                let reason = format!("the launcher cannot be started: {error}");
-                self.failure.get_or_init(|| reason.clone());
-                (Namespaces::None(reason.clone()), Err(reason))
-            }
+    /// What the first launcher found; waits for it, and asks for another where it could not be started. Such a failure
+    /// says nothing of what the host can do, so nothing is planned by it.
+    pub(super) fn found(&self) -> Result<&Found, Error> {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = self.found.get() {
+            return Ok(found);
         }
-    }
-
-    /// An error if no launcher could be started: a run must not be planned by what it did not find.
-    pub(super) fn check(&self) -> Result<(), Error> {
-        match self.failure.get() {
-            Some(reason) => {
-                let source = std::io::Error::other(reason.clone());
-                Err(Error::System { doing: "cannot start a sandbox", source })
-            }
-            None => Ok(()),
-        }
+        let receive = |from: Receiver<Answer>| {
+            from.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into()))
+        };
+        // What kept the first one from being started may have passed by now.
+        let answer = first.take().map(receive).and_then(Result::ok);
+        let answer = answer.map_or_else(|| receive(self.ask(false)), Ok);
+        let (launcher, found) = answer.map_err(Error::system("cannot start the launcher"))?;
+        let ready = Ready { launcher, made: Made::default() };
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)[0] = Some(ready);
+        Ok(self.found.get_or_init(|| found))
     }
 
     /// Ends the launchers without waiting for them; the runs they started go on.
@@ -158,9 +141,8 @@ impl Launchers {
                     let gone = |_| Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() };
                     let answer = self.ask(network).recv().map_err(gone)?;
                     let (launcher, found) = answer.map_err(Error::system("cannot start the launcher"))?;
-                    if self.namespaces.get().is_some_and(|first| *first != found.0)
-                        || (!network && found.1 != *self.network.get_or_init(|| found.1.clone()))
-                    {
+                    let less = |first: &Found| first.0 != found.0 || (!network && first.1 != found.1);
+                    if self.found.get().is_some_and(less) {
                         let source = std::io::Error::other("the kernel gives fewer namespaces than before");
                         return Err(Error::System { doing, source });
                     }

@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 use sandtimer_os::{probe, thread};
@@ -101,6 +102,8 @@ pub(crate) struct Inner {
     idmaps: Mutex<HashMap<(u32, u32, usize), Arc<OwnedFd>>>,
     /// Whether mounts of a device can be id-mapped.
     mappable: Mutex<HashMap<u64, bool>>,
+    /// Done before the first private directory is made.
+    private_swept: OnceLock<()>,
     launchers: Launchers,
     enforcer: EnforcerHandle,
     collector: CollectorHandle,
@@ -132,7 +135,8 @@ impl Engine {
         let clean = |number| hierarchies.sweep(number);
         let lease = Lease::take(uid, options.runtime_directory.as_deref(), clean)
             .map_err(Error::system("cannot take an engine number"))?;
-        for number in hierarchies.numbers() {
+        // Those below were tried when this one was taken.
+        for number in hierarchies.numbers().into_iter().filter(|number| *number > lease.number()) {
             lease.if_abandoned(number, || {
                 // What stays now is taken up by whoever starts next.
                 clean(number);
@@ -153,6 +157,7 @@ impl Engine {
             templates: Mutex::default(),
             idmaps: Mutex::default(),
             mappable: Mutex::default(),
+            private_swept: OnceLock::new(),
             launchers,
             enforcer: threads.enforcer,
             collector: threads.collector,
@@ -192,7 +197,10 @@ impl Engine {
     }
 
     /// What the host can do, as found when the engine was made.
-    pub fn host(&self) -> &Host {
+    ///
+    /// # Errors
+    /// When the process that finds out cannot be started, for want of descriptors or processes; ask again.
+    pub fn host(&self) -> Result<&Host, Error> {
         self.inner.host()
     }
 
@@ -217,6 +225,9 @@ impl Engine {
     }
 }
 
+/// How long a first run waits for what is to be armed. Infrastructure: always finite.
+const ARMING_LIMIT: Duration = Duration::from_secs(5);
+
 /// Word of what is being armed while the engine goes on.
 #[derive(Debug)]
 struct Arming {
@@ -228,8 +239,8 @@ struct Arming {
 impl Arming {
     fn wait(&self) -> &Armed {
         let word = |from: &Mutex<Receiver<Result<(), String>>>| {
-            let received = from.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            received.unwrap_or_else(|_| Err("the thread that should start it is gone".to_owned()))
+            let received = from.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(ARMING_LIMIT);
+            received.unwrap_or_else(|error| Err(format!("no word of its start: {error}")))
         };
         self.armed.get_or_init(|| Armed { real_time: word(&self.real_time), watchdog: word(&self.watchdog) })
     }
@@ -320,9 +331,7 @@ fn start_watchdog(
     starter.ask(move || {
         let started = Watchdog::start(&table);
         let state = started.as_ref().map(|_| ()).map_err(ToString::to_string);
-        if let Ok(watchdog) = started {
-            enforcer.send(Command::Adopt(watchdog));
-        }
+        enforcer.watchdog(started);
         // Nobody may have asked yet; whoever does is told.
         let _ = told.map(|told| told.send(state));
     });
@@ -330,11 +339,12 @@ fn start_watchdog(
 
 impl Inner {
     /// What the host can do; waits for the first launcher the first time.
-    fn host(&self) -> &Host {
-        self.host.get_or_init(|| {
-            let (namespaces, network) = self.launchers.found();
-            Host::new(namespaces, network, self.pool.cgroups())
-        })
+    fn host(&self) -> Result<&Host, Error> {
+        if let Some(host) = self.host.get() {
+            return Ok(host);
+        }
+        let (namespaces, network) = self.launchers.found()?.clone();
+        Ok(self.host.get_or_init(|| Host::new(namespaces, network, self.pool.cgroups())))
     }
 
     /// What stands ready to end runs; waits for it the first time.

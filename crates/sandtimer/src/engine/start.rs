@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -18,7 +19,7 @@ use sandtimer_os::probe;
 use sandtimer_os::program::Program;
 use sandtimer_os::socket;
 
-use super::error::Error;
+use super::error::{Error, WORKSPACES};
 use super::plans::{FilesKey, KnownFiles};
 use super::streams::Streams;
 use super::{Inner, Run, Spec};
@@ -94,6 +95,9 @@ fn validate(spec: &Spec) -> Result<(), Error> {
         nul("variable", name)?;
         nul("variable", value)?;
     }
+    if spec.workspaces.len() > WORKSPACES {
+        return Err(Error::Workspaces(spec.workspaces.len()));
+    }
     for directory in spec.workspaces.iter().chain(&spec.working_directory) {
         nul("path", directory.as_os_str())?;
     }
@@ -113,11 +117,20 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
         own: own.clone(),
         warn: spec.warn,
     };
+    let most = inner.ceilings.get(Key::Grace).unwrap_or(u64::MAX);
+    let own_grace = opening.own.limit(Key::Grace).map(|grace| grace.min(most));
     let now = Moment::from_nanos(submitted_at);
     let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
     let scope = scopes.open(opening, now)?;
     let effective = scopes.effective(scope, now)?;
     check_least(&effective).inspect_err(|_| scopes.close(scope))?;
+    if let (Some(ceiling), Some(grace)) = (inner.ceilings.get(LimitKind::Wall), own_grace)
+        && grace >= ceiling
+    {
+        scopes.close(scope);
+        let [grace, ceiling] = [grace, ceiling].map(Duration::from_nanos);
+        return Err(Error::Grace { grace, ceiling });
+    }
     // The own wall begins when the command does; until then only what bounds it from outside counts.
     let cell = scopes.cell(scope)?;
     let _ = cell.set(None);
@@ -215,12 +228,11 @@ pub(super) fn prepare(
         root.then(|| Identity { job: inner.lease.uid(row), init: inner.lease.init_uid(), owner: None });
     let files = plan_the_files(inner, spec)?;
     // Only now: the launcher was being started meanwhile.
-    let host = inner.host();
-    inner.launchers.check()?;
+    let host = inner.host()?;
     if let Some(identity) = identity.as_mut().filter(|_| host.has_namespaces()) {
         identity.owner = unmapped_owner(inner, &files, *identity, row)?;
     }
-    let private = if host.has_namespaces() { None } else { Some(private_directory(identity)?) };
+    let private = if host.has_namespaces() { None } else { Some(private_directory(inner, identity)?) };
     let plain = private.is_none() && spec.without.is_empty();
     let template = match plain {
         true => inner.templates.lock().unwrap_or_else(PoisonError::into_inner).find(&files),
@@ -257,11 +269,34 @@ pub(super) fn prepare(
     Ok(Prepared { files, plan, template, private, tasks, idmaps })
 }
 
-/// A directory of the run's own, belonging to its uid.
-fn private_directory(identity: Option<Identity>) -> Result<PrivateDirectory, Error> {
-    let path = std::env::temp_dir().join(format!("sandtimer-{}", new_id()));
+/// A directory of the run's own, belonging to its uid. The name says whose it is: those of dead engines are removed.
+fn private_directory(inner: &Inner, identity: Option<Identity>) -> Result<PrivateDirectory, Error> {
+    let prefix = format!("sandtimer-run-{}-", rustix::process::getuid().as_raw());
+    inner.private_swept.get_or_init(|| sweep_private(inner, &prefix));
+    let path = std::env::temp_dir().join(format!("{prefix}{}-{}", inner.lease.number(), new_id()));
     PrivateDirectory::make(path, identity.map(|identity| identity.job))
         .map_err(Error::system("cannot make the run's private directory"))
+}
+
+/// Removes what engines without a lock left of their runs' directories.
+fn sweep_private(inner: &Inner, prefix: &str) {
+    let Ok(entries) = std::fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(number) =
+            name.to_str().and_then(|name| name.strip_prefix(prefix)?.split('-').next()?.parse().ok())
+        else {
+            continue;
+        };
+        // Somebody else's of the same name stays, whoever's it is; so does what cannot be removed.
+        let own = entry.metadata().is_ok_and(|found| found.is_dir() && inner.lease.owns(number, found.uid()));
+        let remove = || drop(std::fs::remove_dir_all(entry.path()));
+        if own && number == inner.lease.number() {
+            remove();
+        } else if own {
+            inner.lease.if_abandoned(number, remove);
+        }
+    }
 }
 
 /// Makes the run and hands it to the two threads.
@@ -309,7 +344,7 @@ pub(super) fn finish(
         path,
         missing: notes(true),
         hidden: notes(false),
-        sweeps_itself: !inner.host().has_namespaces(),
+        sweeps_itself: inner.host.get().is_some_and(|host| !host.has_namespaces()),
         on_output_limit_end,
         private_directory: sandbox.private,
         namespace: Mutex::new(sandbox.namespace),
@@ -606,6 +641,8 @@ pub(super) fn spawn(
         None => None,
     };
     let network = spec.network || spec.without.contains(&Wall::Net);
+    // Before anything runs: the enforcer hears of the run only behind this.
+    inner.armed();
     inner.launchers.with(network, |ready| {
         if let Some((index, mounts)) = &template {
             let made = ready.made.ensure(&ready.launcher, *index, mounts, monotonic_nanoseconds());
@@ -640,7 +677,7 @@ fn deadline_layers(inner: &Inner, effective: &Effective) -> Vec<String> {
         layers.push("real-time enforcer".to_owned());
     }
     layers.push("init timer".to_owned());
-    if armed.watchdog.is_ok() {
+    if inner.enforcer.is_watched() {
         layers.push("watchdog".to_owned());
     }
     layers.push("liveness socket".to_owned());

@@ -53,10 +53,24 @@ const WANTED: [&str; 2] = ["memory", "pids"];
 
 /// The group of the v2 tree below which groups with these controllers can be made: `own`, or the nearest above it. A group
 /// that holds processes gives no controllers to those below (cgroups(7), "no internal processes"), and the group of a
-/// login or a service holds some; its slice does not.
+/// login or a service holds some; its slice does not. A limit that an operator put on a group is never left behind.
 fn nearest_with(controllers: &[&str], own: &Path, mount: &Path) -> Option<PathBuf> {
-    let mut above = own.ancestors().take_while(|path| path.starts_with(mount));
-    above.find(|path| gives(path, controllers)).map(Path::to_path_buf)
+    for path in own.ancestors().take_while(|path| path.starts_with(mount)) {
+        if gives(path, controllers) {
+            return Some(path.to_path_buf());
+        }
+        if is_limited(path) {
+            return None;
+        }
+    }
+    None
+}
+
+fn is_limited(group: &Path) -> bool {
+    ["memory.max", "memory.high", "pids.max", "cpu.max"].iter().any(|file| {
+        // Where a controller is not given there is no such file, and no limit.
+        fs::read_to_string(group.join(file)).is_ok_and(|limit| !limit.starts_with("max"))
+    })
 }
 
 fn gives(group: &Path, controllers: &[&str]) -> bool {
@@ -626,5 +640,9 @@ mod tests {
         assert_eq!(nearest("system.slice/a.service"), Some(mount.to_path_buf()));
         assert_eq!(nearest("delegated"), Some(mount.join("delegated")));
         assert_eq!(nearest_with(&WANTED, &mount.join("system.slice"), &mount.join("system.slice")), None);
+        fs::write(mount.join("user.slice/session-1.scope/pids.max"), "max\n").expect("a file");
+        assert_eq!(nearest("user.slice/session-1.scope"), Some(mount.join("user.slice")));
+        fs::write(mount.join("user.slice/session-1.scope/memory.max"), "1073741824\n").expect("a file");
+        assert_eq!(nearest("user.slice/session-1.scope"), None, "an operator's limit was left behind");
     }
 }

@@ -65,10 +65,15 @@ impl Lease {
         self.uid(ROWS - 1)
     }
 
-    /// Does something on behalf of a `number` above this one if no living engine holds it, under its lock. Those below
-    /// were tried when this one was taken.
+    /// Whether an engine of this user with `number` gives `uid` to what it makes.
+    pub fn owns(&self, number: u32, uid: u32) -> bool {
+        let first = FIRST_UID.saturating_add(number.saturating_mul(ROWS as u32));
+        uid == rustix::process::getuid().as_raw() || (first..first.saturating_add(ROWS as u32)).contains(&uid)
+    }
+
+    /// Does something on behalf of another `number` if no living engine holds it, under its lock.
     pub fn if_abandoned(&self, number: u32, sweep: impl FnOnce()) {
-        if number > self.number
+        if number != self.number
             && number < ENGINES
             && let Ok(file) = open(&self.directory, number)
             && try_lock(file.as_fd())

@@ -457,6 +457,8 @@ impl Ending {
             self.facts.due_at = self.hard_end(now);
             self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Watchdog, now);
             self.publish();
+            // It may not have been told how.
+            self.run.slot.kill_all();
             self.facts.killed_at = Some(now);
             self.phase = Phase::Killed;
         }

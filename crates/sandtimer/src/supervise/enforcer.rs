@@ -9,6 +9,7 @@ use std::collections::BinaryHeap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -51,6 +52,8 @@ pub(crate) enum Command {
     },
     /// The watchdog stands ready.
     Adopt(Watchdog),
+    /// None could be started.
+    NoWatchdog,
     Shutdown,
 }
 
@@ -59,15 +62,30 @@ pub(crate) enum Command {
 pub(crate) struct EnforcerHandle {
     commands: Sender<Command>,
     wake: Arc<OwnedFd>,
+    watched: Arc<AtomicBool>,
 }
 
 impl EnforcerHandle {
+    /// Whether a watchdog stands behind the enforcer.
+    pub fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Relaxed)
+    }
+
+    /// Tells of a watchdog that was started, or could not be.
+    pub fn watchdog(&self, started: io::Result<Watchdog>) {
+        self.watched.store(started.is_ok(), Ordering::Relaxed);
+        self.send(started.map_or(Command::NoWatchdog, Command::Adopt));
+    }
+
     pub fn send(&self, command: Command) {
         // The enforcer ends only after the engine, which owns the last handle, has told it to.
         let _ = self.commands.send(command);
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 }
+
+/// Watchdogs are started at most this often.
+const WATCHDOG_AGAIN: u64 = 1_000_000_000;
 
 const WAKE: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
@@ -92,6 +110,10 @@ pub(crate) struct Enforcer {
     table: Arc<SharedTable>,
     watchdog: Option<Watchdog>,
     start_watchdog: Box<dyn Fn(EnforcerHandle) + Send>,
+    /// When the last one was adopted.
+    watchdog_since: u64,
+    /// When the next one is to be started.
+    watchdog_due: Option<u64>,
     own_handle: EnforcerHandle,
     /// By row.
     runs: Vec<Option<Box<Ending>>>,
@@ -124,7 +146,8 @@ impl Enforcer {
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
-        let own_handle = EnforcerHandle { commands: sender, wake: wake.clone() };
+        let watched = Arc::new(AtomicBool::new(false));
+        let own_handle = EnforcerHandle { commands: sender, wake: wake.clone(), watched };
         let enforcer = Enforcer {
             epoll,
             timer,
@@ -135,6 +158,8 @@ impl Enforcer {
             table: parts.table,
             watchdog: None,
             start_watchdog: parts.start_watchdog,
+            watchdog_since: 0,
+            watchdog_due: None,
             own_handle: own_handle.clone(),
             runs: std::iter::repeat_with(|| None).take(sandtimer_os::wire::ROWS).collect(),
             timers: BinaryHeap::with_capacity(sandtimer_os::wire::ROWS),
@@ -181,6 +206,7 @@ impl Enforcer {
 
     fn arm_timer(&mut self) {
         let next = self.timers.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
+        let next = next.min(self.watchdog_due.unwrap_or(u64::MAX));
         if next == self.armed_for {
             return;
         }
@@ -213,6 +239,9 @@ impl Enforcer {
                     self.with(row, Some(&id), |ending| ending.limit(kind, monotonic_nanoseconds()));
                 }
                 Command::Adopt(watchdog) => self.adopt(watchdog),
+                Command::NoWatchdog => {
+                    self.watchdog_due = Some(monotonic_nanoseconds() + WATCHDOG_AGAIN);
+                }
                 Command::Shutdown => {
                     self.stopping = true;
                     for row in 0..self.runs.len() {
@@ -264,8 +293,14 @@ impl Enforcer {
         self.follow(row);
     }
 
-    /// Looks at every row whose time has come.
+    /// Looks at everything whose time has come.
     fn look(&mut self) {
+        if self.watchdog_due.is_some_and(|at| at <= monotonic_nanoseconds()) {
+            self.watchdog_due = None;
+            if !self.stopping {
+                (self.start_watchdog)(self.own_handle.clone());
+            }
+        }
         loop {
             let now = monotonic_nanoseconds();
             match self.timers.peek() {
@@ -345,6 +380,7 @@ impl Enforcer {
         let data = epoll::EventData::new_u64(WATCHDOG);
         let _ = epoll::add(&self.epoll, watchdog.pidfd(), data, epoll::EventFlags::IN);
         self.watchdog = Some(watchdog);
+        self.watchdog_since = monotonic_nanoseconds();
         for ending in self.runs.iter().flatten() {
             self.tell_watchdog(&ending.run);
         }
@@ -353,11 +389,13 @@ impl Enforcer {
         }
     }
 
-    /// The watchdog died: a new one takes over the same table when it has been started.
+    /// The watchdog died: a new one takes over the same table when it has been started. One that dies again and again is
+    /// not started again and again.
     fn replace_watchdog(&mut self) {
         if let Some(dead) = self.watchdog.take() {
             let _ = epoll::delete(&self.epoll, dead.pidfd());
         }
-        (self.start_watchdog)(self.own_handle.clone());
+        self.own_handle.watched.store(false, Ordering::Relaxed);
+        self.watchdog_due = Some(self.watchdog_since + WATCHDOG_AGAIN);
     }
 }

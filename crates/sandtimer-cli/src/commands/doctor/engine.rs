@@ -30,8 +30,7 @@ impl Place<'_> {
     }
 }
 
-pub(super) fn examine(engine: &Engine, place: &Place<'_>, layers: &mut Vec<Layer>) {
-    let host = engine.host();
+pub(super) fn examine(engine: &Engine, host: &Host, place: &Place<'_>, layers: &mut Vec<Layer>) {
     layers.push(real_time(engine, place));
     layers.push(match &engine.armed().watchdog {
         Ok(()) => Layer::ok(
@@ -43,7 +42,7 @@ pub(super) fn examine(engine: &Engine, place: &Place<'_>, layers: &mut Vec<Layer
             .remedy("let this user start more processes (RLIMIT_NPROC, pids.max of its cgroup)"),
     });
     layers.push(namespaces(host, place));
-    layers.push(cgroup_limits(engine, place));
+    layers.push(cgroup_limits(engine, host, place));
     layers.push(cgroup_kill(host, place));
     layers.push(landlock(host));
     if !host.seccomp {
@@ -146,9 +145,9 @@ fn delegation(place: &Place<'_>) -> String {
     }
 }
 
-fn cgroup_limits(engine: &Engine, place: &Place<'_>) -> Layer {
+fn cgroup_limits(engine: &Engine, host: &Host, place: &Place<'_>) -> Layer {
     let layout = layout_words(engine.cgroup_layout());
-    match &engine.host().cgroup_limits {
+    match &host.cgroup_limits {
         Ok(()) => Layer::ok("cgroup limits", format!("{layout}; {}", controllers())),
         Err(error) => Layer::missing("cgroup limits", format!("{layout}; {error}; {}", controllers()))
             .means("tier T2 at most: memory is limited for each process and by polling, processes by RLIMIT_NPROC")
