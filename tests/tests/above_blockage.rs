@@ -115,7 +115,8 @@ fn a_killed_engine_takes_its_runs_along() {
 fn an_engine_killed_while_it_starts_leaves_nothing() {
     each("engine killed at the start", count(5, 100), || {
         let before = Census::take();
-        let engine = Run::new().hostile(&["spin"]).start();
+        let run = Run::new().hostile(&["spin"]);
+        let engine = run.start();
         let moment = moment(Duration::from_millis(20));
         engine.signal(Signal::KILL);
         pass(ENGINE_KILLED);

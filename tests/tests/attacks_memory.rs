@@ -127,8 +127,8 @@ fn swap_limit(pid: u32) -> Option<String> {
 fn many_runs_close_to_their_limits_all_finish() {
     let _alone = alone("close to the limit", Duration::from_secs(180));
     cage_in_force().unwrap_or_else(|error| panic!("{error}"));
-    let runs = (0..8).map(|_| holder("1500").start()).collect();
-    let outcomes = finished(runs);
+    let runs: Vec<Run> = (0..8).map(|_| holder("1500")).collect();
+    let outcomes = finished(runs.iter().map(Run::start).collect());
     for outcome in &outcomes {
         assert_eq!((outcome.ending(), outcome.ok()), ("exited", true), "{}", outcome.0);
         assert!(outcome.usage("memory_peak_bytes").expect("a peak") > 60 << 20, "{}", outcome.0);
@@ -145,8 +145,8 @@ fn where_the_sum_is_too_much_runs_die_and_say_so_and_their_engines_do_not() {
     let Some(cage) = MemoryCage::of("256M") else {
         return say("no v1 memory hierarchy in which a group can be made: nothing to be too much in", &[]);
     };
-    let runs = (0..8).map(|_| cage.start(&holder("3000"))).collect();
-    let outcomes = finished(runs);
+    let runs: Vec<Run> = (0..8).map(|_| holder("3000")).collect();
+    let outcomes = finished(runs.iter().map(|run| cage.start(run)).collect());
     let ended = |ending: &str| outcomes.iter().filter(|outcome| outcome.ending() == ending).count();
     let all: Vec<_> = outcomes.iter().map(|outcome| &outcome.0).collect();
     assert_eq!(ended("exited") + ended("out_of_memory"), outcomes.len(), "{all:#?}");
