@@ -33,7 +33,16 @@ const PROOFS: &[Proof] = &[
     Proof { name: "bench-many", command: &["target/release/sandtimer", "bench", "many"], minutes: 60 },
     Proof {
         name: "tests-full-size",
-        command: &["cargo", "nextest", "run", "--cargo-quiet", "--release", "--workspace", "--profile", "prove"],
+        command: &[
+            "cargo",
+            "nextest",
+            "run",
+            "--cargo-quiet",
+            "--release",
+            "--workspace",
+            "--profile",
+            "prove",
+        ],
         minutes: 240,
     },
 ];
