@@ -1,0 +1,122 @@
+//! Whose files a run sees: directories shown under other ids than they have on disk, and those that cannot be.
+//!
+//! docs/design/files-and-ownership.md has the why.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use sandtimer_os::probe;
+
+use super::Inner;
+use super::error::Error;
+use super::plans::KnownFiles;
+use crate::isolate::files::{FilesPlan, Kind, Mount};
+use crate::isolate::plan::Identity;
+
+/// Installations that everybody may read need no mapping; the directories people work in always have one.
+pub(super) fn spare_identity_maps(plan: &mut FilesPlan) {
+    let cwd = plan.cwd.clone();
+    for mount in &mut plan.mounts {
+        if let Mount::Bind { source, target, writable: false, identity_mapped, kind } = mount
+            && *identity_mapped
+            && !cwd.starts_with(&*target)
+        {
+            let wanted = if *kind == Kind::Directory { 0o005 } else { 0o004 };
+            *identity_mapped =
+                !std::fs::metadata(&*source).is_ok_and(|metadata| metadata.mode() & wanted == wanted);
+        }
+    }
+}
+
+/// A user namespace for each directory that is shown under other ids than it has on disk.
+pub(super) fn idmap_namespaces(
+    inner: &Inner,
+    sources: &[PathBuf],
+    identity: Option<Identity>,
+    row: usize,
+) -> Result<Vec<Arc<OwnedFd>>, Error> {
+    let Some(identity) = identity else { return Ok(Vec::new()) };
+    let namespace = |source: &PathBuf| idmap_namespace(inner, owner_of(source)?, identity, row);
+    sources.iter().map(namespace).collect()
+}
+
+/// The user namespace that shows `owner` on disk as the job of `row`.
+fn idmap_namespace(
+    inner: &Inner,
+    owner: (u32, u32),
+    identity: Identity,
+    row: usize,
+) -> Result<Arc<OwnedFd>, Error> {
+    let key = (owner.0, owner.1, row);
+    if let Some(known) = inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        return Ok(known.clone());
+    }
+    let maps = (id_map(owner.0, identity.job), id_map(owner.1, identity.job));
+    let made = inner.launchers.with(false, |ready| ready.launcher.user_namespace(&maps.0, &maps.1))?;
+    let made = Arc::new(made);
+    inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).insert(key, made.clone());
+    Ok(made)
+}
+
+/// The owner of a workspace that can be written and not be mapped; `None` where every one can.
+pub(super) fn unmapped_owner(
+    inner: &Inner,
+    files: &KnownFiles,
+    identity: Identity,
+    row: usize,
+) -> Result<Option<(u32, u32)>, Error> {
+    for mount in &files.mounts {
+        let Mount::Bind { source, writable: true, identity_mapped: true, .. } = mount else { continue };
+        let status = status_of(source)?;
+        let owner = (status.st_uid, status.st_gid);
+        let known =
+            inner.mappable.lock().unwrap_or_else(PoisonError::into_inner).get(&status.st_dev).copied();
+        let mappable = match known {
+            Some(mappable) => mappable,
+            None => {
+                let namespace = idmap_namespace(inner, owner, identity, row)?;
+                let found = probe::allows_idmap(source, namespace.as_fd())
+                    .map_err(Error::system("cannot look at a directory to be shown"))?;
+                inner.mappable.lock().unwrap_or_else(PoisonError::into_inner).insert(status.st_dev, found);
+                found
+            }
+        };
+        if !mappable {
+            return Ok(Some(owner));
+        }
+    }
+    Ok(None)
+}
+
+fn owner_of(source: &Path) -> Result<(u32, u32), Error> {
+    let status = status_of(source)?;
+    Ok((status.st_uid, status.st_gid))
+}
+
+/// A directory of the plan, as the sandbox will open it: by its canonical path, following no link that was put in the
+/// way since.
+fn status_of(source: &Path) -> Result<rustix::fs::Stat, Error> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    rustix::fs::openat2(rustix::fs::CWD, source, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+        .and_then(|place| rustix::fs::fstat(&place))
+        .map_err(|error| Error::System {
+            doing: "cannot look at a directory to be shown",
+            source: error.into(),
+        })
+}
+
+/// Shows `owner` on disk as the job, everyone else below as themselves, and nobody above.
+fn id_map(owner: u32, job: u32) -> String {
+    let mut map = String::new();
+    if owner > 0 {
+        map.push_str(&format!("0 0 {}\n", owner.min(job)));
+    }
+    map.push_str(&format!("{owner} {job} 1\n"));
+    if owner + 1 < job {
+        map.push_str(&format!("{0} {0} {1}\n", owner + 1, job - owner - 1));
+    }
+    map
+}

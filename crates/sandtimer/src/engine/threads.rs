@@ -1,0 +1,137 @@
+//! Starts what an engine consists of beside its callers: enforcer, collector and watchdog.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use sandtimer_os::thread;
+use sandtimer_os::watchdog::{SharedTable, Watchdog};
+
+use super::error::Error;
+use super::launchers::{Launchers, Starter};
+use super::pool::Pool;
+use crate::isolate::lease::Lease;
+use crate::supervise::collector::{Collector, CollectorHandle, Fate};
+use crate::supervise::enforcer::{Enforcer, EnforcerHandle, EnforcerParts};
+use crate::supervise::run::Running;
+
+/// What is armed to end runs, and whether the enforcer is real-time.
+#[derive(Debug, Clone)]
+pub struct Armed {
+    pub real_time: Result<(), String>,
+    pub watchdog: Result<(), String>,
+}
+
+/// How long a first run waits for what is to be armed. Infrastructure: always finite.
+const ARMING_LIMIT: Duration = Duration::from_secs(5);
+
+/// Word of what is being armed while the engine goes on.
+#[derive(Debug)]
+pub(super) struct Arming {
+    armed: OnceLock<Armed>,
+    real_time: Mutex<Receiver<Result<(), String>>>,
+    watchdog: Mutex<Receiver<Result<(), String>>>,
+}
+
+impl Arming {
+    pub(super) fn wait(&self) -> &Armed {
+        let word = |from: &Mutex<Receiver<Result<(), String>>>| {
+            let received = from.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(ARMING_LIMIT);
+            received.unwrap_or_else(|error| Err(format!("no word of its start: {error}")))
+        };
+        self.armed.get_or_init(|| Armed { real_time: word(&self.real_time), watchdog: word(&self.watchdog) })
+    }
+}
+
+/// The two working threads.
+pub(super) struct Threads {
+    pub enforcer: EnforcerHandle,
+    pub collector: CollectorHandle,
+    pub arming: Arming,
+    pub handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    pub(super) fn start(pool: &Arc<Pool>, launchers: &Launchers, lease: &Lease) -> Result<Self, Error> {
+        let recycled = pool.clone();
+        let recycle = move |run: &Arc<Running>, fate: Fate| match fate {
+            Fate::Quarantined => recycled.quarantine(),
+            Fate::Free { quarantined } => {
+                if quarantined {
+                    recycled.release();
+                }
+                run.drop_namespace();
+                if let Some(directory) = &run.private_directory {
+                    directory.remove();
+                }
+                recycled.give_back(run.row, run.slot.limits());
+            }
+        };
+        let (collecting, collector) =
+            Collector::new(Box::new(recycle)).map_err(Error::system("cannot make the collector"))?;
+        let table = SharedTable::new().map_err(Error::system("cannot map the watchdog's table"))?;
+        let table = Arc::new(table);
+        let directories: std::io::Result<Vec<OwnedFd>> =
+            pool.cgroups().slot_directories().map(|directory| directory.try_clone_to_owned()).collect();
+        let (starter, shared) = (launchers.starter(), table.clone());
+        let parts = EnforcerParts {
+            table: table.clone(),
+            start_watchdog: Box::new(move |enforcer| start_watchdog(&starter, &shared, enforcer, None)),
+            collector: collector.sender.clone(),
+            collector_wake: collector.wake.clone(),
+            lease: lease.lock().map_err(Error::system("cannot keep the engine number"))?,
+            sweep_directories: directories.map_err(Error::system("cannot keep the cgroup directories"))?,
+        };
+        let (enforcing, enforcer) =
+            Enforcer::new(parts).map_err(Error::system("cannot make the enforcer"))?;
+        let (told, watchdog) = sync_channel(1);
+        start_watchdog(&launchers.starter(), &table, enforcer.clone(), Some(told));
+        let (told, real_time) = sync_channel(1);
+        let enforce = move || {
+            thread::block_signals();
+            // The receiver waits for exactly this word.
+            let _ = told.send(thread::make_real_time().map_err(|error| error.to_string()));
+            enforcing.serve();
+        };
+        let for_collector = enforcer.clone();
+        let collect = move || {
+            thread::block_signals();
+            collecting.serve(for_collector);
+        };
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .stack_size(256 << 10)
+                .spawn(work)
+                .map_err(Error::system("cannot start a thread"))
+        };
+        let handles =
+            vec![spawn("st-enforcer", Box::new(enforce))?, spawn("st-collector", Box::new(collect))?];
+        let arming = Arming {
+            armed: OnceLock::new(),
+            real_time: Mutex::new(real_time),
+            watchdog: Mutex::new(watchdog),
+        };
+        Ok(Threads { enforcer, collector, arming, handles })
+    }
+}
+
+/// Has a watchdog started for `enforcer`, and `told` whether it could be. Not by the enforcer itself: whoever starts a
+/// process waits for its exec, which has no priority.
+fn start_watchdog(
+    starter: &Starter,
+    table: &Arc<SharedTable>,
+    enforcer: EnforcerHandle,
+    told: Option<SyncSender<Result<(), String>>>,
+) {
+    let table = table.clone();
+    starter.ask(move || {
+        let started = Watchdog::start(&table);
+        let state = started.as_ref().map(|_| ()).map_err(ToString::to_string);
+        enforcer.watchdog(started);
+        // Nobody may have asked yet; whoever does is told.
+        let _ = told.map(|told| told.send(state));
+    });
+}

@@ -1,0 +1,202 @@
+//! Where control groups can be made: which hierarchies are mounted, where this process is in them, and what engines that
+//! are gone left there.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+/// Where hierarchies are mounted and where in them this process is.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub unified: Option<PathBuf>,
+    pub memory: Option<PathBuf>,
+    pub pids: Option<PathBuf>,
+    /// Groups below `unified` can have memory and process limits.
+    pub unified_limits: bool,
+}
+
+/// Controllers that limit a run.
+pub(super) const WANTED: [&str; 2] = ["memory", "pids"];
+
+/// The group of the v2 tree below which groups with these controllers can be made: `own`, or the nearest above it. A group
+/// that holds processes gives no controllers to those below (cgroups(7), "no internal processes"), and the group of a
+/// login or a service holds some; its slice does not. A limit that an operator put on a group is never left behind.
+fn nearest_with(controllers: &[&str], own: &Path, mount: &Path) -> Option<PathBuf> {
+    for path in own.ancestors().take_while(|path| path.starts_with(mount)) {
+        if gives(path, controllers) {
+            return Some(path.to_path_buf());
+        }
+        if is_limited(path) {
+            return None;
+        }
+    }
+    None
+}
+
+fn is_limited(group: &Path) -> bool {
+    ["memory.max", "memory.high", "pids.max", "cpu.max"].iter().any(|file| {
+        // Where a controller is not given there is no such file, and no limit.
+        fs::read_to_string(group.join(file)).is_ok_and(|limit| !limit.starts_with("max"))
+    })
+}
+
+fn gives(group: &Path, controllers: &[&str]) -> bool {
+    // To be moved or cloned between groups takes the right to write the processes of one above both.
+    let may_use = access(group, Access::WRITE_OK | Access::EXEC_OK)
+        .and_then(|()| access(group.join("cgroup.procs"), Access::WRITE_OK));
+    let has = |file: &str| {
+        let names = fs::read_to_string(group.join(file)).unwrap_or_default();
+        controllers.iter().all(|wanted| names.split_whitespace().any(|name| name == *wanted))
+    };
+    let given = "cgroup.subtree_control";
+    let enable = |controller: &&str| fs::write(group.join(given), format!("+{controller}")).is_ok();
+    may_use.is_ok() && (has(given) || has("cgroup.controllers") && controllers.iter().all(enable))
+}
+
+fn find() -> Found {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mut found = Found::default();
+    let mut unified_mount = PathBuf::new();
+    for line in mounts.lines() {
+        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let mut fields = left.split(' ').skip(3);
+        let (Some(root), Some(point)) = (fields.next(), fields.next()) else { continue };
+        let mut types = right.split(' ');
+        let kind = types.next().unwrap_or_default();
+        let options = types.nth(1).unwrap_or_default();
+        let has = |name: &str| options.split(',').any(|option| option == name);
+        let place = |controller: &str| {
+            let path = own.lines().find_map(|line| {
+                let mut parts = line.splitn(3, ':').skip(1);
+                let names = parts.next()?;
+                let path = parts.next()?;
+                names.split(',').any(|name| name == controller).then_some(path)
+            });
+            let inside = Path::new(path.unwrap_or("/"));
+            let inside = inside.strip_prefix(root).unwrap_or(Path::new(""));
+            Path::new(point).join(inside.strip_prefix("/").unwrap_or(inside))
+        };
+        match kind {
+            "cgroup2" if found.unified.is_none() => {
+                found.unified = Some(place(""));
+                unified_mount = PathBuf::from(point);
+            }
+            "cgroup" if has("memory") => found.memory = Some(place("memory")),
+            "cgroup" if has("pids") => found.pids = Some(place("pids")),
+            _ => {}
+        }
+    }
+    if let Some(own) = &found.unified
+        && let Some(parent) = nearest_with(&WANTED, own, &unified_mount)
+    {
+        found.unified = Some(parent);
+        found.unified_limits = true;
+    }
+    found
+}
+
+/// Where this user's engines have their groups.
+#[derive(Debug)]
+pub struct Hierarchies {
+    pub(super) found: Found,
+    pub(super) prefix: String,
+}
+
+impl Hierarchies {
+    /// Looks which hierarchies are mounted and where this process is in them.
+    pub fn find() -> Self {
+        Hierarchies { found: find(), prefix: format!("sandtimer-{}-", rustix::process::getuid().as_raw()) }
+    }
+
+    fn parents(&self) -> impl Iterator<Item = &PathBuf> {
+        // The v2 tree first: killed there, a run's processes are gone from its v1 groups as well.
+        [&self.found.unified, &self.found.memory, &self.found.pids].into_iter().flatten()
+    }
+
+    /// Numbers of engines that have groups here, alive or not.
+    pub fn numbers(&self) -> BTreeSet<u32> {
+        let entries = self.parents().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
+        let number =
+            |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix(&self.prefix)?.parse().ok();
+        entries.filter_map(number).collect()
+    }
+
+    /// Kills and removes what engine `number` left behind. Its lock is held by the caller. False when something stays: a
+    /// process that waits in the kernel cannot be killed.
+    pub fn sweep(&self, number: u32) -> bool {
+        let (mut clean, mut patience) = (true, SWEEP_TRIES);
+        for parent in self.parents() {
+            let own = parent.join(format!("{}{number}", self.prefix));
+            let Ok(entries) = fs::read_dir(&own) else { continue };
+            for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
+                // Only v2 has the file.
+                let _ = fs::write(entry.path().join("cgroup.kill"), "1");
+                clean &= remove_when_empty(&entry.path(), &mut patience);
+            }
+            clean = clean && remove_when_empty(&own, &mut patience);
+        }
+        clean
+    }
+}
+
+/// Pauses of 10 ms in which killed processes may leave the groups of a dead engine.
+const SWEEP_TRIES: usize = 20;
+
+/// Removes a group, waiting for killed processes to be gone from it while there is patience. Whether it is gone.
+fn remove_when_empty(path: &Path, patience: &mut usize) -> bool {
+    loop {
+        match fs::remove_dir(path) {
+            Err(error) if error.raw_os_error() == Some(16) && *patience > 0 => {
+                *patience -= 1;
+                let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+                // A bounded pause between tries: v1 groups have no event for being empty.
+                let _ = rustix::event::poll(&mut [], Some(&pause));
+            }
+            Err(error) => return error.kind() == io::ErrorKind::NotFound,
+            Ok(()) => return true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that looks like a group. One that holds processes refuses to give controllers, as a directory does
+    /// that stands in place of the file.
+    fn group(path: &Path, has: &str, gives: Option<&str>) {
+        fs::create_dir_all(path).expect("a directory");
+        fs::write(path.join("cgroup.controllers"), has).expect("a file");
+        fs::write(path.join("cgroup.procs"), "").expect("a file");
+        match gives {
+            Some(names) => fs::write(path.join("cgroup.subtree_control"), names).expect("a file"),
+            None => fs::create_dir(path.join("cgroup.subtree_control")).expect("a directory"),
+        }
+    }
+
+    #[test]
+    fn the_nearest_group_that_gives_limits_is_taken() {
+        let mount = tempfile::tempdir().expect("a temporary directory");
+        let mount = mount.path();
+        let all = "cpu io memory pids";
+        group(mount, all, Some("memory pids"));
+        group(&mount.join("user.slice"), all, Some("cpu pids memory"));
+        group(&mount.join("user.slice/session-1.scope"), all, None);
+        group(&mount.join("system.slice"), "cpu memory", Some("memory"));
+        group(&mount.join("system.slice/a.service"), "memory", Some(""));
+        group(&mount.join("delegated"), all, Some(""));
+        let nearest = |own: &str| nearest_with(&WANTED, &mount.join(own), mount);
+        assert_eq!(nearest("user.slice/session-1.scope"), Some(mount.join("user.slice")));
+        assert_eq!(nearest("system.slice/a.service"), Some(mount.to_path_buf()));
+        assert_eq!(nearest("delegated"), Some(mount.join("delegated")));
+        assert_eq!(nearest_with(&WANTED, &mount.join("system.slice"), &mount.join("system.slice")), None);
+        fs::write(mount.join("user.slice/session-1.scope/pids.max"), "max\n").expect("a file");
+        assert_eq!(nearest("user.slice/session-1.scope"), Some(mount.join("user.slice")));
+        fs::write(mount.join("user.slice/session-1.scope/memory.max"), "1073741824\n").expect("a file");
+        assert_eq!(nearest("user.slice/session-1.scope"), None, "an operator's limit was left behind");
+    }
+}
