@@ -7,10 +7,12 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crate::isolate::files::{FilesPlan, Mount};
-use crate::isolate::root::shared_part;
+use sandtimer_os::program::Program;
+
+use crate::isolate::files::FilesPlan;
+use crate::isolate::root;
 
 /// How long a plan may be used: shorter than it takes a person to install a program and try it.
 const LIFETIME: u64 = 1_000_000_000;
@@ -33,15 +35,16 @@ pub(super) struct FilesKey {
 #[derive(Debug)]
 pub(super) struct KnownFiles {
     plan: FilesPlan,
-    pub shared: Vec<Mount>,
-    pub places: Vec<PathBuf>,
+    /// The steps that make its template, as if it were the first: plans that agree in them can share one.
+    pub shared: Program,
+    /// Which template it has, once that is settled; `None` where there is no room for one.
+    pub template: OnceLock<Option<usize>>,
 }
 
 impl KnownFiles {
     pub(super) fn new(plan: FilesPlan) -> Self {
-        let shared = shared_part(&plan.mounts);
-        let places = plan.mounts.iter().map(|mount| mount.target().to_path_buf()).collect();
-        KnownFiles { plan, shared, places }
+        let shared = root::template(&plan.mounts, 0, false, false);
+        KnownFiles { plan, shared, template: OnceLock::new() }
     }
 }
 

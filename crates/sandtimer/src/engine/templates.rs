@@ -19,19 +19,22 @@ pub(super) struct Templates {
 }
 
 impl Templates {
-    /// The template for such a plan, from the second time on.
+    /// The template for such a plan, from the second time on. The plan keeps the answer: to compare takes long for
+    /// something that every run waits for.
     pub(super) fn find(&mut self, files: &Arc<KnownFiles>) -> Option<usize> {
         if self.broken {
             return None;
         }
-        let same = |known: &Arc<KnownFiles>| {
-            Arc::ptr_eq(known, files) || (known.shared == files.shared && known.places == files.places)
-        };
-        let found = self.known.iter().position(same);
+        if let Some(settled) = files.template.get() {
+            return *settled;
+        }
+        let found = self.known.iter().position(|known| known.shared == files.shared);
         if found.is_none() && self.known.len() < TEMPLATES {
             self.known.push(files.clone());
+            return None;
         }
-        found
+        // Known ones stay, so that neither a match nor a want of room changes.
+        *files.template.get_or_init(|| found)
     }
 
     /// Gives templates up: runs go on without.
@@ -69,5 +72,78 @@ impl Made {
         self.any |= made.is_ok();
         self.at[index] = made.is_ok().then_some(now).or(self.at[index]);
         made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::isolate::files::{FilesPlan, Kind, Mount};
+
+    /// A plan that shows `/usr` from `system`, and a workspace of `kind` from `own`.
+    fn plan(system: &str, own: &str, kind: Kind) -> Arc<KnownFiles> {
+        let bind = |source: &str, target: &str, writable, kind| Mount::Bind {
+            source: source.into(),
+            target: target.into(),
+            writable,
+            identity_mapped: writable,
+            kind,
+        };
+        let mounts = vec![
+            bind(system, "/usr", false, Kind::Directory),
+            Mount::Tmpfs { target: "/tmp".into(), mode: 0o777 },
+            bind(own, "/w", true, kind),
+        ];
+        Arc::new(KnownFiles::new(FilesPlan {
+            executable: None,
+            mounts,
+            cwd: PathBuf::from("/"),
+            path_variable: OsString::new(),
+            environment: Vec::new(),
+            notes: Vec::new(),
+        }))
+    }
+
+    #[test]
+    fn plans_share_a_template_where_they_differ_in_nothing_of_it() {
+        let mut templates = Templates::default();
+        assert_eq!(templates.find(&plan("/usr", "/w", Kind::Directory)), None, "asked for once");
+        assert_eq!(
+            templates.find(&plan("/usr", "/elsewhere", Kind::Directory)),
+            Some(0),
+            "own directories differ"
+        );
+        assert_eq!(templates.find(&plan("/other", "/w", Kind::Directory)), None, "it shows something else");
+        assert_eq!(
+            templates.find(&plan("/usr", "/w", Kind::File)),
+            None,
+            "it has another place for the workspace"
+        );
+        assert_eq!(templates.find(&plan("/usr", "/w", Kind::File)), Some(2));
+        assert_eq!(templates.find(&plan("/other", "/w", Kind::Directory)), Some(1));
+    }
+
+    #[test]
+    fn a_plan_is_compared_until_its_template_is_settled() {
+        let mut templates = Templates::default();
+        let first = plan("/usr", "/w", Kind::Directory);
+        let like_it = plan("/usr", "/w", Kind::Directory);
+        assert_eq!(templates.find(&first), None);
+        assert_eq!(first.template.get(), None);
+        for plan in [&like_it, &first] {
+            assert_eq!(templates.find(plan), Some(0));
+            assert_eq!(plan.template.get(), Some(&Some(0)));
+        }
+        for number in 1..TEMPLATES {
+            assert_eq!(templates.find(&plan(&format!("/{number}"), "/w", Kind::Directory)), None);
+        }
+        let too_many = plan("/usr", "/w", Kind::File);
+        assert_eq!(templates.find(&too_many), None);
+        assert_eq!(too_many.template.get(), Some(&None), "there is room for no more");
+        templates.known.clear();
+        assert_eq!(templates.find(&like_it), Some(0), "it was compared again");
     }
 }

@@ -63,12 +63,6 @@ fn is_own(mounts: &[Mount]) -> Vec<bool> {
         .collect()
 }
 
-/// The part of a plan's mounts that is the same for all runs: what a template is known by.
-pub fn shared_part(mounts: &[Mount]) -> Vec<Mount> {
-    let own = is_own(mounts);
-    mounts.iter().zip(own).filter(|(_, own)| !own).map(|(mount, _)| mount.clone()).collect()
-}
-
 /// The steps by which the launcher makes template `index` for these mounts; `again` where an older one is in its place.
 pub fn template(mounts: &[Mount], index: usize, first: bool, again: bool) -> Program {
     let base = template_base(index);
