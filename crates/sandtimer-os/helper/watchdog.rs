@@ -1,8 +1,9 @@
 //! The second pair of hands: a process that kills what the engine should have killed and did not.
 //!
-//! It shares one table with the engine and nothing else: no thread, no lock, no heap. A row whose deadline is
-//! [`WATCHDOG_SLACK_NANOSECONDS`] past is killed; when the engine's socket closes, all rows are, and the cgroups they
-//! ran in are removed.
+//! Of the engine's memory it shares one table, and it waits for no lock; it has no heap and no second thread. It keeps
+//! descriptors: what kills each row, the directories of the rows' cgroups, and the lock of the engine's number, which no
+//! other engine can take before this process has ended. A row whose deadline is [`WATCHDOG_SLACK_NANOSECONDS`] past is
+//! killed; when the engine's socket closes, all rows are, and the cgroups they ran in are removed.
 
 use core::sync::atomic::Ordering;
 

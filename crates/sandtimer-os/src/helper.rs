@@ -1,10 +1,11 @@
 //! Starts the embedded helper program from a sealed memfd.
 //!
-//! The caller may be a threaded process of tens of gigabytes, so nothing is copied: the child shares the memory for the
-//! two system calls between clone and exec (CLONE_VM | CLONE_VFORK), made in one block of assembly that touches no
-//! memory of the parent. Helpers and sandboxes are children of the host program: execve(2) gives them SIGCHLD for an exit
-//! signal again, so a host program that waits for any child at all may meet one. It takes nothing away by that: death is
-//! read from pidfds and everything else from sockets.
+//! The caller may be a threaded process of tens of gigabytes, so nothing is copied: the child shares the memory until it
+//! executes the image (CLONE_VM | CLONE_VFORK), in one block of assembly. There it makes three system calls, reads what
+//! they need from `Start`, and writes nothing but `Start::failure`, where execveat(2) returned; a fourth then ends
+//! it. Helpers and sandboxes are children of the host program: execve(2) gives them SIGCHLD for an exit signal again, so
+//! a host program that waits for any child at all may meet one. It takes nothing away by that: death is read from pidfds
+//! and everything else from sockets.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

@@ -1,7 +1,8 @@
 //! The engine's launchers: one whose sandboxes have no network, and one, when asked for, whose sandboxes have the host's.
 //!
-//! They are started by a thread of their own, which lives as long as the engine: PDEATHSIG follows the thread that
-//! forked. The first is asked for before anything else and waited for only when a sandbox is to be planned.
+//! A thread of its own starts them and lives as long as the engine: PDEATHSIG follows the thread that forked. It starts
+//! the watchdogs as well, for the enforcer must not wait for a process to execute. The first launcher is asked for before
+//! anything else and waited for only when a sandbox is to be planned.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -1,8 +1,8 @@
 //! The engine: starts runs, keeps them, and gives their outcomes.
 //!
-//! It owns three threads (enforcer, collector, and one that only starts launchers), one more while workspaces are watched
-//! for a disk limit, and two or three helper processes (watchdog, launchers). No thread per run:
-//! a waiting run is a row, a few descriptors and its init.
+//! It owns three threads (enforcer, collector, and one that starts the helper processes), one more while workspaces are
+//! watched for a disk limit, and two or three helper processes (watchdog, launchers). No thread per run: a waiting run is
+//! a row, a few descriptors and its init.
 
 mod disk;
 mod error;

@@ -1,4 +1,7 @@
-//! Starts what an engine consists of beside its callers: enforcer, collector and watchdog.
+//! Starts the enforcer and the collector, has a watchdog started, and knows whether they are armed.
+//!
+//! Nothing here waits for a process: word of the watchdog and of the enforcer's priority is received when a first run is
+//! about to start, or somebody asks, and waited for no longer than [`ARMING_LIMIT`].
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

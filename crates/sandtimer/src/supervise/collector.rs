@@ -1,7 +1,8 @@
 //! The thread that moves bytes and writes outcomes.
 //!
-//! It drains every run's output into spools, feeds stdin, and once the enforcer says that a run is dead, waits a bounded
-//! time for the pipes to end and puts the Outcome together. It may be late or busy: no deadline depends on it.
+//! It drains every run's output into spools, feeds stdin, and looks at /proc, shortly before a limit ends a run, for what
+//! the command waits for. Once the enforcer says that a run is dead, it waits a bounded time for the pipes to end, puts
+//! the Outcome together and gives the slot back. It may be late or busy: no deadline depends on it.
 
 use std::collections::HashMap;
 use std::io;

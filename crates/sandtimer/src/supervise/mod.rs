@@ -1,8 +1,8 @@
 //! Watching runs and ending them.
 //!
 //! Two threads share the work and nothing but messages: the enforcer (deadlines, kills, verdicts; real-time where
-//! allowed) and the collector (output, stdin, and the Outcome once a run is dead). A run passes through
-//! `Starting → Running → (Grace) → Killed → dead`, and only the enforcer moves it.
+//! allowed) and the collector (output, stdin, the last look at a command, and the Outcome once a run is dead). A run
+//! passes through `Starting → Running → (Grace) → Killed → dead`, and only the enforcer moves it.
 
 pub(crate) mod collector;
 pub(crate) mod ending;
