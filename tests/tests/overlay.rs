@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use sandtimer_tests::attack::say;
 use sandtimer_tests::census::{Census, assert_clean};
 use sandtimer_tests::command::sandtimer;
 use sandtimer_tests::process::{Finished, start};
@@ -24,6 +25,8 @@ shift
 stat --format '%n %u:%g %a' -- *
 "#;
 
+const NOT_ROOT: &str = "not tried: without root the run has its caller's uid, and there is nothing to map";
+
 fn in_an_overlay(owner: u32, flags: &[&str], job: &str) -> Finished {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", IN_AN_OVERLAY, "sh", &owner.to_string()]);
@@ -34,8 +37,7 @@ fn in_an_overlay(owner: u32, flags: &[&str], job: &str) -> Finished {
 #[test]
 fn a_workspace_that_cannot_be_mapped_is_written_as_its_owner() {
     if !rustix::process::geteuid().is_root() {
-        // Without root the run has its caller's uid, and there is nothing to map.
-        return;
+        return say(NOT_ROOT, &[]);
     }
     let _alone = alone("overlay", Duration::from_secs(120));
     let before = Census::take();
@@ -57,7 +59,7 @@ fn a_workspace_that_cannot_be_mapped_is_written_as_its_owner() {
 #[test]
 fn the_owner_root_is_less_than_the_highest_tier() {
     if !rustix::process::geteuid().is_root() {
-        return;
+        return say(NOT_ROOT, &[]);
     }
     let _alone = alone("overlay tier", Duration::from_secs(60));
     let finished = in_an_overlay(0, &["--workspace", ".", "--require", "T3"], "echo ran");
