@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use rustix::process::Signal;
+use sandtimer_tests::attack::say;
 use sandtimer_tests::census::{Census, assert_clean};
 use sandtimer_tests::command::Run;
 use sandtimer_tests::count;
@@ -43,6 +44,15 @@ impl Up {
             found.is_some()
         });
         found.unwrap_or_else(|| panic!("no {name} among {:?}", descendants(self.engine.pid())))
+    }
+
+    /// Which of the ranges of 4,096 uids the engine has, by its payload's.
+    fn uid_range(&self) -> u32 {
+        let payload = payloads(&self.run.marker).remove(0);
+        let status = std::fs::read_to_string(format!("/proc/{}/status", payload.pid)).expect("it spins");
+        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).expect("a line of uids");
+        let uid: u32 = uids.split_whitespace().next().and_then(|uid| uid.parse().ok()).expect("a uid");
+        uid / 4096
     }
 
     /// Asserts that every process of the run, helpers included, is dead `bound` from now.
@@ -239,13 +249,27 @@ fn a_stopped_engine_without_its_watchdog_does_not_lengthen_a_run() {
 /// What its watchdog still cleans up, the next engine does not touch, and the other way round.
 #[test]
 fn an_engine_started_as_another_dies_is_not_disturbed() {
+    if !rustix::process::geteuid().is_root() {
+        return say("not tried: without root an engine has no uids that tell it from another", &[]);
+    }
     each("started as another dies", count(5, 100), || {
         let up = Up::start(None, "spin");
+        let (watchdog, dying) = (up.helper("st-watchdog"), up.uid_range());
+        // However long the cleaning up takes.
+        watchdog.signal(Signal::STOP);
         up.engine.signal(Signal::KILL);
+        let killed = until(Duration::from_secs(5), || up.engine.has_ended());
+        let beside = Up::start(None, "spin");
+        let taken = beside.uid_range();
+        watchdog.signal(Signal::CONT);
         for _ in 0..3 {
             let (next, _) = Run::new().command(&["true"]).outcome().unwrap();
             assert!(next.ok(), "{}", next.0);
         }
+        assert!(killed, "an engine goes on 5 s after SIGKILL");
+        assert_ne!(taken, dying, "an engine has the uids of one that is still cleaned up after");
+        up.all_dead_within(ENGINE_KILLED, &[watchdog], "a watchdog that goes on");
+        assert!(!payloads(&beside.run.marker).is_empty(), "another engine's watchdog ended a run");
     });
 }
 
