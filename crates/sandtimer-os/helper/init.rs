@@ -5,6 +5,7 @@
 //! Its words to the engine are the only trusted report from inside; the job never holds its socket.
 
 use crate::census;
+use crate::execute;
 use crate::steps::{self, Program, Step};
 use crate::sys::{self, Fd, PollFd, call, nr};
 use crate::wire::{INIT_SLACK_NANOSECONDS, Notice, Order, notice, op, order};
@@ -34,11 +35,7 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     sys::prctl(sys::PR_SET_PDEATHSIG, death_signal(whole_namespace));
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
     if whole_namespace {
-        let namespace = sys::open_at(sys::AT_FDCWD, c"/proc/self/ns/mnt".as_ptr().cast(), sys::O_RDONLY, 0);
-        if namespace >= 0 {
-            notify_with(control, notice::NAMESPACE, [0; 6], Some(namespace as Fd));
-            sys::close(namespace as Fd);
-        }
+        show_namespace(control, NEWNS, c"/proc/self/ns/mnt");
     }
     let Some((step, rest)) = find_fork(program) else { sys::exit(122) };
     let mut init = Init {
@@ -49,9 +46,16 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
         grace: step.number(4),
         whole_namespace,
     };
+    if step.header.op == op::SERVE {
+        // A zygote's child enters them: by these, because entering by process would need the right to trace this one.
+        show_namespace(control, NEWPID, c"/proc/self/ns/pid");
+        show_namespace(control, NEWIPC, c"/proc/self/ns/ipc");
+        show_namespace(control, NEWUTS, c"/proc/self/ns/uts");
+        show_namespace(control, NEWCGROUP, c"/proc/self/ns/cgroup");
+    }
     // Forked first: the child does what needs no root directory while this process builds it.
-    let pipes = init.fork(rest, stdio, extra);
-    for (number, step) in program.take_while(|step| step.header.op != op::FORK).enumerate() {
+    let pipes = if step.header.op == op::FORK { init.fork(rest, stdio, extra) } else { init.serve_others() };
+    for (number, step) in program.take_while(|step| !is_last(step)).enumerate() {
         init.build(number as u64, &step, extra);
     }
     for fd in stdio.iter().chain(extra) {
@@ -61,15 +65,38 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
         call!(nr::CHDIR, c"/".as_ptr());
     }
     lower_privileges(&step, whole_namespace);
+    if step.header.op == op::SERVE {
+        notify(control, notice::PARKED, [0; 6]);
+    }
     sys::write(pipes.built, b"1");
     sys::close(pipes.built);
     init.serve(pipes.status, pipes.children)
 }
 
-/// The step init forks at, and what its child carries out behind it.
+const NEWNS: u64 = 0x0002_0000;
+const NEWCGROUP: u64 = 0x0200_0000;
+const NEWUTS: u64 = 0x0400_0000;
+const NEWIPC: u64 = 0x0800_0000;
+const NEWPID: u64 = 0x2000_0000;
+
+/// Gives the engine a namespace of this process.
+fn show_namespace(control: Fd, which: u64, path: &core::ffi::CStr) {
+    let namespace = sys::open_at(sys::AT_FDCWD, path.as_ptr().cast(), sys::O_RDONLY, 0);
+    if namespace >= 0 {
+        notify_with(control, notice::NAMESPACE, [which, 0, 0, 0, 0, 0], Some(namespace as Fd));
+        sys::close(namespace as Fd);
+    }
+}
+
+/// The step init forks at, or serves a zygote's child from; and what its own child carries out behind it.
 fn find_fork(mut program: Program) -> Option<(Step, Program)> {
-    let step = program.find(|step| step.header.op == op::FORK)?;
+    let step = program.find(is_last)?;
     Some((step, program))
+}
+
+/// Whether a step is the last of init's own.
+fn is_last(step: &Step) -> bool {
+    matches!(step.header.op, op::FORK | op::SERVE)
 }
 
 /// Init's ends of what it shares with its child.
@@ -82,7 +109,7 @@ struct Pipes {
     children: Fd,
 }
 
-fn notify(control: Fd, kind: u32, values: [u64; 6]) {
+pub fn notify(control: Fd, kind: u32, values: [u64; 6]) {
     notify_with(control, kind, values, None);
 }
 
@@ -106,11 +133,22 @@ fn death_signal(whole_namespace: bool) -> usize {
 }
 
 impl Init {
+    /// Blocks the signals that [`HEARD_MASK`] names and makes the descriptor they are read from.
+    fn listen() -> Fd {
+        call!(nr::RT_SIGPROCMASK, 0, &raw const BLOCKED_MASK, 0, 8);
+        call!(nr::SIGNALFD4, -1isize, &raw const HEARD_MASK, 8, sys::O_CLOEXEC) as Fd
+    }
+
+    /// Without a child of its own: a zygote puts the command's process here, the first one in the namespace after init.
+    fn serve_others(&mut self) -> Pipes {
+        self.main = 2;
+        Pipes { status: -1, built: -1, children: Self::listen() }
+    }
+
     /// Starts the child that will be the command.
     fn fork(&mut self, program: Program, stdio: &[Fd], extra: &[Fd]) -> Pipes {
-        // Blocked before the fork: a child that dies at once must not be missed.
-        call!(nr::RT_SIGPROCMASK, 0, &raw const BLOCKED_MASK, 0, 8);
-        let children = call!(nr::SIGNALFD4, -1isize, &raw const HEARD_MASK, 8, sys::O_CLOEXEC) as Fd;
+        // Before the fork: a child that dies at once must not be missed.
+        let children = Self::listen();
         let (mut status, mut built): ([Fd; 2], [Fd; 2]) = ([-1; 2], [-1; 2]);
         let mut pid = call!(nr::PIPE2, status.as_mut_ptr(), sys::O_CLOEXEC);
         if pid >= 0 {
@@ -233,58 +271,23 @@ fn park(status: Fd, socket: Fd) -> Result<(Program, [Fd; 3]), isize> {
     Ok((program, [received.fds[1], received.fds[2], received.fds[3]]))
 }
 
-const F_DUPFD_CLOEXEC: usize = 1030;
-
 /// Puts the standard descriptors in place, closes every other one at exec, and becomes the command.
 fn execute(step: &Step, status: Fd, stdio: [Fd; 3]) -> isize {
-    // High first: a standard descriptor may itself have arrived as 0, 1 or 2.
-    let mut high = [-1 as Fd; 3];
-    for (place, fd) in high.iter_mut().zip(stdio) {
-        let copy = call!(nr::FCNTL, fd, F_DUPFD_CLOEXEC, 10);
-        if copy < 0 {
-            return copy;
-        }
-        *place = copy as Fd;
-    }
-    let status = call!(nr::FCNTL, status, F_DUPFD_CLOEXEC, 10) as Fd;
-    for (target, fd) in high.iter().enumerate() {
-        call!(nr::DUP2, *fd, target);
+    let status = call!(nr::FCNTL, status, execute::F_DUPFD_CLOEXEC, 10) as Fd;
+    let result = execute::place(&stdio, 0);
+    if result < 0 {
+        return result;
     }
     call!(nr::CLOSE_RANGE, 3, u32::MAX, 4);
-    let argument_count = step.number(0) as usize;
-    let path = step.string(0);
-    let (arguments, environment) = match vectors(step, argument_count) {
+    let (arguments, environment) = match execute::vectors(step) {
         Ok(vectors) => vectors,
         Err(error) => return error,
     };
     tell(status, STATUS_STARTING, 0, sys::now());
-    let result = call!(nr::EXECVE, path.pointer, arguments, environment);
+    let result = call!(nr::EXECVE, step.string(0).pointer, arguments, environment);
     tell(status, STATUS_EXECUTE_FAILED, -result as i32, 0);
     // As env(1).
     sys::exit(if result == sys::ENOENT { 127 } else { 126 })
-}
-
-/// The two NULL-terminated pointer arrays for execve(2), in fresh memory.
-fn vectors(step: &Step, argument_count: usize) -> Result<(*const usize, *const usize), isize> {
-    let count = step.header.string_count as usize - 1;
-    let address = call!(nr::MMAP, 0, (count + 2) * 8, 3, 0x22, -1isize, 0);
-    if (-4095..0).contains(&address) {
-        return Err(address);
-    }
-    let slots = address as *mut usize;
-    let mut text = step.string(1);
-    for index in 0..count {
-        let slot = if index < argument_count { index } else { index + 1 };
-        // SAFETY: slot <= count, inside the mapping just made; strings lie one behind another in the program.
-        unsafe {
-            *slots.add(slot) = text.pointer as usize;
-            if index + 1 < count {
-                let next = text.pointer.add(text.length + 1);
-                text = steps::Text { pointer: next.add(4), length: next.cast::<u32>().read_unaligned() as usize };
-            }
-        }
-    }
-    Ok((slots, slots.wrapping_add(argument_count + 1)))
 }
 
 impl Init {

@@ -4,21 +4,21 @@
 //! must not fork. Sandboxes are made with CLONE_PARENT: they are children of the engine, which waits for them by
 //! pidfd, and losing the launcher loses no run.
 
+use crate::clone::{self, CLONE_PARENT, CLONE_PIDFD};
 use crate::init;
 use crate::steps::{self, Program};
 use crate::sys::{self, Fd, call, nr};
+use crate::zygote;
 use crate::wire::{ENGINE_SOCKET, FD_CONTROL, FD_EXTRA, FD_PROGRAM, FD_STDIN, Reply, Request, request};
 
-const CLONE_PIDFD: u64 = 0x1000;
-const CLONE_PARENT: u64 = 0x8000;
 const CLONE_NEWUSER: u64 = 0x1000_0000;
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 pub fn main() -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-launcher".as_ptr() as usize);
     sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);
     call!(nr::SETSID);
-    // For every sandbox: nothing that is executed in one can gain a capability.
+    // For every sandbox: nothing that is executed in one can gain a capability. A zygote inherits what it needs.
+    sys::keep_inheritable(zygote::CAPABILITIES);
     sys::drop_bounding_set();
     call!(nr::CLOSE_RANGE, ENGINE_SOCKET + 1, u32::MAX, 0);
     // The kernel's choice under global pressure, inherited by all sandboxes: lowering the engine's own score would need
@@ -39,7 +39,7 @@ pub fn main() -> ! {
             sys::exit(0);
         }
         match request.kind {
-            request::SPAWN => spawn(&request, &received.fds[..received.fd_count], &mut birth),
+            request::SPAWN | request::ZYGOTE => spawn(&request, &received.fds[..received.fd_count], &mut birth),
             request::ENTER_GROUP => {
                 birth = Birth::Untried;
                 reply(sys::write(received.fds[0], b"0"), 0, None);
@@ -66,35 +66,6 @@ fn reply(result: isize, pid: i32, fd: Option<Fd>) {
     sys::send(ENGINE_SOCKET, bytes, fd, 0);
 }
 
-/// clone3(2) arguments, as many as the kernel of 5.7 knows.
-#[repr(C)]
-#[derive(Default)]
-struct CloneArguments {
-    flags: u64,
-    pidfd: u64,
-    child_tid: u64,
-    parent_tid: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    set_tid: u64,
-    set_tid_size: u64,
-    cgroup: u64,
-}
-
-/// fork with flags: returns in both processes. The stack is copied, as no CLONE_VM is ever given.
-fn clone(flags: u64, pidfd: &mut Fd, cgroup: Option<Fd>, exit_signal: u64) -> isize {
-    let arguments = CloneArguments {
-        flags: flags | if cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 },
-        pidfd: &raw mut *pidfd as u64,
-        exit_signal,
-        cgroup: cgroup.unwrap_or(0) as u64,
-        ..CloneArguments::default()
-    };
-    call!(nr::CLONE3, &raw const arguments, size_of::<CloneArguments>())
-}
-
 /// Whether what this process clones into a fresh group lives.
 #[derive(Clone, Copy, PartialEq)]
 enum Birth {
@@ -106,7 +77,7 @@ enum Birth {
 /// into, or fewer: docs/design/cgroup-layouts.md. A child that only exits shows it.
 fn lives_in(cgroup: Fd) -> bool {
     let mut pidfd: Fd = -1;
-    let pid = clone(CLONE_PIDFD, &mut pidfd, Some(cgroup), 17);
+    let pid = clone::process(CLONE_PIDFD, &mut pidfd, Some(cgroup), 17);
     if pid == 0 {
         sys::exit(0);
     }
@@ -136,10 +107,13 @@ fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth) {
         }
         *birth = Birth::Lives;
     }
-    let pid = clone(request.flags | CLONE_PARENT | CLONE_PIDFD, &mut pidfd, cgroup, 0);
+    let pid = clone::process(request.flags | CLONE_PARENT | CLONE_PIDFD, &mut pidfd, cgroup, 0);
     if pid == 0 {
         sys::close(ENGINE_SOCKET);
         match Program::map(fds[FD_PROGRAM], request.program_length as usize) {
+            Ok(program) if request.kind == request::ZYGOTE => {
+                zygote::main(program, fds[FD_CONTROL], &fds[FD_STDIN..FD_EXTRA], &fds[FD_EXTRA..])
+            }
             Ok(program) => init::main(program, fds[FD_CONTROL], &fds[FD_STDIN..FD_EXTRA], &fds[FD_EXTRA..]),
             Err(_) => sys::exit(122),
         }
@@ -181,7 +155,8 @@ fn maps(request: &Request) -> (&[u8], &[u8]) {
 
 fn enter_namespaces(request: &Request) -> isize {
     let result = call!(nr::UNSHARE, request.flags);
-    // A new user namespace comes with a full one.
+    // A new user namespace comes with a full one, and nothing to inherit.
+    sys::keep_inheritable(zygote::CAPABILITIES);
     sys::drop_bounding_set();
     if result < 0 || request.map_length == 0 {
         sys::prctl(sys::PR_SET_DUMPABLE, 0);
@@ -204,7 +179,7 @@ fn enter_namespaces(request: &Request) -> isize {
 fn user_namespace(request: &Request) {
     let mut pidfd: Fd = -1;
     let parent = call!(nr::GETPID);
-    let pid = clone(CLONE_NEWUSER | CLONE_PIDFD, &mut pidfd, None, 17);
+    let pid = clone::process(CLONE_NEWUSER | CLONE_PIDFD, &mut pidfd, None, 17);
     if pid == 0 {
         // It must not outlive this process, which may be killed at any point of what follows.
         sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);

@@ -117,6 +117,12 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
         }
         op::IDENTITY => identity(step.number(0) as usize, step.number(1) as usize),
         op::USER_NAMESPACE => user_namespace(step.string(0), step.string(1)),
+        op::PRIVILEGED_IDENTITY => privileged_identity(step.number(0), step.number(1), step.number(2)),
+        op::OWN => {
+            // The other way round than usual: changing the identity cleared both; prctl(2).
+            sys::prctl(sys::PR_SET_DUMPABLE, 1);
+            sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize)
+        }
         op::NO_CAPABILITIES => sys::set_capabilities(0),
         op::NO_NEW_PRIVILEGES => sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1),
         op::LANDLOCK => landlock(step),
@@ -151,6 +157,16 @@ fn identity(uid: usize, gid: usize) -> isize {
     }
     let user = call!(nr::SETRESUID, uid, uid, uid);
     if user < 0 { user } else { groups }
+}
+
+/// As [`identity`], but with `keep` of the capabilities, and across the next exec.
+fn privileged_identity(uid: u64, gid: u64, keep: u64) -> isize {
+    let mut result = 0;
+    if uid != u64::MAX {
+        sys::prctl(sys::PR_SET_KEEPCAPS, 1);
+        result = identity(uid as usize, gid as usize);
+    }
+    if result < 0 { result } else { sys::set_ambient_capabilities(keep) }
 }
 
 /// user_namespaces(7): a process may map its own ids without any capability, its group once it has given up setgroups(2).

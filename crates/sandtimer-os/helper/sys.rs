@@ -69,6 +69,7 @@ pub mod nr {
     pub const SETGROUPS: usize = 116;
     pub const SETRESUID: usize = 117;
     pub const SETRESGID: usize = 119;
+    pub const CAPGET: usize = 125;
     pub const CAPSET: usize = 126;
     pub const SCHED_SETSCHEDULER: usize = 144;
     pub const PIVOT_ROOT: usize = 155;
@@ -76,6 +77,7 @@ pub mod nr {
     pub const MOUNT: usize = 165;
     pub const UMOUNT2: usize = 166;
     pub const SETHOSTNAME: usize = 170;
+    pub const GETTID: usize = 186;
     pub const GETDENTS64: usize = 217;
     pub const CLOCK_GETTIME: usize = 228;
     pub const EXIT_GROUP: usize = 231;
@@ -85,6 +87,7 @@ pub mod nr {
     pub const SIGNALFD4: usize = 289;
     pub const PIPE2: usize = 293;
     pub const PRLIMIT64: usize = 302;
+    pub const SETNS: usize = 308;
     pub const SECCOMP: usize = 317;
     pub const PIDFD_SEND_SIGNAL: usize = 424;
     pub const OPEN_TREE: usize = 428;
@@ -287,12 +290,39 @@ pub fn send(socket: Fd, bytes: &[u8], fd: Option<Fd>, flags: usize) -> isize {
     call!(nr::SENDMSG, socket, &raw mut header, flags | MSG_NOSIGNAL)
 }
 
-/// Removes every capability from the bounding set and keeps exactly `keep` (a bit mask) in the others.
+/// Keeps exactly `keep` (a bit mask) and passes none of it on.
 pub fn set_capabilities(keep: u64) -> isize {
     let header = [0x2008_0522u32, 0];
     let (low, high) = (keep as u32, (keep >> 32) as u32);
     let data = [low, low, 0, high, high, 0];
     call!(nr::CAPSET, header.as_ptr(), data.as_ptr())
+}
+
+/// Makes inheritable those of `wanted` that are permitted. Before the bounding set is dropped: afterwards nothing can be
+/// added; capabilities(7).
+pub fn keep_inheritable(wanted: u64) {
+    let header = [0x2008_0522u32, 0];
+    let mut data = [0u32; 6];
+    call!(nr::CAPGET, header.as_ptr(), data.as_mut_ptr());
+    data[2] = data[1] & wanted as u32;
+    data[5] = data[4] & (wanted >> 32) as u32;
+    call!(nr::CAPSET, header.as_ptr(), data.as_ptr());
+}
+
+/// Keeps exactly `keep` (a bit mask), across execve(2) too; each must be permitted and inheritable.
+pub fn set_ambient_capabilities(keep: u64) -> isize {
+    const PR_CAP_AMBIENT: usize = 47;
+    const PR_CAP_AMBIENT_RAISE: usize = 2;
+    let header = [0x2008_0522u32, 0];
+    let (low, high) = (keep as u32, (keep >> 32) as u32);
+    let data = [low, low, low, high, high, high];
+    let mut result = call!(nr::CAPSET, header.as_ptr(), data.as_ptr());
+    for capability in 0..64 {
+        if result >= 0 && keep & (1 << capability) != 0 {
+            result = call!(nr::PRCTL, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0);
+        }
+    }
+    result
 }
 
 /// Drops the whole bounding set. Where CAP_SETPCAP is missing there is nothing to drop from.

@@ -66,6 +66,16 @@ pub mod op {
     pub const JOIN: u16 = 27;
     /// Becomes the reaper of orphaned descendants where there is no pid namespace.
     pub const SUBREAPER: u16 = 24;
+    /// In place of [`FORK`], with the same numbers: the command's process is put into the sandbox by a zygote.
+    pub const SERVE: u16 = 29;
+    /// Another user and group, keeping capabilities across the exec that follows. numbers: uid, gid (u64::MAX: keep
+    /// both), mask of capabilities.
+    pub const PRIVILEGED_IDENTITY: u16 = 30;
+    /// Becomes a program that is given descriptors. numbers: count of arguments, then fd indices: these become
+    /// descriptors 3, 4 and so on. strings: as for [`EXECUTE`].
+    pub const EXECUTE_WITH: u16 = 31;
+    /// After the last change of identity: the process may read its own files in /proc again, and dies with the engine.
+    pub const OWN: u16 = 32;
 }
 
 /// Precedes each step of a program: `number_count` u64s, then `string_count` times a u32 length, the bytes and a NUL,
@@ -95,6 +105,9 @@ pub mod request {
     pub const PREPARE: u32 = 4;
     /// Move into another v2 group. Descriptors: its cgroup.procs.
     pub const ENTER_GROUP: u32 = 5;
+    /// Start a zygote: as [`SPAWN`], but the process carries out the program itself and ends in its last step,
+    /// [`super::op::EXECUTE_WITH`].
+    pub const ZYGOTE: u32 = 6;
 }
 
 #[repr(C)]
@@ -130,11 +143,62 @@ pub const FD_STDERR: usize = 4;
 /// The first descriptor that steps name (index 0 in a step).
 pub const FD_EXTRA: usize = 5;
 
+/// What the engine asks of a zygote: a child in the namespaces of an init that serves. Answered by a [`Reply`] with the
+/// child's pidfd. Descriptors: program, the pid namespace, the child's channel, stdin, stdout, stderr, then those that the
+/// program's steps name by index, the cgroup, and the other namespaces to enter.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Birth {
+    /// Length of the program in bytes.
+    pub program_length: u32,
+    /// Index (among all descriptors) of the cgroup to be born in, or u32::MAX.
+    pub cgroup: u32,
+    /// Index (among all descriptors) of the first of the other namespaces; they come last.
+    pub namespaces: u32,
+}
+
+/// Descriptors that come with a [`Birth`], by index.
+pub const BIRTH_PROGRAM: usize = 0;
+pub const BIRTH_PIDS: usize = 1;
+pub const BIRTH_CHANNEL: usize = 2;
+pub const BIRTH_STDIN: usize = 3;
+pub const BIRTH_EXTRA: usize = 6;
+
+/// Precedes a job on a child's channel: this many records of [`ResourceLimit`], then the job's own bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct JobHeader {
+    pub limits: u32,
+    pub reserved: u32,
+}
+
+/// A resource limit that a job's process puts on itself; prlimit(2).
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct ResourceLimit {
+    pub resource: u64,
+    pub soft: u64,
+    pub hard: u64,
+}
+
+/// The longest packet on a channel.
+pub const CHANNEL_PACKET: usize = 64 * 1024;
+
+/// First byte of a packet from a child of a zygote.
+pub mod channel {
+    /// It is sealed and waits for its job.
+    pub const READY: u8 = b'R';
+    /// A step failed: errno as i32, then the step's number as u64.
+    pub const FAILED: u8 = b'F';
+    /// The job's answer; see the engine's `zygote` module.
+    pub const ANSWER: u8 = b'A';
+}
+
 /// Kinds of [`Notice`], from init to the engine.
 pub mod notice {
     /// A step failed. a: step number, b: errno, c: 1 if it ended the run.
     pub const STEP_FAILED: u32 = 1;
-    /// The sealed child waits for its second program.
+    /// The sealed child waits for its second program, or everything stands that a zygote's child needs.
     pub const PARKED: u32 = 2;
     /// The command is about to be executed. a: time.
     pub const STARTED: u32 = 3;
@@ -147,8 +211,8 @@ pub mod notice {
     pub const SAMPLE: u32 = 6;
     /// Executing the command failed. a: errno.
     pub const EXECUTE_FAILED: u32 = 7;
-    /// The sandbox's mount namespace, as a descriptor. Whoever holds it puts off taking the mounts apart, which waits
-    /// for RCU, until after init's death is known.
+    /// A namespace of the sandbox, as a descriptor. a: which, as for setns(2); its mount namespace always comes. Whoever holds that
+    /// one puts off taking the mounts apart, which waits for RCU, until after init's death is known.
     pub const NAMESPACE: u32 = 8;
     /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not end.
     pub const SWEPT: u32 = 9;

@@ -87,12 +87,21 @@ impl Launcher {
     /// Starts a sandbox. With [`dies_at_birth`] for an error nothing was started and nothing is until
     /// [`Launcher::enter_group`].
     pub fn spawn(&self, spawn: &SpawnRequest<'_>) -> io::Result<Spawned> {
+        self.clone_process(request::SPAWN, spawn)
+    }
+
+    /// Starts a zygote: a process that carries out the whole program itself. As [`Launcher::spawn`].
+    pub fn zygote(&self, spawn: &SpawnRequest<'_>) -> io::Result<Spawned> {
+        self.clone_process(request::ZYGOTE, spawn)
+    }
+
+    fn clone_process(&self, kind: u32, spawn: &SpawnRequest<'_>) -> io::Result<Spawned> {
         let first_extra = crate::wire::FD_EXTRA;
         let message = Request {
             flags: spawn.flags,
             cgroup: spawn.cgroup.map_or(u32::MAX, |index| (index + first_extra) as u32),
             program_length: spawn.program_length,
-            ..plain(request::SPAWN)
+            ..plain(kind)
         };
         let mut fds = vec![spawn.program, spawn.control];
         fds.extend_from_slice(&spawn.stdio);

@@ -16,3 +16,4 @@ pub mod watchdog;
 /// What engine and helpers say to each other; one file compiled into both.
 #[path = "../helper/wire.rs"]
 pub mod wire;
+pub mod zygote;

@@ -49,6 +49,72 @@ pub fn reap(pidfd: BorrowedFd<'_>) -> bool {
     result == 0 && unsafe { information.si_pid() } != 0
 }
 
+/// How a child ended and what it and its waited-for children used; wait4(2).
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    /// As wait(2) gives it.
+    pub status: i32,
+    pub user_microseconds: u64,
+    pub system_microseconds: u64,
+    pub resident_peak_kib: u64,
+}
+
+/// Reaps a dead child by pidfd and says how it ended; `None` while it lives.
+pub fn end_of(pidfd: BorrowedFd<'_>) -> Option<End> {
+    // SAFETY: both are plain data that the kernel fills in.
+    let (mut information, mut usage): (libc::siginfo_t, libc::rusage) = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: a live descriptor and valid pointers; the libc's waitid leaves out the fifth argument.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_waitid,
+            libc::P_PIDFD,
+            pidfd.as_raw_fd(),
+            &raw mut information,
+            flags,
+            &raw mut usage,
+        )
+    };
+    // SAFETY: for WEXITED the kernel fills in the pid, or 0 when nothing was there to reap.
+    if result != 0 || unsafe { information.si_pid() } == 0 {
+        return None;
+    }
+    // SAFETY: filled in by the kernel for a child's end.
+    let status = unsafe { information.si_status() };
+    let status = match information.si_code {
+        libc::CLD_EXITED => (status & 0xff) << 8,
+        libc::CLD_DUMPED => status | 0x80,
+        _ => status,
+    };
+    let microseconds = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    Some(End {
+        status,
+        user_microseconds: microseconds(usage.ru_utime),
+        system_microseconds: microseconds(usage.ru_stime),
+        resident_peak_kib: usage.ru_maxrss as u64,
+    })
+}
+
+/// Copies from another process's memory into `buffer`; process_vm_readv(2). Whether it is still the process that was
+/// meant, the caller sees from its pidfd afterwards.
+pub fn read_memory(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
+    // The kernel copies at most 2 GiB at a time and stops at what is not mapped.
+    let mut done = 0;
+    while done < buffer.len() {
+        let rest = &mut buffer[done..];
+        let local = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
+        let remote = libc::iovec { iov_base: (address as usize + done) as *mut _, iov_len: rest.len() };
+        // SAFETY: the local vector is exactly the rest of the caller's buffer; the remote one is not dereferenced here.
+        let copied = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+        match copied {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            ..0 => return Err(io::Error::last_os_error()),
+            copied => done += copied as usize,
+        }
+    }
+    Ok(())
+}
+
 /// Kills a helper and reaps it; waits at most one second for it to die.
 pub(crate) fn kill_and_reap(pidfd: BorrowedFd<'_>) {
     // A failure means that it is gone or not ours; either way there is nothing left to do here.

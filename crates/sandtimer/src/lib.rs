@@ -25,6 +25,7 @@ pub mod model;
 pub mod scope;
 pub mod supervise;
 pub mod time;
+pub mod zygote;
 
 pub use engine::{Engine, Error, Options, Output, Run, Spec, Stdin};
 

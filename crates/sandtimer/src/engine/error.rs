@@ -39,6 +39,15 @@ pub enum Error {
     /// All slots are taken; try again when a run has ended.
     #[error("all {0} slots of this engine are taken")]
     Full(usize),
+    /// The interpreter of a profile cannot be a zygote: what is wrong with it.
+    #[error("the interpreter {0}")]
+    Interpreter(String),
+    /// A call's bytes are more than a packet holds, and no file came with them.
+    #[error("a call of {0} bytes does not fit into a packet; put it into a file")]
+    CallTooLong(usize),
+    /// The pool of calls was closed.
+    #[error("the pool of calls is closed")]
+    Closed,
     /// A NUL byte in an argument, a variable or a path.
     #[error("{what} `{value}` contains a NUL byte")]
     Nul { what: &'static str, value: String },

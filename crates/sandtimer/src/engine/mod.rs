@@ -4,6 +4,8 @@
 //! watched for a disk limit, and two or three helper processes (watchdog, launchers). No thread per run: a waiting run is
 //! a row, a few descriptors and its init.
 
+mod calls;
+mod children;
 mod disk;
 mod error;
 mod launchers;
@@ -17,6 +19,7 @@ mod start;
 mod streams;
 mod templates;
 mod threads;
+mod zygotes;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -26,6 +29,7 @@ use std::thread::JoinHandle;
 
 use sandtimer_os::probe;
 
+pub use calls::{Call, CallSpec, Calls, Ended, Said, Stats};
 pub use error::Error;
 pub use park::Parked;
 pub use pool::CAPACITY;

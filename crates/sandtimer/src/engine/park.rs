@@ -98,9 +98,52 @@ impl Engine {
             namespace: None,
         });
         let mut parked = Parked { inner: self.inner.clone(), sandbox, dispatch, files, shape };
-        parked.wait_sealed()?;
+        if let Some(sandbox) = parked.sandbox.as_mut() {
+            wait_sealed(sandbox)?;
+            // What building cost is not on the run's bill.
+            sandbox.slot.start_counting();
+        }
         Ok(parked)
     }
+}
+
+/// Waits for init's word that what it builds stands; what failed on the way becomes part of the report.
+///
+/// Returns the namespaces that an init which serves has shown, the pid namespace first.
+pub(super) fn wait_sealed(sandbox: &mut Sandbox) -> Result<Vec<OwnedFd>, Error> {
+    const MOUNTS: u64 = 0x0002_0000;
+    let mut namespaces = Vec::new();
+    let doing = "cannot build a parked sandbox";
+    loop {
+        if !process::wait_readable(sandbox.control.as_fd(), PARK_LIMIT_MILLISECONDS) {
+            return Err(Error::System { doing, source: std::io::ErrorKind::TimedOut.into() });
+        }
+        match process::notice(&sandbox.control).map_err(Error::system(doing))? {
+            Some((notice, Some(namespace))) if notice.a == MOUNTS => sandbox.namespace = Some(namespace),
+            Some((_, Some(namespace))) => namespaces.push(namespace),
+            Some((notice, None)) if notice.kind == notice::PARKED => return Ok(namespaces),
+            Some((notice, None)) if notice.kind == notice::STEP_FAILED => {
+                let error = std::io::Error::from_raw_os_error(notice.b as i32);
+                let name = sandbox.plan.names.get(notice.a as usize).copied().unwrap_or("a step");
+                if notice.c == 1 {
+                    let source = std::io::Error::other(format!("{name}: {error}"));
+                    return Err(Error::System { doing, source });
+                }
+                let degraded = crate::model::Degraded { layer: name.to_owned(), reason: error.to_string() };
+                sandbox.plan.degraded.push(degraded);
+            }
+            Some(_) => {}
+            None => {
+                return Err(Error::System { doing, source: std::io::ErrorKind::UnexpectedEof.into() });
+            }
+        }
+    }
+}
+
+/// /dev/null, for what has no streams of its own.
+pub(super) fn null() -> Result<OwnedFd, Error> {
+    open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| Error::System { doing: "cannot open /dev/null", source: error.into() })
 }
 
 type Built = (OwnedFd, OwnedFd, OwnedFd, start::Prepared, u64);
@@ -118,54 +161,19 @@ fn build(
     let index = prepared.numbered().len() as u64;
     prepared.plan.program.push(op::PARK, true, &[index], &[]);
     prepared.plan.names.push("wait for a command");
-    let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    let null =
-        null.map_err(|error| Error::System { doing: "cannot open /dev/null", source: error.into() })?;
+    let null = null()?;
     let spawned_at = monotonic_nanoseconds();
     let descriptors = Descriptors {
         slot,
         stdio: [null.as_fd(); 3],
         control: init_control.as_fd(),
-        park: Some(parked.as_fd()),
+        given: &[parked.as_fd()],
     };
     let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
     Ok((control, spawned.pidfd, dispatch, prepared, spawned_at))
 }
 
 impl Parked {
-    /// Waits for init's word that the child is sealed; what failed on the way becomes part of the report.
-    fn wait_sealed(&mut self) -> Result<(), Error> {
-        let Some(sandbox) = self.sandbox.as_mut() else { return Ok(()) };
-        let doing = "cannot build a parked sandbox";
-        loop {
-            if !process::wait_readable(sandbox.control.as_fd(), PARK_LIMIT_MILLISECONDS) {
-                return Err(Error::System { doing, source: std::io::ErrorKind::TimedOut.into() });
-            }
-            match process::notice(&sandbox.control).map_err(Error::system(doing))? {
-                Some((_, Some(namespace))) => sandbox.namespace = Some(namespace),
-                Some((notice, None)) if notice.kind == notice::PARKED => break,
-                Some((notice, None)) if notice.kind == notice::STEP_FAILED => {
-                    let error = std::io::Error::from_raw_os_error(notice.b as i32);
-                    let name = sandbox.plan.names.get(notice.a as usize).copied().unwrap_or("a step");
-                    if notice.c == 1 {
-                        let source = std::io::Error::other(format!("{name}: {error}"));
-                        return Err(Error::System { doing, source });
-                    }
-                    let degraded =
-                        crate::model::Degraded { layer: name.to_owned(), reason: error.to_string() };
-                    sandbox.plan.degraded.push(degraded);
-                }
-                Some(_) => {}
-                None => {
-                    return Err(Error::System { doing, source: std::io::ErrorKind::UnexpectedEof.into() });
-                }
-            }
-        }
-        // What building cost is not on the run's bill.
-        sandbox.slot.start_counting();
-        Ok(())
-    }
-
     /// Starts a command in it. `spec` must be like the one it was parked for; see [`Engine::park`].
     ///
     /// # Errors

@@ -27,6 +27,9 @@ pub(super) struct FilesKey {
     pub host_cwd: PathBuf,
     pub cwd: Option<PathBuf>,
     pub workspaces: Vec<PathBuf>,
+    pub read_only: Vec<PathBuf>,
+    pub private_workspace: bool,
+    pub host_proc: bool,
     pub network: bool,
     pub terminal: bool,
 }

@@ -63,6 +63,10 @@ pub struct Spec {
     pub working_directory: Option<PathBuf>,
     /// Directories shown writable at their own paths.
     pub workspaces: Vec<PathBuf>,
+    /// Directories and files shown read-only at their own paths, as far as they may be shown at all.
+    pub read_only: Vec<PathBuf>,
+    /// Starts in an empty private /workspace instead of the caller's current directory.
+    pub private_workspace: bool,
     /// The host's network instead of none.
     pub network: bool,
     pub stdin: Stdin,
@@ -86,6 +90,8 @@ pub struct Spec {
     /// Walls left out, for tests that show what each of them stops. Reported as degraded.
     #[doc(hidden)]
     pub without: Vec<Wall>,
+    /// Shows the host's /proc: for a zygote, which is in the host's pid namespace.
+    pub(crate) host_proc: bool,
 }
 
 impl Spec {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::launcher::{self, SpawnRequest, Spawned};
+use sandtimer_os::launcher::{self, Launcher, SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
 use sandtimer_os::socket;
 
@@ -24,15 +24,16 @@ use super::streams::Streams;
 use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::{Slot, SlotLimits};
 use crate::isolate::files::{
-    Executable, FilesPlan, FilesRequest, HOME, NoteKind, Start, USER_NAME, plan_files,
+    Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, NoteKind, Start, USER_NAME, plan_files,
 };
+use crate::isolate::host::Host;
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
 use crate::limits::{Effective, Key, Limits, check_least, nanoseconds, nest, precedence};
 use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source, Tier};
 use crate::scope::{Opening, ScopeId};
-use crate::supervise::collector::ToCollector;
+use crate::supervise::collector::{Attachment, ToCollector};
 use crate::supervise::enforcer::Command;
-use crate::supervise::run::{PrivateDirectory, Running, Waiting};
+use crate::supervise::run::{Job, PrivateDirectory, Running};
 use crate::time::{DeadlineCell, Moment};
 
 /// Bytes of each captured stream that are kept unless somebody says otherwise.
@@ -68,8 +69,15 @@ pub(super) struct Opened {
     pub submitted_at: u64,
     cell: Arc<DeadlineCell>,
     /// The own wall under its ceiling.
-    wall: Option<u64>,
+    pub wall: Option<u64>,
     place: String,
+}
+
+impl Opened {
+    /// When outer scopes end everything in them, in monotonic nanoseconds.
+    pub(super) fn bound(&self) -> Option<u64> {
+        self.cell.hard_end().map(Moment::as_nanos)
+    }
 }
 
 fn new_id() -> String {
@@ -172,7 +180,7 @@ fn begin_in(
     let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
     let spawned_at = monotonic_nanoseconds();
     let descriptors =
-        Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), park: None };
+        Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), given: &[] };
     let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
     let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
     let sandbox = Sandbox {
@@ -195,7 +203,7 @@ pub(super) struct Prepared {
     pub plan: Plan,
     template: Option<usize>,
     pub private: Option<PrivateDirectory>,
-    tasks: Vec<OwnedFd>,
+    pub tasks: Vec<OwnedFd>,
     idmaps: Vec<Arc<OwnedFd>>,
 }
 
@@ -220,6 +228,32 @@ pub(super) fn prepare(
     effective: &Effective,
     slot: &mut Slot,
 ) -> Result<Prepared, Error> {
+    let clock = InitClock {
+        wall: effective.get(LimitKind::Wall).map_or(u64::MAX, |effect| effect.value),
+        grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
+    };
+    let seal = |plan: &mut Plan, context: &Context<'_>| {
+        plan::seal(plan, context.host, context.policy, context.tasks, clock);
+    };
+    Ok(prepare_to(inner, spec, effective, slot, seal)?.0)
+}
+
+/// What the end of a plan is made from.
+pub(super) struct Context<'a> {
+    pub host: &'a Host,
+    pub policy: &'a Policy<'a>,
+    /// How many `tasks` descriptors come first among the extra ones.
+    pub tasks: usize,
+}
+
+/// As [`prepare`], with another end than the sealing of init's own child.
+pub(super) fn prepare_to<T>(
+    inner: &Inner,
+    spec: &Spec,
+    effective: &Effective,
+    slot: &mut Slot,
+    finish: impl FnOnce(&mut Plan, &Context<'_>) -> T,
+) -> Result<(Prepared, T), Error> {
     let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
     let row = slot.row;
     let root = rustix::process::getuid().is_root();
@@ -232,7 +266,7 @@ pub(super) fn prepare(
         identity.owner = unmapped_owner(inner, &files, *identity, row)?;
     }
     let private = if host.has_namespaces() { None } else { Some(private_directory(inner, identity)?) };
-    let plain = private.is_none() && spec.without.is_empty();
+    let plain = private.is_none() && spec.without.is_empty() && !spec.host_proc;
     let template = match plain {
         true => inner.templates.lock().unwrap_or_else(PoisonError::into_inner).find(&files),
         false => None,
@@ -261,11 +295,9 @@ pub(super) fn prepare(
         plan.tier = plan.tier.min(Tier::T2);
     }
     check_requirement(spec, &plan)?;
-    let grace = effective.get(Key::Grace).map_or(0, |effect| effect.value);
-    let clock = InitClock { wall: value(LimitKind::Wall).unwrap_or(u64::MAX), grace };
-    plan::seal(&mut plan, host, &policy, tasks.len(), clock);
+    let finished = finish(&mut plan, &Context { host, policy: &policy, tasks: tasks.len() });
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
-    Ok(Prepared { files, plan, template, private, tasks, idmaps })
+    Ok((Prepared { files, plan, template, private, tasks, idmaps }, finished))
 }
 
 /// A directory of the run's own, belonging to its uid. The name says whose it is: those of dead engines are removed.
@@ -306,8 +338,30 @@ pub(super) fn finish(
     spec: &Spec,
     streams: Streams,
 ) -> Run {
-    let (on_output_limit_end, path) = (spec.end_on_output_limit, sandbox.path);
-    let workspaces = &spec.workspaces;
+    let scope = opened.scope;
+    let running = running(inner, sandbox, opened, spec, None);
+    let spools = streams.spools();
+    let (attachment, pipes) = streams.attach(running.clone());
+    watch(inner, attachment);
+    inner.disk.watch(&running, &spec.workspaces, &inner.enforcer);
+    Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::new(pipes) }
+}
+
+/// From here on the run is the two threads'.
+pub(super) fn watch(inner: &Inner, attachment: Attachment) {
+    let running = attachment.run.clone();
+    inner.collector.send(ToCollector::Attach(Box::new(attachment)));
+    inner.enforcer.send(Command::Watch(running));
+}
+
+/// A started sandbox as a run.
+pub(super) fn running(
+    inner: &Inner,
+    sandbox: Sandbox,
+    opened: Opened,
+    spec: &Spec,
+    job: Option<Job>,
+) -> Arc<Running> {
     let effective = opened.effective;
     let isolation = Isolation {
         tier: sandbox.plan.tier,
@@ -320,11 +374,12 @@ pub(super) fn finish(
         let wanted = notes.filter(|note| (note.kind == NoteKind::CurrentDirectory) == about_the_directory);
         wanted.map(|note| note.text.clone()).collect()
     };
-    let running = Arc::new(Running {
+    Arc::new(Running {
         id: opened.id,
         row: sandbox.slot.row,
         control: sandbox.control,
         pidfd: sandbox.pidfd,
+        job,
         slot: sandbox.slot,
         cell: opened.cell,
         wall: opened.wall,
@@ -340,21 +395,15 @@ pub(super) fn finish(
         isolation,
         step_names: sandbox.plan.names,
         optional_steps: sandbox.plan.optional,
-        path,
+        path: sandbox.path,
         missing: notes(true),
         hidden: notes(false),
         sweeps_itself: inner.host.get().is_some_and(|host| !host.has_namespaces()),
-        on_output_limit_end,
+        on_output_limit_end: spec.end_on_output_limit,
         private_directory: sandbox.private,
         namespace: Mutex::new(sandbox.namespace),
-        waiting: Waiting::default(),
-    });
-    let spools = streams.spools();
-    let (attachment, pipes) = streams.attach(running.clone());
-    inner.collector.send(ToCollector::Attach(Box::new(attachment)));
-    inner.enforcer.send(Command::Watch(running.clone()));
-    inner.disk.watch(&running, workspaces, &inner.enforcer);
-    Run { inner: inner.clone(), running, scope: opened.scope, spools, pipes: Mutex::new(pipes) }
+        waiting: Arc::default(),
+    })
 }
 
 fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> {
@@ -366,6 +415,9 @@ fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> 
         host_cwd: cwd.clone(),
         cwd: spec.working_directory.clone(),
         workspaces: spec.workspaces.clone(),
+        read_only: spec.read_only.clone(),
+        private_workspace: spec.private_workspace,
+        host_proc: spec.host_proc,
         network: spec.network,
         terminal: spec.terminal.is_some(),
     };
@@ -380,19 +432,33 @@ fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> 
         path_variable: &path,
         variables: &variables,
         host_cwd: &cwd,
-        start: Start::CurrentDirectory,
+        start: if spec.private_workspace { Start::EmptyWorkspace } else { Start::CurrentDirectory },
         cwd: spec.working_directory.as_deref(),
         workspaces: &spec.workspaces,
         homes: &inner.homes,
-        extra_read_only: &[],
+        extra_read_only: &spec.read_only,
         network: spec.network,
         terminal: spec.terminal.is_some(),
     };
     let mut plan = plan_files(&request)?;
     spare_identity_maps(&mut plan);
+    if spec.host_proc {
+        show_host_proc(&mut plan);
+    }
     let plan = Arc::new(KnownFiles::new(plan));
     inner.plans.lock().unwrap_or_else(PoisonError::into_inner).keep(key, plan.clone(), now);
     Ok(plan)
+}
+
+/// The host's /proc in place of one of a pid namespace's own, which only that namespace's first process could mount.
+fn show_host_proc(plan: &mut FilesPlan) {
+    for mount in &mut plan.mounts {
+        if let Mount::Proc { target } = mount {
+            let (source, target) = (PathBuf::from("/proc"), target.clone());
+            let kind = Kind::Directory;
+            *mount = Mount::Bind { source, target, writable: false, identity_mapped: false, kind };
+        }
+    }
 }
 
 pub(super) fn process_limits(effective: &Effective) -> ProcessLimits {
@@ -498,8 +564,8 @@ pub(super) struct Descriptors<'a> {
     pub slot: &'a Slot,
     pub stdio: [BorrowedFd<'a>; 3],
     pub control: BorrowedFd<'a>,
-    /// The dispatch socket of a sandbox that is to wait.
-    pub park: Option<BorrowedFd<'a>>,
+    /// Those behind the plan's own that its last steps name: the dispatch socket of a sandbox that is to wait.
+    pub given: &'a [BorrowedFd<'a>],
 }
 
 /// Asks the launcher for the sandbox.
@@ -509,10 +575,21 @@ pub(super) fn spawn(
     prepared: &Prepared,
     given: &Descriptors<'_>,
 ) -> Result<Spawned, Error> {
+    spawn_by(inner, spec, prepared, given, Launcher::spawn)
+}
+
+/// As [`spawn`], by another request to the launcher.
+pub(super) fn spawn_by(
+    inner: &Inner,
+    spec: &Spec,
+    prepared: &Prepared,
+    given: &Descriptors<'_>,
+    ask: impl Fn(&Launcher, &SpawnRequest<'_>) -> std::io::Result<Spawned>,
+) -> Result<Spawned, Error> {
     let program =
         prepared.plan.program.seal().map_err(Error::system("cannot write the sandbox's program"))?;
     let mut extra = prepared.numbered();
-    extra.extend(given.park);
+    extra.extend_from_slice(given.given);
     let mut cgroup = None;
     if let Some(unified) = given.slot.unified() {
         cgroup = Some(extra.len());
@@ -542,11 +619,11 @@ pub(super) fn spawn(
             let made = ready.made.ensure(&ready.launcher, *index, mounts, monotonic_nanoseconds());
             made.inspect_err(|_| inner.templates.lock().unwrap_or_else(PoisonError::into_inner).give_up())?;
         }
-        match ready.launcher.spawn(&request) {
+        match ask(&ready.launcher, &request) {
             Err(error) if launcher::dies_at_birth(&error) => {
                 let procs = inner.pool.cgroups().launcher_procs()?;
                 ready.launcher.enter_group(procs.as_fd())?;
-                ready.launcher.spawn(&request)
+                ask(&ready.launcher, &request)
             }
             answer => answer,
         }

@@ -101,6 +101,8 @@ const NEWCGROUP: u64 = 0x0200_0000;
 const NEWUTS: u64 = 0x0400_0000;
 const NEWIPC: u64 = 0x0800_0000;
 const NEWPID: u64 = 0x2000_0000;
+/// What a zygote keeps: DAC_OVERRIDE, SETGID, SETUID, SYS_CHROOT, SYS_ADMIN; see the helper's `zygote.rs`.
+const ZYGOTE_CAPABILITIES: u64 = 1 << 1 | 1 << 6 | 1 << 7 | 1 << 18 | 1 << 21;
 
 /// A plan in the making.
 pub(super) struct Builder<'a> {
@@ -153,42 +155,52 @@ pub struct InitClock {
 /// What needs neither the new root nor what follows from it stands before the join: the child does it while init builds.
 pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usize, clock: InitClock) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
-    let identity = builder.identity();
-    // CAP_KILL: init signals the job, which has another uid.
-    let (init, keep) = identity.map_or((u64::MAX, 0), |identity| (u64::from(identity.init), 1 << 5));
-    let init = if builder.namespaced() { init } else { u64::MAX };
-    builder.push::<&str>("fork", op::FORK, &[init, init, keep, clock.wall, clock.grace], &[]);
-    builder.enter_cgroups(cgroup_files);
-    builder.push::<&str>("start a session", op::SESSION, &[u64::from(policy.terminal)], &[]);
-    if !builder.without(Wall::Rlimits) {
-        builder.rlimits();
-    }
-    if let Some(identity) = identity {
-        let (uid, gid) = identity.owner.unwrap_or((identity.job, identity.job));
-        builder.push::<&str>("take the job's uid", op::IDENTITY, &[u64::from(uid), u64::from(gid)], &[]);
-        if identity.owner.is_some() {
-            let maps = [uid, gid].map(|outside| format!("{} {outside} 1", identity.job));
-            builder.push("make the job's user namespace", op::USER_NAMESPACE, &[], &maps);
-        }
-    }
-    builder.push::<&str>("drop capabilities", op::NO_CAPABILITIES, &[], &[]);
-    builder.push::<&str>("set umask", op::UMASK, &[0o022], &[]);
-    builder.push::<&str>("no new privileges", op::NO_NEW_PRIVILEGES, &[], &[]);
-    if host.seccomp && !builder.without(Wall::Seccomp) {
-        let filter = filter(policy.network, builder.plan.flags & NEWIPC != 0);
-        builder.push("seccomp", op::SECCOMP, &[], &[OsStr::from_bytes(filter)]);
-    }
+    builder.end_of_init("fork", op::FORK, clock);
+    builder.take_identity(cgroup_files);
+    builder.give_up_privileges();
     builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
-    // An empty private workspace is the run's own directory where nothing is mounted.
-    let cwd = match policy.private {
-        Some(private) if policy.files.cwd == Path::new(WORKSPACE) => private,
-        _ => &policy.files.cwd,
-    };
-    builder.push("enter the working directory", op::WORKING_DIRECTORY, &[], &[cwd]);
-    if host.landlock_abi > 0 && !builder.without(Wall::Landlock) {
-        builder.landlock();
-    }
+    builder.enter_root();
     *plan = builder.plan;
+}
+
+/// Appends init's last step where a zygote puts the job's process into the sandbox.
+pub fn serve(plan: &mut Plan, host: &Host, policy: &Policy<'_>, clock: InitClock) {
+    let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
+    builder.end_of_init("serve", op::SERVE, clock);
+    *plan = builder.plan;
+}
+
+/// What a zygote's child carries out, in the namespaces of an init that serves and has built its root.
+pub fn child(host: &Host, policy: &Policy<'_>, flags: u64, cgroup_files: usize) -> Plan {
+    let mut builder = Builder { host, policy, plan: Plan { flags, ..empty() }, idmap_base: 0 };
+    builder.take_identity(cgroup_files);
+    builder.push::<&str>("belong to the engine", op::OWN, &[], &[]);
+    builder.give_up_privileges();
+    builder.enter_root();
+    builder.plan
+}
+
+/// What a zygote itself is: a process with the files of a sandbox, in the engine's pid namespace.
+///
+/// `descriptors` are the indices of those it is given from number 3 on.
+pub fn zygote(
+    plan: &mut Plan,
+    policy: &Policy<'_>,
+    command: &[OsString],
+    path: &Path,
+    environment: &[(OsString, OsString)],
+    descriptors: &[u64],
+) {
+    // It enters the pid namespaces of inits and clones into other groups: from inside a namespace it could do neither.
+    plan.flags &= !(NEWPID | NEWCGROUP);
+    let uid = policy.identity.map_or(u64::MAX, |identity| u64::from(identity.job));
+    let mut push = |name, op, numbers: &[u64]| {
+        plan.program.push(op, true, numbers, &[]);
+        plan.names.push(name);
+    };
+    push("keep the zygote's capabilities", op::PRIVILEGED_IDENTITY, &[uid, uid, ZYGOTE_CAPABILITIES]);
+    become_program(&mut plan.program, op::EXECUTE_WITH, path, command, environment, descriptors);
+    plan.names.push("execute the interpreter");
 }
 
 /// The compiled filter; compiling takes longer than many a step, and there are only four.
@@ -219,6 +231,17 @@ pub fn execute(
     arguments: &[OsString],
     environment: &[(OsString, OsString)],
 ) -> u64 {
+    become_program(program, op::EXECUTE, path, arguments, environment, &[])
+}
+
+fn become_program(
+    program: &mut Program,
+    op: u16,
+    path: &Path,
+    arguments: &[OsString],
+    environment: &[(OsString, OsString)],
+    descriptors: &[u64],
+) -> u64 {
     let variables: Vec<OsString> = environment
         .iter()
         .map(|(name, value)| {
@@ -231,7 +254,50 @@ pub fn execute(
     let mut strings: Vec<&OsStr> = vec![path.as_os_str()];
     strings.extend(arguments.iter().map(OsString::as_os_str));
     strings.extend(variables.iter().map(OsString::as_os_str));
-    program.push(op::EXECUTE, true, &[arguments.len() as u64], &strings)
+    let mut numbers = vec![arguments.len() as u64];
+    numbers.extend_from_slice(descriptors);
+    program.push(op, true, &numbers, &strings)
+}
+
+/// Resource limits, as prlimit(2) takes them: resource, soft, hard. `counted` says whether the processes of the job's user
+/// are the job's alone.
+pub fn resource_limits(host: &Host, limits: &ProcessLimits, counted: bool) -> Vec<(u64, u64, u64)> {
+    const CPU: u64 = 0;
+    const FSIZE: u64 = 1;
+    const DATA: u64 = 2;
+    const CORE: u64 = 4;
+    const NPROC: u64 = 6;
+    const NOFILE: u64 = 7;
+    const SIGPENDING: u64 = 11;
+    const MSGQUEUE: u64 = 12;
+    const NICE: u64 = 13;
+    const RTPRIO: u64 = 14;
+    // 1, not 0: only that keeps a piped core_pattern handler from starting; core(5).
+    let mut list = vec![(CORE, 1, 1), (NICE, 0, 0), (RTPRIO, 0, 0), (SIGPENDING, 16_384, 16_384)];
+    list.push((MSGQUEUE, 819_200, 819_200));
+    if let Some(seconds) = limits.cpu_seconds {
+        list.push((CPU, seconds, seconds + 1));
+    }
+    if let Some(bytes) = limits.disk_bytes {
+        list.push((FSIZE, bytes, bytes));
+    }
+    // Nobody without CAP_SYS_RESOURCE can go above what the engine has itself.
+    let own = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(65_536);
+    let files = limits.open_files.unwrap_or(65_536).min(own);
+    let soft = if limits.open_files.is_some() { files } else { files.min(1024) };
+    list.push((NOFILE, soft, files));
+    if let (true, Some(bytes)) = (host.cgroup_limits.is_err(), limits.memory_bytes) {
+        list.push((DATA, bytes, bytes));
+    }
+    // Where no controller counts: for each uid, exact for a uid of the run's own. A caller's uid in a user namespace
+    // is counted there, over all runs of this engine; without a namespace it would count the caller's own processes.
+    if let Some(count) = limits.processes
+        && host.cgroup_limits.is_err()
+        && counted
+    {
+        list.push((NPROC, count, count));
+    }
+    list
 }
 
 impl Builder<'_> {
@@ -364,44 +430,59 @@ impl Builder<'_> {
     }
 
     fn rlimits(&mut self) {
-        const CPU: u64 = 0;
-        const FSIZE: u64 = 1;
-        const DATA: u64 = 2;
-        const CORE: u64 = 4;
-        const NPROC: u64 = 6;
-        const NOFILE: u64 = 7;
-        const SIGPENDING: u64 = 11;
-        const MSGQUEUE: u64 = 12;
-        const NICE: u64 = 13;
-        const RTPRIO: u64 = 14;
-        let limits = self.policy.limits;
-        // 1, not 0: only that keeps a piped core_pattern handler from starting; core(5).
-        let mut list = vec![(CORE, 1, 1), (NICE, 0, 0), (RTPRIO, 0, 0), (SIGPENDING, 16_384, 16_384)];
-        list.push((MSGQUEUE, 819_200, 819_200));
-        if let Some(seconds) = limits.cpu_seconds {
-            list.push((CPU, seconds, seconds + 1));
-        }
-        if let Some(bytes) = limits.disk_bytes {
-            list.push((FSIZE, bytes, bytes));
-        }
-        // Nobody without CAP_SYS_RESOURCE can go above what the engine has itself.
-        let own = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(65_536);
-        let files = limits.open_files.unwrap_or(65_536).min(own);
-        let soft = if limits.open_files.is_some() { files } else { files.min(1024) };
-        list.push((NOFILE, soft, files));
-        if let (true, Some(bytes)) = (self.host.cgroup_limits.is_err(), limits.memory_bytes) {
-            list.push((DATA, bytes, bytes));
-        }
-        // Where no controller counts: for each uid, exact for a uid of the run's own. A caller's uid in a user namespace
-        // is counted there, over all runs of this engine; without a namespace it would count the caller's own processes.
-        if let Some(count) = limits.processes
-            && self.host.cgroup_limits.is_err()
-            && self.identity().map_or(self.namespaced(), |identity| identity.owner.is_none())
-        {
-            list.push((NPROC, count, count));
-        }
-        for (resource, soft, hard) in list {
+        let counted = self.identity().map_or(self.namespaced(), |identity| identity.owner.is_none());
+        for (resource, soft, hard) in resource_limits(self.host, &self.policy.limits, counted) {
             self.optional::<&str>("set a resource limit", op::RLIMIT, &[resource, soft, hard], &[]);
+        }
+    }
+
+    /// Init's own last step: what it keeps, and the clock it counts.
+    fn end_of_init(&mut self, name: &'static str, op: u16, clock: InitClock) {
+        // CAP_KILL: init signals the job, which has another uid.
+        let (init, keep) =
+            self.identity().map_or((u64::MAX, 0), |identity| (u64::from(identity.init), 1 << 5));
+        let init = if self.namespaced() { init } else { u64::MAX };
+        self.push::<&str>(name, op, &[init, init, keep, clock.wall, clock.grace], &[]);
+    }
+
+    /// Makes a process the job's: its group, session, limits and user, without any capability.
+    fn take_identity(&mut self, cgroup_files: usize) {
+        self.enter_cgroups(cgroup_files);
+        self.push::<&str>("start a session", op::SESSION, &[u64::from(self.policy.terminal)], &[]);
+        if !self.without(Wall::Rlimits) {
+            self.rlimits();
+        }
+        if let Some(identity) = self.identity() {
+            let (uid, gid) = identity.owner.unwrap_or((identity.job, identity.job));
+            self.push::<&str>("take the job's uid", op::IDENTITY, &[u64::from(uid), u64::from(gid)], &[]);
+            if identity.owner.is_some() {
+                let maps = [uid, gid].map(|outside| format!("{} {outside} 1", identity.job));
+                self.push("make the job's user namespace", op::USER_NAMESPACE, &[], &maps);
+            }
+        }
+        self.push::<&str>("drop capabilities", op::NO_CAPABILITIES, &[], &[]);
+        self.push::<&str>("set umask", op::UMASK, &[0o022], &[]);
+    }
+
+    /// What cannot be undone.
+    fn give_up_privileges(&mut self) {
+        self.push::<&str>("no new privileges", op::NO_NEW_PRIVILEGES, &[], &[]);
+        if self.host.seccomp && !self.without(Wall::Seccomp) {
+            let filter = filter(self.policy.network, self.plan.flags & NEWIPC != 0);
+            self.push("seccomp", op::SECCOMP, &[], &[OsStr::from_bytes(filter)]);
+        }
+    }
+
+    /// What needs the root: where the job starts, and Landlock.
+    fn enter_root(&mut self) {
+        // An empty private workspace is the run's own directory where nothing is mounted.
+        let cwd = match self.policy.private {
+            Some(private) if self.policy.files.cwd == Path::new(WORKSPACE) => private,
+            _ => &self.policy.files.cwd,
+        };
+        self.push("enter the working directory", op::WORKING_DIRECTORY, &[], &[cwd]);
+        if self.host.landlock_abi > 0 && !self.without(Wall::Landlock) {
+            self.landlock();
         }
     }
 

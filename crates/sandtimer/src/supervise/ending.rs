@@ -85,7 +85,8 @@ pub(crate) struct Ending {
 
 impl Ending {
     pub fn new(run: Arc<Running>, now: u64) -> Self {
-        Ending {
+        let begun_at = run.job.as_ref().map(|job| job.begun_at);
+        let mut ending = Ending {
             run,
             control_closed: false,
             scheduled: None,
@@ -106,7 +107,11 @@ impl Ending {
             warned_of_quiet: 0,
             pause: None,
             processors: sandtimer_os::probe::processors() as u64,
+        };
+        if let Some(at) = begun_at {
+            ending.started(at);
         }
+        ending
     }
 
     /// Whether it counts as unkillable: nothing waits for it any more.
@@ -150,18 +155,16 @@ impl Ending {
             notice::EXECUTE_FAILED => self.facts.execute_errno = Some(notice.a as i32),
             notice::STARTED => self.started(notice.a),
             notice::EXITED => {
-                self.facts.exit = Some(Exit {
+                self.facts.killed = self.facts.killed.max(notice.f);
+                let exit = Exit {
                     status: notice.a as i32,
                     user_microseconds: notice.b,
                     system_microseconds: notice.c,
                     resident_peak_kib: notice.d,
                     at: notice.e,
-                });
-                self.facts.killed = self.facts.killed.max(notice.f);
-                // Init saw the end before the deadline did, or it did not: this is where one of them wins.
-                if self.run.cell.seal() {
-                    let cause = self.failed_step().map_or(Cause::Exit, Cause::Infrastructure);
-                    self.decide(cause, Enforcer::Kernel, now);
+                };
+                if self.exited(exit, now) {
+                    // Init ends by itself, and all with it.
                     self.facts.killed_at = Some(now);
                     self.phase = Phase::Killed;
                 }
@@ -177,6 +180,49 @@ impl Ending {
             notice::SAMPLE => self.sampled(notice, now),
             notice::SWEPT => self.facts.swept = Some(notice.a),
             _ => {}
+        }
+    }
+
+    /// The command's process ended; whether that is the cause of the run's end.
+    fn exited(&mut self, exit: Exit, now: u64) -> bool {
+        self.facts.exit = Some(exit);
+        // It was seen to end before the deadline was, or it was not: this is where one of them wins.
+        let won = self.run.cell.seal();
+        if won {
+            let cause = self.failed_step().map_or(Cause::Exit, Cause::Infrastructure);
+            self.decide(cause, Enforcer::Kernel, now);
+        }
+        won
+    }
+
+    /// A zygote's child is dead. Init waits for it to be reaped before it can end itself.
+    pub fn job_ended(&mut self, now: u64) {
+        let Some(job) = &self.run.job else { return };
+        let Some(end) = process::end_of(std::os::fd::AsFd::as_fd(&job.pidfd)) else { return };
+        if self.facts.cause.is_some() || job.answer().is_some() {
+            return;
+        }
+        let exit = Exit {
+            status: end.status,
+            user_microseconds: end.user_microseconds,
+            system_microseconds: end.system_microseconds,
+            resident_peak_kib: end.resident_peak_kib,
+            at: now,
+        };
+        if self.exited(exit, now) {
+            self.publish();
+            self.kill(now);
+        }
+    }
+
+    /// The job's answer was taken by whoever waited for it, who sealed the deadline's cell before.
+    pub fn answered(&mut self, now: u64) {
+        if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer())
+            && self.facts.cause.is_none()
+        {
+            self.decide(cause, Enforcer::Kernel, now);
+            self.publish();
+            self.kill(now);
         }
     }
 
@@ -324,6 +370,9 @@ impl Ending {
             self.published = true;
             self.facts.verdict_at = sandtimer_os::clock::monotonic_nanoseconds();
             self.run.waiting.verdict(self.facts.verdict_at);
+            if let Some(job) = &self.run.job {
+                job.hang_up();
+            }
         }
     }
 
@@ -350,7 +399,8 @@ impl Ending {
         if matches!(self.phase, Phase::Killed | Phase::Dead) {
             return;
         }
-        if self.facts.cause.as_ref().is_some_and(|cause| *cause != Cause::Exit) {
+        if self.facts.cause.as_ref().is_some_and(|cause| !matches!(cause, Cause::Exit | Cause::Answer { .. }))
+        {
             if self.facts.signals.is_empty() || self.phase == Phase::Grace {
                 self.facts.signals.push(("SIGKILL", now));
             }
@@ -470,6 +520,8 @@ impl Ending {
             return;
         }
         process::reap(std::os::fd::AsFd::as_fd(&self.run.pidfd));
+        // Its own event may come behind this one.
+        self.job_ended(now);
         if self.facts.cause.is_none() {
             self.explain_death(table, now);
         }
@@ -504,6 +556,10 @@ impl Ending {
     /// It died and nobody here did it.
     fn explain_death(&mut self, table: &SharedTable, now: u64) {
         self.run.cell.seal();
+        if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer()) {
+            self.decide(cause, Enforcer::Kernel, now);
+            return;
+        }
         if table.fired(self.run.row) {
             self.facts.due_at = self.hard_end(now);
             self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Watchdog, now);

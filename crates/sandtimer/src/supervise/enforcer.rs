@@ -50,6 +50,11 @@ pub(crate) enum Command {
         id: String,
         kind: crate::model::LimitKind,
     },
+    /// The job answered, and whoever waited for it took the answer.
+    Answered {
+        row: usize,
+        id: String,
+    },
     /// The watchdog stands ready.
     Adopt(Watchdog),
     /// None could be started.
@@ -94,9 +99,10 @@ const WATCHDOG: u64 = u64::MAX - 2;
 /// What an epoll event of a row is about; the row is the upper part of the token.
 const CONTROL: u64 = 0;
 const PIDFD: u64 = 1;
+const JOB: u64 = 2;
 
 fn token(row: usize, kind: u64) -> epoll::EventData {
-    epoll::EventData::new_u64((row as u64) << 1 | kind)
+    epoll::EventData::new_u64((row as u64) << 2 | kind)
 }
 
 /// The enforcer's state; lives on its thread.
@@ -192,7 +198,7 @@ impl Enforcer {
                         self.armed_for = u64::MAX;
                     }
                     WATCHDOG => self.replace_watchdog(),
-                    other => self.event((other >> 1) as usize, other & 1),
+                    other => self.event((other >> 2) as usize, other & 3),
                 }
             }
             self.look();
@@ -238,6 +244,9 @@ impl Enforcer {
                 Command::Limit { row, id, kind } => {
                     self.with(row, Some(&id), |ending| ending.limit(kind, monotonic_nanoseconds()));
                 }
+                Command::Answered { row, id } => {
+                    self.with(row, Some(&id), |ending| ending.answered(monotonic_nanoseconds()));
+                }
                 Command::Adopt(watchdog) => self.adopt(watchdog),
                 Command::NoWatchdog => {
                     self.watchdog_due = Some(monotonic_nanoseconds() + WATCHDOG_AGAIN);
@@ -269,7 +278,11 @@ impl Enforcer {
         let row = run.row;
         // Level-triggered and added before anything is read: what came earlier is seen now.
         let added = epoll::add(&self.epoll, &run.control, token(row, CONTROL), epoll::EventFlags::IN)
-            .and_then(|()| epoll::add(&self.epoll, &run.pidfd, token(row, PIDFD), epoll::EventFlags::IN));
+            .and_then(|()| epoll::add(&self.epoll, &run.pidfd, token(row, PIDFD), epoll::EventFlags::IN))
+            .and_then(|()| match &run.job {
+                Some(job) => epoll::add(&self.epoll, &job.pidfd, token(row, JOB), epoll::EventFlags::IN),
+                None => Ok(()),
+            });
         self.tell_watchdog(&run);
         let mut ending = Ending::new(run, monotonic_nanoseconds());
         if let Err(error) = added {
@@ -286,6 +299,11 @@ impl Enforcer {
             // Dead it stays readable; what follows is a matter of time.
             let _ = epoll::delete(&self.epoll, &ending.run.pidfd);
             ending.died(&self.table, monotonic_nanoseconds());
+        } else if kind == JOB {
+            if let Some(job) = &ending.run.job {
+                let _ = epoll::delete(&self.epoll, &job.pidfd);
+            }
+            ending.job_ended(monotonic_nanoseconds());
         } else if ending.control_closed {
             // At its end and always readable: the pidfd tells the rest.
             let _ = epoll::delete(&self.epoll, &ending.run.control);
@@ -347,6 +365,9 @@ impl Enforcer {
             // Gone from the set by themselves once closed; but the owner may keep the run, and with it the files.
             let _ = epoll::delete(&self.epoll, &run.control);
             let _ = epoll::delete(&self.epoll, &run.pidfd);
+            if let Some(job) = &run.job {
+                let _ = epoll::delete(&self.epoll, &job.pidfd);
+            }
             if run.slot.kill_file().is_none()
                 && let Some(watchdog) = &self.watchdog
             {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -29,6 +29,42 @@ pub(crate) enum Cause {
     Cancel(String),
     /// Sandtimer could not go on.
     Infrastructure(String),
+    /// The job answered, and its answer was taken.
+    Answer { raised: bool },
+}
+
+/// What a run is beside a sandbox whose process a zygote made: that process is not init's child but the engine's.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+    /// Where its answer comes from. Shut down with the verdict, so that whoever waits there hears of it.
+    pub channel: OwnedFd,
+    /// When it was given its work, in monotonic nanoseconds.
+    pub begun_at: u64,
+    /// A whole program, which need not answer.
+    pub program: bool,
+    /// 0, or what was taken for its answer: one of the two below.
+    pub answered: AtomicU8,
+}
+
+pub(crate) const ANSWERED_VALUE: u8 = 1;
+pub(crate) const ANSWERED_RAISED: u8 = 2;
+
+impl Job {
+    /// The cause of the run's end where an answer was taken.
+    pub fn answer(&self) -> Option<Cause> {
+        match self.answered.load(Ordering::Acquire) {
+            0 => None,
+            kind => Some(Cause::Answer { raised: kind == ANSWERED_RAISED }),
+        }
+    }
+
+    /// Wakes whoever waits for an answer.
+    pub fn hang_up(&self) {
+        // Closed already is as good.
+        let _ = rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both);
+    }
 }
 
 /// What init said of the command's end.
@@ -117,6 +153,7 @@ pub(crate) struct Running {
     pub row: usize,
     pub control: OwnedFd,
     pub pidfd: OwnedFd,
+    pub job: Option<Job>,
     pub slot: Slot,
     pub cell: Arc<DeadlineCell>,
     pub effective: Effective,
@@ -149,7 +186,8 @@ pub(crate) struct Running {
     pub private_directory: Option<PrivateDirectory>,
     /// Held until the outcome is out: taking the mounts apart waits for RCU.
     pub namespace: Mutex<Option<OwnedFd>>,
-    pub waiting: Waiting,
+    /// Outlives the run for those who hold no more of it.
+    pub waiting: Arc<Waiting>,
 }
 
 /// Whether somebody removed the v2 group of a slot, and so moved what was in it elsewhere: from then on it ends nothing

@@ -27,7 +27,11 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
     let (exit_code, signal) = status.map_or((None, None), status_parts);
     let used = run.slot.used();
     let kernel = kernel_limit(run, facts, status, &used);
-    let ending = ending(facts, kernel, status);
+    let ending = match ending(facts, kernel, status) {
+        // A call must answer.
+        Ending::Exited if run.job.as_ref().is_some_and(|job| !job.program) => Ending::NoResult,
+        ending => ending,
+    };
     let end = facts.dead_at.or(facts.killed_at).unwrap_or(facts.verdict_at);
     let finished = facts.exit.map_or(end, |exit| exit.at);
     let usage = usage(run, facts, &used, finished);
@@ -35,7 +39,7 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
     Outcome {
         run_id: run.id.clone(),
         ending,
-        ok: ending == Ending::Exited && exit_code == Some(0),
+        ok: ending == Ending::Returned || (ending == Ending::Exited && exit_code == Some(0)),
         exit_code,
         signal,
         stdout,
@@ -159,6 +163,8 @@ fn ending(facts: &Facts, kernel: Option<LimitKind>, status: Option<i32>) -> Endi
         Some(Cause::Limit(kind)) => Some(*kind),
         Some(Cause::Cancel(_)) => return Ending::Cancelled,
         Some(Cause::Infrastructure(_)) | None => return Ending::InfraError,
+        Some(Cause::Answer { raised: true }) => return Ending::Raised,
+        Some(Cause::Answer { raised: false }) => return Ending::Returned,
         Some(Cause::Exit) => kernel,
     };
     match kind {

@@ -1,0 +1,332 @@
+//! The native half of a Python zygote: a library loaded into an unmodified CPython from a sealed memfd.
+//!
+//! ```text
+//! interpreter ── imports ──▶ serve(): one message, one child, one answer, until the engine is gone
+//!                               └─▶ child: enters init's namespaces, seals itself, returns into the interpreter
+//! ```
+//! The whole loop runs here with the GIL held, so waiting touches no Python object and the children's pages stay shared.
+//! Children are made with CLONE_PARENT: they are the engine's, which reads their end from a pidfd; losing the zygote
+//! loses no job. It uses the stable ABI only (PEP 384) and no libc, so one library fits every CPython from 3.9 on, with
+//! whatever libc. clone3(2) knows nothing of the libc's forking: with one thread, the thread id that the libc keeps is
+//! the only thing that must be put right.
+#![no_std]
+
+mod clone;
+mod runtime;
+mod steps;
+mod sys;
+#[allow(dead_code)] // the other programs use the rest
+mod wire;
+
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+use core::ptr::{null, null_mut};
+
+use clone::{CLONE_PARENT, CLONE_PIDFD};
+use steps::Program;
+use sys::{Fd, call, nr};
+use wire::{
+    BIRTH_CHANNEL, BIRTH_EXTRA, BIRTH_PIDS, BIRTH_PROGRAM, BIRTH_STDIN, Birth, CHANNEL_PACKET, JobHeader, Reply,
+    ResourceLimit, channel, op,
+};
+
+type Object = *mut c_void;
+
+// The part of CPython's stable ABI that is used; PEP 384.
+unsafe extern "C" {
+    fn PyModule_Create2(definition: *mut ModuleDefinition, version: c_int) -> Object;
+    fn PyArg_ParseTuple(arguments: Object, format: *const c_char, ...) -> c_int;
+    #[link_name = "_Py_BuildValue_SizeT"]
+    fn Py_BuildValue(format: *const c_char, ...) -> Object;
+    fn PyErr_SetString(kind: Object, message: *const c_char);
+    fn PyOS_BeforeFork();
+    fn PyOS_AfterFork_Parent();
+    fn PyOS_AfterFork_Child();
+    fn PyBuffer_Release(view: *mut Buffer);
+    static PyExc_OSError: Object;
+}
+
+/// `Py_buffer`; its layout has been the same since 3.0, although only 3.11 made it part of the stable ABI.
+#[repr(C)]
+struct Buffer {
+    start: *mut c_void,
+    rest: [usize; 9],
+}
+
+/// `PyModuleDef` of interpreters with a GIL; those without have a longer object header and are refused before this is loaded.
+#[repr(C)]
+struct ModuleDefinition {
+    reference_count: isize,
+    kind: Object,
+    initialise: *const c_void,
+    index: isize,
+    copy: Object,
+    name: *const c_char,
+    documentation: *const c_char,
+    size: isize,
+    methods: *const Method,
+    rest: [*const c_void; 4],
+}
+
+#[repr(C)]
+struct Method {
+    name: *const c_char,
+    function: Option<unsafe extern "C" fn(Object, Object) -> Object>,
+    flags: c_int,
+    documentation: *const c_char,
+}
+
+const METH_VARARGS: c_int = 1;
+const PYTHON_API_VERSION: c_int = 3;
+
+struct Static<T>(core::cell::UnsafeCell<T>);
+// SAFETY: the interpreter touches them with the GIL held.
+unsafe impl<T> Sync for Static<T> {}
+
+const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Object) -> Object) -> Method {
+    Method { name: name.as_ptr(), function: Some(function), flags: METH_VARARGS, documentation: null() }
+}
+
+static METHODS: Static<[Method; 4]> = Static(core::cell::UnsafeCell::new([
+    method(c"serve", serve),
+    method(c"receive", receive),
+    method(c"address", address),
+    Method { name: null(), function: None, flags: 0, documentation: null() },
+]));
+
+static DEFINITION: Static<ModuleDefinition> = Static(core::cell::UnsafeCell::new(ModuleDefinition {
+    reference_count: 1,
+    kind: null_mut(),
+    initialise: null(),
+    index: 0,
+    copy: null_mut(),
+    name: c"_sandtimer_zygote".as_ptr(),
+    documentation: null(),
+    size: -1,
+    methods: METHODS.0.get() as *const Method,
+    rest: [null(); 4],
+}));
+
+/// # Safety
+/// Called by the interpreter when it imports the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PyInit__sandtimer_zygote() -> Object {
+    // SAFETY: a definition that lives as long as the library.
+    unsafe { PyModule_Create2(DEFINITION.0.get(), PYTHON_API_VERSION) }
+}
+
+/// `serve(orders) -> channel`: makes children as the engine asks, and returns in each of them. Never returns in the zygote.
+unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
+    let mut orders: c_int = -1;
+    // SAFETY: the format asks for one C int.
+    if unsafe { PyArg_ParseTuple(arguments, c"i".as_ptr(), &raw mut orders) } == 0 {
+        return null_mut();
+    }
+    sys::prctl(sys::PR_SET_DUMPABLE, 0);
+    let thread_id = thread_id_address();
+    if thread_id.is_null() {
+        // SAFETY: a static message and an exception that the interpreter owns.
+        unsafe { PyErr_SetString(PyExc_OSError, c"the C library keeps its thread id where it was not found".as_ptr()) };
+        return null_mut();
+    }
+    loop {
+        let mut birth = Birth { program_length: 0, cgroup: u32::MAX, namespaces: u32::MAX };
+        // SAFETY: Birth is plain numbers; any bytes are a valid value of it.
+        let bytes = unsafe { core::slice::from_raw_parts_mut((&raw mut birth).cast::<u8>(), size_of::<Birth>()) };
+        let received = sys::receive(orders, bytes, 0);
+        if received.length == sys::EINTR {
+            continue;
+        }
+        if received.length <= 0 {
+            sys::exit(0);
+        }
+        let fds = &received.fds[..received.fd_count];
+        if fds.len() < BIRTH_EXTRA {
+            answer(orders, sys::EINVAL, None);
+        } else if let Some(channel) = bear(&birth, fds, orders, thread_id) {
+            // SAFETY: the format makes a Python int of a C int.
+            return unsafe { Py_BuildValue(c"i".as_ptr(), channel) };
+        }
+        for fd in fds {
+            sys::close(*fd);
+        }
+    }
+}
+
+/// Makes one child; in it, returns the descriptor of its channel once it is sealed.
+fn bear(birth: &Birth, fds: &[Fd], orders: Fd, thread_id: *mut i32) -> Option<c_int> {
+    const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
+    const CLONE_CHILD_SETTID: u64 = 0x100_0000;
+    const CLONE_NEWPID: usize = 0x2000_0000;
+    // Only for children: this process stays where it is; setns(2).
+    let entered = call!(nr::SETNS, fds[BIRTH_PIDS], CLONE_NEWPID);
+    if entered < 0 {
+        answer(orders, entered, None);
+        return None;
+    }
+    let mut pidfd: Fd = -1;
+    let flags = CLONE_PARENT | CLONE_PIDFD | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+    let mut arguments = clone::arguments(flags, &mut pidfd, fds.get(birth.cgroup as usize).copied(), 0);
+    arguments.child_tid = thread_id as u64;
+    // SAFETY: the GIL is held, as these three ask.
+    unsafe { PyOS_BeforeFork() };
+    let pid = arguments.call();
+    if pid == 0 {
+        let channel = seal(birth, fds, orders);
+        // SAFETY: as above.
+        unsafe { PyOS_AfterFork_Child() };
+        return Some(channel);
+    }
+    // SAFETY: as above.
+    unsafe { PyOS_AfterFork_Parent() };
+    answer(orders, pid, (pid > 0).then_some(pidfd));
+    if pid > 0 {
+        sys::close(pidfd);
+    }
+    None
+}
+
+/// The channel's descriptor in a child.
+const CHANNEL: Fd = 3;
+
+/// In the child: takes its place in the sandbox and gives up everything else. Does not return where a step fails.
+fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
+    sys::close(orders);
+    for namespace in fds.iter().skip(birth.namespaces as usize) {
+        let entered = call!(nr::SETNS, *namespace, 0);
+        if entered < 0 {
+            fail(fds[BIRTH_CHANNEL], entered, u64::MAX);
+        }
+    }
+    let mapped = Program::map(fds[BIRTH_PROGRAM], birth.program_length as usize);
+    let Ok(program) = mapped else { fail(fds[BIRTH_CHANNEL], sys::EINVAL, u64::MAX) };
+    let start = program.start();
+    // Parked descriptors are above the standard ones: the zygote's own stand there.
+    for (target, fd) in fds[BIRTH_STDIN..BIRTH_STDIN + 3].iter().enumerate() {
+        call!(nr::DUP2, *fd, target);
+    }
+    for (number, step) in program.enumerate() {
+        let result = match step.header.op {
+            op::SESSION => call!(nr::SETSID),
+            _ => steps::apply(&step, &fds[BIRTH_EXTRA..]),
+        };
+        if result < 0 {
+            tell_failure(fds[BIRTH_CHANNEL], result, number as u64, u8::from(step.header.required == 1));
+            if step.header.required == 1 {
+                sys::exit(1);
+            }
+        }
+    }
+    call!(nr::MUNMAP, start, birth.program_length);
+    if fds[BIRTH_CHANNEL] != CHANNEL {
+        call!(nr::DUP2, fds[BIRTH_CHANNEL], CHANNEL);
+    }
+    call!(nr::CLOSE_RANGE, CHANNEL + 1, u32::MAX, 0);
+    CHANNEL
+}
+
+fn fail(channel: Fd, error: isize, number: u64) -> ! {
+    tell_failure(channel, error, number, 1);
+    sys::exit(1)
+}
+
+fn tell_failure(channel_fd: Fd, error: isize, number: u64, required: u8) {
+    let mut packet = [0u8; 16];
+    packet[0] = channel::FAILED;
+    packet[1] = required;
+    packet[4..8].copy_from_slice(&(-error as i32).to_ne_bytes());
+    packet[8..].copy_from_slice(&number.to_ne_bytes());
+    sys::send(channel_fd, &packet, None, 0);
+}
+
+fn answer(orders: Fd, result: isize, pidfd: Option<Fd>) {
+    let reply = Reply { error: if result < 0 { -result as i32 } else { 0 }, pid: result.max(0) as i32 };
+    // SAFETY: Reply is plain numbers without padding.
+    let bytes = unsafe { core::slice::from_raw_parts((&raw const reply).cast::<u8>(), size_of::<Reply>()) };
+    sys::send(orders, bytes, pidfd, 0);
+}
+
+/// Where the C library keeps the id of its main thread: the kernel clears that word when the thread ends, and tells where
+/// it is; PR_GET_TID_ADDRESS(2const). Musl has another word cleared, so what is there is looked at.
+fn thread_id_address() -> *mut i32 {
+    const PR_GET_TID_ADDRESS: usize = 40;
+    let own = call!(nr::GETTID) as i32;
+    let mut address: *mut i32 = null_mut();
+    sys::prctl(PR_GET_TID_ADDRESS, &raw mut address as usize);
+    // SAFETY: a word that the C library gave the kernel to write to.
+    if !address.is_null() && unsafe { *address } == own {
+        return address;
+    }
+    let thread: *mut i32;
+    // SAFETY: reads the thread pointer: on x86-64 its first word is its own address, in every libc.
+    unsafe { core::arch::asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly)) };
+    for index in 0..256 {
+        // SAFETY: the thread's own descriptor, which is longer than that in glibc and followed by static data in musl.
+        if unsafe { *thread.add(index) } == own {
+            return thread.wrapping_add(index);
+        }
+    }
+    null_mut()
+}
+
+static PACKET: Static<[u8; CHANNEL_PACKET]> = Static(core::cell::UnsafeCell::new([0; CHANNEL_PACKET]));
+
+/// `receive(channel) -> (bytes, descriptor or -1)`: waits for the job, and puts the resource limits on this process that
+/// come before it. Ends the process when the engine has closed its end.
+unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
+    let mut socket: c_int = -1;
+    // SAFETY: the format asks for one C int.
+    if unsafe { PyArg_ParseTuple(arguments, c"i".as_ptr(), &raw mut socket) } == 0 {
+        return null_mut();
+    }
+    // SAFETY: one thread, GIL held.
+    let packet = unsafe { &mut *PACKET.0.get() };
+    let received = loop {
+        let received = sys::receive(socket, packet, 0);
+        if received.length != sys::EINTR {
+            break received;
+        }
+    };
+    let Some(start) = limit(packet, received.length) else { sys::exit(0) };
+    let fd = if received.fd_count > 0 { received.fds[0] } else { -1 };
+    // SAFETY: the bytes lie within the packet; the interpreter copies them.
+    unsafe {
+        let length = (received.length as usize - start) as c_long;
+        Py_BuildValue(c"y#i".as_ptr(), packet.as_ptr().add(start), length, fd)
+    }
+}
+
+/// Carries out the limits at the head of a packet; where the job begins. `None`: there is no job.
+fn limit(packet: &[u8], length: isize) -> Option<usize> {
+    let length = usize::try_from(length).ok()?;
+    if length < size_of::<JobHeader>() {
+        return None;
+    }
+    // SAFETY: long enough, and plain numbers.
+    let header = unsafe { packet.as_ptr().cast::<JobHeader>().read_unaligned() };
+    let mut at = size_of::<JobHeader>();
+    for _ in 0..header.limits {
+        if at + size_of::<ResourceLimit>() > length {
+            return None;
+        }
+        // SAFETY: as above.
+        let limit = unsafe { packet.as_ptr().add(at).cast::<ResourceLimit>().read_unaligned() };
+        let values = [limit.soft, limit.hard];
+        call!(nr::PRLIMIT64, 0, limit.resource, values.as_ptr(), 0);
+        at += size_of::<ResourceLimit>();
+    }
+    Some(at)
+}
+
+/// `address(buffer) -> int`: where a bytes-like object lies. It is the caller's to keep it alive.
+unsafe extern "C" fn address(_module: Object, arguments: Object) -> Object {
+    let mut view = Buffer { start: null_mut(), rest: [0; 9] };
+    // SAFETY: the format fills in one Py_buffer, which is given back; the other makes an int of a C unsigned long.
+    unsafe {
+        if PyArg_ParseTuple(arguments, c"y*".as_ptr(), &raw mut view) == 0 {
+            return null_mut();
+        }
+        let start = view.start as usize;
+        PyBuffer_Release(&raw mut view);
+        Py_BuildValue(c"k".as_ptr(), start)
+    }
+}

@@ -1,0 +1,138 @@
+//! The engine's side of a zygote: one order, one child, one answer; and the library that is its native half.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use crate::launcher::Spawned;
+use crate::program::sealed_memfd;
+use crate::socket::{self, bytes_of, from_bytes};
+use crate::wire::{self, Birth, JobHeader, Reply, ResourceLimit};
+
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/python.so"));
+
+/// The native half of a Python zygote, in a sealed memfd.
+pub fn python_library() -> io::Result<BorrowedFd<'static>> {
+    static FILE: OnceLock<OwnedFd> = OnceLock::new();
+    let fd = match FILE.get() {
+        Some(fd) => fd,
+        None => {
+            let made = sealed_memfd("sandtimer-zygote", LIBRARY, true)?;
+            FILE.get_or_init(|| made)
+        }
+    };
+    Ok(fd.as_fd())
+}
+
+/// A text that a child reads, in a sealed memfd.
+pub fn sealed_text(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let file = sealed_memfd(name, bytes, false)?;
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))?;
+    Ok(file)
+}
+
+/// How long an answer may take: forking a large interpreter takes milliseconds.
+const ANSWER_MILLISECONDS: u64 = 10_000;
+
+/// What a child is born with.
+#[derive(Debug)]
+pub struct BirthRequest<'a> {
+    pub program: BorrowedFd<'a>,
+    pub program_length: u32,
+    /// The pid namespace of a waiting init.
+    pub pids: BorrowedFd<'a>,
+    /// The other namespaces it enters.
+    pub namespaces: &'a [BorrowedFd<'a>],
+    pub channel: BorrowedFd<'a>,
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// What the program's steps name by index.
+    pub extra: &'a [BorrowedFd<'a>],
+    /// Index into `extra` of the cgroup to be born in.
+    pub cgroup: Option<usize>,
+}
+
+/// Asks a zygote for a child.
+///
+/// # Errors
+/// The zygote's errno, or that it is gone.
+pub fn bear(orders: BorrowedFd<'_>, request: &BirthRequest<'_>) -> io::Result<Spawned> {
+    let birth = Birth {
+        program_length: request.program_length,
+        cgroup: request.cgroup.map_or(u32::MAX, |index| (index + wire::BIRTH_EXTRA) as u32),
+        namespaces: (wire::BIRTH_EXTRA + request.extra.len()) as u32,
+    };
+    let mut fds = vec![request.program, request.pids, request.channel];
+    fds.extend_from_slice(&request.stdio);
+    fds.extend_from_slice(request.extra);
+    fds.extend_from_slice(request.namespaces);
+    socket::send(orders, bytes_of(&birth), &fds, true)?;
+    if !crate::process::wait_readable(orders, ANSWER_MILLISECONDS) {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "the zygote does not answer"));
+    }
+    let mut bytes = [0u8; size_of::<Reply>()];
+    let (length, pidfd) = socket::receive(orders, &mut bytes, true)?;
+    let gone = || io::Error::new(io::ErrorKind::BrokenPipe, "the zygote is gone");
+    let reply: Reply = from_bytes(&bytes[..length]).ok_or_else(gone)?;
+    match (reply.error, pidfd) {
+        (0, Some(pidfd)) => Ok(Spawned { pid: reply.pid, pidfd }),
+        // The answer came and its descriptor did not: there was no number left for it here.
+        (0, None) => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+        (error, _) => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// What a child says before its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// It is sealed and waits for its job.
+    Ready,
+    /// A step of its program failed.
+    Failed { step: u64, errno: i32, required: bool },
+    /// Something else.
+    Other,
+}
+
+/// The next word of a child that is being born; `None` when its end is closed.
+pub fn word(channel: BorrowedFd<'_>) -> io::Result<Option<Word>> {
+    let mut packet = [0u8; 16];
+    let (length, _) = socket::receive(channel, &mut packet, true)?;
+    Ok(match (length, packet[0]) {
+        (0, _) => None,
+        (_, wire::channel::READY) => Some(Word::Ready),
+        (16, wire::channel::FAILED) => Some(Word::Failed {
+            required: packet[1] == 1,
+            errno: i32::from_ne_bytes([packet[4], packet[5], packet[6], packet[7]]),
+            step: u64::from_ne_bytes(std::array::from_fn(|index| packet[8 + index])),
+        }),
+        _ => Some(Word::Other),
+    })
+}
+
+/// Gives a child its job: the limits it puts on itself, the job's bytes and one descriptor.
+pub fn dispatch(
+    channel: BorrowedFd<'_>,
+    limits: &[(u64, u64, u64)],
+    job: &[u8],
+    fd: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let header = JobHeader { limits: limits.len() as u32, reserved: 0 };
+    let mut packet = bytes_of(&header).to_vec();
+    for (resource, soft, hard) in limits {
+        packet.extend_from_slice(bytes_of(&ResourceLimit { resource: *resource, soft: *soft, hard: *hard }));
+    }
+    packet.extend_from_slice(job);
+    if packet.len() > wire::CHANNEL_PACKET {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let fds: Vec<_> = fd.into_iter().collect();
+    socket::send(channel, &packet, &fds, false)
+}
+
+/// Waits for the next packet of a job and drops every descriptor that comes with it. The length is that of the packet,
+/// which is longer than `buffer` where it was cut short; 0 when the other end is closed. A signal interrupts the wait.
+pub fn packet(channel: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> io::Result<usize> {
+    use rustix::net::{RecvFlags, recv};
+    let flags = RecvFlags::TRUNC | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+    let (_, length) = recv(channel, buffer, flags)?;
+    Ok(length)
+}

@@ -1,0 +1,486 @@
+//! Calls: jobs for the children of one zygote, and the pool that keeps children ready.
+//!
+//! ```text
+//! caller ── take a child ─▶ give it the job ─▶ wait for answer or verdict ─▶ take the answer (seals the deadline's cell)
+//! refiller ── zygote alive? ─▶ fewer ready than wanted? ─▶ one more
+//! ```
+//! One thread per pool refills it, off the callers' path. A caller that finds none ready waits for the next
+//! (`path: cold`). A pool that is used up is made larger, one that is idle goes back to its size. Zygotes are replaced
+//! after a number of children: all children of one share the layout of their memory.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use sandtimer_os::{process, thread, zygote as os};
+
+use super::children::{Child, Given, Work};
+use super::error::Error;
+use super::start;
+use super::zygotes::{self, Zygote};
+use super::{Engine, Inner, Run};
+use crate::limits::Limits;
+use crate::model::{LimitKind, Outcome, Source};
+use crate::scope::ScopeId;
+use crate::supervise::enforcer::Command;
+use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Waiting};
+use crate::zygote::{Answer, Kind, Malformed, Part, Profile};
+
+/// A zygote is replaced after this many children.
+const CHILDREN_OF_ONE: u64 = 10_000;
+/// A pool that grew goes back to its size after this long without a call.
+const IDLE: Duration = Duration::from_secs(30);
+/// How often a waiting caller looks up.
+const LOOK_UP: Duration = Duration::from_millis(50);
+/// After a failure, how long until the next try.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+/// Bytes of a result unless somebody says otherwise.
+const DEFAULT_RESULT: u64 = 1 << 30;
+
+/// What to call, and under which limits.
+#[derive(Debug, Default)]
+pub struct CallSpec {
+    /// The job, as the program of the children reads it; at most [`CallSpec::MOST_BYTES`].
+    pub job: Vec<u8>,
+    /// Its large parts, in a sealed memory file.
+    pub file: Option<OwnedFd>,
+    pub stdin: Vec<u8>,
+    /// A whole program, which may end without an answer.
+    pub program: bool,
+    pub limits: Limits,
+    /// Limits from further out, by source.
+    pub defaults: Vec<(Source, Limits)>,
+    pub parent: Option<ScopeId>,
+    pub end_on_output_limit: bool,
+}
+
+impl CallSpec {
+    /// What a packet holds beside the limits that come with it.
+    pub const MOST_BYTES: usize = 60 * 1024;
+}
+
+/// A pool of children of one profile. Dropping it ends them; calls under way go on.
+#[derive(Debug)]
+pub struct Calls {
+    shared: Arc<Shared>,
+    refiller: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inner: Arc<Inner>,
+    profile: Profile,
+    size: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ready: VecDeque<Child>,
+    /// How many are to be ready.
+    wanted: usize,
+    /// Callers that found none.
+    waiting: usize,
+    /// Why none could be made ready the last time, and whether it is of no use to try again.
+    failure: Option<(String, bool)>,
+    closed: bool,
+    stats: Stats,
+}
+
+/// What a pool has done so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Children that wait for a job.
+    pub ready: usize,
+    /// How many are to be.
+    pub wanted: usize,
+    pub calls: u64,
+    /// Calls that found no child ready.
+    pub cold: u64,
+    /// Children that died or became useless while they waited.
+    pub lost: u64,
+    pub zygotes: u64,
+    /// The interpreter's version; empty before the first zygote serves.
+    pub version: String,
+}
+
+impl Engine {
+    /// A pool of `size` children of this profile, being filled.
+    ///
+    /// # Errors
+    /// When the system refuses a thread. What is wrong with the profile is said by the first call.
+    pub fn calls(&self, profile: Profile, size: usize) -> Result<Calls, Error> {
+        let state = State { wanted: size, ..State::default() };
+        let shared = Arc::new(Shared {
+            inner: self.inner.clone(),
+            profile,
+            size,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        let own = shared.clone();
+        let refill = move || {
+            thread::block_signals();
+            own.refill();
+        };
+        let refiller = std::thread::Builder::new()
+            .name("st-refiller".to_owned())
+            .stack_size(256 << 10)
+            .spawn(refill)
+            .map_err(Error::system("cannot start a thread"))?;
+        Ok(Calls { shared, refiller: Some(refiller) })
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Lists and counters; whole whatever happened to the thread that held them.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The refiller's life.
+    fn refill(&self) {
+        let spec = zygotes::spec_of(&self.profile);
+        let mut zygote: Option<(Zygote, u64)> = None;
+        while self.wait_for_want() {
+            if zygote.as_ref().is_some_and(|(zygote, born)| zygote.is_dead() || *born >= CHILDREN_OF_ONE) {
+                zygote = None;
+            }
+            let made = match zygote.take().map_or_else(|| self.start_zygote(), Ok) {
+                Ok((serving, born)) => {
+                    let made = Child::bear(&self.inner, &serving, &spec);
+                    zygote = Some((serving, born + 1));
+                    made
+                }
+                Err(error) => Err(error),
+            };
+            let mut state = self.lock();
+            match made {
+                Ok(child) => {
+                    state.failure = None;
+                    state.ready.push_back(child);
+                    self.changed.notify_all();
+                }
+                Err(error) => {
+                    let last = matches!(error, Error::Interpreter(_) | Error::Files(_) | Error::Refused(_));
+                    let text = match error {
+                        Error::Interpreter(reason) => reason,
+                        other => other.to_string(),
+                    };
+                    state.failure = Some((text, last));
+                    self.changed.notify_all();
+                    // Another zygote may have better luck.
+                    drop(state);
+                    zygote = None;
+                    self.pause();
+                }
+            }
+        }
+        let rest = std::mem::take(&mut self.lock().ready);
+        drop(rest);
+    }
+
+    fn start_zygote(&self) -> Result<(Zygote, u64), Error> {
+        let zygote = Zygote::start(&self.inner, &self.profile)?;
+        let mut state = self.lock();
+        state.stats.zygotes += 1;
+        state.stats.version.clone_from(&zygote.version);
+        Ok((zygote, 0))
+    }
+
+    fn pause(&self) {
+        let state = self.lock();
+        let unless = |state: &mut State| !state.closed;
+        drop(self.changed.wait_timeout_while(state, TRY_AGAIN, unless));
+    }
+
+    /// Waits until another child is wanted; false when none will be any more.
+    fn wait_for_want(&self) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return false;
+            }
+            // Tried in vain and nobody asks: it stays so until somebody does.
+            let vain = state.failure.is_some() && state.waiting == 0;
+            if state.ready.len() < state.wanted.max(state.waiting) && !vain {
+                return true;
+            }
+            let (woken, waited) =
+                self.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            if waited.timed_out() && state.wanted > self.size {
+                state.wanted = self.size;
+                let keep = self.size.min(state.ready.len());
+                let surplus = state.ready.split_off(keep);
+                drop(state);
+                drop(surplus);
+                state = self.lock();
+            }
+        }
+    }
+
+    /// A child, and whether it had to be waited for. `give_up` is asked now and then while waiting.
+    fn take(&self, give_up: &mut dyn FnMut() -> bool) -> Result<(Child, bool), Error> {
+        let most = (4 * sandtimer_os::probe::processors()).max(16).max(self.size);
+        let mut state = self.lock();
+        if let Some(child) = state.ready.pop_front() {
+            if state.ready.is_empty() {
+                state.wanted = (state.wanted * 2).clamp(1, most);
+            }
+            state.stats.calls += 1;
+            self.changed.notify_all();
+            return Ok((child, false));
+        }
+        // Whatever was wrong may be right by now; what cannot become right is said at once.
+        if state.failure.as_ref().is_some_and(|(_, last)| !last) {
+            state.failure = None;
+        }
+        state.waiting += 1;
+        self.changed.notify_all();
+        let taken = loop {
+            if state.closed {
+                break Err(Error::Closed);
+            }
+            if let Some((reason, last)) = state.failure.clone() {
+                break Err(match last {
+                    true => Error::Interpreter(reason),
+                    false => Error::System {
+                        doing: "cannot make a sandbox ready",
+                        source: std::io::Error::other(reason),
+                    },
+                });
+            }
+            if let Some(child) = state.ready.pop_front() {
+                state.stats.calls += 1;
+                state.stats.cold += 1;
+                state.wanted = (state.wanted * 2).clamp(1, most);
+                break Ok((child, true));
+            }
+            let (woken, _) =
+                self.changed.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            drop(woken);
+            let gives_up = give_up();
+            state = self.lock();
+            if gives_up {
+                break Err(Error::System {
+                    doing: "waiting for a sandbox",
+                    source: std::io::ErrorKind::Interrupted.into(),
+                });
+            }
+        };
+        state.waiting -= 1;
+        taken
+    }
+}
+
+impl Calls {
+    /// Gives a job to a child. `give_up` is asked now and then should there be none ready.
+    ///
+    /// # Errors
+    /// Only what stops Sandtimer before a run exists; see [`Error`].
+    pub fn call(&self, call: CallSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Call, Error> {
+        let shared = &self.shared;
+        let builtin = (Source::Builtin, Limits::new().result(DEFAULT_RESULT));
+        let mut spec = zygotes::spec_of(&shared.profile);
+        spec.limits = call.limits;
+        spec.defaults = call.defaults.into_iter().chain([builtin]).collect();
+        spec.parent = call.parent;
+        spec.end_on_output_limit = call.end_on_output_limit;
+        if call.job.len() > CallSpec::MOST_BYTES {
+            return Err(Error::CallTooLong(call.job.len()));
+        }
+        let opened = start::open(&shared.inner, &spec)?;
+        let scope = opened.scope;
+        let given = (|| loop {
+            let (mut child, waited) = shared.take(give_up)?;
+            let work = Work {
+                bytes: &call.job,
+                file: call.file.as_ref().map(AsFd::as_fd),
+                stdin: call.stdin.clone(),
+                program: call.program,
+            };
+            match child.hand_over(&opened, &work) {
+                Ok(handed) => break Ok((child, work, waited, handed)),
+                // It died while it waited: the next one.
+                Err(Error::System { .. }) => shared.lock().stats.lost += 1,
+                Err(error) => break Err(error),
+            }
+        })();
+        let (child, work, waited, handed) = given.inspect_err(|_| start::close(&shared.inner, scope))?;
+        let given = child.into_run(opened, &spec, work, waited, handed).ok_or(Error::Closed)?;
+        Ok(self.begun(given, scope))
+    }
+
+    fn begun(&self, given: Given, scope: ScopeId) -> Call {
+        let inner = &self.shared.inner;
+        let spools = [0, 1]
+            .map(|index: usize| given.attachment.outputs[index].as_ref().map(|(_, spool)| spool.clone()));
+        start::watch(inner, given.attachment);
+        let run =
+            Run { inner: inner.clone(), running: given.running, scope, spools, pipes: Mutex::default() };
+        Call { run }
+    }
+
+    /// Waits until `count` children are ready, growing the pool if need be.
+    ///
+    /// # Errors
+    /// Why none can be made ready.
+    pub fn warm(&self, count: usize, give_up: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+        let mut state = self.shared.lock();
+        state.wanted = state.wanted.max(count);
+        state.failure = None;
+        state.waiting += 1;
+        self.shared.changed.notify_all();
+        let result = loop {
+            if state.closed || state.ready.len() >= count {
+                break Ok(());
+            }
+            if let Some((reason, _)) = state.failure.clone() {
+                break Err(Error::Interpreter(reason));
+            }
+            let (woken, _) =
+                self.shared.changed.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            drop(woken);
+            let gives_up = give_up();
+            state = self.shared.lock();
+            if gives_up {
+                break Ok(());
+            }
+        };
+        state.waiting -= 1;
+        result
+    }
+
+    /// What the pool has done so far.
+    pub fn stats(&self) -> Stats {
+        let state = self.shared.lock();
+        Stats { ready: state.ready.len(), wanted: state.wanted, ..state.stats.clone() }
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+        if let Some(refiller) = self.refiller.take() {
+            // A panic there was reported by itself.
+            let _ = refiller.join();
+        }
+    }
+}
+
+/// A call under way. Dropping it does not end it; its limits do.
+#[derive(Debug)]
+pub struct Call {
+    run: Run,
+}
+
+/// What a call's wait ends with.
+#[derive(Debug)]
+pub enum Said {
+    /// The job answered. It counts once it is [accepted](Call::accept).
+    Answer(Answer),
+    /// It answered with something that is not an answer.
+    Malformed(Malformed),
+    /// There is a verdict, or the job ended without an answer.
+    Nothing,
+}
+
+/// The end of a call, for those who keep nothing else of it.
+#[derive(Debug, Clone)]
+pub struct Ended(Arc<Waiting>);
+
+impl Ended {
+    /// Waits for the Outcome; its proof of death may still be pending.
+    pub fn wait(&self) -> Arc<Outcome> {
+        self.0.wait_outcome(false)
+    }
+
+    /// Waits for the Outcome with its final proof.
+    pub fn settled(&self) -> Arc<Outcome> {
+        self.0.wait_outcome(true)
+    }
+}
+
+impl Call {
+    /// The run that it is.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Its end, which needs none of its descriptors.
+    pub fn ended(&self) -> Ended {
+        Ended(self.run.running.waiting.clone())
+    }
+
+    fn job(&self) -> Option<&crate::supervise::run::Job> {
+        self.run.running.job.as_ref()
+    }
+
+    /// Readable when [`Call::wait`] would not block.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.job().map(|job| job.channel.as_fd())
+    }
+
+    /// Waits for the answer or the verdict.
+    ///
+    /// # Errors
+    /// Interrupted by a signal: see to it and wait again.
+    pub fn wait(&self) -> std::io::Result<Said> {
+        let Some(job) = self.job() else { return Ok(Said::Nothing) };
+        let mut packet = vec![0u8; sandtimer_os::wire::CHANNEL_PACKET];
+        let length = match os::packet(job.channel.as_fd(), &mut packet, true) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return Err(error),
+            Ok(0) | Err(_) => return Ok(Said::Nothing),
+            Ok(length) => length,
+        };
+        let Some(packet) = packet.get(..length) else {
+            return Ok(Said::Malformed(Malformed("the packet is too long")));
+        };
+        Ok(match Answer::parse(packet) {
+            Ok(answer) => Said::Answer(answer),
+            Err(malformed) => Said::Malformed(malformed),
+        })
+    }
+
+    /// The result limit in bytes, where there is one.
+    pub fn result_limit(&self) -> Option<u64> {
+        self.run.running.effective.get(LimitKind::Result).map(|effect| effect.value)
+    }
+
+    /// Copies a part of the answer out of the job's memory. It is the job's as long as that lives, and this says whether
+    /// it still did at the end.
+    ///
+    /// # Errors
+    /// The job is dead, or there is nothing at that place.
+    pub fn read(&self, part: Part, buffer: &mut [u8]) -> std::io::Result<()> {
+        let Some(job) = self.job() else { return Err(std::io::ErrorKind::NotFound.into()) };
+        process::read_memory(job.pid, part.address, buffer)?;
+        // Were it dead, its number could be another's by now.
+        if process::is_dead(job.pidfd.as_fd()) { Err(std::io::ErrorKind::NotFound.into()) } else { Ok(()) }
+    }
+
+    /// Takes the answer: from now on no limit ends the run. False when one already has.
+    pub fn accept(&self, kind: Kind) -> bool {
+        let running = &self.run.running;
+        let Some(job) = self.job() else { return false };
+        let word = if kind == Kind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
+        job.answered.store(word, Ordering::Release);
+        if !running.cell.seal() {
+            job.answered.store(0, Ordering::Release);
+            return false;
+        }
+        self.run.inner.enforcer.send(Command::Answered { row: running.row, id: running.id.clone() });
+        true
+    }
+
+    /// Waits until the verdict is published, or the run ended without one.
+    pub fn verdict(&self) {
+        self.run.running.waiting.wait_verdict();
+    }
+}

@@ -1,0 +1,279 @@
+//! Sealed children of a zygote, each waiting for its one job.
+//!
+//! ```text
+//! init built ─▶ child born ─▶ sealed ─▶ warm (READY) ─▶ given a job: from here on a run
+//! ```
+//! Everything that walls a job in is in force before the job's bytes arrive; what differs from job to job (memory,
+//! processes, resource limits, time) is put on with them. Owned here until then; dropping one ends it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU8;
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::OFlags;
+use rustix::pipe::{PipeFlags, pipe_with};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::launcher::Spawned;
+use sandtimer_os::process;
+use sandtimer_os::socket;
+use sandtimer_os::wire::order;
+use sandtimer_os::zygote::{self as os, BirthRequest, Word};
+
+use super::error::Error;
+use super::park;
+use super::start::{self, Context, Descriptors, Opened, Sandbox};
+use super::zygotes::Zygote;
+use super::{Inner, Spec};
+use crate::isolate::cgroup::SlotLimits;
+use crate::isolate::plan::{self, InitClock, Plan};
+use crate::limits::{Effective, Key};
+use crate::model::{Degraded, LimitKind, Path};
+use crate::supervise::collector::Attachment;
+use crate::supervise::output::{Spool, SpoolDirectory};
+use crate::supervise::run::{Job, Running, group_is_gone};
+
+/// How long a child may take to become ready. Infrastructure: always finite.
+const READY_LIMIT_MILLISECONDS: u64 = 60_000;
+
+/// A child that waits.
+#[derive(Debug)]
+pub(super) struct Child {
+    inner: Arc<Inner>,
+    sandbox: Option<Sandbox>,
+    born: Option<Born>,
+}
+
+/// The descriptors of a child's process.
+#[derive(Debug)]
+struct Born {
+    process: Spawned,
+    channel: OwnedFd,
+    stdin: OwnedFd,
+    outputs: [OwnedFd; 2],
+}
+
+/// A job that was given to a child.
+pub(super) struct Given {
+    pub running: Arc<Running>,
+    pub attachment: Attachment,
+}
+
+/// What a job is given with.
+#[derive(Debug)]
+pub(super) struct Work<'a> {
+    pub bytes: &'a [u8],
+    pub file: Option<std::os::fd::BorrowedFd<'a>>,
+    pub stdin: Vec<u8>,
+    pub program: bool,
+}
+
+impl Child {
+    /// Has the zygote make one, and waits until it is ready.
+    pub fn bear(inner: &Arc<Inner>, zygote: &Zygote, spec: &Spec) -> Result<Self, Error> {
+        let opened = start::open(inner, spec)?;
+        start::close(inner, opened.scope);
+        let slot = inner.pool.take().map_err(Error::system("cannot make the run's control groups"))?;
+        let mut slot = slot.ok_or(Error::Full(super::CAPACITY))?;
+        let row = slot.row;
+        let clock = InitClock { wall: u64::MAX, grace: 0 };
+        let finish = |plan: &mut Plan, context: &Context<'_>| {
+            plan::serve(plan, context.host, context.policy, clock);
+            plan::child(context.host, context.policy, plan.flags, context.tasks)
+        };
+        let built = start::prepare_to(inner, spec, &opened.effective, &mut slot, finish).and_then(
+            |(prepared, sealing)| {
+                let (control, init_control) =
+                    socket::pair().map_err(Error::system("cannot make the control socket"))?;
+                let null = park::null()?;
+                let stdio = [null.as_fd(); 3];
+                let descriptors =
+                    Descriptors { slot: &slot, stdio, control: init_control.as_fd(), given: &[] };
+                let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
+                Ok((prepared, sealing, control, spawned))
+            },
+        );
+        let (prepared, sealing, control, spawned) = built.inspect_err(|_| inner.pool.give_back(row, None))?;
+        let tasks = prepared.tasks;
+        let sandbox = Sandbox {
+            slot,
+            control,
+            pidfd: spawned.pidfd,
+            plan: prepared.plan,
+            files: prepared.files,
+            private: prepared.private,
+            spawned_at: monotonic_nanoseconds(),
+            path: Path::Parked,
+            namespace: None,
+        };
+        let mut child = Child { inner: inner.clone(), sandbox: Some(sandbox), born: None };
+        child.seal(zygote, &sealing, &tasks)?;
+        Ok(child)
+    }
+
+    /// Puts the zygote's child into the sandbox, once that is built.
+    fn seal(&mut self, zygote: &Zygote, sealing: &Plan, tasks: &[OwnedFd]) -> Result<(), Error> {
+        let Some(sandbox) = self.sandbox.as_mut() else { return Ok(()) };
+        let namespaces = park::wait_sealed(sandbox)?;
+        let failed = |doing: &'static str| {
+            move |error: rustix::io::Errno| Error::System { doing, source: error.into() }
+        };
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(failed("cannot make a pipe"));
+        let (stdin_read, stdin) = pipe()?;
+        let (stdout, stdout_write) = pipe()?;
+        let (stderr, stderr_write) = pipe()?;
+        for fd in [&stdin, &stdout, &stderr] {
+            rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK).map_err(failed("cannot prepare a pipe"))?;
+        }
+        let (channel, theirs) = socket::pair().map_err(Error::system("cannot make a socket"))?;
+        let program = sealing.program.seal().map_err(Error::system("cannot write a child's program"))?;
+        let mut extra: Vec<_> = tasks.iter().map(AsFd::as_fd).collect();
+        let cgroup = sandbox.slot.unified().map(|unified| {
+            extra.push(unified);
+            extra.len() - 1
+        });
+        let doing = "cannot enter the sandbox";
+        let missing = || Error::System { doing, source: std::io::ErrorKind::NotFound.into() };
+        let (pids, others) = namespaces.split_first().ok_or_else(missing)?;
+        let mounts = sandbox.namespace.as_ref().ok_or_else(missing)?;
+        let others: Vec<_> = others.iter().chain([mounts]).map(AsFd::as_fd).collect();
+        let request = BirthRequest {
+            program: program.as_fd(),
+            program_length: sealing.program.length(),
+            pids: pids.as_fd(),
+            namespaces: &others,
+            channel: theirs.as_fd(),
+            stdio: [stdin_read.as_fd(), stdout_write.as_fd(), stderr_write.as_fd()],
+            extra: &extra,
+            cgroup,
+        };
+        let process = os::bear(zygote.orders(), &request).map_err(Error::system("cannot fork the zygote"))?;
+        self.born = Some(Born { process, channel, stdin, outputs: [stdout, stderr] });
+        drop(theirs);
+        self.wait_ready(sealing)
+    }
+
+    fn wait_ready(&mut self, sealing: &Plan) -> Result<(), Error> {
+        let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &self.born) else { return Ok(()) };
+        let doing = "cannot make a child of the zygote ready";
+        loop {
+            if !process::wait_readable(born.channel.as_fd(), READY_LIMIT_MILLISECONDS) {
+                return Err(Error::System { doing, source: std::io::ErrorKind::TimedOut.into() });
+            }
+            match os::word(born.channel.as_fd()).map_err(Error::system(doing))? {
+                Some(Word::Ready) => break,
+                Some(Word::Failed { step, errno, required }) => {
+                    let error = std::io::Error::from_raw_os_error(errno);
+                    let name = sealing.names.get(step as usize).copied().unwrap_or("enter the sandbox");
+                    if required {
+                        let source = std::io::Error::other(format!("{name}: {error}"));
+                        return Err(Error::System { doing, source });
+                    }
+                    let reason = error.to_string();
+                    sandbox.plan.degraded.push(Degraded { layer: name.to_owned(), reason });
+                }
+                Some(Word::Other) | None => {
+                    return Err(Error::System { doing, source: std::io::ErrorKind::UnexpectedEof.into() });
+                }
+            }
+        }
+        // What making it ready cost is not on the job's bill.
+        sandbox.slot.start_counting();
+        Ok(())
+    }
+
+    /// Puts the job's limits on, arms init, and sends the job. `opened` is the job's scope.
+    ///
+    /// # Errors
+    /// `System` when it died while it waited, or its group is gone: another one is to be taken.
+    pub fn hand_over(&mut self, opened: &Opened, work: &Work<'_>) -> Result<Handed, Error> {
+        let doing = "cannot use a parked child";
+        let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &self.born) else {
+            return Err(Error::Closed);
+        };
+        if group_is_gone(&sandbox.slot) {
+            let source = std::io::Error::new(std::io::ErrorKind::NotFound, "its control group was removed");
+            return Err(Error::System { doing, source });
+        }
+        let effective = &opened.effective;
+        let limit = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
+        sandbox.slot.limit(SlotLimits {
+            memory_bytes: limit(LimitKind::Memory),
+            processes: limit(LimitKind::Processes),
+        });
+        let host = self.inner.host()?;
+        let limits = plan::resource_limits(host, &start::process_limits(effective), host.has_namespaces());
+        let begun_at = monotonic_nanoseconds();
+        let end = hard_end(opened, effective, begun_at);
+        // Before the job: were the engine stopped between the two, init would not know when to end it.
+        process::order(&sandbox.control, order::DEADLINE, 0, end).map_err(Error::system(doing))?;
+        let directory = self.inner.spool_directory()?;
+        os::dispatch(born.channel.as_fd(), &limits, work.bytes, work.file).map_err(Error::system(doing))?;
+        Ok(Handed { begun_at, directory })
+    }
+
+    /// Makes the child that has its job a run. `waited` says that none was ready when the job came.
+    pub fn into_run(
+        mut self,
+        opened: Opened,
+        spec: &Spec,
+        work: Work<'_>,
+        waited: bool,
+        handed: Handed,
+    ) -> Option<Given> {
+        let output = opened.effective.get(LimitKind::Output).map(|effect| effect.value);
+        let (mut sandbox, born) = self.sandbox.take().zip(self.born.take())?;
+        sandbox.spawned_at = handed.begun_at;
+        sandbox.path = if waited { Path::Cold } else { Path::Parked };
+        let job = Job {
+            pid: born.process.pid,
+            pidfd: born.process.pidfd,
+            channel: born.channel,
+            begun_at: handed.begun_at,
+            program: work.program,
+            answered: AtomicU8::new(0),
+        };
+        let running = start::running(&self.inner, sandbox, opened, spec, Some(job));
+        let spool = || Arc::new(Mutex::new(Spool::new(output, handed.directory.clone())));
+        let outputs = born.outputs.map(|fd| Some((fd, spool())));
+        // Without bytes the write end is closed, which is the end of stdin.
+        let stdin = (!work.stdin.is_empty()).then_some((born.stdin, work.stdin));
+        let attachment = Attachment { run: running.clone(), outputs, stdin };
+        Some(Given { running, attachment })
+    }
+}
+
+/// A job that was sent.
+#[derive(Debug)]
+pub(super) struct Handed {
+    /// In monotonic nanoseconds.
+    begun_at: u64,
+    directory: Arc<SpoolDirectory>,
+}
+
+/// When all of a job must be dead, as far as is known when it begins.
+fn hard_end(opened: &Opened, effective: &Effective, begun_at: u64) -> u64 {
+    let grace = effective.get(Key::Grace).map_or(0, |effect| effect.value);
+    let own = opened.wall.map_or(u64::MAX, |wall| begun_at.saturating_add(wall).saturating_add(grace));
+    opened.bound().map_or(own, |bound| own.min(bound))
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let Some(sandbox) = self.sandbox.take() else { return };
+        let row = sandbox.slot.row;
+        if !sandbox.slot.kill_all() {
+            // Gone already is as good.
+            let _ = process::kill(sandbox.pidfd.as_fd());
+        }
+        if let Some(born) = self.born.take() {
+            // Init's end waits for it to be reaped, and that is for its parent to do.
+            process::wait_readable(born.process.pidfd.as_fd(), 1000);
+            process::reap(born.process.pidfd.as_fd());
+        }
+        process::wait_readable(sandbox.pidfd.as_fd(), 1000);
+        process::reap(sandbox.pidfd.as_fd());
+        let limits = sandbox.slot.limits();
+        drop(sandbox);
+        self.inner.pool.give_back(row, limits);
+    }
+}

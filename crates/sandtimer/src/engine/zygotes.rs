@@ -1,0 +1,196 @@
+//! A zygote process: started through the launcher, in a slot of its own, asked for children one at a time.
+//!
+//! It is not a run: no limit of time ends it, and its memory is bounded by its slot. It dies with the engine (death signal
+//! of the starting thread, end of its socket, sweep of its group), and with its owner here.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use sandtimer_os::process;
+use sandtimer_os::socket;
+use sandtimer_os::wire::notice;
+use sandtimer_os::zygote as os;
+
+use super::error::Error;
+use super::park;
+use super::start::{self, Context, Descriptors};
+use super::{Inner, Spec};
+use crate::isolate::cgroup::Slot;
+use crate::isolate::plan::{self, Plan};
+use crate::zygote::{BOOT, Profile};
+
+/// How long an interpreter may take to start and import what is to be preloaded. Infrastructure: always finite.
+const START_LIMIT_MILLISECONDS: u64 = 60_000;
+/// Bytes of what an interpreter that failed wrote to stderr that are repeated.
+const LAST_WORDS: usize = 2000;
+/// Environment that keeps numeric libraries from starting threads: a process with threads cannot be forked safely.
+const ONE_THREAD: [&str; 6] = [
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+];
+
+/// A zygote that serves. Dropping it ends it; its children go on.
+#[derive(Debug)]
+pub(super) struct Zygote {
+    inner: Arc<Inner>,
+    slot: Option<Slot>,
+    pidfd: OwnedFd,
+    orders: OwnedFd,
+    /// Held open: at its end a zygote that is still starting knows that nobody waits.
+    _control: OwnedFd,
+    /// The interpreter's version.
+    pub version: String,
+}
+
+/// What a job of this profile is planned by.
+pub(super) fn spec_of(profile: &Profile) -> Spec {
+    let mut spec = Spec::command([&profile.interpreter]);
+    spec.read_only = profile.paths.iter().flatten().map(Into::into).collect();
+    spec.private_workspace = true;
+    spec.network = profile.network;
+    for name in ONE_THREAD {
+        spec = spec.env(name, "1");
+    }
+    spec
+}
+
+impl Zygote {
+    /// Starts one and waits until it serves.
+    pub fn start(inner: &Arc<Inner>, profile: &Profile) -> Result<Self, Error> {
+        let mut spec = spec_of(profile);
+        spec.host_proc = true;
+        spec.command.extend(["-I", "-B", "-u", "-c", BOOT].map(Into::into));
+        let opened = start::open(inner, &spec)?;
+        start::close(inner, opened.scope);
+        let slot = inner.pool.take().map_err(Error::system("cannot make the zygote's control groups"))?;
+        let mut slot = slot.ok_or(Error::Full(super::CAPACITY))?;
+        let row = slot.row;
+        let started = begin(inner, profile, &spec, &opened.effective, &mut slot);
+        let (pidfd, orders, control, words) = started.inspect_err(|_| inner.pool.give_back(row, None))?;
+        let mut zygote = Zygote {
+            inner: inner.clone(),
+            slot: Some(slot),
+            pidfd,
+            orders,
+            _control: control,
+            version: String::new(),
+        };
+        zygote.version = zygote.wait(words)?;
+        Ok(zygote)
+    }
+
+    /// Waits for its word that it serves, or for the reason why it does not.
+    fn wait(&self, words: OwnedFd) -> Result<String, Error> {
+        let refused = |reason: String| Err(Error::Interpreter(reason));
+        if !process::wait_readable(self.orders.as_fd(), START_LIMIT_MILLISECONDS) {
+            let seconds = START_LIMIT_MILLISECONDS / 1000;
+            return refused(format!("was not ready within {seconds} s; leave modules out of preload"));
+        }
+        let mut packet = vec![0u8; 32 << 10];
+        let length = os::packet(self.orders.as_fd(), &mut packet, true)
+            .map_err(Error::system("cannot hear the interpreter"))?;
+        let text = String::from_utf8_lossy(&packet[..length.min(packet.len())]).into_owned();
+        match text.chars().next() {
+            Some('R') => Ok(text[1..].to_owned()),
+            Some('E') => refused(text[1..].to_owned()),
+            _ => refused(self.last_words(words)),
+        }
+    }
+
+    fn last_words(&self, words: OwnedFd) -> String {
+        if let Ok(Some((notice, _))) = process::notice(&self._control)
+            && notice.kind == notice::STEP_FAILED
+        {
+            let error = std::io::Error::from_raw_os_error(notice.b as i32);
+            return format!("could not be started (step {}): {error}", notice.a);
+        }
+        process::wait_readable(self.pidfd.as_fd(), 1000);
+        let end = process::end_of(self.pidfd.as_fd()).map_or(0, |end| end.status);
+        let ended = match end & 0x7f {
+            0 => format!("exit code {}", end >> 8 & 0xff),
+            signal => crate::supervise::sentence::signal_name(signal),
+        };
+        let mut words = File::from(words);
+        let mut text = Vec::new();
+        // A file in memory: reading it back does not fail; without it there are no last words.
+        let _ = words.rewind().and_then(|()| words.read_to_end(&mut text));
+        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_WORDS)..]).trim().to_owned();
+        let said = if text.is_empty() { "it said nothing".to_owned() } else { format!("it said: {text}") };
+        format!("ended before it was ready ({ended}), so it is not a Python that can be used here; {said}")
+    }
+
+    /// Where children are asked for.
+    pub fn orders(&self) -> BorrowedFd<'_> {
+        self.orders.as_fd()
+    }
+
+    pub fn is_dead(&self) -> bool {
+        process::is_dead(self.pidfd.as_fd())
+    }
+}
+
+type Begun = (OwnedFd, OwnedFd, OwnedFd, OwnedFd);
+
+/// Starts the process; its pidfd, its sockets and what it writes to stderr.
+fn begin(
+    inner: &Inner,
+    profile: &Profile,
+    spec: &Spec,
+    effective: &crate::limits::Effective,
+    slot: &mut Slot,
+) -> Result<Begun, Error> {
+    let program = os::sealed_text("sandtimer-child", profile.program().as_bytes())
+        .map_err(Error::system("cannot write the zygote's program"))?;
+    let library = os::python_library().map_err(Error::system("cannot write the zygote's library"))?;
+    let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
+    let (orders, their_orders) = pair()?;
+    let (control, their_control) = pair()?;
+    let words = memfd_create("sandtimer-words", MemfdFlags::CLOEXEC)
+        .map_err(|error| Error::System { doing: "cannot make a file", source: error.into() })?;
+    let given = [program.as_fd(), library, their_orders.as_fd()];
+    let finish = |plan: &mut Plan, context: &Context<'_>| {
+        let first = (context.tasks + plan.idmapped.len()) as u64;
+        let descriptors = [first, first + 1, first + 2];
+        let files = context.policy.files;
+        let Some(executable) = &files.executable else { return };
+        let environment = start::environment(spec, files, None);
+        plan::zygote(plan, context.policy, &spec.command, &executable.path, &environment, &descriptors);
+    };
+    let (prepared, ()) = start::prepare_to(inner, spec, effective, slot, finish)?;
+    if !inner.host()?.has_namespaces() {
+        return Err(Error::Interpreter("zygotes need namespaces, which this host does not give".to_owned()));
+    }
+    let null = park::null()?;
+    let descriptors = Descriptors {
+        slot,
+        stdio: [null.as_fd(), words.as_fd(), words.as_fd()],
+        control: their_control.as_fd(),
+        given: &given,
+    };
+    let spawned =
+        start::spawn_by(inner, spec, &prepared, &descriptors, |launcher, request| launcher.zygote(request))?;
+    Ok((spawned.pidfd, orders, control, words))
+}
+
+impl Drop for Zygote {
+    fn drop(&mut self) {
+        let Some(slot) = self.slot.take() else { return };
+        let row = slot.row;
+        if !slot.kill_all() {
+            // Gone already is as good.
+            let _ = process::kill(self.pidfd.as_fd());
+        }
+        process::wait_readable(self.pidfd.as_fd(), 1000);
+        process::reap(self.pidfd.as_fd());
+        let limits = slot.limits();
+        drop(slot);
+        self.inner.pool.give_back(row, limits);
+    }
+}

@@ -1,0 +1,135 @@
+//! The one packet that a job answers with, as it comes from a process that may do anything.
+
+use sandtimer_os::wire::{CHANNEL_PACKET, channel};
+
+/// Parts of an answer that are too long for its packet.
+pub const MOST_PARTS: usize = 2048;
+const HEADER: usize = 16;
+const ENTRY: usize = 16;
+
+/// What kind of an answer the job says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A value.
+    Value,
+    /// The description of an exception.
+    Raised,
+    /// Why the value could not be written down.
+    Refused,
+}
+
+/// A part of the answer in the job's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    pub(crate) address: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// An answer, as far as it came in the packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub kind: Kind,
+    /// What was written down, where it is short; else it is the first part.
+    pub inline: Vec<u8>,
+    pub parts: Vec<Part>,
+}
+
+/// The packet is none that the program of a child writes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the job sent something that is not an answer: {0}")]
+pub struct Malformed(pub &'static str);
+
+impl Answer {
+    /// Reads a packet: a letter, the kind, two zeros, the number of parts (u32), the length of what is inline (u64), an
+    /// address and a length (u64) for each part, and the inline bytes; integers little-endian.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(packet: &[u8]) -> Result<Self, Malformed> {
+        if packet.len() > CHANNEL_PACKET {
+            return Err(Malformed("the packet is too long"));
+        }
+        let (Some(header), Some(rest)) = (packet.get(..HEADER), packet.get(HEADER..)) else {
+            return Err(Malformed("the packet is too short"));
+        };
+        if header[0] != channel::ANSWER || header[2..4] != [0, 0] {
+            return Err(Malformed("it does not begin like one"));
+        }
+        let kind = match header[1] {
+            0 => Kind::Value,
+            1 => Kind::Raised,
+            2 => Kind::Refused,
+            _ => return Err(Malformed("its kind is unknown")),
+        };
+        let count = word(&header[..8]) >> 32;
+        let inline = word(&header[8..]);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if count > MOST_PARTS || rest.len() < count * ENTRY {
+            return Err(Malformed("it names more parts than it lists"));
+        }
+        let (table, bytes) = rest.split_at(count * ENTRY);
+        if bytes.len() as u64 != inline {
+            return Err(Malformed("its length is not what it says"));
+        }
+        let parts = table
+            .chunks_exact(ENTRY)
+            .map(|entry| Part { address: word(&entry[..8]), length: word(&entry[8..]) })
+            .collect();
+        Ok(Answer { kind, inline: bytes.to_vec(), parts })
+    }
+
+    /// Bytes altogether; saturates.
+    pub fn size(&self) -> u64 {
+        self.parts.iter().fold(self.inline.len() as u64, |sum, part| sum.saturating_add(part.length))
+    }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(kind: u8, parts: &[(u64, u64)], inline: &[u8]) -> Vec<u8> {
+        let mut packet = vec![b'A', kind, 0, 0];
+        packet.extend((parts.len() as u32).to_le_bytes());
+        packet.extend((inline.len() as u64).to_le_bytes());
+        for (address, length) in parts {
+            packet.extend(address.to_le_bytes());
+            packet.extend(length.to_le_bytes());
+        }
+        packet.extend(inline);
+        packet
+    }
+
+    #[test]
+    fn an_answer_is_read_back() {
+        let answer = Answer::parse(&packet(1, &[(7, 9), (1 << 40, 3)], b"abc")).expect("well formed");
+        assert_eq!((answer.kind, answer.inline.as_slice()), (Kind::Raised, b"abc".as_slice()));
+        assert_eq!(answer.parts[1], Part { address: 1 << 40, length: 3 });
+        assert_eq!(answer.size(), 15);
+    }
+
+    #[test]
+    fn every_truncation_and_every_lie_is_refused() {
+        let whole = packet(0, &[(7, 9)], b"abc");
+        for length in 0..whole.len() {
+            assert!(Answer::parse(&whole[..length]).is_err(), "cut to {length}");
+        }
+        let mut long = whole.clone();
+        long.push(0);
+        assert!(Answer::parse(&long).is_err());
+        for (at, value) in [(0, b'B'), (1, 3), (2, 1), (4, 2), (7, 0xff), (8, 4), (15, 0xff)] {
+            let mut forged = whole.clone();
+            forged[at] = value;
+            assert!(Answer::parse(&forged).is_err(), "byte {at} = {value}");
+        }
+        assert!(
+            Answer::parse(&packet(0, &[(0, u64::MAX), (0, u64::MAX)], b"")).expect("bounded later").size()
+                == u64::MAX
+        );
+    }
+}

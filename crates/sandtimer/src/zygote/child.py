@@ -1,0 +1,265 @@
+"""What runs in a Python zygote and in its children. Standard library only; any CPython from 3.9 on.
+
+Zygote: takes its settings from SETTINGS, imports what is to be preloaded, tells the engine, and hands itself to the
+native loop. Child: returns from that loop sealed, runs a dummy job, tells the engine that it is ready, waits for one
+job, answers once. Nothing here is trusted by the engine: a job can reach all of it and gains only its own answer.
+"""
+
+import gc
+import os
+import pickle
+import sys
+import traceback
+import types
+
+ORDERS = 5
+LIBRARY = 4
+ANSWER = b"A"
+VALUE, RAISED, REFUSED = 0, 1, 2
+INLINE = 48 * 1024
+
+
+def load_native():
+    """The native half, from its sealed memfd."""
+    import importlib.machinery
+    import importlib.util
+
+    name = "_sandtimer_zygote"
+    loader = importlib.machinery.ExtensionFileLoader(name, "/proc/self/fd/%d" % LIBRARY)
+    spec = importlib.util.spec_from_file_location(name, loader.path, loader=loader)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def tell(kind, text):
+    """One packet for the engine: a letter and a text."""
+    os.write(ORDERS, (kind + text)[:32000].encode("utf-8", "replace"))
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def preload(names):
+    """Imports modules; the reason why this cannot be a zygote, or None."""
+    for name in names:
+        try:
+            __import__(name)
+        except BaseException as error:
+            line = traceback.format_exception_only(type(error), error)[-1].strip()
+            return "preload %r: %s" % (name, line)
+        if threads() > 1:
+            return (
+                "preload %r starts %d threads, and a process with threads cannot be forked safely; "
+                "leave it out of preload (it is then imported by the calls that need it)" % (name, threads() - 1)
+            )
+    return None
+
+
+def zygote(settings):
+    if sys.version_info < (3, 9):
+        tell("E", "Python %d.%d is too old: 3.9 or newer is needed" % sys.version_info[:2])
+        os._exit(1)
+    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        tell("E", "%s cannot be a zygote: it must be a CPython with a GIL" % sys.implementation.name)
+        os._exit(1)
+    if settings["paths"] is not None:
+        sys.path[:] = settings["paths"]
+    sys.argv = [""]
+    sys.dont_write_bytecode = True
+    global native
+    native = load_native()
+    os.close(3)
+    os.close(LIBRARY)
+    reason = preload(settings["preload"])
+    if reason is None and threads() > 1:
+        reason = "the interpreter has %d threads before anything is imported" % threads()
+    if reason is not None:
+        tell("E", reason)
+        os._exit(1)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    warm()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    tell("R", "%d.%d.%d" % sys.version_info[:3])
+    child(native.serve(ORDERS))
+
+
+def warm():
+    """Runs the paths that every job takes, so that their pages are this process's own before a job is timed."""
+    function, arguments, keywords = pickle.loads(pickle.dumps((max, (1, 2), {}), 5))
+    encode((function(*arguments, **keywords), "text", [1.5, None], {"key": b"bytes"}))
+    try:
+        raise ValueError("a dummy")
+    except ValueError as error:
+        describe(error)
+
+
+def child(channel):
+    reseed()
+    warm()
+    os.write(channel, b"R")
+    job, fd = native.receive(channel)
+    gc.enable()
+    try:
+        packet = answer(*run(job, fd))
+    except BaseException as error:
+        packet = answer(RAISED, *encode(describe(error)))
+    flush()
+    reply(channel, *packet)
+    os._exit(0)
+
+
+def flush():
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BaseException:
+            pass
+
+
+def answer(kind, data, buffers):
+    """Header, addresses and lengths of what is too long for a packet, and the rest; and what must be kept alive."""
+    kept = [memoryview(buffer).cast("B") for buffer in buffers]
+    inline = b"" if len(data) > INLINE else data
+    if not inline:
+        kept.insert(0, memoryview(data))
+    words = [address for view in kept for address in (native.address(view), view.nbytes)]
+    header = ANSWER + bytes([kind]) + b"\0\0" + len(kept).to_bytes(4, "little") + len(inline).to_bytes(8, "little")
+    table = b"".join(word.to_bytes(8, "little") for word in words)
+    if len(header) + len(table) + len(inline) > 60 * 1024:
+        raise ValueError("the result has %d large buffers; at most 2000 can be sent" % len(kept))
+    return header + table + inline, kept
+
+
+def reply(channel, packet, kept):
+    os.write(channel, packet)
+    # The engine reads what is large from this memory, or asks for it. In the end it ends this process.
+    if os.read(channel, 1) == b"S":
+        for view in kept:
+            for start in range(0, view.nbytes, INLINE):
+                os.write(channel, view[start : start + INLINE])
+        os.read(channel, 1)
+
+
+def reseed(seed=None):
+    """Draws new numbers in every child, or the same ones for the same seed."""
+    modules = sys.modules
+    if seed is not None:
+        import random
+
+        random.seed(seed)
+    if "numpy.random" in modules:
+        numpy_random = modules["numpy.random"]
+        numpy_random.seed(int.from_bytes(os.urandom(4), "little") if seed is None else seed % 2**32)
+        if seed is not None:
+            # What default_rng() takes its entropy from.
+            modules["numpy.random.bit_generator"].randbits = __import__("random").Random(seed).getrandbits
+    if "torch" in modules:
+        modules["torch"].manual_seed(int.from_bytes(os.urandom(8), "little") >> 1 if seed is None else seed)
+
+
+def load(job, fd):
+    """Options and body of a job; the large parts lie in the descriptor's memory."""
+    length = int.from_bytes(job[:4], "little")
+    options = pickle.loads(job[4 : 4 + length])
+    if fd < 0:
+        return options, job[4 + length :], []
+    import mmap
+
+    size = os.fstat(fd).st_size
+    # Private: the job may write to its arguments, and nobody else sees it.
+    memory = memoryview(mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+    os.close(fd)
+    parts, at = [], 0
+    for size in options["parts"]:
+        parts.append(memory[at : at + size])
+        at += (size + 63) // 64 * 64
+    return options, parts[0], parts[1:]
+
+
+def run(job, fd):
+    options, body, buffers = load(job, fd)
+    seed = options.get("seed")
+    if seed is not None:
+        reseed(seed)
+    if options.get("stdout") == "drop":
+        null = os.open("/dev/null", os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+    if options["kind"] == "program":
+        value = program(bytes(body).decode("utf-8", "surrogatepass"), options)
+    else:
+        function, arguments, keywords = pickle.loads(body, buffers=buffers)
+        value = function(*arguments, **keywords)
+    if isinstance(value, types.CoroutineType):
+        import asyncio
+
+        value = asyncio.run(value)
+    if isinstance(value, types.GeneratorType) or isinstance(value, types.AsyncGeneratorType):
+        return (REFUSED, *encode(("generator", type(value).__name__)))
+    try:
+        return (VALUE, *encode(value))
+    except (Exception, RecursionError) as error:
+        line = traceback.format_exception_only(type(error), error)[-1].strip()
+        return (REFUSED, *encode(("unserializable", type(value).__module__ + "." + type(value).__qualname__, line)))
+
+
+def program(source, options):
+    """Runs a whole program as __main__; the value of its last line, if that is an expression."""
+    import ast
+    import linecache
+
+    name = options.get("name") or "<program>"
+    lines = source.splitlines(keepends=True)
+    linecache.cache[name] = (len(source), None, lines, name)
+    sys.argv = [name] + list(options.get("arguments", ()))
+    main = sys.modules["__main__"].__dict__
+    main["__builtins__"] = __builtins__
+    tree = ast.parse(source, name)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    try:
+        exec(compile(tree, name, "exec"), main)
+        if last is not None:
+            return eval(compile(ast.Expression(last.value), name, "eval"), main)
+    except SystemExit as end:
+        flush()
+        if end.code is None:
+            os._exit(0)
+        if not isinstance(end.code, int):
+            print(end.code, file=sys.stderr)
+        os._exit(end.code & 0xFF if isinstance(end.code, int) else 1)
+    return None
+
+
+def describe(error):
+    """An exception in plain data, and, where it can be had, pickled."""
+    kind = type(error)
+    try:
+        text = str(error)
+    except BaseException as second:
+        text = "<str() of the exception raised %s>" % type(second).__name__
+    try:
+        own = error.__traceback__
+        while own is not None and own.tb_frame.f_code.co_filename == __file__:
+            own = own.tb_next
+        trace = "".join(traceback.format_exception(kind, error, own))
+    except BaseException:
+        trace = "%s: %s" % (kind.__qualname__, text)
+    try:
+        data, buffers = encode(error)
+        pickled = data if not buffers else None
+    except BaseException:
+        pickled = None
+    return {
+        "type": kind.__qualname__,
+        "module": kind.__module__,
+        "message": text[:100000],
+        "traceback": trace[-1000000:],
+        "pickled": pickled,
+    }

@@ -1,0 +1,46 @@
+//! Zygotes: interpreters that stand ready to be forked, and what they and their children say.
+//!
+//! ```text
+//! zygote  starting ─▶ imports ─▶ serving ─▶ retired            (or refused, with the reason)
+//! child   born ─▶ sealed ─▶ warm ─▶ parked ─▶ one job ─▶ dead
+//! ```
+//! Here are the program that runs in them and the parsing of what comes back; processes and pools are the engine's. A
+//! zygote is trusted with what its caller may do: it imports modules of the caller's choosing. A child is not trusted at
+//! all: a packet of its is looked at once, within bounds, and says nothing but the job's own result.
+
+mod answer;
+
+pub use answer::{Answer, Kind, MOST_PARTS, Malformed, Part};
+
+/// The program of a zygote and its children.
+const CHILD: &str = include_str!("child.py");
+/// How children write down results; part of [`CHILD`]'s program.
+const ENCODE: &str = include_str!("encode.py");
+
+/// What the interpreter is told on its command line: the program is in descriptor 3.
+pub(crate) const BOOT: &str = "import sys\nwith open(3, 'rb', closefd=False) as f: \
+     exec(compile(f.read(), '<sandtimer>', 'exec'), {'__name__': '_sandtimer', '__file__': '<sandtimer>'})";
+
+/// How a zygote is to be: one is made for each of these.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Profile {
+    /// The interpreter: a path, or a name that is looked for on PATH.
+    pub interpreter: std::ffi::OsString,
+    /// Modules that are imported before any job arrives.
+    pub preload: Vec<String>,
+    /// `sys.path` inside; `None` leaves the interpreter's own. Entries are shown read-only as far as they may be.
+    pub paths: Option<Vec<String>>,
+    /// The host's network instead of none.
+    pub network: bool,
+}
+
+impl Profile {
+    /// The program for descriptor 3. JSON's strings and lists are Python's too, but for the surrogates that serde never
+    /// writes.
+    pub(crate) fn program(&self) -> String {
+        let preload = serde_json::json!(self.preload);
+        let paths =
+            self.paths.as_ref().map_or("None".to_owned(), |paths| serde_json::json!(paths).to_string());
+        format!("{ENCODE}\n{CHILD}\nzygote({{'preload': {preload}, 'paths': {paths}}})\n")
+    }
+}

@@ -1,0 +1,138 @@
+//! Calls in children of a real Python zygote.
+
+use std::time::Duration;
+
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use sandtimer::Limits;
+use sandtimer::engine::{Call, CallSpec, Calls, Engine, Said};
+use sandtimer::model::{Ending, Path};
+use sandtimer::zygote::{Answer, Kind, Profile};
+
+fn engine() -> Engine {
+    Engine::new().expect("an engine")
+}
+
+fn profile() -> Profile {
+    Profile { interpreter: "python3".into(), preload: Vec::new(), paths: None, network: false }
+}
+
+/// A program as a job: a pickled dictionary of options behind its length, then the source.
+fn program(source: &str) -> CallSpec {
+    let options = b"(dVkind\nVprogram\ns.";
+    let mut job = (options.len() as u32).to_le_bytes().to_vec();
+    job.extend_from_slice(options);
+    job.extend_from_slice(source.as_bytes());
+    CallSpec { job, program: true, ..CallSpec::default() }
+}
+
+fn start(calls: &Calls, spec: CallSpec) -> Call {
+    calls.call(spec, &mut || false).expect("a call")
+}
+
+fn answer(call: &Call) -> Answer {
+    match call.wait().expect("no signal comes here") {
+        Said::Answer(answer) => answer,
+        other => panic!("{other:?}: {:?}", call.run().wait_blocking()),
+    }
+}
+
+#[test]
+fn a_program_answers_with_its_last_value() {
+    let engine = engine();
+    let calls = engine.calls(profile(), 2).expect("a pool");
+    for _ in 0..5 {
+        let call = start(&calls, program("import os\nprint('pid', os.getpid())\n6 * 7"));
+        let answer = answer(&call);
+        assert_eq!(answer.kind, Kind::Value);
+        // K: an integer of one byte.
+        assert!(answer.inline.windows(2).any(|window| window == [b'K', 42]), "{answer:?}");
+        assert!(call.accept(answer.kind));
+        let outcome = call.run().settled_blocking();
+        assert_eq!((outcome.ending, outcome.ok), (Ending::Returned, true), "{outcome:?}");
+        assert_eq!(outcome.tree.survivors, Some(0));
+        // Pid 2 of its own namespace.
+        assert_eq!(outcome.stdout, "pid 2\n");
+    }
+    assert_eq!(calls.stats().calls, 5);
+}
+
+#[test]
+fn a_busy_loop_ends_at_its_wall() {
+    let engine = engine();
+    let calls = engine.calls(profile(), 1).expect("a pool");
+    calls.warm(1, &mut || false).expect("a child");
+    let mut spec = program("print('begun')\nwhile True: pass");
+    spec.limits = Limits::new().wall(Duration::from_millis(200));
+    let begun = monotonic_nanoseconds();
+    let call = start(&calls, spec);
+    assert!(matches!(call.wait().expect("no signal"), Said::Nothing));
+    assert!(monotonic_nanoseconds() - begun >= 200_000_000);
+    let outcome = call.run().settled_blocking();
+    assert_eq!((outcome.ending, outcome.path), (Ending::Timeout, Path::Parked), "{outcome:?}");
+    assert_eq!((outcome.stdout.as_str(), outcome.tree.survivors), ("begun\n", Some(0)));
+}
+
+#[test]
+fn endings_are_told_apart() {
+    let engine = engine();
+    let calls = engine.calls(profile(), 2).expect("a pool");
+    for (source, ending, code, signal) in [
+        ("import sys; sys.exit(3)", Ending::Exited, Some(3), None),
+        ("import os; os._exit(0)", Ending::Exited, Some(0), None),
+        ("import os; os.kill(os.getpid(), 11)", Ending::Signaled, None, Some("SIGSEGV")),
+        ("import os; os.abort()", Ending::Signaled, None, Some("SIGABRT")),
+    ] {
+        let call = start(&calls, program(source));
+        assert!(matches!(call.wait().expect("no signal"), Said::Nothing), "{source}");
+        let outcome = call.run().settled_blocking();
+        assert_eq!(outcome.ending, ending, "{source}: {outcome:?}");
+        assert_eq!((outcome.exit_code, outcome.signal.as_deref()), (code, signal), "{source}");
+    }
+    // What must answer and does not.
+    let call = start(&calls, CallSpec { program: false, ..program("import os; os._exit(0)") });
+    assert!(matches!(call.wait().expect("no signal"), Said::Nothing));
+    assert_eq!(call.run().settled_blocking().ending, Ending::NoResult);
+}
+
+#[test]
+fn an_exception_is_described() {
+    let engine = engine();
+    let calls = engine.calls(profile(), 1).expect("a pool");
+    let call = start(&calls, program("def f():\n    raise KeyError('missing')\nf()"));
+    let answer = answer(&call);
+    assert_eq!(answer.kind, Kind::Raised);
+    let text = String::from_utf8_lossy(&answer.inline).into_owned();
+    assert!(text.contains("KeyError") && text.contains("line 2, in f"), "{text}");
+    assert!(call.accept(answer.kind));
+    assert_eq!(call.run().wait_blocking().ending, Ending::Raised);
+}
+
+#[test]
+fn a_large_part_is_read_from_the_jobs_memory() {
+    let engine = engine();
+    let calls = engine.calls(profile(), 1).expect("a pool");
+    let call = start(&calls, program("bytes(range(256)) * 4096"));
+    let answer = answer(&call);
+    assert_eq!(answer.parts.len(), 1);
+    let mut buffer = vec![0; answer.parts[0].length as usize];
+    call.read(answer.parts[0], &mut buffer).expect("the job lives");
+    let pattern: Vec<u8> = (0..=255).collect();
+    assert!(buffer.windows(256).filter(|window| *window == pattern).count() >= 4000);
+    assert!(call.accept(answer.kind));
+    call.run().settled_blocking();
+    assert!(call.read(answer.parts[0], &mut buffer).is_err(), "a dead job's memory was read");
+}
+
+#[test]
+fn an_interpreter_that_is_none_is_refused_with_the_reason() {
+    let engine = engine();
+    for (profile, reason) in [
+        (Profile { interpreter: "/bin/true".into(), ..profile() }, "not a Python"),
+        (Profile { preload: vec!["no_such_module".to_owned()], ..profile() }, "no_such_module"),
+    ] {
+        let calls = engine.calls(profile, 1).expect("a pool");
+        let error = calls.call(program("1"), &mut || false).expect_err("no zygote").to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
