@@ -5,6 +5,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::{Result, root, step};
 
@@ -46,8 +47,8 @@ const TOOLS: &[(&str, &str)] = &[
     ("cc", "install a C compiler, such as Debian's gcc"),
 ];
 
-/// Packages of the tests' Python environment, each pinned as `name==version`. Add rows here.
-const PYTHON_PACKAGES: &[&str] = &[];
+/// The packages of the tests' Python environment, pinned.
+const PYTHON_REQUIREMENTS: &str = "python/tests/requirements.txt";
 
 /// Installs what is missing, where this process may; else says what will be skipped.
 pub(crate) fn system_packages() -> Result {
@@ -100,7 +101,7 @@ pub(crate) fn tools() -> Result {
 }
 
 fn environment(root: &Path) -> PathBuf {
-    root.join("target/xtask/venv")
+    root.join("target/python")
 }
 
 /// The interpreter of the tests' Python environment.
@@ -112,9 +113,12 @@ pub(crate) fn python(root: &Path) -> PathBuf {
 pub(crate) fn python_environment() -> Result {
     let root = root();
     let path = environment(&root);
+    let requirements = root.join(PYTHON_REQUIREMENTS);
+    let packages = fs::read_to_string(&requirements)
+        .map_err(|error| format!("cannot read {}: {error}", requirements.display()))?;
     let interpreter =
         step::output(step::command("python3", &["-c", "import sys; print(sys.executable, sys.version)"]))?;
-    let wanted = format!("{interpreter}\n{}\n", PYTHON_PACKAGES.join("\n"));
+    let wanted = format!("{interpreter}\n{packages}");
     // Written last, so that an interrupted installation is never taken for a whole one.
     let stamp = path.join("xtask-stamp");
     if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) && python(&root).exists() {
@@ -122,10 +126,39 @@ pub(crate) fn python_environment() -> Result {
     }
     let path = path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()))?;
     step::run(step::command("python3", &["-m", "venv", "--clear", path]))?;
-    if !PYTHON_PACKAGES.is_empty() {
-        let python = python(&root);
-        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-        step::run(step::command(&python.to_string_lossy(), &[&pip, PYTHON_PACKAGES].concat()))?;
-    }
+    step::run(in_environment(&["-m", "pip", "install", PIP_QUIET, "--requirement", PYTHON_REQUIREMENTS]))?;
     fs::write(&stamp, wanted).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
+}
+
+const PIP_QUIET: &str = "-qq";
+
+/// The environment's Python with `arguments`.
+pub(crate) fn in_environment(arguments: &[&str]) -> Command {
+    let mut command = step::command(&python(&root()).to_string_lossy(), arguments);
+    // What is installed is what is tested, wherever the caller's variables point.
+    command.env_remove("PYTHONPATH").env_remove("PYTHONHOME").env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+    command
+}
+
+/// Builds the package's wheel and installs it into the environment.
+///
+/// In a profile of its own: maturin tells PyO3's build scripts other things than a plain `cargo build` does, so that in
+/// a shared one each of the two would undo the other's work.
+pub(crate) fn python_package() -> Result {
+    let wheels = root().join("target/wheels");
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels).map_err(|error| format!("cannot clear {}: {error}", wheels.display()))?;
+    }
+    let out = wheels.to_string_lossy();
+    let build = ["-m", "maturin", "build", "--quiet", "--profile", "extension", "--out", &out];
+    let mut command = in_environment(&build);
+    command.current_dir(root().join("python"));
+    step::run(command)?;
+    let wheel = fs::read_dir(&wheels)
+        .and_then(|mut entries| entries.next().transpose())
+        .map_err(|error| format!("cannot read {}: {error}", wheels.display()))?
+        .ok_or("maturin built no wheel")?;
+    let wheel = wheel.path();
+    let pip = ["-m", "pip", "install", PIP_QUIET, "--no-index", "--no-deps", "--force-reinstall"];
+    step::run(in_environment(&[&pip[..], &[&wheel.to_string_lossy()]].concat()))
 }

@@ -19,6 +19,9 @@ pub(crate) fn run() -> Result {
     step::timed("release build", || step::cargo(&["build", "--release", "--package", "sandtimer-cli"]))?;
     step::timed("tests", tests)?;
     step::timed("documentation tests", || with_python(&["test", "--workspace", "--doc"]))?;
+    step::timed("python package", setup::python_package)?;
+    step::timed("python types", python_types)?;
+    step::timed("python tests", python_tests)?;
     step::timed("generated files", generate::check)?;
     println!("== all steps: ok, {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
@@ -37,4 +40,13 @@ fn with_python(arguments: &[&str]) -> Result {
     let mut command = step::command("cargo", arguments);
     command.env("SANDTIMER_TEST_PYTHON", setup::python(&root()));
     step::run(command)
+}
+
+fn python_types() -> Result {
+    let check = ["-m", "mypy", "--config-file", "python/pyproject.toml", "--cache-dir", "target/mypy"];
+    step::run(setup::in_environment(&[&check[..], &["python/sandtimer"]].concat()))
+}
+
+fn python_tests() -> Result {
+    step::run(setup::in_environment(&["-m", "pytest", "python/tests"]))
 }

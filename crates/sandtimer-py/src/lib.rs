@@ -1,0 +1,19 @@
+//! The Python module `_sandtimer`: what the package `sandtimer` needs and Python cannot do.
+//!
+//! It must not decide anything about a run, and nothing here is public: `python/sandtimer` is. The hard fact is that a
+//! panic must not cross into the interpreter; PyO3 turns one into a Python exception, so nothing here may hold a lock or
+//! a half-changed object across code that can panic.
+#![forbid(unsafe_code)]
+
+use pyo3::prelude::*;
+
+/// The native half of the package `sandtimer`.
+#[pymodule(gil_used = true)]
+mod _sandtimer {
+    use super::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

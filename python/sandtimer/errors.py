@@ -1,0 +1,60 @@
+"""Everything Sandtimer raises. Each exception is a SandtimerError; most are also the built-in one a caller expects."""
+
+from __future__ import annotations
+
+
+class SandtimerError(Exception):
+    """Base of every exception of this package."""
+
+
+class DeadlineExceeded(SandtimerError, TimeoutError):
+    """A limit of time ended the run."""
+
+
+class OutOfMemory(SandtimerError, MemoryError):
+    """The run needed more memory than it was allowed."""
+
+
+class Crashed(SandtimerError):
+    """The run's process ended without returning or raising: a signal, `os._exit`, a fault of the interpreter."""
+
+
+class NoResult(Crashed):
+    """The run's process ended in good order, but gave no result."""
+
+
+class RemoteError(SandtimerError):
+    """The run raised an exception of a class that is not rebuilt here.
+
+    Built-in exceptions, and those of classes named in `results=`, are raised as themselves.
+    """
+
+    def __init__(self, type_name: str, message: str, remote_traceback: str = "") -> None:
+        super().__init__(type_name, message, remote_traceback)
+        self.type_name = type_name
+        self.message = message
+        self.remote_traceback = remote_traceback
+
+    def __str__(self) -> str:
+        head = f"{self.type_name}: {self.message}" if self.message else self.type_name
+        return f"{head}\n\n{self.remote_traceback}" if self.remote_traceback else head
+
+
+class ResultRefused(SandtimerError):
+    """A result holds something that `trust="data"` does not rebuild."""
+
+
+class Unserializable(SandtimerError, TypeError):
+    """An argument or a result cannot be carried from one process to another."""
+
+
+class InvalidLimit(SandtimerError, ValueError):
+    """A limit is not a number, size or duration that can be kept."""
+
+
+class UnsupportedPlatform(SandtimerError, OSError):
+    """This platform has no engine; only a client of a server works here."""
+
+
+class Cancelled(SandtimerError):
+    """The run was cancelled before it ended by itself."""

@@ -1,0 +1,56 @@
+"""The package as it is installed: what it exports, and what its exceptions are besides."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+import sandtimer
+from sandtimer import _sandtimer, errors
+
+
+def test_the_installed_package_is_tested() -> None:
+    assert pathlib.Path(__file__).parent.parent not in pathlib.Path(sandtimer.__file__).parents
+
+
+def test_it_is_typed() -> None:
+    package = pathlib.Path(sandtimer.__file__).parent
+    assert (package / "py.typed").is_file()
+    assert (package / "_sandtimer.pyi").is_file()
+
+
+def test_it_exports_what_it_names() -> None:
+    for name in sandtimer.__all__:
+        assert hasattr(sandtimer, name), name
+    assert sandtimer.__version__ == _sandtimer.__version__
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (errors.DeadlineExceeded, TimeoutError),
+        (errors.OutOfMemory, MemoryError),
+        (errors.Unserializable, TypeError),
+        (errors.InvalidLimit, ValueError),
+        (errors.UnsupportedPlatform, OSError),
+        (errors.NoResult, errors.Crashed),
+    ],
+)
+def test_an_exception_is_also_the_one_a_caller_expects(ours: type[Exception], theirs: type[Exception]) -> None:
+    assert issubclass(ours, errors.SandtimerError)
+    assert issubclass(ours, theirs)
+
+
+def test_every_exception_of_the_module_is_exported_and_one_of_ours() -> None:
+    classes = [value for value in vars(errors).values() if isinstance(value, type)]
+    assert len(classes) == 11
+    for each in classes:
+        assert issubclass(each, errors.SandtimerError)
+        assert getattr(sandtimer, each.__name__) is each
+
+
+def test_a_remote_error_shows_the_remote_traceback() -> None:
+    error = errors.RemoteError("game.Lost", "no move left", "Traceback (remote)")
+    assert (error.type_name, error.message, error.remote_traceback) == ("game.Lost", "no move left", "Traceback (remote)")
+    assert str(error) == "game.Lost: no move left\n\nTraceback (remote)"
+    assert str(errors.RemoteError("game.Lost", "")) == "game.Lost"
