@@ -5,12 +5,17 @@
 //! a half-changed object across code that can panic.
 #![forbid(unsafe_code)]
 
+mod decode;
+
 use pyo3::prelude::*;
 
 /// The native half of the package `sandtimer`.
 #[pymodule(gil_used = true)]
 mod _sandtimer {
     use super::*;
+
+    #[pymodule_export]
+    use super::decode::decode;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,0 +1,158 @@
+//! How deep containers lie in one another.
+//!
+//! What recurses over a value in C without looking at the stack (hashing a tuple, freeing a deque) is bounded by this,
+//! and so is whatever the caller does with the value. A container's depth is known when it is filled before it is put
+//! into another, as every pickle of a tree or a shared value does. Only a cycle puts a container away first and fills
+//! it later; then the depth of what holds it is not known any more, and the whole graph is looked at once, at the end.
+
+use super::refusal::{Result, refuse};
+
+/// Deeper than any value that a pickler, which recurses, can write with the interpreter's own limits.
+const DEEPEST: u32 = 1000;
+
+/// A container, or what cannot hold anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Node(u32);
+
+impl Node {
+    /// What holds no container and is none.
+    pub(super) const LEAF: Self = Self(0);
+    /// An immutable container of leaves. All are one: nothing can change about them.
+    const FLAT: Self = Self(1);
+}
+
+#[derive(Debug)]
+struct State {
+    depth: u32,
+    /// It lies in another container.
+    placed: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Nesting {
+    states: Vec<State>,
+    /// (outer, inner), without leaves and flat containers.
+    edges: Vec<(u32, u32)>,
+    /// A container grew deeper after it had been placed.
+    grew_late: bool,
+}
+
+impl Nesting {
+    pub(super) fn new() -> Self {
+        let state = |depth| State { depth, placed: false };
+        Self { states: vec![state(0), state(1)], edges: Vec::new(), grew_late: false }
+    }
+
+    pub(super) fn depth(&self, node: Node) -> u32 {
+        self.states[node.0 as usize].depth
+    }
+
+    /// A new container that can still be filled.
+    pub(super) fn container(&mut self) -> Result<Node> {
+        let Ok(index) = u32::try_from(self.states.len()) else {
+            return refuse("the result has too many containers");
+        };
+        self.states.push(State { depth: 1, placed: false });
+        Ok(Node(index))
+    }
+
+    /// A container with all it will ever hold.
+    pub(super) fn full(&mut self, inner: impl IntoIterator<Item = Node> + Clone) -> Result<Node> {
+        if inner.clone().into_iter().all(|node| node == Node::LEAF) {
+            return Ok(Node::FLAT);
+        }
+        let outer = self.container()?;
+        inner.into_iter().try_for_each(|node| self.place(outer, node))?;
+        Ok(outer)
+    }
+
+    /// Puts `inner` into `outer`.
+    pub(super) fn place(&mut self, outer: Node, inner: Node) -> Result<()> {
+        if inner == Node::LEAF {
+            return Ok(());
+        }
+        let depth = self.depth(inner) + 1;
+        if inner != Node::FLAT {
+            self.states[inner.0 as usize].placed = true;
+            self.edges.push((outer.0, inner.0));
+        }
+        let state = &mut self.states[outer.0 as usize];
+        if depth > state.depth {
+            state.depth = depth;
+            self.grew_late |= state.placed;
+        }
+        check(depth)
+    }
+
+    /// Looks at what could not be known on the way.
+    pub(super) fn finish(self) -> Result<()> {
+        if self.grew_late { check(Graph::new(&self).deepest()) } else { Ok(()) }
+    }
+}
+
+fn check(depth: u32) -> Result<()> {
+    if depth <= DEEPEST {
+        return Ok(());
+    }
+    refuse(format!("the result's containers lie more than {DEEPEST} deep in one another"))
+}
+
+/// Who holds whom, as ranges of one list.
+struct Graph {
+    starts: Vec<usize>,
+    inner: Vec<u32>,
+}
+
+impl Graph {
+    fn new(nesting: &Nesting) -> Self {
+        let mut starts = vec![0; nesting.states.len() + 1];
+        for (outer, _) in &nesting.edges {
+            starts[*outer as usize + 1] += 1;
+        }
+        for index in 1..starts.len() {
+            starts[index] += starts[index - 1];
+        }
+        let mut next = starts.clone();
+        let mut inner = vec![0; nesting.edges.len()];
+        for (outer, node) in &nesting.edges {
+            let place = &mut next[*outer as usize];
+            inner[*place] = *node;
+            *place += 1;
+        }
+        Self { starts, inner }
+    }
+
+    /// The longest way down, where one that comes back to a container it has come through ends there.
+    fn deepest(&self) -> u32 {
+        let count = self.starts.len() - 1;
+        let mut depths = vec![0; count];
+        let mut finished = vec![false; count];
+        let mut open = Vec::new();
+        for root in 0..count {
+            if depths[root] == 0 {
+                depths[root] = 1;
+                open.push((root, self.starts[root]));
+            }
+            while let Some((outer, edge)) = open.last_mut() {
+                let outer = *outer;
+                if *edge == self.starts[outer + 1] {
+                    finished[outer] = true;
+                    open.pop();
+                    if let Some((above, _)) = open.last() {
+                        depths[*above] = depths[*above].max(depths[outer] + 1);
+                    }
+                    continue;
+                }
+                let inner = self.inner[*edge] as usize;
+                *edge += 1;
+                if depths[inner] == 0 {
+                    depths[inner] = 1;
+                    open.push((inner, self.starts[inner]));
+                } else if finished[inner] {
+                    depths[outer] = depths[outer].max(depths[inner] + 1);
+                }
+            }
+        }
+        depths.into_iter().max().unwrap_or(0)
+    }
+}
