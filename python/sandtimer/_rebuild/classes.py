@@ -24,6 +24,7 @@ EXCEPTIONS: dict[str, type] = {
 
 _mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 _dict: Callable[[type], types.MappingProxyType[str, Any]] = type.__dict__["__dict__"].__get__
+_qualname: Callable[[type], str] = type.__dict__["__qualname__"].__get__
 
 # Types whose `__hash__` and `__eq__` are known: those of tuple reach its elements, which are looked at one by one.
 _KNOWN_KEYS = (object, int, str, bytes, float, complex, tuple, frozenset, enum.Enum, enum.Flag)
@@ -37,17 +38,20 @@ class Plan:
 
     def __init__(self, class_: type) -> None:
         self.class_ = class_
-        self.name = f"{class_.__module__}.{class_.__qualname__}"
         self.mro = _mro(class_)
+        self.name = f"{_dict(class_).get('__module__')}.{_qualname(class_)}"
         self._refuse_finalizer()
         self.dict_of = self._dict_getter()
         self.slots = dict(self._slot_setters())
         self.fields = self._dataclass_fields()
         self.elements = self._named_elements()
         self.safe_key = self._hash_is_known()
-        self.shared = enum.Enum in self.mro
-        plain = not any(base in self.mro for base in (*_SCALARS, *_CONTAINERS, tuple, frozenset, BaseException))
+        self.shared = self._extends(enum.Enum)
+        plain = not any(self._extends(base) for base in (*_SCALARS, *_CONTAINERS, tuple, frozenset, BaseException))
         self.bare: Optional[Callable[[type], object]] = object.__new__ if plain and not self.shared else None
+
+    def _extends(self, base: type) -> bool:
+        return any(each is base for each in self.mro)
 
     def _refuse_finalizer(self) -> None:
         if any("__del__" in _dict(each) for each in self.mro):
@@ -84,7 +88,7 @@ class Plan:
 
     def _named_elements(self) -> Optional[int]:
         names = next((_dict(each)["_fields"] for each in self.mro if "_fields" in _dict(each)), None)
-        return len(names) if tuple in self.mro and type(names) is tuple else None
+        return len(names) if self._extends(tuple) and type(names) is tuple else None
 
     def _hash_is_known(self) -> bool:
         for method in ("__hash__", "__eq__"):
@@ -101,14 +105,14 @@ class Plan:
         class_: Any = self.class_
         if self.shared:
             refuse(f"{self.name} is an enumeration, which gets no new members")
-        if tuple in self.mro and self.elements is None:
+        if self._extends(tuple) and self.elements is None:
             check(arguments, tuple, of=self.name)
             return tuple.__new__(class_, arguments[0])
         for base in _SCALARS:
-            if base in self.mro and tuple(map(type, arguments)) == (base,):
+            if self._extends(base) and tuple(map(type, arguments)) == (base,):
                 return base.__new__(class_, *arguments)
         for container in _CONTAINERS:
-            if container in self.mro and not arguments:
+            if self._extends(container) and not arguments:
                 return container.__new__(class_)
         if self.bare is not None and not arguments:
             return self.bare(class_)
@@ -118,10 +122,10 @@ class Plan:
         """An instance, or a member that is there already, from the arguments of a call of the class."""
         if self.shared:
             return self._member(arguments)
-        if BaseException in self.mro:
+        if self._extends(BaseException):
             return self._exception(arguments)
         for base in (set, frozenset):
-            if base in self.mro:
+            if self._extends(base):
                 refuse(f"{self.name} is a {base.__name__} with code of its own: return a plain {base.__name__}")
         refuse(f"{self.name} has a __reduce__ of its own, or is not made by object.__new__: give it plain fields")
 
@@ -139,9 +143,9 @@ class Plan:
 
     def _makes_flags_as_the_library_does(self) -> bool:
         """Whether a combination of members is made by the standard library's code alone."""
-        if enum.Flag not in self.mro or type(self.class_) is not type(enum.Flag):
+        if not self._extends(enum.Flag) or type(self.class_) is not type(enum.Flag):
             return False
-        own = [each for each in self.mro if each.__module__ not in ("enum", "builtins")]
+        own = [each for each in self.mro if _dict(each).get("__module__", "builtins") not in ("enum", "builtins")]
         changed = ("_missing_", "_create_pseudo_member_", "__new_member__", "__hash__", "__eq__", "__setattr__")
         return not any(name in _dict(each) for each in own for name in changed)
 
