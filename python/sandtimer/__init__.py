@@ -1,31 +1,50 @@
 """Run Python code that nobody has vouched for, under hard limits, and get its result back safely."""
 
+from ._outcome import Isolation, Outcome, Tree, Usage, Verdict
+from ._sandbox import CallFuture, Sandbox
 from ._sandtimer import __version__
 from .errors import (
     Cancelled,
     Crashed,
     DeadlineExceeded,
     InvalidLimit,
+    IsolationRefused,
+    LimitExceeded,
     NoResult,
     OutOfMemory,
+    ProfileRefused,
     RemoteError,
     ResultRefused,
+    ResultTooLarge,
+    SandboxUnavailable,
     SandtimerError,
     Unserializable,
     UnsupportedPlatform,
 )
 
 __all__ = [
+    "CallFuture",
     "Cancelled",
     "Crashed",
     "DeadlineExceeded",
     "InvalidLimit",
+    "Isolation",
+    "IsolationRefused",
+    "LimitExceeded",
     "NoResult",
     "OutOfMemory",
+    "Outcome",
+    "ProfileRefused",
     "RemoteError",
     "ResultRefused",
+    "ResultTooLarge",
+    "Sandbox",
+    "SandboxUnavailable",
     "SandtimerError",
+    "Tree",
     "Unserializable",
     "UnsupportedPlatform",
+    "Usage",
+    "Verdict",
     "__version__",
 ]

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 
+from typing import Any
+
+
 class SandtimerError(Exception):
-    """Base of every exception of this package."""
+    """Base of every exception of this package. `outcome` is there where a run existed."""
+
+    outcome: Any = None
 
 
 class DeadlineExceeded(SandtimerError, TimeoutError):
@@ -58,3 +63,23 @@ class UnsupportedPlatform(SandtimerError, OSError):
 
 class Cancelled(SandtimerError):
     """The run was cancelled before it ended by itself."""
+
+
+class LimitExceeded(SandtimerError):
+    """A limit that is neither of time nor of memory ended the run."""
+
+
+class ResultTooLarge(SandtimerError, ValueError):
+    """A result has more bytes than `result_bytes` allows."""
+
+
+class ProfileRefused(SandtimerError, ValueError):
+    """The interpreter, or a module to be preloaded, cannot be used for sandboxes."""
+
+
+class IsolationRefused(SandtimerError):
+    """The host cannot give the isolation that was required."""
+
+
+class SandboxUnavailable(SandtimerError, RuntimeError):
+    """Sandtimer could not do its part: the system refused it something, or the sandbox is closed."""

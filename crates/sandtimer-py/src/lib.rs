@@ -2,10 +2,15 @@
 //!
 //! It must not decide anything about a run, and nothing here is public: `python/sandtimer` is. The hard fact is that a
 //! panic must not cross into the interpreter; PyO3 turns one into a Python exception, so nothing here may hold a lock or
-//! a half-changed object across code that can panic.
-#![forbid(unsafe_code)]
+//! a half-changed object across code that can panic. The interpreter's lock is given up for every wait, and signals
+//! are looked at whenever one interrupts a wait: `calls.rs` is the only place that waits.
+#![deny(unsafe_code)]
 
+mod calls;
 mod decode;
+mod errors;
+mod limits;
+mod memory;
 
 use pyo3::prelude::*;
 
@@ -15,7 +20,11 @@ mod _sandtimer {
     use super::*;
 
     #[pymodule_export]
+    use super::calls::{Call, Ended, Engine, Pool};
+    #[pymodule_export]
     use super::decode::decode;
+    #[pymodule_export]
+    use super::limits::check_limits;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -205,7 +205,8 @@ impl Shared {
             if state.closed {
                 return false;
             }
-            // Tried in vain and nobody asks: it stays so until somebody does.
+            // Tried in vain and nobody asks: it stays so until somebody does. While there are enough, a call that has just
+            // begun has the processors for itself: the refiller is woken by its end.
             let vain = state.failure.is_some() && state.waiting == 0;
             if state.ready.len() < state.wanted.max(state.waiting) && !vain {
                 return true;
@@ -233,7 +234,9 @@ impl Shared {
                 state.wanted = (state.wanted * 2).clamp(1, most);
             }
             state.stats.calls += 1;
-            self.changed.notify_all();
+            if 2 * state.ready.len() < state.wanted {
+                self.changed.notify_all();
+            }
             return Ok((child, false));
         }
         // Whatever was wrong may be right by now; what cannot become right is said at once.
@@ -323,7 +326,7 @@ impl Calls {
         start::watch(inner, given.attachment);
         let run =
             Run { inner: inner.clone(), running: given.running, scope, spools, pipes: Mutex::default() };
-        Call { run }
+        Call { run, shared: Arc::downgrade(&self.shared) }
     }
 
     /// Waits until `count` children are ready, growing the pool if need be.
@@ -378,6 +381,7 @@ impl Drop for Calls {
 #[derive(Debug)]
 pub struct Call {
     run: Run,
+    shared: Weak<Shared>,
 }
 
 /// What a call's wait ends with.
@@ -404,6 +408,15 @@ impl Ended {
     /// Waits for the Outcome with its final proof.
     pub fn settled(&self) -> Arc<Outcome> {
         self.0.wait_outcome(true)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        // There is room for the next child to be made.
+        if let Some(shared) = self.shared.upgrade() {
+            shared.changed.notify_all();
+        }
     }
 }
 

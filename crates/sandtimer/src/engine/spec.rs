@@ -91,7 +91,8 @@ pub struct Spec {
     #[doc(hidden)]
     pub without: Vec<Wall>,
     /// Shows the host's /proc: for a zygote, which is in the host's pid namespace.
-    pub(crate) host_proc: bool,
+    #[doc(hidden)]
+    pub host_proc: bool,
 }
 
 impl Spec {

@@ -6,6 +6,7 @@ use sandtimer_os::wire::{CHANNEL_PACKET, channel};
 pub const MOST_PARTS: usize = 2048;
 const HEADER: usize = 16;
 const ENTRY: usize = 16;
+const IMMUTABLE: u64 = 1 << 63;
 
 /// What kind of an answer the job says it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct Part {
     pub(crate) address: u64,
     /// Bytes.
     pub length: u64,
+    /// The reader should make something of it that cannot be changed.
+    pub immutable: bool,
 }
 
 /// An answer, as far as it came in the packet.
@@ -42,7 +45,8 @@ pub struct Malformed(pub &'static str);
 
 impl Answer {
     /// Reads a packet: a letter, the kind, two zeros, the number of parts (u32), the length of what is inline (u64), an
-    /// address and a length (u64) for each part, and the inline bytes; integers little-endian.
+    /// address and a length (u64) for each part, and the inline bytes; integers little-endian. The highest bit of a length says
+    /// that the part is immutable.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -74,7 +78,11 @@ impl Answer {
         }
         let parts = table
             .chunks_exact(ENTRY)
-            .map(|entry| Part { address: word(&entry[..8]), length: word(&entry[8..]) })
+            .map(|entry| Part {
+                address: word(&entry[..8]),
+                length: word(&entry[8..]) & !IMMUTABLE,
+                immutable: word(&entry[8..]) & IMMUTABLE != 0,
+            })
             .collect();
         Ok(Answer { kind, inline: bytes.to_vec(), parts })
     }
@@ -109,7 +117,7 @@ mod tests {
     fn an_answer_is_read_back() {
         let answer = Answer::parse(&packet(1, &[(7, 9), (1 << 40, 3)], b"abc")).expect("well formed");
         assert_eq!((answer.kind, answer.inline.as_slice()), (Kind::Raised, b"abc".as_slice()));
-        assert_eq!(answer.parts[1], Part { address: 1 << 40, length: 3 });
+        assert_eq!(answer.parts[1], Part { address: 1 << 40, length: 3, immutable: false });
         assert_eq!(answer.size(), 15);
     }
 

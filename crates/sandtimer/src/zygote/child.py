@@ -72,6 +72,11 @@ def zygote(settings):
     native = load_native()
     os.close(3)
     os.close(LIBRARY)
+    try:
+        # What lambdas and functions of __main__ are sent by.
+        import cloudpickle  # noqa: F401
+    except ImportError:
+        pass
     reason = preload(settings["preload"])
     if reason is None and threads() > 1:
         reason = "the interpreter has %d threads before anything is imported" % threads()
@@ -82,6 +87,7 @@ def zygote(settings):
         stream.reconfigure(errors="backslashreplace")
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
+    # What the jobs' paths import at their first use belongs to all of them.
     warm()
     gc.collect()
     gc.freeze()
@@ -92,12 +98,14 @@ def zygote(settings):
 
 def warm():
     """Runs the paths that every job takes, so that their pages are this process's own before a job is timed."""
-    function, arguments, keywords = pickle.loads(pickle.dumps((max, (1, 2), {}), 5))
-    encode((function(*arguments, **keywords), "text", [1.5, None], {"key": b"bytes"}))
-    try:
-        raise ValueError("a dummy")
-    except ValueError as error:
-        describe(error)
+    options = pickle.dumps({"kind": "call", "seed": None, "stdout": "capture"}, 5)
+    for call in ((max, (1, 2), {}), (divmod, (1, 0), {})):
+        job = len(options).to_bytes(4, "little") + options + pickle.dumps(call, 5)
+        try:
+            answer(*run(job, -1))
+        except ZeroDivisionError as error:
+            answer(RAISED, *encode(describe(error)))
+    flush()
 
 
 def child(channel):
@@ -129,12 +137,17 @@ def answer(kind, data, buffers):
     inline = b"" if len(data) > INLINE else data
     if not inline:
         kept.insert(0, memoryview(data))
-    words = [address for view in kept for address in (native.address(view), view.nbytes)]
+    words = [word for view in kept for word in (native.address(view), view.nbytes | is_bytes(view) << 63)]
     header = ANSWER + bytes([kind]) + b"\0\0" + len(kept).to_bytes(4, "little") + len(inline).to_bytes(8, "little")
     table = b"".join(word.to_bytes(8, "little") for word in words)
     if len(header) + len(table) + len(inline) > 60 * 1024:
         raise ValueError("the result has %d large buffers; at most 2000 can be sent" % len(kept))
     return header + table + inline, kept
+
+
+def is_bytes(view):
+    """Whether the reader should make bytes of it."""
+    return type(view.obj) is bytes
 
 
 def reply(channel, packet, kept):

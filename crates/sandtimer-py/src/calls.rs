@@ -1,0 +1,236 @@
+//! Engines, pools of children and calls, as Python objects. Every wait gives up the interpreter's lock.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use sandtimer::engine::{self, CallSpec, Said};
+use sandtimer::zygote::{Answer, Kind, Part, Profile};
+
+use crate::{errors, limits, memory};
+
+/// The engine of a process.
+#[pyclass(frozen, module = "sandtimer._sandtimer")]
+pub(crate) struct Engine {
+    engine: engine::Engine,
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let engine = py.detach(engine::Engine::new).map_err(|error| errors::from_engine(py, &error))?;
+        Ok(Engine { engine })
+    }
+
+    /// A pool of `size` children of an interpreter.
+    #[pyo3(signature = (interpreter, preload, paths, network, size))]
+    fn pool(
+        &self,
+        py: Python<'_>,
+        interpreter: std::ffi::OsString,
+        preload: Vec<String>,
+        paths: Option<Vec<String>>,
+        network: bool,
+        size: usize,
+    ) -> PyResult<Pool> {
+        let profile = Profile { interpreter, preload, paths, network };
+        let calls = py.detach(|| self.engine.calls(profile, size));
+        let calls = calls.map_err(|error| errors::from_engine(py, &error))?;
+        Ok(Pool { calls: Mutex::new(Some(Arc::new(calls))) })
+    }
+}
+
+/// Children of one interpreter, ready for calls.
+#[pyclass(frozen, module = "sandtimer._sandtimer")]
+pub(crate) struct Pool {
+    calls: Mutex<Option<Arc<engine::Calls>>>,
+}
+
+/// Asks the interpreter whether a signal's handler raised; keeps what it raised.
+fn look_up(raised: &mut Option<PyErr>) -> bool {
+    Python::attach(|py| match py.check_signals() {
+        Ok(()) => false,
+        Err(error) => {
+            *raised = Some(error);
+            true
+        }
+    })
+}
+
+impl Pool {
+    fn calls(&self, py: Python<'_>) -> PyResult<Arc<engine::Calls>> {
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        calls.ok_or_else(|| {
+            errors::exception(py, "SandboxUnavailable", "the sandbox is closed; make a new one")
+        })
+    }
+}
+
+#[pymethods]
+impl Pool {
+    /// Gives a job to a child.
+    #[pyo3(signature = (job, file, stdin, program, parameters))]
+    fn call(
+        &self,
+        py: Python<'_>,
+        job: Vec<u8>,
+        file: Option<i32>,
+        stdin: Vec<u8>,
+        program: bool,
+        parameters: &Bound<'_, PyDict>,
+    ) -> PyResult<Call> {
+        let calls = self.calls(py)?;
+        let file =
+            file.map(crate::memory::borrow).map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned()).transpose()?;
+        let spec =
+            CallSpec { job, file, stdin, program, limits: limits::read(parameters)?, ..CallSpec::default() };
+        let mut raised = None;
+        let called = py.detach(|| calls.call(spec, &mut || look_up(&mut raised)));
+        match (called, raised) {
+            (Ok(call), None) => Ok(Call { call, answer: Mutex::default() }),
+            (Ok(call), Some(raised)) => {
+                call.run().cancel("interrupted");
+                Err(raised)
+            }
+            (Err(_), Some(raised)) => Err(raised),
+            (Err(error), None) => Err(errors::from_engine(py, &error)),
+        }
+    }
+
+    /// Waits until `count` children are ready.
+    fn warm(&self, py: Python<'_>, count: usize) -> PyResult<()> {
+        let calls = self.calls(py)?;
+        let mut raised = None;
+        let warmed = py.detach(|| calls.warm(count, &mut || look_up(&mut raised)));
+        raised.map_or(Ok(()), Err)?;
+        warmed.map_err(|error| errors::from_engine(py, &error))
+    }
+
+    /// What the pool has done so far.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.calls(py)?.stats();
+        let dictionary = PyDict::new(py);
+        dictionary.set_item("ready", stats.ready)?;
+        dictionary.set_item("wanted", stats.wanted)?;
+        dictionary.set_item("calls", stats.calls)?;
+        dictionary.set_item("cold", stats.cold)?;
+        dictionary.set_item("lost", stats.lost)?;
+        dictionary.set_item("zygotes", stats.zygotes)?;
+        dictionary.set_item("version", stats.version)?;
+        Ok(dictionary)
+    }
+
+    /// Ends the children that wait. Calls under way go on.
+    fn close(&self, py: Python<'_>) {
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(calls));
+    }
+}
+
+/// A call under way.
+#[pyclass(frozen, module = "sandtimer._sandtimer")]
+pub(crate) struct Call {
+    call: engine::Call,
+    answer: Mutex<Option<Answer>>,
+}
+
+impl Call {
+    fn part(&self, index: usize) -> PyResult<Part> {
+        let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = answer.as_ref().and_then(|answer| answer.parts.get(index)).copied();
+        part.ok_or_else(|| PyOSError::new_err("there is no such part"))
+    }
+}
+
+#[pymethods]
+impl Call {
+    /// Waits for the answer: its kind ("value", "raised", "refused" or "malformed"), its inline bytes and the lengths of its parts; None
+    /// when there is a verdict, or the job ended without one.
+    #[allow(clippy::type_complexity)]
+    fn wait<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Option<(&'static str, Bound<'py, PyBytes>, Vec<(u64, bool)>)>> {
+        let said = loop {
+            match py.detach(|| self.call.wait()) {
+                Ok(said) => break said,
+                Err(_) => py.check_signals().inspect_err(|_| self.cancel("interrupted"))?,
+            }
+        };
+        match said {
+            Said::Nothing => {
+                py.detach(|| self.call.verdict());
+                Ok(None)
+            }
+            Said::Malformed(malformed) => {
+                let message = malformed.to_string();
+                self.call.run().cancel(message.clone());
+                Ok(Some(("malformed", PyBytes::new(py, message.as_bytes()), Vec::new())))
+            }
+            Said::Answer(answer) => {
+                let kind = match answer.kind {
+                    Kind::Value => "value",
+                    Kind::Raised => "raised",
+                    Kind::Refused => "refused",
+                };
+                let lengths = answer.parts.iter().map(|part| (part.length, part.immutable)).collect();
+                let inline = PyBytes::new(py, &answer.inline);
+                *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                Ok(Some((kind, inline, lengths)))
+            }
+        }
+    }
+
+    /// Copies part `index` of the answer to `address`, where there must be room for it.
+    fn read(&self, py: Python<'_>, index: usize, address: usize) -> PyResult<()> {
+        let part = self.part(index)?;
+        Ok(py.detach(|| memory::read_to(&self.call, part, address))?)
+    }
+
+    /// Part `index` of the answer as bytes.
+    fn read_bytes<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let part = self.part(index)?;
+        let length = usize::try_from(part.length)?;
+        PyBytes::new_with(py, length, |bytes| Ok(py.detach(|| self.call.read(part, bytes))?))
+    }
+
+    /// Takes the answer: False when a limit has ended the run before.
+    fn accept(&self, raised: bool) -> bool {
+        self.call.accept(if raised { Kind::Raised } else { Kind::Value })
+    }
+
+    /// The most bytes of a result, where there is a limit.
+    fn result_limit(&self) -> Option<u64> {
+        self.call.result_limit()
+    }
+
+    /// Ends the run.
+    fn cancel(&self, reason: &str) {
+        self.call.run().cancel(reason);
+    }
+
+    /// The run's end.
+    fn ended(&self) -> Ended {
+        Ended { id: self.call.run().id().to_owned(), ended: self.call.ended() }
+    }
+}
+
+/// The end of a run, for those who keep nothing else of it.
+#[pyclass(frozen, module = "sandtimer._sandtimer")]
+pub(crate) struct Ended {
+    #[pyo3(get)]
+    id: String,
+    ended: engine::Ended,
+}
+
+#[pymethods]
+impl Ended {
+    /// Waits for the Outcome, as JSON; with its final proof where `settled`.
+    fn outcome(&self, py: Python<'_>, settled: bool) -> PyResult<String> {
+        let outcome = py.detach(|| if settled { self.ended.settled() } else { self.ended.wait() });
+        serde_json::to_string(&*outcome).map_err(|error| PyOSError::new_err(error.to_string()))
+    }
+}

@@ -1,0 +1,28 @@
+//! Errors of the engine as exceptions of the package.
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use sandtimer::Error;
+
+/// An exception of `sandtimer.errors` by its name.
+pub(crate) fn exception(py: Python<'_>, name: &str, message: &str) -> PyErr {
+    let made = py
+        .import("sandtimer.errors")
+        .and_then(|errors| errors.getattr(PyString::new(py, name)))
+        .and_then(|class| class.call1((message,)));
+    match made {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
+
+/// What stopped the engine before a run existed.
+pub(crate) fn from_engine(py: Python<'_>, error: &Error) -> PyErr {
+    let name = match error {
+        Error::Limit(_) | Error::Grace { .. } => "InvalidLimit",
+        Error::Interpreter(_) | Error::Files(_) => "ProfileRefused",
+        Error::Refused(_) => "IsolationRefused",
+        _ => "SandboxUnavailable",
+    };
+    exception(py, name, &error.to_string())
+}

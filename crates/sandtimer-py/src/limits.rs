@@ -1,0 +1,70 @@
+//! Limits as Python writes them: seconds, sizes, counts; None and 0 for unlimited.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
+use sandtimer::limits::{Format, Key, Limits, Setting, Unit, parse_text};
+use sandtimer::model::LimitKind;
+
+use crate::errors::exception;
+
+/// Parameters that are limits, and whose limit each is.
+const NAMES: [(&str, Key); 8] = [
+    ("timeout", Key::Kind(LimitKind::Wall)),
+    ("cpu", Key::Kind(LimitKind::Cpu)),
+    ("stall", Key::Kind(LimitKind::Stall)),
+    ("grace", Key::Grace),
+    ("memory", Key::Kind(LimitKind::Memory)),
+    ("processes", Key::Kind(LimitKind::Processes)),
+    ("output", Key::Kind(LimitKind::Output)),
+    ("result_bytes", Key::Kind(LimitKind::Result)),
+];
+
+/// Reads the limits out of a dictionary of parameters; a missing one is inherited.
+pub(crate) fn read(parameters: &Bound<'_, PyDict>) -> PyResult<Limits> {
+    let mut limits = Limits::new();
+    for (name, key) in NAMES {
+        if let Some(value) = parameters.get_item(name)? {
+            limits.set(key, setting(name, key, &value)?);
+        }
+    }
+    Ok(limits)
+}
+
+fn setting(name: &str, key: Key, value: &Bound<'_, PyAny>) -> PyResult<Setting> {
+    let py = value.py();
+    let refuse = |message: String| Err(exception(py, "InvalidLimit", &message));
+    let format = Format::flag(key);
+    if value.is_none() {
+        return Ok(Setting::Unlimited);
+    }
+    let is_size = format.unit == Unit::Bytes;
+    let text = if value.is_instance_of::<PyBool>() {
+        None
+    } else if value.is_instance_of::<PyInt>() {
+        Some(value.str()?.to_string())
+    } else if value.is_instance_of::<PyFloat>() {
+        let number: f64 = value.extract()?;
+        // Display, unlike repr(), never writes an exponent.
+        Some(number.to_string())
+    } else if is_size && value.is_instance_of::<PyString>() {
+        Some(value.extract()?)
+    } else {
+        None
+    };
+    let Some(text) = text else {
+        let wanted = match format.unit {
+            Unit::Bytes => "a number of bytes or a size such as \"512MB\"",
+            Unit::Count => "a whole number",
+            _ => "a number of seconds",
+        };
+        let kind = value.get_type().name()?;
+        return refuse(format!("{name}={} is a {kind}: use {wanted}, or None for no limit", value.repr()?));
+    };
+    parse_text(name, format, &text, "the call").or_else(|error| refuse(error.to_string()))
+}
+
+/// Refuses parameters that are no limits.
+#[pyfunction]
+pub(crate) fn check_limits(parameters: &Bound<'_, PyDict>) -> PyResult<()> {
+    read(parameters).map(drop)
+}

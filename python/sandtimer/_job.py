@@ -1,0 +1,112 @@
+"""Jobs as bytes: what a child of a zygote reads.
+
+A job is the length of its options (four bytes, little-endian), the options (pickled), and its body. A body or buffers too
+long for a packet go into a memory file instead, each part aligned to 64 bytes, with their lengths in the options.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+from typing import Any, Callable, Optional, Sequence
+
+import cloudpickle
+
+from .errors import Unserializable
+
+MOST_INLINE = 56 * 1024
+_LARGE = 64 * 1024
+_ALIGNMENT = 64
+
+
+class Job:
+    """A job's bytes, and the file with its large parts."""
+
+    __slots__ = ("bytes", "file")
+
+    def __init__(self, options: dict[str, Any], body: bytes, buffers: Sequence[memoryview] = ()) -> None:
+        self.file: Optional[int] = None
+        head = _head(options)
+        if not buffers and len(head) + len(body) <= MOST_INLINE:
+            self.bytes = head + body
+            return
+        parts = [memoryview(body), *buffers]
+        self.bytes = _head({**options, "parts": [part.nbytes for part in parts]})
+        if len(self.bytes) > MOST_INLINE:
+            raise Unserializable(f"the arguments hold {len(parts)} large buffers; put them into fewer")
+        self.file = _write(parts)
+
+    def close(self) -> None:
+        if self.file is not None:
+            os.close(self.file)
+            self.file = None
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _head(options: dict[str, Any]) -> bytes:
+    pickled = pickle.dumps(options, 5)
+    return len(pickled).to_bytes(4, "little") + pickled
+
+
+def _write(parts: Sequence[memoryview]) -> int:
+    file = os.memfd_create("sandtimer-job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        at = 0
+        for part in parts:
+            rest = part.cast("B")
+            while rest.nbytes:
+                written = os.pwrite(file, rest, at)
+                rest, at = rest[written:], at + written
+            at = -(-at // _ALIGNMENT) * _ALIGNMENT
+        os.ftruncate(file, max(at, 1))
+        import fcntl
+
+        f_add_seals, seals = 1033, 0x1 | 0x2 | 0x4 | 0x8
+        fcntl.fcntl(file, f_add_seals, seals)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def of_call(
+    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], options: dict[str, Any]
+) -> Job:
+    """A call of a function: by reference where it can be imported, else with its code."""
+    buffers: list[memoryview] = []
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < _LARGE:
+            return True
+        buffers.append(raw)
+        return False
+
+    stream = io.BytesIO()
+    with contextlib.suppress(Exception):
+        # Most calls are of something importable, and this is twenty times faster than finding out what is not.
+        data = pickle.dumps((function, arguments, keywords), 5, buffer_callback=keep)
+        if b"__main__" not in data:
+            return Job({**options, "kind": "call"}, data, buffers)
+    buffers.clear()
+    try:
+        cloudpickle.Pickler(stream, protocol=5, buffer_callback=keep).dump((function, arguments, keywords))
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        raise Unserializable(
+            f"the call of {name} cannot be sent to a sandbox: {type(error).__name__}: {error}; "
+            'pass what can be pickled, or use start="fork", which needs no pickling'
+        ) from error
+    return Job({**options, "kind": "call"}, stream.getvalue(), buffers)
+
+
+def of_program(source: str, name: str, options: dict[str, Any]) -> Job:
+    """A whole program."""
+    return Job({**options, "kind": "program", "name": name}, source.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,51 @@
+"""The engine of this process: made when it is first needed, and anew in a forked child."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any, Optional
+
+from .errors import UnsupportedPlatform
+
+_lock = threading.Lock()
+_engine: Optional[tuple[int, Any]] = None
+# Engines of a parent process: their threads do not exist here, so they must never be dropped.
+_inherited: list[Any] = []
+
+
+def engine() -> Any:
+    """This process's engine."""
+    global _engine
+    if not sys.platform.startswith("linux"):
+        raise UnsupportedPlatform(f"local sandboxes need Linux, and this is {sys.platform}; use a server")
+    from ._sandtimer import Engine
+
+    with _lock:
+        if _engine is None or _engine[0] != os.getpid():
+            if _engine is not None:
+                _inherited.append(_engine[1])
+            _engine = (os.getpid(), Engine())
+        return _engine[1]
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def leave(inherited: Any) -> None:
+    """Keeps what belongs to a parent process from being dropped in this one."""
+    _inherited.append(inherited)
+
+
+def check(limits: dict[str, Any]) -> None:
+    """Refuses what is no limit, naming it."""
+    from ._sandtimer import check_limits
+
+    check_limits(limits)

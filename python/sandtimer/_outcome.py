@@ -1,0 +1,195 @@
+"""What became of a call."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, Optional, TypeVar
+
+_K = TypeVar("_K")
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Why Sandtimer ended a run. Times in milliseconds, sizes in bytes."""
+
+    kind: Optional[str]
+    layer: str
+    scope: str
+    limit_ms: Optional[int]
+    source: str
+    elapsed_ms: int
+    late_ms: float
+    enforced_by: str
+    signals: list[dict[str, Any]]
+    last_output_age_ms: Optional[int]
+    progress: Optional[dict[str, Any]]
+    waiting_for: Optional[str]
+    spent: dict[str, Any]
+    sentence: str
+    limit: Optional[int] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Tree:
+    """What became of a run's processes: `survivors` is 0 once their death is proven, None while the proof is pending."""
+
+    killed: int
+    survivors: Optional[int]
+    proof: str
+    dead_after_ms: Optional[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """What a run used. Times in milliseconds."""
+
+    wall_ms: int
+    user_ms: int
+    system_ms: int
+    memory_peak_bytes: int
+    processes_peak: int
+    run_queue_ms: Optional[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Isolation:
+    """The walls that were in force; `degraded` names those that were wanted and were not."""
+
+    tier: str
+    kill: str
+    deadline_layers: list[str]
+    degraded: list[dict[str, str]]
+
+
+class Outcome:
+    """What became of a call. Nothing here raises for what the call did.
+
+    A call that answered gives its outcome at once, while the sandbox is still being taken down: `value`, `error`, `ending`
+    and `ok` are there, everything else waits for the end (some milliseconds), `tree` for the proof that nothing lives.
+
+    >>> import sandtimer
+    >>> with sandtimer.Sandbox(timeout=2.0) as box:
+    ...     outcome = box.run(sum, [1, 2, 3])
+    ...     print(outcome.ending, outcome.value, outcome.tree.survivors)
+    returned 6 0
+    """
+
+    __slots__ = ("_ended", "_ending", "_record", "_settled", "error", "value")
+
+    def __init__(
+        self, ended: Any, ending: Optional[str] = None, value: Any = None, error: Optional[BaseException] = None
+    ) -> None:
+        self._ended = ended
+        self._ending = ending
+        self._record: Optional[dict[str, Any]] = None
+        self._settled = False
+        self.value = value
+        self.error = error
+
+    def _wait(self, settled: bool = False) -> dict[str, Any]:
+        if self._record is None or (settled and not self._settled):
+            self._record = json.loads(self._ended.outcome(settled))
+            self._settled = settled
+        return self._record
+
+    @property
+    def run_id(self) -> str:
+        return str(self._ended.id)
+
+    @property
+    def ending(self) -> str:
+        """How it ended: "returned", "raised", "timeout", "out_of_memory", "signaled", "no_result", …"""
+        if self._ending is None:
+            self._ending = str(self._wait()["ending"])
+        return self._ending
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a value (or, for a program, whether it exited with 0)."""
+        if self.ending == "exited":
+            return bool(self._wait()["ok"])
+        return self.ending == "returned" and self.error is None
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        return self._wait()["exit_code"]  # type: ignore[no-any-return]
+
+    @property
+    def signal(self) -> Optional[str]:
+        """Name of the signal that ended it, such as "SIGSEGV"."""
+        return self._wait()["signal"]  # type: ignore[no-any-return]
+
+    @property
+    def stdout(self) -> str:
+        return self._text("stdout")
+
+    @property
+    def stderr(self) -> str:
+        return self._text("stderr")
+
+    def _text(self, name: str) -> str:
+        record = self._wait()
+        if record["encoding"] == "base64":
+            import base64
+
+            return base64.b64decode(record[name]).decode("utf-8", "replace")
+        return str(record[name])
+
+    @property
+    def stdout_truncated(self) -> bool:
+        return bool(self._wait()["stdout_truncated"])
+
+    @property
+    def stderr_truncated(self) -> bool:
+        return bool(self._wait()["stderr_truncated"])
+
+    @property
+    def verdict(self) -> Optional[Verdict]:
+        """Why Sandtimer ended it; None where it ended by itself."""
+        record = self._wait()["verdict"]
+        return None if record is None else _build(Verdict, record)
+
+    @property
+    def tree(self) -> Tree:
+        return _build(Tree, self._wait(settled=True)["tree"])
+
+    @property
+    def usage(self) -> Usage:
+        return _build(Usage, self._wait()["usage"])
+
+    @property
+    def isolation(self) -> Isolation:
+        return _build(Isolation, self._wait()["isolation"])
+
+    @property
+    def path(self) -> str:
+        """How its process came to be: "parked", "cold", "exec", "fork" or "spawn"."""
+        return str(self._wait()["path"])
+
+    @property
+    def state(self) -> str:
+        return str(self._wait()["state"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The outcome as it is on every wire, settled. The value is there where JSON can hold it."""
+        record = dict(self._wait(settled=True))
+        record["ending"], record["ok"] = self.ending, self.ok
+        try:
+            json.dumps(self.value)
+            record["value"] = self.value
+        except (TypeError, ValueError):
+            record["value"] = None
+        if self.error is not None:
+            record["error"] = {"code": type(self.error).__name__, "message": str(self.error)}
+        return record
+
+    def __repr__(self) -> str:
+        if self.ending == "returned" and self.error is None:
+            return f"<Outcome returned {self.value!r:.200}>"
+        return f"<Outcome {self.ending}: {self.error!r:.200}>"
+
+
+def _build(kind: type[_K], record: dict[str, Any]) -> _K:
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in record.items() if name in names})

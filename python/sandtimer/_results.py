@@ -1,0 +1,93 @@
+"""Answers of jobs as values and exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import pickle
+from typing import Any, Sequence
+
+from .errors import RemoteError, ResultTooLarge, SandtimerError, Unserializable
+
+_HUGE_PAGE = 2 << 20
+# 4,300 decimal digits, as many as CPython converts to text.
+_INT_BITS = 14_300
+_OBJECTS = 10_000_000
+
+
+class RemoteTraceback(Exception):
+    """The traceback inside the sandbox, shown as the cause of what is raised here."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[bytes, list[Any]]:
+    """The written-down answer and its large buffers, each copied once: from the job's memory to where they stay."""
+    limit = call.result_limit()
+    size = sum(length for length, _ in parts) + len(inline)
+    if limit is not None and size > limit:
+        raise ResultTooLarge(
+            f"the result has {size} bytes, more than the {limit} of result_bytes; return less, or allow more"
+        )
+    buffers: list[Any] = []
+    for index, (length, immutable) in enumerate(parts):
+        if immutable or length == 0:
+            buffers.append(call.read_bytes(index))
+            continue
+        memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if length >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        view = (ctypes.c_char * length).from_buffer(memory)
+        call.read(index, ctypes.addressof(view))
+        del view
+        buffers.append(memoryview(memory))
+    if inline or not buffers:
+        return inline, buffers
+    return bytes(buffers[0]), buffers[1:]
+
+
+def value(data: bytes, buffers: Sequence[Any], trust: str, results: dict[tuple[str, str], type]) -> Any:
+    """The value that was written down."""
+    if trust == "pickle":
+        return pickle.loads(data, buffers=buffers)
+    return decode(data, buffers, results)
+
+
+def decode(data: bytes, buffers: Sequence[Any], results: dict[tuple[str, str], type]) -> Any:
+    """As `trust="data"` allows: built by our own machine, without running anything that the job named."""
+    from ._sandtimer import decode as native
+
+    return native(data, list(buffers), results, _INT_BITS, _OBJECTS)
+
+
+def exception(description: Any, trust: str, results: dict[tuple[str, str], type]) -> BaseException:
+    """What the job raised: itself where it may be rebuilt, else a RemoteError."""
+    if not isinstance(description, dict):
+        return SandtimerError("the job described its exception in no form that is known")
+    text = {name: str(description.get(name, "")) for name in ("type", "module", "message", "traceback")}
+    pickled = description.get("pickled")
+    error: Any = None
+    if isinstance(pickled, bytes):
+        try:
+            error = value(pickled, [], trust, results)
+        except Exception:
+            error = None
+    if not isinstance(error, BaseException):
+        name = text["type"] if text["module"] in ("builtins", "") else f"{text['module']}.{text['type']}"
+        return RemoteError(name, text["message"], text["traceback"])
+    error.__cause__ = RemoteTraceback(text["traceback"])
+    return error
+
+
+def refusal(reason: Any) -> SandtimerError:
+    """Why a value could not be written down."""
+    if isinstance(reason, tuple) and len(reason) == 2 and reason[0] == "generator":
+        return Unserializable(
+            f"the call returned a {reason[1]}, which cannot leave its process; return a list of what it yields"
+        )
+    if isinstance(reason, tuple) and len(reason) == 3:
+        return Unserializable(
+            f"the result, a {reason[1]}, cannot be sent back: {reason[2]}; return plain data instead"
+        )
+    return SandtimerError("the result could not be sent back, and the job gave no known reason")

@@ -1,0 +1,387 @@
+"""The sandbox: calls in processes of their own, under hard limits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections import deque
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
+
+from . import _job, _native, _results
+from ._outcome import Outcome
+from .errors import (
+    Cancelled,
+    Crashed,
+    DeadlineExceeded,
+    InvalidLimit,
+    LimitExceeded,
+    NoResult,
+    OutOfMemory,
+    RemoteError,
+    SandboxUnavailable,
+    SandtimerError,
+)
+
+T = TypeVar("T")
+Seconds = Union[int, float, None]
+Size = Union[int, str, None]
+
+_LIMITS = ("timeout", "cpu", "stall", "grace", "memory", "processes", "output", "result_bytes")
+_UNSET: Any = object()
+
+
+class _Pool:
+    """The children that all views of a sandbox share; made with the first call, and anew in a forked process."""
+
+    def __init__(self, profile: dict[str, Any], size: int, workers: int) -> None:
+        self.profile, self.size, self.workers = profile, size, workers
+        self.lock = threading.Lock()
+        self.native: Any = None
+        self.process = 0
+        self.closed = False
+        self.queue: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
+        self.threads: list[threading.Thread] = []
+
+    def get(self) -> Any:
+        if self.native is not None and self.process == os.getpid():
+            return self.native
+        with self.lock:
+            if self.closed:
+                raise SandboxUnavailable("the sandbox is closed; make a new one")
+            if self.native is None or self.process != os.getpid():
+                if self.native is not None:
+                    # Its engine's threads are in the parent process only: it must never be dropped here.
+                    _native.leave(self.native)
+                    self.queue, self.threads = SimpleQueue(), []
+                self.native = _native.engine().pool(**self.profile, size=self.size)
+                self.process = os.getpid()
+            return self.native
+
+    def work(self, task: Callable[[], None]) -> None:
+        self.get()
+        with self.lock:
+            if len(self.threads) < self.workers:
+                thread = threading.Thread(target=self._serve, args=(self.queue,), daemon=True, name="sandtimer")
+                self.threads.append(thread)
+                thread.start()
+        self.queue.put(task)
+
+    @staticmethod
+    def _serve(queue: SimpleQueue[Optional[Callable[[], None]]]) -> None:
+        while (task := queue.get()) is not None:
+            task()
+            del task
+
+    def close(self) -> None:
+        with self.lock:
+            self.closed = True
+            native, threads = self.native, self.threads
+            self.native, self.threads = None, []
+            if native is None or self.process != os.getpid():
+                return
+        for _ in threads:
+            self.queue.put(None)
+        native.close()
+
+
+class CallFuture(Future):  # type: ignore[type-arg]
+    """A `concurrent.futures.Future` of a call; cancelling it ends the call, running or not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._call: Any = None
+
+    def cancel(self) -> bool:
+        cancelled = super().cancel()
+        call = self._call
+        if cancelled and call is not None:
+            call.cancel("its future was cancelled")
+        return cancelled
+
+    def running(self) -> bool:
+        """Whether it has begun; it can be cancelled all the same."""
+        return self._call is not None and not self.done()
+
+
+class Sandbox:
+    """Runs functions, code and programs in processes of their own, under hard limits.
+
+    Durations are in seconds; None and 0 mean unlimited. Sizes are bytes or texts such as "512MB" (powers of 1024).
+
+    timeout: elapsed time of each call; cpu: its processor time; stall: time without output and processor use;
+    grace: time between SIGTERM and SIGKILL when a limit ends it; memory, processes: of the call and all it starts;
+    output: kept of stdout and of stderr each; result_bytes: of a result (default 1 GB); network: the host's instead of
+    none; preload: modules imported before calls arrive; python: another interpreter (path or name on PATH);
+    start: "zygote" (default); trust: "data" rebuilds plain values only, "pickle" unpickles whatever the call returns, which
+    runs code of its choosing here: for code you vouch for; results: classes that "data" rebuilds too;
+    stdout: "capture" or "drop"; seed: the same random numbers in every call; workers: how many calls `submit`, `map` and
+    `arun` run at a time (default: one for each processor); require: least isolation, such as "T3".
+
+    >>> import sandtimer
+    >>> box = sandtimer.Sandbox(timeout=2.0, memory="512MB")
+    >>> box.call(lambda x: x * 7, 6)
+    42
+    >>> box.close()
+    """
+
+    def __init__(
+        self,
+        timeout: Seconds = None,
+        cpu: Seconds = None,
+        stall: Seconds = None,
+        grace: Seconds = 0.0,
+        memory: Size = None,
+        processes: Optional[int] = None,
+        output: Size = "10MB",
+        network: bool = False,
+        preload: Sequence[str] = (),
+        python: Union[str, "os.PathLike[str]", None] = None,
+        start: str = "zygote",
+        trust: str = "data",
+        results: Sequence[type] = (),
+        stdout: str = "capture",
+        seed: Optional[int] = None,
+        workers: Optional[int] = None,
+        require: Optional[str] = None,
+        gpu: bool = False,
+        *,
+        result_bytes: Size = "1GB",
+    ) -> None:
+        if trust not in ("data", "pickle"):
+            raise ValueError(f'trust={trust!r}: use "data" or "pickle"')
+        if stdout not in ("capture", "drop"):
+            raise ValueError(f'stdout={stdout!r}: use "capture" or "drop"')
+        if isinstance(preload, str):
+            raise TypeError(f"preload={preload!r} is a text: use a list of module names")
+        self._limits = {
+            "timeout": timeout,
+            "cpu": cpu,
+            "stall": stall,
+            "grace": grace,
+            "memory": memory,
+            "processes": processes,
+            "output": output,
+            "result_bytes": result_bytes,
+        }
+        _native.check(self._limits)
+        self._options = {"seed": seed, "stdout": stdout}
+        self._trust = trust
+        self._results = {(kind.__module__, kind.__qualname__): kind for kind in results}
+        processors = len(os.sched_getaffinity(0))
+        profile = {
+            "interpreter": os.fspath(python) if python is not None else sys.executable,
+            "preload": list(preload),
+            "paths": _paths() if python is None else None,
+            "network": network,
+        }
+        self._pool = _Pool(profile, 2 * processors, workers or processors)
+
+    # Views and life
+
+    def limits(
+        self,
+        *,
+        timeout: Seconds = _UNSET,
+        cpu: Seconds = _UNSET,
+        stall: Seconds = _UNSET,
+        grace: Seconds = _UNSET,
+        memory: Size = _UNSET,
+        processes: Optional[int] = _UNSET,
+        output: Size = _UNSET,
+        result_bytes: Size = _UNSET,
+    ) -> Sandbox:
+        """A view of the same pool with other limits; those not named stay."""
+        given = dict(zip(_LIMITS, (timeout, cpu, stall, grace, memory, processes, output, result_bytes)))
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__)
+        view._limits = {**self._limits, **{name: value for name, value in given.items() if value is not _UNSET}}
+        _native.check(view._limits)
+        return view
+
+    def warm(self, count: int = 1) -> None:
+        """Waits until `count` processes stand ready for calls."""
+        self._pool.get().warm(count)
+
+    def stats(self) -> dict[str, Any]:
+        """What the pool has done so far: ready and wanted processes, calls, cold calls, zygotes started."""
+        return dict(self._pool.get().stats())
+
+    def close(self) -> None:
+        """Ends what stands ready. Calls under way go on to their end."""
+        self._pool.close()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Calls
+
+    def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
+        """Calls `fn` in a process of its own. Never raises for what `fn` did."""
+        with _job.of_call(fn, args, kwargs, self._options) as job:
+            return self._finish(self._begin(job, b"", False))
+
+    def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised."""
+        return value_of(self.run(fn, *args, **kwargs))  # type: ignore[no-any-return]
+
+    def exec(
+        self, code: str, language: str = "python", stdin: Union[str, bytes, None] = None, name: str = "<program>"
+    ) -> Outcome:
+        """Runs a whole program. Its value is that of its last line, if that is an expression."""
+        if language != "python":
+            raise ValueError(f'language={language!r}: use "python"')
+        text = stdin.encode() if isinstance(stdin, str) else stdin or b""
+        with _job.of_program(code, name, self._options) as job:
+            return self._finish(self._begin(job, text, True))
+
+    def _begin(self, job: _job.Job, stdin: bytes, program: bool) -> Any:
+        return self._pool.get().call(job.bytes, job.file, stdin, program, self._limits)
+
+    def _finish(self, call: Any) -> Outcome:
+        said = call.wait()
+        ended = call.ended()
+        if said is None:
+            return _ended_outcome(ended)
+        kind, inline, lengths = said
+        if kind == "malformed":
+            return Outcome(ended, "no_result", error=NoResult(bytes(inline).decode()))
+        error: Optional[BaseException] = None
+        try:
+            data, buffers = _results.fetch(call, lengths, inline)
+        except SandtimerError as refused:
+            error = refused
+        except OSError:
+            # It died while its memory was read.
+            call.cancel("its answer could not be read")
+            return _ended_outcome(ended)
+        if not call.accept(kind == "raised"):
+            return _ended_outcome(ended)
+        value = None
+        if error is None:
+            try:
+                trust = self._trust if kind == "value" else "data"
+                value = _results.value(data, buffers, trust, self._results)
+                if kind == "raised":
+                    value, error = None, _results.exception(value, self._trust, self._results)
+                elif kind == "refused":
+                    value, error = None, _results.refusal(value)
+            except Exception as refused:
+                error = refused
+        return Outcome(ended, "raised" if kind == "raised" else "returned", value, error)
+
+    # Many at a time
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
+        """As `call`, in the background: a real `concurrent.futures.Future`. Waiting for a worker is not run time."""
+        return self._submit(value_of, fn, args, kwargs)
+
+    def _submit(
+        self, finish: Callable[[Outcome], Any], fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
+    ) -> CallFuture:
+        future = CallFuture()
+        job = _job.of_call(fn, args, dict(kwargs), self._options)
+
+        def task() -> None:
+            try:
+                if future.cancelled():
+                    return
+                call = self._begin(job, b"", False)
+                future._call = call
+                if future.cancelled():
+                    call.cancel("its future was cancelled")
+                result = finish(self._finish(call))
+            except BaseException as error:
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
+            else:
+                if future.set_running_or_notify_cancel():
+                    future.set_result(result)
+            finally:
+                job.close()
+
+        self._pool.work(task)
+        return future
+
+    async def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
+        """As `run`, awaited. Cancelling the task ends the call."""
+        future = self._submit(_itself, fn, args, kwargs)
+        return await asyncio.wrap_future(future)
+
+    async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """As `call`, awaited. Cancelling the task ends the call."""
+        return await asyncio.wrap_future(self.submit(fn, *args, **kwargs))
+
+    def map(
+        self, fn: Callable[..., Any], items: Iterable[Any], *, total: Seconds = None, progress: bool = False
+    ) -> Iterator[Outcome]:
+        """Calls `fn` with each item; outcomes in the order of the items. Never raises for one item."""
+        window = 2 * self._pool.workers
+        pending: deque[CallFuture] = deque()
+        for item in items:
+            pending.append(self._submit(_itself, fn, (item,), {}))
+            if len(pending) >= window:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _itself(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+def _paths() -> list[str]:
+    """The caller's `sys.path`, absolute."""
+    return [os.path.abspath(entry or os.getcwd()) for entry in sys.path]
+
+
+def _ended_outcome(ended: Any) -> Outcome:
+    outcome = Outcome(ended)
+    outcome.error = _LazyError.of(outcome)
+    return outcome
+
+
+class _LazyError:
+    """Makes the exception of an outcome that ended without an answer."""
+
+    @staticmethod
+    def of(outcome: Outcome) -> Optional[BaseException]:
+        ending = outcome.ending
+        if ending in ("returned", "exited"):
+            return None
+        verdict = outcome.verdict
+        sentence = verdict.sentence if verdict is not None else ""
+        if ending in ("timeout", "stalled"):
+            return DeadlineExceeded(sentence)
+        if ending == "out_of_memory":
+            return OutOfMemory(sentence)
+        if ending == "cancelled":
+            return Cancelled(sentence)
+        if ending == "no_result":
+            return NoResult(f"the process ended with exit code {outcome.exit_code} and gave no result")
+        if ending == "signaled":
+            return Crashed(f"the process was ended by {outcome.signal}")
+        if ending == "infra_error":
+            record = outcome._wait().get("error") or {}
+            return SandboxUnavailable(str(record.get("message", "the sandbox failed")))
+        return LimitExceeded(sentence or ending)
+
+
+def value_of(outcome: Outcome) -> Any:
+    """The value, or the exception that says why there is none."""
+    error = outcome.error
+    if error is None:
+        return outcome.value
+    if isinstance(error, SandtimerError):
+        error.outcome = outcome
+        raise error
+    if not isinstance(error, Exception):
+        # A SystemExit or KeyboardInterrupt of the call's must not end its caller.
+        raise RemoteError(type(error).__name__, str(error)) from error
+    raise error

@@ -1,0 +1,197 @@
+"""Calls, end to end: real interpreters in real sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any, Iterator
+
+import pytest
+import sandtimer
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[sandtimer.Sandbox]:
+    with sandtimer.Sandbox(timeout=20.0) as made:
+        yield made
+
+
+def test_a_call_gives_its_value(box: sandtimer.Sandbox) -> None:
+    assert box.call(lambda x: x * 7, 6) == 42
+    outcome = box.run(divmod, 7, 3)
+    assert (outcome.ending, outcome.ok, outcome.value) == ("returned", True, (2, 1))
+    assert outcome.tree.survivors == 0
+    assert outcome.isolation.tier in ("T1", "T2", "T3")
+
+
+def test_it_runs_in_another_process_of_another_namespace(box: sandtimer.Sandbox) -> None:
+    assert box.call(os.getpid) == 2 != os.getpid()
+
+
+def test_what_is_printed_is_kept(box: sandtimer.Sandbox) -> None:
+    def speak() -> None:
+        import sys
+
+        print("out")
+        print("err", file=sys.stderr)
+
+    outcome = box.run(speak)
+    assert (outcome.stdout, outcome.stderr) == ("out\n", "err\n")
+
+
+def test_an_exception_comes_back_as_itself(box: sandtimer.Sandbox) -> None:
+    outcome = box.run(divmod, 1, 0)
+    assert (outcome.ending, outcome.ok) == ("raised", False)
+    assert isinstance(outcome.error, ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError) as caught:
+        box.call(divmod, 1, 0)
+    assert "ZeroDivisionError" in str(caught.value.__cause__)
+
+
+def test_one_of_an_unknown_class_comes_back_as_a_remote_error(box: sandtimer.Sandbox) -> None:
+    def lose() -> None:
+        class Lost(Exception):
+            pass
+
+        raise Lost("no move left")
+
+    with pytest.raises(sandtimer.RemoteError, match="no move left") as caught:
+        box.call(lose)
+    assert caught.value.type_name.endswith("Lost")
+
+
+def test_a_loop_ends_at_its_deadline(box: sandtimer.Sandbox) -> None:
+    def spin() -> None:
+        while True:
+            pass
+
+    started = time.monotonic()
+    with pytest.raises(sandtimer.DeadlineExceeded, match="wall limit of 200 ms") as caught:
+        box.limits(timeout=0.2).call(spin)
+    assert time.monotonic() - started >= 0.2
+    assert caught.value.outcome.tree.survivors == 0
+
+
+def test_one_that_swallows_everything_ends_as_well(box: sandtimer.Sandbox) -> None:
+    def swallow() -> None:
+        import signal
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            try:
+                while True:
+                    pass
+            except BaseException:
+                pass
+
+    assert box.limits(timeout=0.2, grace=0.1).run(swallow).ending == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("code", "ending", "signal"),
+    [
+        ("import os; os._exit(0)", "no_result", None),
+        ("import os; os.abort()", "signaled", "SIGABRT"),
+        ("import os; os.kill(os.getpid(), 11)", "signaled", "SIGSEGV"),
+    ],
+)
+def test_ways_to_die_are_told_apart(box: sandtimer.Sandbox, code: str, ending: str, signal: Any) -> None:
+    outcome = box.run(exec, code)
+    assert (outcome.ending, outcome.signal) == (ending, signal)
+    with pytest.raises(sandtimer.Crashed):
+        box.call(exec, code)
+
+
+def test_system_exit_does_not_end_the_caller(box: sandtimer.Sandbox) -> None:
+    outcome = box.run(exec, "raise SystemExit(3)")
+    assert (outcome.ending, type(outcome.error)) == ("raised", SystemExit)
+    with pytest.raises(sandtimer.RemoteError, match="SystemExit"):
+        box.call(exec, "raise SystemExit(3)")
+
+
+def test_too_much_memory_is_said(box: sandtimer.Sandbox) -> None:
+    outcome = box.limits(memory="64MB").run(lambda: len(b"x" * (256 << 20)))
+    if outcome.isolation.tier == "T3":
+        assert outcome.ending == "out_of_memory"
+        with pytest.raises(MemoryError):
+            box.limits(memory="64MB").call(lambda: len(b"x" * (256 << 20)))
+    else:
+        assert outcome.ending in ("out_of_memory", "raised")
+
+
+def test_a_large_result_is_whole(box: sandtimer.Sandbox) -> None:
+    size = 3 << 20
+    assert box.call(lambda: bytes(range(256)) * (size // 256)) == bytes(range(256)) * (size // 256)
+
+
+def test_large_arguments_arrive(box: sandtimer.Sandbox) -> None:
+    data = os.urandom(1 << 20)
+    assert box.call(lambda first, second: (len(first), second[:3]), data, b"abc" * 100_000) == (1 << 20, b"abc")
+
+
+def test_a_program_reads_its_stdin(box: sandtimer.Sandbox) -> None:
+    outcome = box.exec("name = input()\nprint('hello', name)\nlen(name)", stdin="world\n")
+    assert (outcome.value, outcome.stdout, outcome.ending) == (5, "hello world\n", "returned")
+    failed = box.exec("import sys; sys.exit(3)")
+    assert (failed.ending, failed.exit_code, failed.ok) == ("exited", 3, False)
+    assert box.exec("import sys; sys.exit(0)").ok
+    broken = box.exec("1 +")
+    assert isinstance(broken.error, SyntaxError)
+
+
+def test_a_generator_is_refused_with_the_remedy(box: sandtimer.Sandbox) -> None:
+    outcome = box.run(lambda: (x for x in "abc"))
+    assert isinstance(outcome.error, sandtimer.Unserializable)
+    assert "list" in str(outcome.error)
+
+
+def test_a_future_can_be_cancelled_while_it_runs(box: sandtimer.Sandbox) -> None:
+    future = box.submit(time.sleep, 100)
+    limit = time.monotonic() + 30
+    while not future.running() and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert future.cancel() and future.cancelled()
+    assert box.submit(abs, -3).result(timeout=30) == 3
+
+
+def test_map_keeps_the_order_and_raises_for_none(box: sandtimer.Sandbox) -> None:
+    outcomes = list(box.map(lambda x: 10 // x, [5, 0, 2]))
+    assert [outcome.value for outcome in outcomes] == [2, None, 5]
+    assert isinstance(outcomes[1].error, ZeroDivisionError)
+
+
+def test_it_can_be_awaited(box: sandtimer.Sandbox) -> None:
+    async def main() -> Any:
+        return await asyncio.gather(*(box.acall(pow, 2, each) for each in range(5)))
+
+    assert asyncio.run(main()) == [1, 2, 4, 8, 16]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"timeout": -1}, {"timeout": float("nan")}, {"timeout": True}, {"timeout": "2s"}, {"memory": "abc"}, {"cpu": []}],
+)
+def test_what_is_no_limit_is_refused_by_name(bad: dict[str, Any]) -> None:
+    with pytest.raises(sandtimer.InvalidLimit, match=next(iter(bad))):
+        sandtimer.Sandbox(**bad)
+
+
+def test_an_argument_that_cannot_be_sent_is_refused(box: sandtimer.Sandbox) -> None:
+    import threading
+
+    with pytest.raises(sandtimer.Unserializable, match="fork"):
+        box.call(repr, threading.Lock())
+    assert box.call(abs, -1) == 1
+
+
+def test_an_interpreter_that_is_none_is_refused() -> None:
+    with sandtimer.Sandbox(python="/bin/true") as box, pytest.raises(sandtimer.ProfileRefused, match="not a Python"):
+        box.call(abs, 1)
+
+
+def test_a_missing_module_is_named() -> None:
+    with sandtimer.Sandbox(preload=["no_such_module"]) as box:
+        for _ in range(2):
+            with pytest.raises(sandtimer.ProfileRefused, match="no_such_module"):
+                box.call(abs, 1)
