@@ -24,9 +24,11 @@ _ALIGNMENT = 64
 class Job:
     """A job's bytes, and the file with its large parts."""
 
-    __slots__ = ("bytes", "file")
+    __slots__ = ("bytes", "file", "program", "stdin")
 
     def __init__(self, options: dict[str, Any], body: bytes, buffers: Sequence[memoryview] = ()) -> None:
+        self.stdin = b""
+        self.program = options["kind"] == "program"
         self.file: Optional[int] = None
         head = _head(options)
         if not buffers and len(head) + len(body) <= MOST_INLINE:
@@ -107,6 +109,8 @@ def of_call(
     return Job({**options, "kind": "call"}, stream.getvalue(), buffers)
 
 
-def of_program(source: str, name: str, options: dict[str, Any]) -> Job:
+def of_program(source: str, stdin: bytes, name: str, options: dict[str, Any]) -> Job:
     """A whole program."""
-    return Job({**options, "kind": "program", "name": name}, source.encode("utf-8", "surrogatepass"))
+    job = Job({**options, "kind": "program", "name": name}, source.encode("utf-8", "surrogatepass"))
+    job.stdin = stdin
+    return job

@@ -57,7 +57,7 @@ class _Pool:
                     # Its engine's threads are in the parent process only: it must never be dropped here.
                     _native.leave(self.native)
                     self.queue, self.threads = SimpleQueue(), []
-                self.native = _native.engine().pool(**self.profile, size=self.size)
+                self.native = _native.engine().pool(self.profile, self.size)
                 self.process = os.getpid()
             return self.native
 
@@ -225,7 +225,7 @@ class Sandbox:
     def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
         """Calls `fn` in a process of its own. Never raises for what `fn` did."""
         with _job.of_call(fn, args, kwargs, self._options) as job:
-            return self._finish(self._begin(job, b"", False))
+            return self._finish(self._begin(job))
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised."""
@@ -238,11 +238,11 @@ class Sandbox:
         if language != "python":
             raise ValueError(f'language={language!r}: use "python"')
         text = stdin.encode() if isinstance(stdin, str) else stdin or b""
-        with _job.of_program(code, name, self._options) as job:
-            return self._finish(self._begin(job, text, True))
+        with _job.of_program(code, text, name, self._options) as job:
+            return self._finish(self._begin(job))
 
-    def _begin(self, job: _job.Job, stdin: bytes, program: bool) -> Any:
-        return self._pool.get().call(job.bytes, job.file, stdin, program, self._limits)
+    def _begin(self, job: _job.Job) -> Any:
+        return self._pool.get().call(job, self._limits)
 
     def _finish(self, call: Any) -> Outcome:
         said = call.wait()
@@ -292,7 +292,7 @@ class Sandbox:
             try:
                 if future.cancelled():
                     return
-                call = self._begin(job, b"", False)
+                call = self._begin(job)
                 future._call = call
                 if future.cancelled():
                     call.cancel("its future was cancelled")

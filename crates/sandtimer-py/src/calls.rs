@@ -1,6 +1,5 @@
 //! Engines, pools of children and calls, as Python objects. Every wait gives up the interpreter's lock.
 
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyOSError;
@@ -10,6 +9,26 @@ use sandtimer::engine::{self, CallSpec, Said};
 use sandtimer::zygote::{Answer, Kind, Part, Profile};
 
 use crate::{errors, limits, memory};
+
+/// An interpreter's settings: a dictionary.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct ProfileOf {
+    interpreter: std::ffi::OsString,
+    preload: Vec<String>,
+    paths: Option<Vec<String>>,
+    network: bool,
+}
+
+/// A job: an object with these attributes.
+#[derive(FromPyObject)]
+struct JobOf {
+    bytes: Vec<u8>,
+    /// The number of a file that the object holds open.
+    file: Option<i32>,
+    stdin: Vec<u8>,
+    program: bool,
+}
 
 /// The engine of a process.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
@@ -26,16 +45,8 @@ impl Engine {
     }
 
     /// A pool of `size` children of an interpreter.
-    #[pyo3(signature = (interpreter, preload, paths, network, size))]
-    fn pool(
-        &self,
-        py: Python<'_>,
-        interpreter: std::ffi::OsString,
-        preload: Vec<String>,
-        paths: Option<Vec<String>>,
-        network: bool,
-        size: usize,
-    ) -> PyResult<Pool> {
+    fn pool(&self, py: Python<'_>, profile: ProfileOf, size: usize) -> PyResult<Pool> {
+        let ProfileOf { interpreter, preload, paths, network } = profile;
         let profile = Profile { interpreter, preload, paths, network };
         let calls = py.detach(|| self.engine.calls(profile, size));
         let calls = calls.map_err(|error| errors::from_engine(py, &error))?;
@@ -72,21 +83,12 @@ impl Pool {
 #[pymethods]
 impl Pool {
     /// Gives a job to a child.
-    #[pyo3(signature = (job, file, stdin, program, parameters))]
-    fn call(
-        &self,
-        py: Python<'_>,
-        job: Vec<u8>,
-        file: Option<i32>,
-        stdin: Vec<u8>,
-        program: bool,
-        parameters: &Bound<'_, PyDict>,
-    ) -> PyResult<Call> {
+    fn call(&self, py: Python<'_>, job: JobOf, parameters: &Bound<'_, PyDict>) -> PyResult<Call> {
         let calls = self.calls(py)?;
-        let file =
-            file.map(crate::memory::borrow).map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned()).transpose()?;
-        let spec =
-            CallSpec { job, file, stdin, program, limits: limits::read(parameters)?, ..CallSpec::default() };
+        let limits = limits::read(parameters)?;
+        let JobOf { bytes: job, file, stdin, program } = job;
+        let file = file.map(memory::borrow).map(|fd| fd.try_clone_to_owned()).transpose()?;
+        let spec = CallSpec { job, file, stdin, program, limits, ..CallSpec::default() };
         let mut raised = None;
         let called = py.detach(|| calls.call(spec, &mut || look_up(&mut raised)));
         match (called, raised) {
