@@ -22,28 +22,38 @@ _ALIGNMENT = 64
 
 
 class Job:
-    """A job's bytes, and the file with its large parts."""
+    """A job's bytes, and the files that go with it: its large parts, and its stdin."""
 
-    __slots__ = ("bytes", "file", "program", "stdin")
+    __slots__ = ("bytes", "call", "files", "program")
 
-    def __init__(self, options: dict[str, Any], body: bytes, buffers: Sequence[memoryview] = ()) -> None:
-        self.stdin = b""
+    def __init__(
+        self, options: dict[str, Any], body: bytes, buffers: Sequence[memoryview] = (), stdin: bytes = b""
+    ) -> None:
+        self.files: list[int] = []
+        # For a fork of this process, which finds it in its memory.
+        self.call: Optional[Callable[[], Any]] = None
         self.program = options["kind"] == "program"
-        self.file: Optional[int] = None
+        if stdin:
+            options = {**options, "stdin": True}
         head = _head(options)
-        if not buffers and len(head) + len(body) <= MOST_INLINE:
-            self.bytes = head + body
-            return
-        parts = [memoryview(body), *buffers]
-        self.bytes = _head({**options, "parts": [part.nbytes for part in parts]})
-        if len(self.bytes) > MOST_INLINE:
-            raise Unserializable(f"the arguments hold {len(parts)} large buffers; put them into fewer")
-        self.file = _write(parts)
+        try:
+            if not buffers and len(head) + len(body) <= MOST_INLINE:
+                self.bytes = head + body
+            else:
+                parts = [memoryview(body), *buffers]
+                self.bytes = _head({**options, "parts": [part.nbytes for part in parts]})
+                if len(self.bytes) > MOST_INLINE:
+                    raise Unserializable(f"the arguments hold {len(parts)} large buffers; put them into fewer")
+                self.files.append(_write(parts))
+            if stdin:
+                self.files.append(_write([memoryview(stdin)]))
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        if self.file is not None:
-            os.close(self.file)
-            self.file = None
+        while self.files:
+            os.close(self.files.pop())
 
     def __enter__(self) -> Job:
         return self
@@ -60,14 +70,13 @@ def _head(options: dict[str, Any]) -> bytes:
 def _write(parts: Sequence[memoryview]) -> int:
     file = os.memfd_create("sandtimer-job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        at = 0
+        start = 0
         for part in parts:
-            rest = part.cast("B")
+            rest, at = part.cast("B"), start
             while rest.nbytes:
                 written = os.pwrite(file, rest, at)
                 rest, at = rest[written:], at + written
-            at = -(-at // _ALIGNMENT) * _ALIGNMENT
-        os.ftruncate(file, max(at, 1))
+            start += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
         import fcntl
 
         f_add_seals, seals = 1033, 0x1 | 0x2 | 0x4 | 0x8
@@ -111,6 +120,12 @@ def of_call(
 
 def of_program(source: str, stdin: bytes, name: str, options: dict[str, Any]) -> Job:
     """A whole program."""
-    job = Job({**options, "kind": "program", "name": name}, source.encode("utf-8", "surrogatepass"))
-    job.stdin = stdin
+    body = source.encode("utf-8", "surrogatepass")
+    return Job({**options, "kind": "program", "name": name}, body, stdin=stdin)
+
+
+def of_fork(call: Callable[[], Any], options: dict[str, Any]) -> Job:
+    """A call that a fork of this process finds in its memory."""
+    job = Job({**options, "kind": "call"}, b"")
+    job.call = call
     return job

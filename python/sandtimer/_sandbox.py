@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
 
-from . import _job, _native, _results
+from . import _fork, _job, _native, _results
 from ._outcome import Outcome
 from .errors import (
     Cancelled,
@@ -116,7 +116,8 @@ class Sandbox:
     grace: time between SIGTERM and SIGKILL when a limit ends it; memory, processes: of the call and all it starts;
     output: kept of stdout and of stderr each; result_bytes: of a result (default 1 GB); network: the host's instead of
     none; preload: modules imported before calls arrive; python: another interpreter (path or name on PATH);
-    start: "zygote" (default); trust: "data" rebuilds plain values only, "pickle" unpickles whatever the call returns, which
+    start: "zygote" (default, a fork of an interpreter that stands ready), "fork" (of this process: the call sees its objects, and
+    all its memory; refused beside threads and CUDA unless force=True), "spawn" (an interpreter for each call); trust: "data" rebuilds plain values only, "pickle" unpickles whatever the call returns, which
     runs code of its choosing here: for code you vouch for; results: classes that "data" rebuilds too;
     stdout: "capture" or "drop"; seed: the same random numbers in every call; workers: how many calls `submit`, `map` and
     `arun` run at a time (default: one for each processor); require: least isolation, such as "T3".
@@ -150,7 +151,12 @@ class Sandbox:
         gpu: bool = False,
         *,
         result_bytes: Size = "1GB",
+        force: bool = False,
     ) -> None:
+        if start not in ("zygote", "fork", "spawn"):
+            raise ValueError(f'start={start!r}: use "zygote", "fork" or "spawn"')
+        if start == "fork" and python is not None:
+            raise ValueError('start="fork" forks this process, so python= cannot name another interpreter')
         if trust not in ("data", "pickle"):
             raise ValueError(f'trust={trust!r}: use "data" or "pickle"')
         if stdout not in ("capture", "drop"):
@@ -167,7 +173,9 @@ class Sandbox:
             "output": output,
             "result_bytes": result_bytes,
         }
+        self._limits["require"] = require
         _native.check(self._limits)
+        self._start, self._force = start, force
         self._options = {"seed": seed, "stdout": stdout}
         self._trust = trust
         self._results = {(kind.__module__, kind.__qualname__): kind for kind in results}
@@ -224,8 +232,13 @@ class Sandbox:
 
     def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
         """Calls `fn` in a process of its own. Never raises for what `fn` did."""
-        with _job.of_call(fn, args, kwargs, self._options) as job:
+        with self._make(fn, args, kwargs) as job:
             return self._finish(self._begin(job))
+
+    def _make(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _job.Job:
+        if self._start == "fork":
+            return _job.of_fork(lambda: fn(*args, **kwargs), self._options)
+        return _job.of_call(fn, args, kwargs, self._options)
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised."""
@@ -242,7 +255,15 @@ class Sandbox:
             return self._finish(self._begin(job))
 
     def _begin(self, job: _job.Job) -> Any:
-        return self._pool.get().call(job, self._limits)
+        if self._start == "zygote":
+            return self._pool.get().call(job, self._limits)
+        engine = _native.engine()
+        if self._start == "spawn" or job.call is None:
+            return engine.spawn(self._pool.profile, job, self._limits)
+        reason = None if self._force else _fork.reason_against()
+        if reason is not None:
+            raise _fork.refuse(reason)
+        return _fork.begin(engine, self._pool.profile, job, self._limits, job.call)
 
     def _finish(self, call: Any) -> Outcome:
         said = call.wait()
@@ -286,7 +307,7 @@ class Sandbox:
         self, finish: Callable[[Outcome], Any], fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
     ) -> CallFuture:
         future = CallFuture()
-        job = _job.of_call(fn, args, dict(kwargs), self._options)
+        job = self._make(fn, args, dict(kwargs))
 
         def task() -> None:
             try:

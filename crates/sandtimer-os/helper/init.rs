@@ -49,6 +49,7 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     if step.header.op == op::SERVE {
         // A zygote's child enters them: by these, because entering by process would need the right to trace this one.
         show_namespace(control, NEWPID, c"/proc/self/ns/pid");
+        show_namespace(control, NEWUSER, c"/proc/self/ns/user");
         show_namespace(control, NEWIPC, c"/proc/self/ns/ipc");
         show_namespace(control, NEWUTS, c"/proc/self/ns/uts");
         show_namespace(control, NEWCGROUP, c"/proc/self/ns/cgroup");
@@ -77,6 +78,7 @@ const NEWNS: u64 = 0x0002_0000;
 const NEWCGROUP: u64 = 0x0200_0000;
 const NEWUTS: u64 = 0x0400_0000;
 const NEWIPC: u64 = 0x0800_0000;
+const NEWUSER: u64 = 0x1000_0000;
 const NEWPID: u64 = 0x2000_0000;
 
 /// Gives the engine a namespace of this process.

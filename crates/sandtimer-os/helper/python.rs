@@ -129,7 +129,7 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
         return null_mut();
     }
     loop {
-        let mut birth = Birth { program_length: 0, cgroup: u32::MAX, namespaces: u32::MAX };
+        let mut birth = Birth { program_length: 0, cgroup: u32::MAX, namespaces: u32::MAX, users: u32::MAX, reserved: 0 };
         // SAFETY: Birth is plain numbers; any bytes are a valid value of it.
         let bytes = unsafe { core::slice::from_raw_parts_mut((&raw mut birth).cast::<u8>(), size_of::<Birth>()) };
         let received = sys::receive(orders, bytes, 0);
@@ -157,8 +157,17 @@ fn bear(birth: &Birth, fds: &[Fd], orders: Fd, thread_id: *mut i32) -> Option<c_
     const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
     const CLONE_CHILD_SETTID: u64 = 0x100_0000;
     const CLONE_NEWPID: usize = 0x2000_0000;
+    let mut entered = 0;
+    if let Some(users) = fds.get(birth.users as usize) {
+        const CLONE_NEWUSER: usize = 0x1000_0000;
+        entered = call!(nr::SETNS, *users, CLONE_NEWUSER);
+    }
+    if entered < 0 {
+        answer(orders, entered, None);
+        return None;
+    }
     // Only for children: this process stays where it is; setns(2).
-    let entered = call!(nr::SETNS, fds[BIRTH_PIDS], CLONE_NEWPID);
+    entered = call!(nr::SETNS, fds[BIRTH_PIDS], CLONE_NEWPID);
     if entered < 0 {
         answer(orders, entered, None);
         return None;
@@ -270,7 +279,7 @@ fn thread_id_address() -> *mut i32 {
 
 static PACKET: Static<[u8; CHANNEL_PACKET]> = Static(core::cell::UnsafeCell::new([0; CHANNEL_PACKET]));
 
-/// `receive(channel) -> (bytes, descriptor or -1)`: waits for the job, and puts the resource limits on this process that
+/// `receive(channel) -> (bytes, descriptor or -1, descriptor or -1)`: waits for the job, and puts the resource limits on this process that
 /// come before it. Ends the process when the engine has closed its end.
 unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
     let mut socket: c_int = -1;
@@ -287,11 +296,12 @@ unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
         }
     };
     let Some(start) = limit(packet, received.length) else { sys::exit(0) };
-    let fd = if received.fd_count > 0 { received.fds[0] } else { -1 };
+    // Those that did not come are -1.
+    let [first, second] = [received.fds[0], received.fds[1]];
     // SAFETY: the bytes lie within the packet; the interpreter copies them.
     unsafe {
         let length = (received.length as usize - start) as c_long;
-        Py_BuildValue(c"y#i".as_ptr(), packet.as_ptr().add(start), length, fd)
+        Py_BuildValue(c"y#ii".as_ptr(), packet.as_ptr().add(start), length, first, second)
     }
 }
 

@@ -3,7 +3,8 @@
 //! Of the engine's memory it shares one table, and it waits for no lock; it has no heap and no second thread. It keeps
 //! descriptors: what kills each row, the directories of the rows' cgroups, and the lock of the engine's number, which no
 //! other engine can take before this process has ended. A row whose deadline is [`WATCHDOG_SLACK_NANOSECONDS`] past is
-//! killed; when the engine's socket closes, all rows are, and the cgroups they ran in are removed.
+//! killed; when the engine's socket closes or its process is dead, all rows are, and the cgroups they ran in
+//! are removed.
 
 use core::sync::atomic::Ordering;
 
@@ -27,11 +28,12 @@ struct Watchdog {
     means: [Means; ROWS],
     directories: [Fd; MAX_DIRECTORIES],
     directory_count: usize,
+    engine: Fd,
 }
 
 // In .bss: too large for a comfortable stack.
 static mut WATCHDOG: Watchdog =
-    Watchdog { table: None, means: [Means::None; ROWS], directories: [-1; MAX_DIRECTORIES], directory_count: 0 };
+    Watchdog { table: None, means: [Means::None; ROWS], directories: [-1; MAX_DIRECTORIES], directory_count: 0, engine: -1 };
 
 pub fn main() -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-watchdog".as_ptr() as usize);
@@ -45,9 +47,14 @@ pub fn main() -> ! {
     let watchdog = unsafe { &mut *&raw mut WATCHDOG };
     loop {
         let next = watchdog.look();
-        let mut fds = [PollFd { fd: ENGINE_SOCKET, events: sys::POLLIN, revents: 0 }];
+        let mut fds = [ENGINE_SOCKET, watchdog.engine].map(|fd| PollFd { fd, events: sys::POLLIN, revents: 0 });
         sys::poll(&mut fds, sys::poll_timeout(next));
-        if fds[0].revents != 0 && !watchdog.obey() {
+        // What it said last comes first: it says how to kill what it has started.
+        let dead = fds[1].revents != 0;
+        if dead {
+            while sys::poll(&mut fds[..1], 0) > 0 && watchdog.obey() {}
+        }
+        if dead || (fds[0].revents != 0 && !watchdog.obey()) {
             watchdog.end_everything();
         }
     }
@@ -119,6 +126,7 @@ impl Watchdog {
                 self.directory_count += 1;
             }
             order::HOLD => {}
+            order::ENGINE => self.engine = fd,
             _ => {}
         }
         true

@@ -155,6 +155,9 @@ pub struct Birth {
     pub cgroup: u32,
     /// Index (among all descriptors) of the first of the other namespaces; they come last.
     pub namespaces: u32,
+    /// Index (among all descriptors) of a user namespace to enter before everything else, or u32::MAX.
+    pub users: u32,
+    pub reserved: u32,
 }
 
 /// Descriptors that come with a [`Birth`], by index.
@@ -309,6 +312,8 @@ pub mod watchdog_order {
     pub const DIRECTORY: u32 = 6;
     /// A descriptor to hold for as long as the watchdog lives.
     pub const HOLD: u32 = 8;
+    /// The engine's own process, as a pidfd: a child that a host program forked may hold the engine's socket open for long.
+    pub const ENGINE: u32 = 9;
 }
 
 #[repr(C)]

@@ -49,6 +49,8 @@ pub struct BirthRequest<'a> {
     pub extra: &'a [BorrowedFd<'a>],
     /// Index into `extra` of the cgroup to be born in.
     pub cgroup: Option<usize>,
+    /// The user namespace of the others, where the asked process is not in it.
+    pub users: Option<BorrowedFd<'a>>,
 }
 
 /// Asks a zygote for a child.
@@ -59,11 +61,14 @@ pub fn bear(orders: BorrowedFd<'_>, request: &BirthRequest<'_>) -> io::Result<Sp
     let birth = Birth {
         program_length: request.program_length,
         cgroup: request.cgroup.map_or(u32::MAX, |index| (index + wire::BIRTH_EXTRA) as u32),
-        namespaces: (wire::BIRTH_EXTRA + request.extra.len()) as u32,
+        namespaces: (wire::BIRTH_EXTRA + request.extra.len() + usize::from(request.users.is_some())) as u32,
+        users: request.users.map_or(u32::MAX, |_| (wire::BIRTH_EXTRA + request.extra.len()) as u32),
+        reserved: 0,
     };
     let mut fds = vec![request.program, request.pids, request.channel];
     fds.extend_from_slice(&request.stdio);
     fds.extend_from_slice(request.extra);
+    fds.extend(request.users);
     fds.extend_from_slice(request.namespaces);
     socket::send(orders, bytes_of(&birth), &fds, true)?;
     if !crate::process::wait_readable(orders, ANSWER_MILLISECONDS) {
@@ -108,12 +113,12 @@ pub fn word(channel: BorrowedFd<'_>) -> io::Result<Option<Word>> {
     })
 }
 
-/// Gives a child its job: the limits it puts on itself, the job's bytes and one descriptor.
+/// Gives a child its job: the limits it puts on itself, the job's bytes and at most two files.
 pub fn dispatch(
     channel: BorrowedFd<'_>,
     limits: &[(u64, u64, u64)],
     job: &[u8],
-    fd: Option<BorrowedFd<'_>>,
+    files: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
     let header = JobHeader { limits: limits.len() as u32, reserved: 0 };
     let mut packet = bytes_of(&header).to_vec();
@@ -124,8 +129,7 @@ pub fn dispatch(
     if packet.len() > wire::CHANNEL_PACKET {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let fds: Vec<_> = fd.into_iter().collect();
-    socket::send(channel, &packet, &fds, false)
+    socket::send(channel, &packet, files, false)
 }
 
 /// Waits for the next packet of a job and drops every descriptor that comes with it. The length is that of the packet,

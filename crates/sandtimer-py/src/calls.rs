@@ -20,13 +20,18 @@ struct ProfileOf {
     network: bool,
 }
 
+impl From<ProfileOf> for Profile {
+    fn from(ProfileOf { interpreter, preload, paths, network }: ProfileOf) -> Self {
+        Profile { interpreter, preload, paths, network }
+    }
+}
+
 /// A job: an object with these attributes.
 #[derive(FromPyObject)]
 struct JobOf {
     bytes: Vec<u8>,
-    /// The number of a file that the object holds open.
-    file: Option<i32>,
-    stdin: Vec<u8>,
+    /// Numbers of files that the object holds open.
+    files: Vec<i32>,
     program: bool,
 }
 
@@ -46,12 +51,62 @@ impl Engine {
 
     /// A pool of `size` children of an interpreter.
     fn pool(&self, py: Python<'_>, profile: ProfileOf, size: usize) -> PyResult<Pool> {
-        let ProfileOf { interpreter, preload, paths, network } = profile;
-        let profile = Profile { interpreter, preload, paths, network };
-        let calls = py.detach(|| self.engine.calls(profile, size));
+        let calls = py.detach(|| self.engine.calls(profile.into(), size));
         let calls = calls.map_err(|error| errors::from_engine(py, &error))?;
         Ok(Pool { calls: Mutex::new(Some(Arc::new(calls))) })
     }
+
+    /// Calls in an interpreter started for this call alone.
+    fn spawn(
+        &self,
+        py: Python<'_>,
+        profile: ProfileOf,
+        job: JobOf,
+        parameters: &Bound<'_, PyDict>,
+    ) -> PyResult<Call> {
+        let spec = spec(job, parameters)?;
+        let profile = profile.into();
+        begun(py, py.detach(|| self.engine.call_spawned(&profile, spec)))
+    }
+
+    /// Calls in a fork of this process, which serves at the other end of `orders`.
+    #[pyo3(signature = (profile, orders, job, parameters))]
+    fn fork(
+        &self,
+        py: Python<'_>,
+        profile: ProfileOf,
+        orders: i32,
+        job: JobOf,
+        parameters: &Bound<'_, PyDict>,
+    ) -> PyResult<Call> {
+        let spec = spec(job, parameters)?;
+        let orders = memory::borrow(orders).try_clone_to_owned()?;
+        let profile = profile.into();
+        begun(py, py.detach(|| self.engine.call_forked(&profile, orders, spec)))
+    }
+}
+
+/// The program of the children, and the number of the file that holds its native half.
+#[pyfunction]
+pub(crate) fn child_source() -> PyResult<(String, i32)> {
+    let library = sandtimer::zygote::library()?;
+    Ok((sandtimer::zygote::source(), std::os::fd::AsRawFd::as_raw_fd(&library)))
+}
+
+/// A call of a job under these limits; `require` among them is the least tier.
+fn spec(job: JobOf, parameters: &Bound<'_, PyDict>) -> PyResult<CallSpec> {
+    let JobOf { bytes: job, files, program } = job;
+    let files = files.into_iter().map(|file| memory::borrow(file).try_clone_to_owned());
+    let files = files.collect::<Result<Vec<_>, _>>()?;
+    let limits = limits::read(parameters)?;
+    let require = limits::requirement(parameters)?;
+    Ok(CallSpec { job, files, program, limits, require, ..CallSpec::default() })
+}
+
+/// A call that was begun by the engine itself, without a pool.
+fn begun(py: Python<'_>, call: Result<engine::Call, sandtimer::Error>) -> PyResult<Call> {
+    let call = call.map_err(|error| errors::from_engine(py, &error))?;
+    Ok(Call { call, answer: Mutex::default() })
 }
 
 /// Children of one interpreter, ready for calls.
@@ -85,10 +140,7 @@ impl Pool {
     /// Gives a job to a child.
     fn call(&self, py: Python<'_>, job: JobOf, parameters: &Bound<'_, PyDict>) -> PyResult<Call> {
         let calls = self.calls(py)?;
-        let limits = limits::read(parameters)?;
-        let JobOf { bytes: job, file, stdin, program } = job;
-        let file = file.map(memory::borrow).map(|fd| fd.try_clone_to_owned()).transpose()?;
-        let spec = CallSpec { job, file, stdin, program, limits, ..CallSpec::default() };
+        let spec = spec(job, parameters)?;
         let mut raised = None;
         let called = py.detach(|| calls.call(spec, &mut || look_up(&mut raised)));
         match (called, raised) {

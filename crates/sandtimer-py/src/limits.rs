@@ -2,8 +2,9 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
+use sandtimer::engine::Require;
 use sandtimer::limits::{Format, Key, Limits, Setting, Unit, parse_text};
-use sandtimer::model::LimitKind;
+use sandtimer::model::{KillClass, LimitKind, Tier};
 
 use crate::errors::exception;
 
@@ -28,6 +29,25 @@ pub(crate) fn read(parameters: &Bound<'_, PyDict>) -> PyResult<Limits> {
         }
     }
     Ok(limits)
+}
+
+/// The least isolation, from a parameter such as `require="T3"` or `require="K2"`.
+pub(crate) fn requirement(parameters: &Bound<'_, PyDict>) -> PyResult<Require> {
+    let mut require = Require::default();
+    let Some(value) = parameters.get_item("require")?.filter(|value| !value.is_none()) else {
+        return Ok(require);
+    };
+    let text: String = value.extract()?;
+    let json = serde_json::Value::String(text);
+    if let Ok(tier) = serde_json::from_value::<Tier>(json.clone()) {
+        require.tier = Some(tier);
+    } else if let Ok(kill) = serde_json::from_value::<KillClass>(json) {
+        require.kill = Some(kill);
+    } else {
+        let message = format!("require={} is no tier (T0 to T3) and no kill class (K0 to K3)", value.repr()?);
+        return Err(exception(value.py(), "InvalidLimit", &message));
+    }
+    Ok(require)
 }
 
 fn setting(name: &str, key: Key, value: &Bound<'_, PyAny>) -> PyResult<Setting> {
@@ -66,5 +86,6 @@ fn setting(name: &str, key: Key, value: &Bound<'_, PyAny>) -> PyResult<Setting> 
 /// Refuses parameters that are no limits.
 #[pyfunction]
 pub(crate) fn check_limits(parameters: &Bound<'_, PyDict>) -> PyResult<()> {
+    requirement(parameters)?;
     read(parameters).map(drop)
 }

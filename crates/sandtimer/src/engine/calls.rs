@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use sandtimer_os::{process, thread, zygote as os};
 
-use super::children::{Child, Given, Work};
+use super::children::{Child, Given, Parent, Work};
 use super::error::Error;
 use super::start;
 use super::zygotes::{self, Zygote};
-use super::{Engine, Inner, Run};
+use super::{Engine, Inner, Require, Run};
 use crate::limits::Limits;
-use crate::model::{LimitKind, Outcome, Source};
+use crate::model::{LimitKind, Outcome, Path, Source};
 use crate::scope::ScopeId;
 use crate::supervise::enforcer::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Waiting};
@@ -45,15 +45,15 @@ const DEFAULT_RESULT: u64 = 1 << 30;
 pub struct CallSpec {
     /// The job, as the program of the children reads it; at most [`CallSpec::MOST_BYTES`].
     pub job: Vec<u8>,
-    /// Its large parts, in a sealed memory file.
-    pub file: Option<OwnedFd>,
-    pub stdin: Vec<u8>,
+    /// Sealed memory files for it: what they are is said in the job.
+    pub files: Vec<OwnedFd>,
     /// A whole program, which may end without an answer.
     pub program: bool,
     pub limits: Limits,
     /// Limits from further out, by source.
     pub defaults: Vec<(Source, Limits)>,
     pub parent: Option<ScopeId>,
+    pub require: Require,
     pub end_on_output_limit: bool,
 }
 
@@ -152,7 +152,8 @@ impl Shared {
             }
             let made = match zygote.take().map_or_else(|| self.start_zygote(), Ok) {
                 Ok((serving, born)) => {
-                    let made = Child::bear(&self.inner, &serving, &spec);
+                    let parent = Parent { orders: serving.orders(), is_caller: false };
+                    let made = Child::bear(&self.inner, &parent, &spec);
                     zygote = Some((serving, born + 1));
                     made
                 }
@@ -288,45 +289,16 @@ impl Calls {
     /// Only what stops Sandtimer before a run exists; see [`Error`].
     pub fn call(&self, call: CallSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Call, Error> {
         let shared = &self.shared;
-        let builtin = (Source::Builtin, Limits::new().result(DEFAULT_RESULT));
-        let mut spec = zygotes::spec_of(&shared.profile);
-        spec.limits = call.limits;
-        spec.defaults = call.defaults.into_iter().chain([builtin]).collect();
-        spec.parent = call.parent;
-        spec.end_on_output_limit = call.end_on_output_limit;
-        if call.job.len() > CallSpec::MOST_BYTES {
-            return Err(Error::CallTooLong(call.job.len()));
-        }
-        let opened = start::open(&shared.inner, &spec)?;
-        let scope = opened.scope;
-        let given = (|| loop {
-            let (mut child, waited) = shared.take(give_up)?;
-            let work = Work {
-                bytes: &call.job,
-                file: call.file.as_ref().map(AsFd::as_fd),
-                stdin: call.stdin.clone(),
-                program: call.program,
-            };
-            match child.hand_over(&opened, &work) {
-                Ok(handed) => break Ok((child, work, waited, handed)),
-                // It died while it waited: the next one.
-                Err(Error::System { .. }) => shared.lock().stats.lost += 1,
-                Err(error) => break Err(error),
+        let take = |again: bool| {
+            if again {
+                shared.lock().stats.lost += 1;
             }
-        })();
-        let (child, work, waited, handed) = given.inspect_err(|_| start::close(&shared.inner, scope))?;
-        let given = child.into_run(opened, &spec, work, waited, handed).ok_or(Error::Closed)?;
-        Ok(self.begun(given, scope))
-    }
-
-    fn begun(&self, given: Given, scope: ScopeId) -> Call {
-        let inner = &self.shared.inner;
-        let spools = [0, 1]
-            .map(|index: usize| given.attachment.outputs[index].as_ref().map(|(_, spool)| spool.clone()));
-        start::watch(inner, given.attachment);
-        let run =
-            Run { inner: inner.clone(), running: given.running, scope, spools, pipes: Mutex::default() };
-        Call { run, shared: Arc::downgrade(&self.shared) }
+            let (child, waited) = shared.take(give_up)?;
+            Ok((child, if waited { Path::Cold } else { Path::Parked }))
+        };
+        let mut begun = begin(&shared.inner, &shared.profile, call, take)?;
+        begun.shared = Arc::downgrade(shared);
+        Ok(begun)
     }
 
     /// Waits until `count` children are ready, growing the pool if need be.
@@ -374,6 +346,85 @@ impl Drop for Calls {
             // A panic there was reported by itself.
             let _ = refiller.join();
         }
+    }
+}
+
+/// Gives a job to a child that `take` finds; `take` is told whether an earlier one had died while it waited.
+fn begin(
+    inner: &Arc<Inner>,
+    profile: &Profile,
+    call: CallSpec,
+    mut take: impl FnMut(bool) -> Result<(Child, Path), Error>,
+) -> Result<Call, Error> {
+    if call.job.len() > CallSpec::MOST_BYTES {
+        return Err(Error::CallTooLong(call.job.len()));
+    }
+    let builtin = (Source::Builtin, Limits::new().result(DEFAULT_RESULT));
+    let mut spec = zygotes::spec_of(profile);
+    spec.limits = call.limits;
+    spec.defaults = call.defaults.into_iter().chain([builtin]).collect();
+    spec.parent = call.parent;
+    spec.require = call.require;
+    spec.end_on_output_limit = call.end_on_output_limit;
+    let files: Vec<_> = call.files.iter().map(AsFd::as_fd).collect();
+    let work = Work { bytes: &call.job, files: &files, program: call.program };
+    let opened = start::open(inner, &spec)?;
+    let scope = opened.scope;
+    let mut again = false;
+    let handed = loop {
+        let handed = take(again).and_then(|(mut child, path)| {
+            child.check(&spec)?;
+            Ok((child.hand_over(&opened, &work), child, path))
+        });
+        match handed {
+            Ok((Ok(handed), child, path)) => break Ok((handed, child, path)),
+            // It died while it waited: the next one.
+            Ok((Err(Error::System { .. }), ..)) => again = true,
+            Ok((Err(error), ..)) | Err(error) => break Err(error),
+        }
+    };
+    let (handed, child, path) = handed.inspect_err(|_| start::close(inner, scope))?;
+    let given = child.into_run(opened, &spec, work, path, handed).ok_or(Error::Closed)?;
+    Ok(begun(inner, given, scope))
+}
+
+fn begun(inner: &Arc<Inner>, given: Given, scope: ScopeId) -> Call {
+    let outputs = &given.attachment.outputs;
+    let spools = [0, 1].map(|index: usize| outputs[index].as_ref().map(|(_, spool)| spool.clone()));
+    start::watch(inner, given.attachment);
+    let run = Run { inner: inner.clone(), running: given.running, scope, spools, pipes: Mutex::default() };
+    Call { run, shared: Weak::new() }
+}
+
+impl Engine {
+    /// Calls in an interpreter started for this call alone.
+    ///
+    /// # Errors
+    /// As [`Calls::call`].
+    pub fn call_spawned(&self, profile: &Profile, call: CallSpec) -> Result<Call, Error> {
+        let inner = &self.inner;
+        begin(inner, profile, call, |_| {
+            let zygote = Zygote::start(inner, profile)?;
+            let parent = Parent { orders: zygote.orders(), is_caller: false };
+            let child = Child::bear(inner, &parent, &zygotes::spec_of(profile))?;
+            Ok((child, Path::Spawn))
+        })
+    }
+
+    /// Calls in a fork of the calling process, which must be serving `orders` already; see `docs/design/zygotes.md`.
+    ///
+    /// # Errors
+    /// As [`Calls::call`].
+    pub fn call_forked(&self, profile: &Profile, orders: OwnedFd, call: CallSpec) -> Result<Call, Error> {
+        let inner = &self.inner;
+        begin(inner, profile, call, |again| {
+            if again {
+                return Err(Error::Closed);
+            }
+            let parent = Parent { orders: orders.as_fd(), is_caller: true };
+            let child = Child::bear(inner, &parent, &zygotes::spec_of(profile))?;
+            Ok((child, Path::Fork))
+        })
     }
 }
 

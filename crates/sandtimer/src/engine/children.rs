@@ -6,7 +6,7 @@
 //! Everything that walls a job in is in force before the job's bytes arrive; what differs from job to job (memory,
 //! processes, resource limits, time) is put on with them. Owned here until then; dropping one ends it.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Mutex};
 
@@ -22,9 +22,9 @@ use sandtimer_os::zygote::{self as os, BirthRequest, Word};
 use super::error::Error;
 use super::park;
 use super::start::{self, Context, Descriptors, Opened, Sandbox};
-use super::zygotes::Zygote;
 use super::{Inner, Spec};
 use crate::isolate::cgroup::SlotLimits;
+use crate::isolate::host::Namespaces;
 use crate::isolate::plan::{self, InitClock, Plan};
 use crate::limits::{Effective, Key};
 use crate::model::{Degraded, LimitKind, Path};
@@ -34,6 +34,14 @@ use crate::supervise::run::{Job, Running, group_is_gone};
 
 /// How long a child may take to become ready. Infrastructure: always finite.
 const READY_LIMIT_MILLISECONDS: u64 = 60_000;
+
+/// Who is asked for a child.
+#[derive(Debug)]
+pub(super) struct Parent<'a> {
+    pub orders: BorrowedFd<'a>,
+    /// It is a fork of the calling process, not a zygote of ours.
+    pub is_caller: bool,
+}
 
 /// A child that waits.
 #[derive(Debug)]
@@ -48,7 +56,6 @@ pub(super) struct Child {
 struct Born {
     process: Spawned,
     channel: OwnedFd,
-    stdin: OwnedFd,
     outputs: [OwnedFd; 2],
 }
 
@@ -62,14 +69,13 @@ pub(super) struct Given {
 #[derive(Debug)]
 pub(super) struct Work<'a> {
     pub bytes: &'a [u8],
-    pub file: Option<std::os::fd::BorrowedFd<'a>>,
-    pub stdin: Vec<u8>,
+    pub files: &'a [BorrowedFd<'a>],
     pub program: bool,
 }
 
 impl Child {
-    /// Has the zygote make one, and waits until it is ready.
-    pub fn bear(inner: &Arc<Inner>, zygote: &Zygote, spec: &Spec) -> Result<Self, Error> {
+    /// Has a zygote make one, and waits until it is ready.
+    pub fn bear(inner: &Arc<Inner>, parent: &Parent<'_>, spec: &Spec) -> Result<Self, Error> {
         let opened = start::open(inner, spec)?;
         start::close(inner, opened.scope);
         let slot = inner.pool.take().map_err(Error::system("cannot make the run's control groups"))?;
@@ -106,22 +112,22 @@ impl Child {
             namespace: None,
         };
         let mut child = Child { inner: inner.clone(), sandbox: Some(sandbox), born: None };
-        child.seal(zygote, &sealing, &tasks)?;
+        child.seal(parent, &sealing, &tasks)?;
         Ok(child)
     }
 
     /// Puts the zygote's child into the sandbox, once that is built.
-    fn seal(&mut self, zygote: &Zygote, sealing: &Plan, tasks: &[OwnedFd]) -> Result<(), Error> {
+    fn seal(&mut self, parent: &Parent<'_>, sealing: &Plan, tasks: &[OwnedFd]) -> Result<(), Error> {
         let Some(sandbox) = self.sandbox.as_mut() else { return Ok(()) };
         let namespaces = park::wait_sealed(sandbox)?;
         let failed = |doing: &'static str| {
             move |error: rustix::io::Errno| Error::System { doing, source: error.into() }
         };
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(failed("cannot make a pipe"));
-        let (stdin_read, stdin) = pipe()?;
+        let null = park::null()?;
         let (stdout, stdout_write) = pipe()?;
         let (stderr, stderr_write) = pipe()?;
-        for fd in [&stdin, &stdout, &stderr] {
+        for fd in [&stdout, &stderr] {
             rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK).map_err(failed("cannot prepare a pipe"))?;
         }
         let (channel, theirs) = socket::pair().map_err(Error::system("cannot make a socket"))?;
@@ -133,21 +139,29 @@ impl Child {
         });
         let doing = "cannot enter the sandbox";
         let missing = || Error::System { doing, source: std::io::ErrorKind::NotFound.into() };
-        let (pids, others) = namespaces.split_first().ok_or_else(missing)?;
+        let pids = namespaces.pids.as_ref().ok_or_else(missing)?;
         let mounts = sandbox.namespace.as_ref().ok_or_else(missing)?;
-        let others: Vec<_> = others.iter().chain([mounts]).map(AsFd::as_fd).collect();
+        let others: Vec<_> = namespaces.others.iter().chain([mounts]).map(AsFd::as_fd).collect();
+        let outside = parent.is_caller && self.inner.host()?.namespaces == Namespaces::User;
+        let users = namespaces.users.as_ref().filter(|_| outside).map(AsFd::as_fd);
         let request = BirthRequest {
             program: program.as_fd(),
             program_length: sealing.program.length(),
             pids: pids.as_fd(),
             namespaces: &others,
             channel: theirs.as_fd(),
-            stdio: [stdin_read.as_fd(), stdout_write.as_fd(), stderr_write.as_fd()],
+            stdio: [null.as_fd(), stdout_write.as_fd(), stderr_write.as_fd()],
             extra: &extra,
             cgroup,
+            users,
         };
-        let process = os::bear(zygote.orders(), &request).map_err(Error::system("cannot fork the zygote"))?;
-        self.born = Some(Born { process, channel, stdin, outputs: [stdout, stderr] });
+        let process =
+            os::bear(parent.orders, &request).map_err(Error::system("cannot fork the interpreter"))?;
+        if parent.is_caller {
+            let reason = "the call was forked from its caller and sees all of the caller's memory".to_owned();
+            sandbox.plan.degraded.push(Degraded { layer: "memory".to_owned(), reason });
+        }
+        self.born = Some(Born { process, channel, outputs: [stdout, stderr] });
         drop(theirs);
         self.wait_ready(sealing)
     }
@@ -181,6 +195,11 @@ impl Child {
         Ok(())
     }
 
+    /// Refuses a job that requires more than stands here.
+    pub fn check(&self, spec: &Spec) -> Result<(), Error> {
+        self.sandbox.as_ref().map_or(Ok(()), |sandbox| start::check_requirement(spec, &sandbox.plan))
+    }
+
     /// Puts the job's limits on, arms init, and sends the job. `opened` is the job's scope.
     ///
     /// # Errors
@@ -207,23 +226,23 @@ impl Child {
         // Before the job: were the engine stopped between the two, init would not know when to end it.
         process::order(&sandbox.control, order::DEADLINE, 0, end).map_err(Error::system(doing))?;
         let directory = self.inner.spool_directory()?;
-        os::dispatch(born.channel.as_fd(), &limits, work.bytes, work.file).map_err(Error::system(doing))?;
+        os::dispatch(born.channel.as_fd(), &limits, work.bytes, work.files).map_err(Error::system(doing))?;
         Ok(Handed { begun_at, directory })
     }
 
-    /// Makes the child that has its job a run. `waited` says that none was ready when the job came.
+    /// Makes the child that has its job a run.
     pub fn into_run(
         mut self,
         opened: Opened,
         spec: &Spec,
         work: Work<'_>,
-        waited: bool,
+        path: Path,
         handed: Handed,
     ) -> Option<Given> {
         let output = opened.effective.get(LimitKind::Output).map(|effect| effect.value);
         let (mut sandbox, born) = self.sandbox.take().zip(self.born.take())?;
         sandbox.spawned_at = handed.begun_at;
-        sandbox.path = if waited { Path::Cold } else { Path::Parked };
+        sandbox.path = path;
         let job = Job {
             pid: born.process.pid,
             pidfd: born.process.pidfd,
@@ -235,9 +254,7 @@ impl Child {
         let running = start::running(&self.inner, sandbox, opened, spec, Some(job));
         let spool = || Arc::new(Mutex::new(Spool::new(output, handed.directory.clone())));
         let outputs = born.outputs.map(|fd| Some((fd, spool())));
-        // Without bytes the write end is closed, which is the end of stdin.
-        let stdin = (!work.stdin.is_empty()).then_some((born.stdin, work.stdin));
-        let attachment = Attachment { run: running.clone(), outputs, stdin };
+        let attachment = Attachment { run: running.clone(), outputs, stdin: None };
         Some(Given { running, attachment })
     }
 }

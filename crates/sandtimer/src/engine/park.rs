@@ -107,12 +107,22 @@ impl Engine {
     }
 }
 
+/// Namespaces of an init that serves, for a zygote's child to enter.
+#[derive(Debug, Default)]
+pub(super) struct Namespaces {
+    pub pids: Option<OwnedFd>,
+    pub users: Option<OwnedFd>,
+    pub others: Vec<OwnedFd>,
+}
+
 /// Waits for init's word that what it builds stands; what failed on the way becomes part of the report.
 ///
-/// Returns the namespaces that an init which serves has shown, the pid namespace first.
-pub(super) fn wait_sealed(sandbox: &mut Sandbox) -> Result<Vec<OwnedFd>, Error> {
+/// Returns the namespaces that an init which serves has shown, beside its mounts.
+pub(super) fn wait_sealed(sandbox: &mut Sandbox) -> Result<Namespaces, Error> {
     const MOUNTS: u64 = 0x0002_0000;
-    let mut namespaces = Vec::new();
+    const USERS: u64 = 0x1000_0000;
+    const PIDS: u64 = 0x2000_0000;
+    let mut namespaces = Namespaces::default();
     let doing = "cannot build a parked sandbox";
     loop {
         if !process::wait_readable(sandbox.control.as_fd(), PARK_LIMIT_MILLISECONDS) {
@@ -120,7 +130,9 @@ pub(super) fn wait_sealed(sandbox: &mut Sandbox) -> Result<Vec<OwnedFd>, Error> 
         }
         match process::notice(&sandbox.control).map_err(Error::system(doing))? {
             Some((notice, Some(namespace))) if notice.a == MOUNTS => sandbox.namespace = Some(namespace),
-            Some((_, Some(namespace))) => namespaces.push(namespace),
+            Some((notice, Some(namespace))) if notice.a == USERS => namespaces.users = Some(namespace),
+            Some((notice, Some(namespace))) if notice.a == PIDS => namespaces.pids = Some(namespace),
+            Some((_, Some(namespace))) => namespaces.others.push(namespace),
             Some((notice, None)) if notice.kind == notice::PARKED => return Ok(namespaces),
             Some((notice, None)) if notice.kind == notice::STEP_FAILED => {
                 let error = std::io::Error::from_raw_os_error(notice.b as i32);

@@ -475,7 +475,7 @@ pub(super) fn process_limits(effective: &Effective) -> ProcessLimits {
     }
 }
 
-fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
+pub(super) fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
     let reason = || {
         let reasons: Vec<String> =
             plan.degraded.iter().map(|degraded| format!("{}: {}", degraded.layer, degraded.reason)).collect();

@@ -398,6 +398,7 @@ impl Enforcer {
             let _ = watchdog.sweep_directory(directory.as_fd());
         }
         let _ = watchdog.hold(self.lease.as_fd());
+        let _ = watchdog.show_engine();
         let data = epoll::EventData::new_u64(WATCHDOG);
         let _ = epoll::add(&self.epoll, watchdog.pidfd(), data, epoll::EventFlags::IN);
         self.watchdog = Some(watchdog);

@@ -102,7 +102,7 @@ def warm():
     for call in ((max, (1, 2), {}), (divmod, (1, 0), {})):
         job = len(options).to_bytes(4, "little") + options + pickle.dumps(call, 5)
         try:
-            answer(*run(job, -1))
+            answer(*run(job, ()))
         except ZeroDivisionError as error:
             answer(RAISED, *encode(describe(error)))
     flush()
@@ -112,10 +112,27 @@ def child(channel):
     reseed()
     warm()
     os.write(channel, b"R")
-    job, fd = native.receive(channel)
+    job, *files = native.receive(channel)
+    finish(channel, lambda: run(job, files))
+
+
+def forked_child(channel, call):
+    """In the child of a caller that forked itself: what is called is there already."""
+    reseed()
+    os.write(channel, b"R")
+    job, *files = native.receive(channel)
+
+    def work():
+        prepare(load(job, files)[0])
+        return written(call())
+
+    finish(channel, work)
+
+
+def finish(channel, work):
     gc.enable()
     try:
-        packet = answer(*run(job, fd))
+        packet = answer(*work())
     except BaseException as error:
         packet = answer(RAISED, *encode(describe(error)))
     flush()
@@ -177,27 +194,43 @@ def reseed(seed=None):
         modules["torch"].manual_seed(int.from_bytes(os.urandom(8), "little") >> 1 if seed is None else seed)
 
 
-def load(job, fd):
-    """Options and body of a job; the large parts lie in the descriptor's memory."""
+def load(job, files):
+    """Options, body and buffers of a job. The files that came with it are its large parts, and its stdin."""
     length = int.from_bytes(job[:4], "little")
     options = pickle.loads(job[4 : 4 + length])
-    if fd < 0:
+    files = [file for file in files if file >= 0]
+    sizes = options.get("parts")
+    if options.get("stdin"):
+        stdin = files.pop()
+        os.lseek(stdin, 0, os.SEEK_SET)
+        os.dup2(stdin, 0)
+        os.close(stdin)
+    if not sizes:
         return options, job[4 + length :], []
     import mmap
 
-    size = os.fstat(fd).st_size
+    size = os.fstat(files[0]).st_size
     # Private: the job may write to its arguments, and nobody else sees it.
-    memory = memoryview(mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
-    os.close(fd)
+    memory = memoryview(mmap.mmap(files[0], size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+    os.close(files[0])
     parts, at = [], 0
-    for size in options["parts"]:
+    for size in sizes:
         parts.append(memory[at : at + size])
         at += (size + 63) // 64 * 64
     return options, parts[0], parts[1:]
 
 
-def run(job, fd):
-    options, body, buffers = load(job, fd)
+def run(job, files):
+    options, body, buffers = load(job, files)
+    prepare(options)
+    if options["kind"] == "program":
+        return written(program(bytes(body).decode("utf-8", "surrogatepass"), options))
+    function, arguments, keywords = pickle.loads(body, buffers=buffers)
+    return written(function(*arguments, **keywords))
+
+
+def prepare(options):
+    """What a job's options ask for before it begins."""
     seed = options.get("seed")
     if seed is not None:
         reseed(seed)
@@ -205,20 +238,19 @@ def run(job, fd):
         null = os.open("/dev/null", os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
-    if options["kind"] == "program":
-        value = program(bytes(body).decode("utf-8", "surrogatepass"), options)
-    else:
-        function, arguments, keywords = pickle.loads(body, buffers=buffers)
-        value = function(*arguments, **keywords)
+
+
+def written(value):
+    """The kind of the answer that a value is, and the value written down."""
     if isinstance(value, types.CoroutineType):
         import asyncio
 
         value = asyncio.run(value)
-    if isinstance(value, types.GeneratorType) or isinstance(value, types.AsyncGeneratorType):
+    if isinstance(value, (types.GeneratorType, types.AsyncGeneratorType)):
         return (REFUSED, *encode(("generator", type(value).__name__)))
     try:
         return (VALUE, *encode(value))
-    except (Exception, RecursionError) as error:
+    except Exception as error:
         line = traceback.format_exception_only(type(error), error)[-1].strip()
         return (REFUSED, *encode(("unserializable", type(value).__module__ + "." + type(value).__qualname__, line)))
 

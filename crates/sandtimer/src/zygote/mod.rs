@@ -21,6 +21,20 @@ const ENCODE: &str = include_str!("../../../../python/sandtimer/_child/encode.py
 pub(crate) const BOOT: &str = "import sys\nwith open(3, 'rb', closefd=False) as f: \
      exec(compile(f.read(), '<sandtimer>', 'exec'), {'__name__': '_sandtimer', '__file__': '<sandtimer>'})";
 
+/// The program of children alone, for a process that forks itself.
+#[must_use]
+pub fn source() -> String {
+    format!("{ENCODE}\n{CHILD}")
+}
+
+/// The native half of that program, in a sealed memory file that an interpreter can load.
+///
+/// # Errors
+/// When the system refuses a memory file.
+pub fn library() -> std::io::Result<std::os::fd::BorrowedFd<'static>> {
+    sandtimer_os::zygote::python_library()
+}
+
 /// How a zygote is to be: one is made for each of these.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Profile {
@@ -41,6 +55,6 @@ impl Profile {
         let preload = serde_json::json!(self.preload);
         let paths =
             self.paths.as_ref().map_or("None".to_owned(), |paths| serde_json::json!(paths).to_string());
-        format!("{ENCODE}\n{CHILD}\nzygote({{'preload': {preload}, 'paths': {paths}}})\n")
+        format!("{}\nzygote({{'preload': {preload}, 'paths': {paths}}})\n", source())
     }
 }

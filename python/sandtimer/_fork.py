@@ -1,0 +1,130 @@
+"""`start="fork"`: a call in a fork of this process, which sees its objects without pickling.
+
+The fork becomes a zygote with one child: it serves the engine's one order, and its child enters the sandbox, seals itself and
+runs the call. This process's threads do not exist there, so whatever they hold stays held: forking is refused where that
+is likely, unless it is forced.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.machinery
+import importlib.util
+import os
+import socket
+import sys
+import threading
+import time
+import warnings
+from typing import Any, Callable, Optional
+
+from .errors import SandboxUnavailable
+
+# The engine's own threads touch nothing of Python's.
+_OWN = ("st-enforcer", "st-collector", "st-starter", "st-refiller", "st-disk")
+# Python 3.12 and later warn of every thread, the engine's too; what matters is looked at here.
+warnings.filterwarnings("ignore", message=r".*use of fork\(\) may lead to deadlocks", module=__name__.replace(".", r"\."))
+
+_lock = threading.Lock()
+_loaded: Optional[dict[str, Any]] = None
+
+
+def _program() -> dict[str, Any]:
+    """The names of the children's program, with its native half."""
+    global _loaded
+    with _lock:
+        if _loaded is None:
+            from ._sandtimer import child_source
+
+            source, library = child_source()
+            names: dict[str, Any] = {"__name__": "_sandtimer_child", "__file__": "<sandtimer>"}
+            exec(compile(source, "<sandtimer>", "exec"), names)
+            name = "_sandtimer_zygote"
+            loader = importlib.machinery.ExtensionFileLoader(name, f"/proc/self/fd/{library}")
+            spec = importlib.util.spec_from_file_location(name, loader.path, loader=loader)
+            assert spec is not None
+            names["native"] = importlib.util.module_from_spec(spec)
+            loader.exec_module(names["native"])
+            _loaded = names
+        return _loaded
+
+
+def reason_against() -> Optional[str]:
+    """Why forking this process now may go wrong; None where nothing is known against it."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "CUDA is in use, which a forked process cannot go on with"
+    ours = [thread for thread in threading.enumerate() if thread.name == "sandtimer"]
+    others = [thread.name for thread in threading.enumerate() if thread not in (*ours, threading.current_thread())]
+    if others:
+        return f"{len(others)} other threads run ({', '.join(others[:3])}), and locks that they hold would stay held"
+    for _ in range(20):
+        foreign = [name for name in _native_threads() if name not in _OWN]
+        surplus = len(foreign) - len(ours) - 1
+        if surplus <= 0:
+            return None
+        # A thread of the engine's may just have been started, and have no name yet.
+        time.sleep(0.002)
+    if surplus > 0:
+        return f"{surplus} native threads run ({', '.join(sorted(set(foreign))[:3])}), and locks that they hold would stay held"
+    return None
+
+
+def _native_threads() -> list[str]:
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/comm") as file:
+                names.append(file.read().strip())
+        except OSError:
+            pass
+    return names
+
+
+def begin(engine: Any, profile: dict[str, Any], job: Any, limits: dict[str, Any], call: Callable[[], Any]) -> Any:
+    """Forks, and has the engine put the fork's child into a sandbox, where it does `call`."""
+    names = _program()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        pid = os.fork()
+        if pid == 0:
+            _serve(names, theirs.fileno(), call)
+        theirs.close()
+        try:
+            return engine.fork(profile, ours.fileno(), job, limits)
+        finally:
+            ours.close()
+            # It ends when its socket does.
+            os.waitpid(pid, 0)
+
+
+def _serve(names: dict[str, Any], orders: int, call: Callable[[], Any]) -> None:
+    """In the fork: serves one order; in its child: the call. Never returns."""
+    try:
+        # The other end of `orders` above all: it would never see its end.
+        os.closerange(3, orders)
+        os.closerange(orders + 1, os.sysconf("SC_OPEN_MAX"))
+        channel = names["native"].serve(orders)
+        gc.disable()
+        for name, number in (("stdout", 1), ("stderr", 2)):
+            stream = open(number, "w", buffering=1, closefd=False, errors="backslashreplace")
+            stream.reconfigure(write_through=True)
+            setattr(sys, name, stream)
+        names["forked_child"](channel, call)
+    except BaseException as error:
+        try:
+            os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        finally:
+            os._exit(1)
+    os._exit(0)
+
+
+def refuse(reason: str) -> SandboxUnavailable:
+    return SandboxUnavailable(
+        f'start="fork" is refused: {reason}; use start="zygote", or force=True where you know that it is safe'
+    )
