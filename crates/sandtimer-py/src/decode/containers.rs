@@ -10,8 +10,9 @@ use super::nesting::Node;
 use super::refusal::{Result, refuse};
 use super::value::Value;
 
-/// Those whose freeing recurses in C without a stop of its own (deque, defaultdict) lie less deep in one another: what
-/// lies between two others still counts, and those free at most fifty levels at once.
+/// Freeing a deque or defaultdict frees what it holds with no stop to the recursion, which all others have. Also when a
+/// result is refused half-way, before what was filled late is looked at: so these lie less deep, and are never filled
+/// late.
 const DEEPEST_UNGUARDED: u32 = 100;
 
 /// What an empty deque takes, in objects.
@@ -73,15 +74,19 @@ impl<'py> Machine<'_, 'py> {
             return refuse("the result's pickle appends to something that is not a list");
         }
         let append = target.getattr("append")?;
+        let was_placed = self.nesting.is_placed(outer);
         for value in values {
             let (object, node) = self.object(value)?;
             self.nesting.place(outer, node)?;
             append.call1((object,))?;
         }
-        self.check_unguarded(outer)
+        self.check_unguarded(outer, was_placed)
     }
 
-    fn check_unguarded(&self, node: Node) -> Result<()> {
+    fn check_unguarded(&self, node: Node, was_placed: bool) -> Result<()> {
+        if was_placed && self.nesting.depth(node) > 1 {
+            return refuse("the result has a deque or defaultdict in a cycle");
+        }
         if self.nesting.depth(node) <= DEEPEST_UNGUARDED {
             return Ok(());
         }
@@ -101,6 +106,7 @@ impl<'py> Machine<'_, 'py> {
         if !values.len().is_multiple_of(2) {
             return refuse("the result's pickle has a key without a value");
         }
+        let was_placed = self.nesting.is_placed(outer);
         let mut values = values.into_iter();
         while let (Some(key), Some(value)) = (values.next(), values.next()) {
             let (key, key_node) = self.object(key)?;
@@ -111,7 +117,7 @@ impl<'py> Machine<'_, 'py> {
             if ordered { target.set_item(key, value)? } else { dict.set_item(key, value)? }
         }
         if class.is(self.names.table.default_dict.bind(self.py)) {
-            self.check_unguarded(outer)
+            self.check_unguarded(outer, was_placed)
         } else {
             Ok(())
         }

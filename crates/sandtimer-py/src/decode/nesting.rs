@@ -47,6 +47,11 @@ impl Nesting {
         self.states[node.0 as usize].depth
     }
 
+    /// Whether it lies in another container already.
+    pub(super) fn is_placed(&self, node: Node) -> bool {
+        self.states[node.0 as usize].placed
+    }
+
     /// A new container that can still be filled.
     pub(super) fn container(&mut self) -> Result<Node> {
         let Ok(index) = u32::try_from(self.states.len()) else {
