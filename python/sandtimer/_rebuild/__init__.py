@@ -8,10 +8,11 @@ nothing but the standard library's or a library's constructors with what it has 
 from __future__ import annotations
 
 from .arrays import VALUES as _ARRAYS
+from .arrow import VALUES as _ARROW
 from .classes import EXCEPTIONS, plan
 from .common import Unbuilt, Value
 from .values import TYPES, VALUES as _VALUES
 
-VALUES: dict[tuple[str, str], Value] = {**_VALUES, **_ARRAYS}
+VALUES: dict[tuple[str, str], Value] = {**_VALUES, **_ARRAYS, **_ARROW}
 
 __all__ = ["EXCEPTIONS", "TYPES", "VALUES", "Unbuilt", "plan"]

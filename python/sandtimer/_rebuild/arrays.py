@@ -1,4 +1,4 @@
-"""Arrays of numpy, tensors of torch and tables of arrow: descriptions that are checked, over bytes that are data whatever they are.
+"""Arrays of numpy and tensors of torch: descriptions that are checked, over bytes that are data whatever they are.
 
 The libraries are imported by their own names when a result has something of theirs. What is refused everywhere is
 anything whose bytes are not data: elements that are Python objects, types with code of their own.
@@ -15,6 +15,8 @@ from .common import Arguments, Unbuilt, Value, is_one_of, refuse
 
 _BUFFERS = (bytes, bytearray, memoryview)
 _MOST_FIELDS = 10_000
+# A flag of numpy's: the fields lie as a C compiler would put them.
+_ALIGNED = 0x80
 
 
 def _numpy() -> Any:
@@ -54,7 +56,7 @@ def _dtype(arguments: Arguments) -> Unbuilt:
 def _build_dtype(code: str, state: object) -> Any:
     if type(state) is not tuple or len(state) not in (8, 9):
         refuse("the state of a numpy dtype is not known")
-    _, order, subarray, names, fields, size, alignment, _ = state[:8]
+    _, order, subarray, names, fields, size, _, flags = state[:8]
     if type(order) is not str or order not in ("<", ">", "|", "="):
         refuse("a numpy dtype has no byte order")
     numpy = _numpy()
@@ -63,7 +65,7 @@ def _build_dtype(code: str, state: object) -> Any:
     elif subarray is not None:
         made = _subarray(numpy, subarray)
     elif names is not None:
-        made = _structure(numpy, names, fields, size)
+        made = _structure(numpy, names, fields, size, type(flags) is int and flags & _ALIGNED != 0)
     else:
         made = numpy.dtype(order + code)
     if made.hasobject:
@@ -92,7 +94,7 @@ def _subarray(numpy: Any, subarray: object) -> Any:
     refuse("a numpy dtype has a subarray that is not known")
 
 
-def _structure(numpy: Any, names: object, fields: object, size: object) -> Any:
+def _structure(numpy: Any, names: object, fields: object, size: object, aligned: bool) -> Any:
     if type(names) is not tuple or type(fields) is not dict or type(size) is not int or len(names) > _MOST_FIELDS:
         refuse("the fields of a numpy dtype are not known")
     formats, offsets = [], []
@@ -104,7 +106,8 @@ def _structure(numpy: Any, names: object, fields: object, size: object) -> Any:
             refuse("the fields of a numpy dtype are not known")
         formats.append(field[0])
         offsets.append(field[1])
-    return numpy.dtype({"names": list(names), "formats": formats, "offsets": offsets, "itemsize": size})
+    layout = {"names": list(names), "formats": formats, "offsets": offsets, "itemsize": size}
+    return numpy.dtype(layout, align=aligned)
 
 
 def _array(buffer: object, dtype: Any, shape: Any, order: object) -> Any:
@@ -151,7 +154,10 @@ def _build_array(state: object) -> Any:
 def _scalar(arguments: Arguments) -> Any:
     if len(arguments) != 2 or type(arguments[1]) is not bytes:
         refuse("a numpy scalar is not made of such arguments")
-    return _array(arguments[1], arguments[0], (), "C")[()]
+    content, dtype = arguments[1], arguments[0]
+    if not content and _is_dtype(dtype) and dtype.kind in "SU" and dtype.itemsize == 0:
+        return dtype.type()
+    return _array(content, dtype, (), "C")[()]
 
 
 def _no_array(arguments: Arguments) -> object:
