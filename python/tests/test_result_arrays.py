@@ -130,6 +130,10 @@ MALFORMED = {
     "a size of elements that overflows": array(b"K\x02\x85", DTYPE.replace(text("f8"), text("V999999999"))),
     "a type with code": array(b"K\x02\x85", DTYPE.replace(text("f8"), text("f8,O8"))),
     "truth values that are none": array(b"K\x10\x85", DTYPE.replace(text("f8"), text("b1")), b"B\x10\0\0\0" + b"\x02" * 16),
+    "characters that are none": array(b"K\x02\x85", DTYPE.replace(text("f8"), text("U2")), b"B\x10\0\0\0" + b"\xff" * 16),
+    "characters of the other order that are none": array(
+        b"K\x02\x85", DTYPE.replace(text("f8"), text("U2")).replace(text("<"), text(">")), b"B\x10\0\0\0" + b"\x01\0\0\0" * 4
+    ),
     "fields beyond the element": array(
         b"K\x02\x85", DTYPE.replace(b"NNNJ", b"N" + text("a") + b"\x85}" + text("a") + DTYPE + b"K\x64\x86sJ").replace(b"J\xff\xff\xff\xffJ\xff", b"K\x08J\xff", 1)
     ),

@@ -121,9 +121,24 @@ def _array(buffer: object, dtype: Any, shape: Any, order: object) -> Any:
     if dtype.itemsize == 0 or math.prod(shape) * dtype.itemsize != length:
         refuse(f"a numpy array's buffer has {length} bytes, which is not what its shape and type say")
     array = numpy.ndarray(shape, dtype, buffer=buffer, order=order)
-    if dtype.kind == "b" and length and int(array.view("u1").max()) > 1:
-        refuse("a numpy array of truth values has others")
+    _check_elements(numpy, array)
     return array
+
+
+# Elements that are not any bytes at all: as what they are read, and the largest there is.
+_LARGEST = {"b": ("u1", 1), "U": ("u4", 0x10FFFF)}
+
+
+def _check_elements(numpy: Any, array: Any) -> None:
+    dtype = array.dtype
+    for name in dtype.names or ():
+        _check_elements(numpy, array[name])
+    if dtype.kind in _LARGEST and array.size:
+        kind, largest = _LARGEST[dtype.kind]
+        swapped = dtype.byteorder == ">"
+        plain = numpy.ascontiguousarray(array).reshape(-1).view(">" + kind if swapped else kind)
+        if int(plain.max()) > largest:
+            refuse("a numpy array has truth values or characters that are none")
 
 
 def _from_buffer(arguments: Arguments) -> Any:
