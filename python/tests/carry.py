@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import pickle
 import subprocess
 import sys
@@ -15,9 +14,9 @@ OBJECTS = 10_000_000
 
 
 def _encoder() -> Callable[..., tuple[bytes, list[memoryview]]]:
-    source = (importlib.resources.files("sandtimer") / "_child" / "encode.py").read_text()
-    names: dict[str, Any] = {"__name__": "sandtimer_child"}
-    exec(compile(source, "encode.py", "exec"), names)
+    source, _ = _sandtimer.child_source()
+    names: dict[str, Any] = {"__name__": "sandtimer_child", "__file__": "child.py"}
+    exec(compile(source, "child.py", "exec"), names)
     return names["encode"]
 
 

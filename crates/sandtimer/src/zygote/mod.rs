@@ -15,7 +15,7 @@ pub use answer::{Answer, Kind, MOST_PARTS, Malformed, Part};
 /// The program of a zygote and its children.
 const CHILD: &str = include_str!("child.py");
 /// How children write down results; part of [`CHILD`]'s program.
-const ENCODE: &str = include_str!("../../../../python/sandtimer/_child/encode.py");
+const ENCODE: &str = include_str!("encode.py");
 
 /// What the interpreter is told on its command line: the program is in descriptor 3.
 pub(crate) const BOOT: &str = "import sys\nwith open(3, 'rb', closefd=False) as f: \
