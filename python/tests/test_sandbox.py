@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import os
 import time
 from typing import Any, Iterator
@@ -196,39 +195,6 @@ def test_a_missing_module_is_named() -> None:
         for _ in range(2):
             with pytest.raises(sandtimer.ProfileRefused, match="no_such_module"):
                 box.call(abs, 1)
-
-
-class Game:
-    """Something that cannot be pickled."""
-
-    def __init__(self) -> None:
-        import threading
-
-        self.lock = threading.Lock()
-        self.moves = 3
-
-    def play(self) -> int:
-        self.moves += 1
-        print("played")
-        return self.moves
-
-
-@pytest.fixture
-def alone() -> None:
-    """Without the thread that pytest's own timeout is."""
-    faulthandler.cancel_dump_traceback_later()
-
-
-@pytest.mark.usefixtures("alone")
-def test_a_fork_sees_live_objects() -> None:
-    game = Game()
-    with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
-        outcome = box.run(game.play)
-        assert (outcome.ending, outcome.value, outcome.stdout) == ("returned", 4, "played\n"), outcome
-        assert (outcome.path, outcome.tree.survivors, game.moves) == ("fork", 0, 3)
-        assert any(each["layer"] == "memory" for each in outcome.isolation.degraded)
-        assert box.limits(timeout=0.2).run(lambda: exec("while True: pass")).ending == "timeout"
-        assert isinstance(box.run(lambda: game.missing).error, AttributeError)  # type: ignore[attr-defined]
 
 
 def test_a_fork_beside_threads_is_refused_with_the_reason() -> None:

@@ -1,0 +1,76 @@
+"""`start="fork"`, in processes of its own: a test runner has threads and libraries that forking is refused beside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+
+def run_alone(code: str) -> str:
+    program = "import sandtimer\n" + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_fork_sees_live_objects() -> None:
+    said = run_alone("""
+        import threading
+
+        class Game:
+            def __init__(self):
+                self.lock, self.moves = threading.Lock(), 3
+
+            def play(self):
+                self.moves += 1
+                print("played")
+                return self.moves
+
+        game = Game()
+        with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
+            outcome = box.run(game.play)
+            print(outcome.ending, outcome.value, outcome.stdout.strip(), outcome.path, outcome.tree.survivors, game.moves)
+            print([each["layer"] for each in outcome.isolation.degraded if each["layer"] == "memory"])
+            print(box.limits(timeout=0.2).run(lambda: exec("while True: pass")).ending)
+            print(type(box.run(lambda: game.missing).error).__name__)
+    """)
+    assert said == "returned 4 played fork 0 3\n['memory']\ntimeout\nAttributeError\n"
+
+
+def test_a_fork_beside_threads_is_refused_with_the_reason() -> None:
+    said = run_alone("""
+        import threading
+
+        go = threading.Event()
+        thread = threading.Thread(target=go.wait, name="other")
+        thread.start()
+        with sandtimer.Sandbox(start="fork") as box:
+            try:
+                box.call(abs, -1)
+            except sandtimer.SandboxUnavailable as refusal:
+                print("other" in str(refusal), "force" in str(refusal))
+        with sandtimer.Sandbox(start="fork", force=True) as box:
+            print(box.call(abs, -1))
+        go.set()
+        thread.join()
+    """)
+    assert said == "True True\n1\n"
+
+
+def test_a_worker_that_was_forked_has_an_engine_of_its_own() -> None:
+    said = run_alone("""
+        import os
+
+        box = sandtimer.Sandbox(timeout=20.0)
+        print(box.call(abs, -1), flush=True)
+        for worker in range(2):
+            pid = os.fork()
+            if pid == 0:
+                print(box.call(abs, -2), [outcome.value for outcome in box.map(abs, [-3, -4])], flush=True)
+                os._exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+        print(box.call(abs, -5))
+        box.close()
+    """)
+    assert said == "1\n2 [3, 4]\n2 [3, 4]\n5\n"
