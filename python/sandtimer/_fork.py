@@ -109,7 +109,7 @@ def _serve(names: dict[str, Any], orders: int, call: Callable[[], Any]) -> None:
         # The other end of `orders` above all: it would never see its end.
         os.closerange(3, orders)
         os.closerange(orders + 1, os.sysconf("SC_OPEN_MAX"))
-        channel = names["native"].serve(orders)
+        channel, _ = names["native"].serve(orders)
         gc.disable()
         for name, number in (("stdout", 1), ("stderr", 2)):
             stream = open(number, "w", buffering=1, closefd=False, errors="backslashreplace")

@@ -114,7 +114,8 @@ pub unsafe extern "C" fn PyInit__sandtimer_zygote() -> Object {
     unsafe { PyModule_Create2(DEFINITION.0.get(), PYTHON_API_VERSION) }
 }
 
-/// `serve(orders) -> channel`: makes children as the engine asks, and returns in each of them. Never returns in the zygote.
+/// `serve(orders) -> (channel, hurried)`: makes children as the engine asks, and returns in each of them. Never returns in
+/// the zygote.
 unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
     let mut orders: c_int = -1;
     // SAFETY: the format asks for one C int.
@@ -129,7 +130,7 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
         return null_mut();
     }
     loop {
-        let mut birth = Birth { program_length: 0, cgroup: u32::MAX, namespaces: u32::MAX, users: u32::MAX, reserved: 0 };
+        let mut birth = Birth { program_length: 0, cgroup: u32::MAX, namespaces: u32::MAX, users: u32::MAX, hurried: 0 };
         // SAFETY: Birth is plain numbers; any bytes are a valid value of it.
         let bytes = unsafe { core::slice::from_raw_parts_mut((&raw mut birth).cast::<u8>(), size_of::<Birth>()) };
         let received = sys::receive(orders, bytes, 0);
@@ -143,8 +144,8 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
         if fds.len() < BIRTH_EXTRA {
             answer(orders, sys::EINVAL, None);
         } else if let Some(channel) = bear(&birth, fds, orders, thread_id) {
-            // SAFETY: the format makes a Python int of a C int.
-            return unsafe { Py_BuildValue(c"i".as_ptr(), channel) };
+            // SAFETY: the format makes Python ints of two C ints.
+            return unsafe { Py_BuildValue(c"ii".as_ptr(), channel, birth.hurried) };
         }
         for fd in fds {
             sys::close(*fd);

@@ -157,7 +157,8 @@ pub struct Birth {
     pub namespaces: u32,
     /// Index (among all descriptors) of a user namespace to enter before everything else, or u32::MAX.
     pub users: u32,
-    pub reserved: u32,
+    /// 1: somebody waits for it, so it does not run a dummy job first.
+    pub hurried: u32,
 }
 
 /// Descriptors that come with a [`Birth`], by index.

@@ -51,6 +51,8 @@ pub struct BirthRequest<'a> {
     pub cgroup: Option<usize>,
     /// The user namespace of the others, where the asked process is not in it.
     pub users: Option<BorrowedFd<'a>>,
+    /// Somebody waits for it.
+    pub hurried: bool,
 }
 
 /// Asks a zygote for a child.
@@ -63,7 +65,7 @@ pub fn bear(orders: BorrowedFd<'_>, request: &BirthRequest<'_>) -> io::Result<Sp
         cgroup: request.cgroup.map_or(u32::MAX, |index| (index + wire::BIRTH_EXTRA) as u32),
         namespaces: (wire::BIRTH_EXTRA + request.extra.len() + usize::from(request.users.is_some())) as u32,
         users: request.users.map_or(u32::MAX, |_| (wire::BIRTH_EXTRA + request.extra.len()) as u32),
-        reserved: 0,
+        hurried: u32::from(request.hurried),
     };
     let mut fds = vec![request.program, request.pids, request.channel];
     fds.extend_from_slice(&request.stdio);

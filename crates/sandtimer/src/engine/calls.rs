@@ -152,7 +152,11 @@ impl Shared {
             }
             let made = match zygote.take().map_or_else(|| self.start_zygote(), Ok) {
                 Ok((serving, born)) => {
-                    let parent = Parent { orders: serving.orders(), is_caller: false };
+                    let hurried = {
+                        let state = self.lock();
+                        state.waiting > state.ready.len()
+                    };
+                    let parent = Parent { orders: serving.orders(), is_caller: false, hurried };
                     let made = Child::bear(&self.inner, &parent, &spec);
                     zygote = Some((serving, born + 1));
                     made
@@ -405,7 +409,7 @@ impl Engine {
         let inner = &self.inner;
         begin(inner, profile, call, |_| {
             let zygote = Zygote::start(inner, profile)?;
-            let parent = Parent { orders: zygote.orders(), is_caller: false };
+            let parent = Parent { orders: zygote.orders(), is_caller: false, hurried: true };
             let child = Child::bear(inner, &parent, &zygotes::spec_of(profile))?;
             Ok((child, Path::Spawn))
         })
@@ -421,7 +425,7 @@ impl Engine {
             if again {
                 return Err(Error::Closed);
             }
-            let parent = Parent { orders: orders.as_fd(), is_caller: true };
+            let parent = Parent { orders: orders.as_fd(), is_caller: true, hurried: true };
             let child = Child::bear(inner, &parent, &zygotes::spec_of(profile))?;
             Ok((child, Path::Fork))
         })

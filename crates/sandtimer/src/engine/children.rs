@@ -41,6 +41,8 @@ pub(super) struct Parent<'a> {
     pub orders: BorrowedFd<'a>,
     /// It is a fork of the calling process, not a zygote of ours.
     pub is_caller: bool,
+    /// Somebody waits: the child does not run a dummy job first.
+    pub hurried: bool,
 }
 
 /// A child that waits.
@@ -154,6 +156,7 @@ impl Child {
             extra: &extra,
             cgroup,
             users,
+            hurried: parent.hurried,
         };
         let process =
             os::bear(parent.orders, &request).map_err(Error::system("cannot fork the interpreter"))?;

@@ -93,7 +93,7 @@ def zygote(settings):
     gc.freeze()
     gc.disable()
     tell("R", "%d.%d.%d" % sys.version_info[:3])
-    child(native.serve(ORDERS))
+    child(*native.serve(ORDERS))
 
 
 def warm():
@@ -108,9 +108,10 @@ def warm():
     flush()
 
 
-def child(channel):
+def child(channel, hurried):
     reseed()
-    warm()
+    if not hurried:
+        warm()
     os.write(channel, b"R")
     job, *files = native.receive(channel)
     finish(channel, lambda: run(job, files))
