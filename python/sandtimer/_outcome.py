@@ -6,6 +6,17 @@ import dataclasses
 import json
 from typing import Any, Optional, TypeVar
 
+from .errors import (
+    Cancelled,
+    Crashed,
+    DeadlineExceeded,
+    LimitExceeded,
+    NoResult,
+    OutOfMemory,
+    SandboxUnavailable,
+    SandtimerError,
+)
+
 _K = TypeVar("_K")
 
 
@@ -75,7 +86,7 @@ class Outcome:
     returned 6 0
     """
 
-    __slots__ = ("_ended", "_ending", "_record", "_settled", "error", "value")
+    __slots__ = ("_ended", "_ending", "_error", "_record", "_settled", "value")
 
     def __init__(
         self, ended: Any, ending: Optional[str] = None, value: Any = None, error: Optional[BaseException] = None
@@ -85,7 +96,9 @@ class Outcome:
         self._record: Optional[dict[str, Any]] = None
         self._settled = False
         self.value = value
-        self.error = error
+        self._error = error
+        if isinstance(error, SandtimerError):
+            error.outcome = self
 
     def _wait(self, settled: bool = False) -> dict[str, Any]:
         if self._record is None or (settled and not self._settled):
@@ -103,6 +116,30 @@ class Outcome:
         if self._ending is None:
             self._ending = str(self._wait()["ending"])
         return self._ending
+
+    @property
+    def error(self) -> Optional[BaseException]:
+        """What it raised, or the exception that says why there is no value."""
+        if self._error is None and self.ending not in ("returned", "exited"):
+            self._error = error = self._why()
+            error.outcome = self
+        return self._error
+
+    def _why(self) -> SandtimerError:
+        ending = self.ending
+        if ending in ("timeout", "stalled"):
+            return DeadlineExceeded()
+        if ending == "out_of_memory":
+            return OutOfMemory()
+        if ending == "cancelled":
+            return Cancelled()
+        if ending == "no_result":
+            return NoResult(f"the process ended with exit code {self.exit_code} and gave no result")
+        if ending == "signaled":
+            return Crashed(f"the process was ended by {self.signal}")
+        if ending == "infra_error":
+            return SandboxUnavailable(str((self._wait().get("error") or {}).get("message", "the sandbox failed")))
+        return LimitExceeded()
 
     @property
     def ok(self) -> bool:

@@ -13,18 +13,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequenc
 
 from . import _fork, _job, _native, _results
 from ._outcome import Outcome
-from .errors import (
-    Cancelled,
-    Crashed,
-    DeadlineExceeded,
-    InvalidLimit,
-    LimitExceeded,
-    NoResult,
-    OutOfMemory,
-    RemoteError,
-    SandboxUnavailable,
-    SandtimerError,
-)
+from .errors import NoResult, RemoteError, SandboxUnavailable, SandtimerError
 
 T = TypeVar("T")
 Seconds = Union[int, float, None]
@@ -266,11 +255,10 @@ class Sandbox:
         return _fork.begin(engine, self._pool.profile, job, self._limits, job.call)
 
     def _finish(self, call: Any) -> Outcome:
-        said = call.wait()
+        kind, inline, lengths = call.wait()
         ended = call.ended()
-        if said is None:
-            return _ended_outcome(ended)
-        kind, inline, lengths = said
+        if kind == "nothing":
+            return Outcome(ended, bytes(inline).decode() or None)
         if kind == "malformed":
             return Outcome(ended, "no_result", error=NoResult(bytes(inline).decode()))
         error: Optional[BaseException] = None
@@ -281,9 +269,9 @@ class Sandbox:
         except OSError:
             # It died while its memory was read.
             call.cancel("its answer could not be read")
-            return _ended_outcome(ended)
+            return Outcome(ended)
         if not call.accept(kind == "raised"):
-            return _ended_outcome(ended)
+            return Outcome(ended)
         value = None
         if error is None:
             try:
@@ -362,45 +350,12 @@ def _paths() -> list[str]:
     return [os.path.abspath(entry or os.getcwd()) for entry in sys.path]
 
 
-def _ended_outcome(ended: Any) -> Outcome:
-    outcome = Outcome(ended)
-    outcome.error = _LazyError.of(outcome)
-    return outcome
-
-
-class _LazyError:
-    """Makes the exception of an outcome that ended without an answer."""
-
-    @staticmethod
-    def of(outcome: Outcome) -> Optional[BaseException]:
-        ending = outcome.ending
-        if ending in ("returned", "exited"):
-            return None
-        verdict = outcome.verdict
-        sentence = verdict.sentence if verdict is not None else ""
-        if ending in ("timeout", "stalled"):
-            return DeadlineExceeded(sentence)
-        if ending == "out_of_memory":
-            return OutOfMemory(sentence)
-        if ending == "cancelled":
-            return Cancelled(sentence)
-        if ending == "no_result":
-            return NoResult(f"the process ended with exit code {outcome.exit_code} and gave no result")
-        if ending == "signaled":
-            return Crashed(f"the process was ended by {outcome.signal}")
-        if ending == "infra_error":
-            record = outcome._wait().get("error") or {}
-            return SandboxUnavailable(str(record.get("message", "the sandbox failed")))
-        return LimitExceeded(sentence or ending)
-
-
 def value_of(outcome: Outcome) -> Any:
     """The value, or the exception that says why there is none."""
     error = outcome.error
     if error is None:
         return outcome.value
     if isinstance(error, SandtimerError):
-        error.outcome = outcome
         raise error
     if not isinstance(error, Exception):
         # A SystemExit or KeyboardInterrupt of the call's must not end its caller.

@@ -11,6 +11,12 @@ class SandtimerError(Exception):
 
     outcome: Any = None
 
+    def __str__(self) -> str:
+        if not self.args and self.outcome is not None and self.outcome.verdict is not None:
+            # Raised at its deadline: what ended it, and what became of it, is known a moment later.
+            return str(self.outcome.verdict.sentence)
+        return super().__str__()
+
 
 class DeadlineExceeded(SandtimerError, TimeoutError):
     """A limit of time ended the run."""

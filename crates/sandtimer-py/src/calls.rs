@@ -201,13 +201,11 @@ impl Call {
 
 #[pymethods]
 impl Call {
-    /// Waits for the answer: its kind ("value", "raised", "refused" or "malformed"), its inline bytes and the lengths of its parts; None
-    /// when there is a verdict, or the job ended without one.
+    /// Waits for the answer: its kind, its inline bytes, and of each part the length and whether it is immutable. The kind is
+    /// "value", "raised", "refused", or "malformed" with the reason, or "nothing" when there is a verdict or the job ended
+    /// without an answer: then the bytes are the ending, where that is known already.
     #[allow(clippy::type_complexity)]
-    fn wait<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<Option<(&'static str, Bound<'py, PyBytes>, Vec<(u64, bool)>)>> {
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyBytes>, Vec<(u64, bool)>)> {
         let said = loop {
             match py.detach(|| self.call.wait()) {
                 Ok(said) => break said,
@@ -216,13 +214,15 @@ impl Call {
         };
         match said {
             Said::Nothing => {
-                py.detach(|| self.call.verdict());
-                Ok(None)
+                let ending =
+                    py.detach(|| self.call.verdict()).and_then(|ending| serde_json::to_value(ending).ok());
+                let ending = ending.as_ref().and_then(|ending| ending.as_str()).unwrap_or_default();
+                Ok(("nothing".to_owned(), PyBytes::new(py, ending.as_bytes()), Vec::new()))
             }
             Said::Malformed(malformed) => {
                 let message = malformed.to_string();
                 self.call.run().cancel(message.clone());
-                Ok(Some(("malformed", PyBytes::new(py, message.as_bytes()), Vec::new())))
+                Ok(("malformed".to_owned(), PyBytes::new(py, message.as_bytes()), Vec::new()))
             }
             Said::Answer(answer) => {
                 let kind = match answer.kind {
@@ -233,7 +233,7 @@ impl Call {
                 let lengths = answer.parts.iter().map(|part| (part.length, part.immutable)).collect();
                 let inline = PyBytes::new(py, &answer.inline);
                 *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
-                Ok(Some((kind, inline, lengths)))
+                Ok((kind.to_owned(), inline, lengths))
             }
         }
     }

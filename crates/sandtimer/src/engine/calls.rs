@@ -23,7 +23,7 @@ use super::start;
 use super::zygotes::{self, Zygote};
 use super::{Engine, Inner, Require, Run};
 use crate::limits::Limits;
-use crate::model::{LimitKind, Outcome, Path, Source};
+use crate::model::{Ending, LimitKind, Outcome, Path, Source};
 use crate::scope::ScopeId;
 use crate::supervise::enforcer::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Waiting};
@@ -547,8 +547,10 @@ impl Call {
         true
     }
 
-    /// Waits until the verdict is published, or the run ended without one.
-    pub fn verdict(&self) {
-        self.run.running.waiting.wait_verdict();
+    /// Waits until the verdict is published, or the run ended without one. How it ended, where the verdict alone says so.
+    pub fn verdict(&self) -> Option<Ending> {
+        let waiting = &self.run.running.waiting;
+        waiting.wait_verdict();
+        waiting.ending()
     }
 }

@@ -19,6 +19,7 @@ use sandtimer_os::wire::{Notice, notice, order};
 
 use super::collector::ToCollector;
 use super::run::{Cause, Exit, Facts, FailedStep, Running, group_is_gone};
+use super::sentence;
 use crate::model::{Enforcer, LimitKind, Warning};
 use crate::time::{Fire, Moment, Stopwatch};
 
@@ -369,7 +370,8 @@ impl Ending {
         if !self.published {
             self.published = true;
             self.facts.verdict_at = sandtimer_os::clock::monotonic_nanoseconds();
-            self.run.waiting.verdict(self.facts.verdict_at);
+            let ending = self.facts.cause.as_ref().and_then(sentence::ending_of);
+            self.run.waiting.verdict(self.facts.verdict_at, ending);
             if let Some(job) = &self.run.job {
                 job.hang_up();
             }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::isolate::cgroup::Slot;
 use crate::limits::Effective;
-use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Outcome, Path, WaitingFor, Warning};
+use crate::model::{Degraded, Ending, Enforcer, Isolation, LimitKind, Outcome, Path, WaitingFor, Warning};
 use crate::time::DeadlineCell;
 
 /// Why a run ended. Decided once, by the enforcer.
@@ -244,6 +244,8 @@ pub(crate) struct Waiting {
 struct WaitState {
     started: bool,
     verdict_at: Option<u64>,
+    /// How it ended, where the verdict alone says so.
+    ending: Option<Ending>,
     outcome: Option<Arc<Outcome>>,
     settled: bool,
     /// Not yet heard.
@@ -320,8 +322,13 @@ impl Waiting {
     }
 
     /// The verdict is there: the run is over for its owner, even while the dead are still counted.
-    pub fn verdict(&self, at: u64) {
-        self.change(|state| state.verdict_at = Some(at));
+    pub fn verdict(&self, at: u64, ending: Option<Ending>) {
+        self.change(|state| (state.verdict_at, state.ending) = (Some(at), ending));
+    }
+
+    /// How it ended, where the verdict alone says so.
+    pub fn ending(&self) -> Option<Ending> {
+        self.lock().ending
     }
 
     /// The outcome, final (`settled`) or with its proof pending.

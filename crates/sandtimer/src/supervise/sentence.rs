@@ -159,24 +159,35 @@ fn kernel_limit(
 }
 
 fn ending(facts: &Facts, kernel: Option<LimitKind>, status: Option<i32>) -> Ending {
-    let kind = match &facts.cause {
-        Some(Cause::Limit(kind)) => Some(*kind),
-        Some(Cause::Cancel(_)) => return Ending::Cancelled,
-        Some(Cause::Infrastructure(_)) | None => return Ending::InfraError,
-        Some(Cause::Answer { raised: true }) => return Ending::Raised,
-        Some(Cause::Answer { raised: false }) => return Ending::Returned,
-        Some(Cause::Exit) => kernel,
-    };
-    match kind {
-        Some(LimitKind::Wall | LimitKind::Cpu) => Ending::Timeout,
-        Some(LimitKind::Stall | LimitKind::Idle) => Ending::Stalled,
-        Some(LimitKind::Memory) => Ending::OutOfMemory,
-        Some(LimitKind::Processes) => Ending::ProcessLimit,
-        Some(LimitKind::Output | LimitKind::Result) => Ending::OutputLimit,
-        Some(LimitKind::Disk | LimitKind::OpenFiles) => Ending::DiskLimit,
-        Some(LimitKind::Turns | LimitKind::Failures) => Ending::Budget,
+    match facts.cause.as_ref().map_or(Some(Ending::InfraError), ending_of) {
+        Some(ending) => ending,
+        None if kernel.is_some() => kernel.map_or(Ending::Exited, ending_by),
         None if status.is_some_and(|status| status & 0x7f != 0) => Ending::Signaled,
         None => Ending::Exited,
+    }
+}
+
+/// The ending that a cause alone makes; `None` where it depends on how the command exited.
+pub(crate) fn ending_of(cause: &Cause) -> Option<Ending> {
+    match cause {
+        Cause::Exit => None,
+        Cause::Limit(kind) => Some(ending_by(*kind)),
+        Cause::Cancel(_) => Some(Ending::Cancelled),
+        Cause::Infrastructure(_) => Some(Ending::InfraError),
+        Cause::Answer { raised: true } => Some(Ending::Raised),
+        Cause::Answer { raised: false } => Some(Ending::Returned),
+    }
+}
+
+fn ending_by(kind: LimitKind) -> Ending {
+    match kind {
+        LimitKind::Wall | LimitKind::Cpu => Ending::Timeout,
+        LimitKind::Stall | LimitKind::Idle => Ending::Stalled,
+        LimitKind::Memory => Ending::OutOfMemory,
+        LimitKind::Processes => Ending::ProcessLimit,
+        LimitKind::Output | LimitKind::Result => Ending::OutputLimit,
+        LimitKind::Disk | LimitKind::OpenFiles => Ending::DiskLimit,
+        LimitKind::Turns | LimitKind::Failures => Ending::Budget,
     }
 }
 
