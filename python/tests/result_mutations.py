@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import datetime
 import decimal
+import enum
 import fractions
 import json
 import pathlib
@@ -34,7 +35,7 @@ class Broken(Exception):
     pass
 
 
-class Color(__import__("enum").Enum):
+class Color(enum.Enum):
     RED = 1
 
 
@@ -92,7 +93,7 @@ def mutated(source: random.Random, pickles: list[bytes]) -> bytes:
 
 
 EVENTS: collections.Counter[str] = collections.Counter()
-# What the functions of the table do themselves: time zones are read from their database.
+# What functions of the table do themselves: time zones are read from their database.
 EXPECTED = {"object.__getattr__", "sys._getframe", "os.listdir", "os.scandir"}
 DECODING = False
 
@@ -107,7 +108,7 @@ def watch(event: str, arguments: tuple[Any, ...]) -> None:
     EVENTS[f"{event} {arguments!r:.80}"] += 1
 
 
-ALLOWED_MODULES = ("builtins", "datetime", "zoneinfo", "decimal", "fractions", "uuid", "pathlib", "pathlib._local", "collections", "numpy", __name__)
+ALLOWED_MODULES = ("builtins", "datetime", "zoneinfo", "decimal", "fractions", "uuid", "pathlib", "pathlib._local", "collections", "enum", "numpy", __name__)
 
 
 def main(count: int, seed: int) -> None:

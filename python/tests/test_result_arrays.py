@@ -93,6 +93,7 @@ def test_an_array_of_objects_is_refused() -> None:
         assert carry.does_harm(data)
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_a_subclass_is_refused() -> None:
     for array in (np.ma.masked_array([1, 2], [0, 1]), np.matrix([[1]]), np.rec.array([(1, 2)], dtype="i4,i4")):
         with pytest.raises(ResultRefused):

@@ -63,7 +63,8 @@ CALLS = {
     "INST": b"(" + ECHO + b"ios\nsystem\n",
     "OBJ": b"(" + name("os", "system") + ECHO + b"o",
     "NEWOBJ_EX": name("functools", "partial") + name("os", "system") + ECHO + b"\x86}\x92)R",
-    "a code object": name("types", "FunctionType") + name("builtins", "compile") + EXEC + text("x") + text("exec") + b"\x87R}\x86R)R",
+    "a code object": name("types", "FunctionType") + name("builtins", "compile") + EXEC + text("x") + text("exec") + b"\x87R}"
+    + text("__builtins__") + name("builtins", "__import__") + text("builtins") + b"\x85Rs\x86R)R",
     "a default factory": name("collections", "defaultdict") + name("os", "getpid") + b"\x85R0" + SYSTEM,
     "a state": name("types", "SimpleNamespace") + b")R}" + text("a") + SYSTEM + b"sb",
     "a metaclass": name("builtins", "type") + text("C") + b")}\x87R0" + SYSTEM,

@@ -19,9 +19,10 @@ import carry
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sandtimer import ResultRefused
 
 VALUES: list[Any] = [
-    None, True, False, Ellipsis.__class__ is None, 0, 1, -1, 255, 256, 65535, 65536, -(2**31), 2**31, 2**40, 2**63 - 1,
+    None, True, False, 0, 1, -1, 255, 256, 65535, 65536, -(2**31), 2**31, 2**40, 2**63 - 1,
     -(2**63), 2**63, 2**64, -(2**64), 2**2000, -(2**2000), 2**14_000, 10**4299, 0.0, -0.0, 1.5, math.inf, -math.inf, 5e-324,
     "", "a", "ä€😀", "a\0b", "\ud800", "x" * 300, "x" * 70_000, b"", b"\0\xff", b"x" * 300, b"x" * 70_000,
     bytearray(), bytearray(b"ab"), bytearray(b"x" * 70_000), complex(1, -2),
@@ -64,7 +65,7 @@ def test_values_of_older_protocols_come_back_where_they_say_the_same(protocol: i
     if protocol >= 4:
         assert carry.decode(pickle.dumps(value, protocol)) == value
     else:
-        with pytest.raises(carry_refused, match="opcode BINPUT"):
+        with pytest.raises(ResultRefused, match="opcode BINPUT"):
             carry.decode(pickle.dumps(value, protocol))
 
 
@@ -158,13 +159,14 @@ ARGUMENTS: dict[type, tuple[Any, ...]] = {
     UnicodeDecodeError: ("utf-8", b"\xff", 0, 1, "bad"),
     UnicodeEncodeError: ("ascii", "ä", 0, 1, "bad"),
     UnicodeTranslateError: ("ä", 0, 1, "bad"),
-    **{each: ("bad", ("f.py", 1, 2, "text")) for each in (SyntaxError, IndentationError, TabError)},
 }
 
 
 @pytest.mark.parametrize("class_", BUILTIN_EXCEPTIONS, ids=lambda class_: class_.__name__)
 def test_a_built_in_exception_comes_back(class_: type[BaseException]) -> None:
     arguments = ARGUMENTS.get(class_, ("message", 2))
+    if issubclass(class_, SyntaxError):
+        arguments = ("bad", ("f.py", 1, 2, "text"))
     if class_.__name__.endswith("ExceptionGroup"):
         arguments = ("several", [ValueError("a"), KeyError("b")])
     error = class_(*arguments)
@@ -189,7 +191,7 @@ def test_the_attributes_of_a_built_in_exception_come_back() -> None:
         compile("a b", "f.py", "exec")
     except SyntaxError as error_:
         back = carry.carried(error_)
-        assert (back.lineno, back.filename, back.text) == (1, "f.py", "a b\n".rstrip() if error_.text == "a b" else error_.text)
+        assert (back.lineno, back.filename, back.text) == (1, "f.py", error_.text)
 
 
 plain = st.recursive(
@@ -207,7 +209,4 @@ plain = st.recursive(
 def test_any_plain_value_comes_back(value: Any) -> None:
     back = carry.carried(value, large=8)
     assert back == value
-    assert repr(back) == repr(value) or isinstance(value, (set, frozenset, dict, list, tuple, collections.deque))
-
-
-from sandtimer import ResultRefused as carry_refused  # noqa: E402
+    assert type(back) is type(value)

@@ -71,7 +71,9 @@ class Plan:
         return None
 
     def _slot_setters(self) -> Iterator[tuple[str, Callable[[object, object], None]]]:
-        seen = set()
+        seen = {"args"}
+        if self._extends(BaseException):
+            yield "args", _set_args
         for name, value in self._own():
             if isinstance(value, types.MemberDescriptorType) and name not in seen:
                 yield name, value.__set__
@@ -156,6 +158,13 @@ class Plan:
         made = builtin.__new__(self.class_, *arguments)
         builtin.__init__(made, *arguments)
         return made
+
+
+def _set_args(error: object, args: object) -> None:
+    # Of anything but a tuple the built-in code would make one, by its own methods.
+    if type(args) is not tuple:
+        refuse("the args of an exception are not a tuple")
+    BaseException.__dict__["args"].__set__(error, args)
 
 
 def _plain(arguments: Arguments) -> bool:
