@@ -23,6 +23,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   fmt                 format the Rust code
   lint                clippy, with warnings as errors
   test                everything a change must pass, set-up included
+  python              the part of test that checks the Python package
   generate [--check]  write the generated files of spec/, or compare them with what would be written
   prove [NAME...]     the full-size proofs, or those named; writes docs/results/";
 
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         ["fmt"] => step::cargo(&["fmt", "--all"]),
         ["lint"] => step::cargo(test::CLIPPY),
         ["test"] => test::run(),
+        ["python"] => test::python(),
         ["generate"] => generate::write(),
         ["generate", "--check"] => generate::check(),
         ["prove", names @ ..] => prove::run(names),

@@ -19,9 +19,7 @@ pub(crate) fn run() -> Result {
     step::timed("release build", || step::cargo(&["build", "--release", "--package", "sandtimer-cli"]))?;
     step::timed("tests", tests)?;
     step::timed("documentation tests", || with_python(&["test", "--workspace", "--doc"]))?;
-    step::timed("python package", setup::python_package)?;
-    step::timed("python types", python_types)?;
-    step::timed("python tests", python_tests)?;
+    python()?;
     step::timed("generated files", generate::check)?;
     println!("== all steps: ok, {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
@@ -40,6 +38,14 @@ fn with_python(arguments: &[&str]) -> Result {
     let mut command = step::command("cargo", arguments);
     command.env("SANDTIMER_TEST_PYTHON", setup::python(&root()));
     step::run(command)
+}
+
+/// What `cargo xtask python` runs: types and tests of the package as it is installed.
+pub(crate) fn python() -> Result {
+    step::timed("python environment", setup::python_environment)?;
+    step::timed("python package", setup::python_package)?;
+    step::timed("python types", python_types)?;
+    step::timed("python tests", python_tests)
 }
 
 fn python_types() -> Result {

@@ -2,9 +2,9 @@
 //! methods of a subclass are not called.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyTuple};
+use pyo3::types::{PyDict, PyFrozenSet, PyInt, PyList, PySet, PyTuple};
 
-use super::machine::Machine;
+use super::machine::{Machine, Unbuilt};
 use super::names::Name;
 use super::nesting::Node;
 use super::refusal::{Result, refuse};
@@ -25,10 +25,8 @@ impl<'py> Machine<'_, 'py> {
         match value {
             Value::Object(object, node) => Ok((object, node)),
             Value::Unbuilt(index) => match &self.unbuilt[index] {
-                super::machine::Unbuilt::Done(object) => Ok((object.clone(), Node::LEAF)),
-                super::machine::Unbuilt::Waiting(_) => {
-                    refuse("the result uses a value before it is complete")
-                }
+                Unbuilt::Done(object) => Ok((object.clone(), Node::LEAF)),
+                Unbuilt::Waiting(_) => refuse("the result uses a value before it is complete"),
             },
             Value::Name(name) => match name {
                 Name::Type(index) => {
@@ -182,7 +180,7 @@ impl<'py> Machine<'_, 'py> {
                 } else {
                     arguments.get_item(0)?.cast::<PyTuple>().map_or(1, |start| start.len())
                 };
-                let length = longest.is_none() || longest.is_exact_instance_of::<pyo3::types::PyInt>();
+                let length = longest.is_none() || longest.is_exact_instance_of::<PyInt>();
                 if start != 0 || arguments.len() > 2 || !length {
                     return refuse("the result's pickle has a deque with other arguments than a length");
                 }

@@ -19,6 +19,7 @@
 //!
 //! Every refusal is a `ResultRefused`; whatever a function of ours raises becomes its cause.
 
+mod calls;
 mod classes;
 mod containers;
 mod keys;
