@@ -20,6 +20,7 @@ import zoneinfo
 from typing import Any
 
 import carry
+
 from sandtimer import ResultRefused
 
 
@@ -103,12 +104,27 @@ def watch(event: str, arguments: tuple[Any, ...]) -> None:
         return
     if event == "open" and "zoneinfo" in str(arguments[0]) and arguments[1] in ("r", "rb"):
         return
-    if event == "import" and str(arguments[0]).startswith(("tzdata", "zoneinfo", "importlib", "numpy", "torch", "pyarrow")):
+    if event == "import" and str(arguments[0]).startswith(
+        ("tzdata", "zoneinfo", "importlib", "numpy", "torch", "pyarrow")
+    ):
         return
     EVENTS[f"{event} {arguments!r:.80}"] += 1
 
 
-ALLOWED_MODULES = ("builtins", "datetime", "zoneinfo", "decimal", "fractions", "uuid", "pathlib", "pathlib._local", "collections", "enum", "numpy", __name__)
+ALLOWED_MODULES = (
+    "builtins",
+    "datetime",
+    "zoneinfo",
+    "decimal",
+    "fractions",
+    "uuid",
+    "pathlib",
+    "pathlib._local",
+    "collections",
+    "enum",
+    "numpy",
+    __name__,
+)
 
 
 def main(count: int, seed: int) -> None:
@@ -143,7 +159,15 @@ def use(value: Any) -> None:
     for action in (repr, hash, lambda each: each == each, pickle.dumps):
         try:
             action(value)
-        except (TypeError, ValueError, AttributeError, RecursionError, OverflowError, ArithmeticError, pickle.PicklingError):
+        except (
+            TypeError,
+            ValueError,
+            AttributeError,
+            RecursionError,
+            OverflowError,
+            ArithmeticError,
+            pickle.PicklingError,
+        ):
             pass
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 
 import pytest
+
 import sandtimer
 from sandtimer import _sandtimer, errors
 
@@ -36,7 +37,9 @@ def test_it_exports_what_it_names() -> None:
         (errors.NoResult, errors.Crashed),
     ],
 )
-def test_an_exception_is_also_the_one_a_caller_expects(ours: type[Exception], theirs: type[Exception]) -> None:
+def test_an_exception_is_also_the_one_a_caller_expects(
+    ours: type[Exception], theirs: type[Exception]
+) -> None:
     assert issubclass(ours, errors.SandtimerError)
     assert issubclass(ours, theirs)
 
@@ -51,6 +54,10 @@ def test_every_exception_of_the_module_is_exported_and_one_of_ours() -> None:
 
 def test_a_remote_error_shows_the_remote_traceback() -> None:
     error = errors.RemoteError("game.Lost", "no move left", "Traceback (remote)")
-    assert (error.type_name, error.message, error.remote_traceback) == ("game.Lost", "no move left", "Traceback (remote)")
+    assert (error.type_name, error.message, error.remote_traceback) == (
+        "game.Lost",
+        "no move left",
+        "Traceback (remote)",
+    )
     assert str(error) == "game.Lost: no move left\n\nTraceback (remote)"
     assert str(errors.RemoteError("game.Lost", "")) == "game.Lost"

@@ -7,8 +7,9 @@ from typing import Any
 
 import carry
 import pytest
-from sandtimer import ResultRefused
 from test_result_hostile import PROTO, name, text
+
+from sandtimer import ResultRefused
 
 np = pytest.importorskip("numpy")
 
@@ -60,9 +61,17 @@ def test_a_scalar_comes_back(kind: Any) -> None:
 
 
 def test_arrays_lie_in_values() -> None:
-    value = {"scores": np.arange(5), np.int64(3): [np.float32(0.5), (np.datetime64("2020-01-01"),)], np.str_("x"): None}
+    value = {
+        "scores": np.arange(5),
+        np.int64(3): [np.float32(0.5), (np.datetime64("2020-01-01"),)],
+        np.str_("x"): None,
+    }
     back = carry.carried(value)
-    assert list(back) == list(value) and (back["scores"] == value["scores"]).all() and back[np.int64(3)] == value[np.int64(3)]
+    assert (
+        list(back) == list(value)
+        and (back["scores"] == value["scores"]).all()
+        and back[np.int64(3)] == value[np.int64(3)]
+    )
     shared = np.arange(3)
     one, other = carry.carried([shared, shared])
     assert one is other
@@ -86,7 +95,10 @@ class Evil:
 
 
 def test_an_array_of_objects_is_refused() -> None:
-    for array in (np.array([Evil(), 1], dtype=object), np.array([(Evil(), 1)], dtype=[("a", object), ("b", "i4")])):
+    for array in (
+        np.array([Evil(), 1], dtype=object),
+        np.array([(Evil(), 1)], dtype=[("a", object), ("b", "i4")]),
+    ):
         data = pickle.dumps(array, 5)
         with pytest.raises(ResultRefused, match="dtype object|O8"):
             carry.decode(data)
@@ -95,17 +107,31 @@ def test_an_array_of_objects_is_refused() -> None:
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_a_subclass_is_refused() -> None:
-    for array in (np.ma.masked_array([1, 2], [0, 1]), np.matrix([[1]]), np.rec.array([(1, 2)], dtype="i4,i4")):
+    for array in (
+        np.ma.masked_array([1, 2], [0, 1]),
+        np.matrix([[1]]),
+        np.rec.array([(1, 2)], dtype="i4,i4"),
+    ):
         with pytest.raises(ResultRefused):
             carry.pickled(array)
 
 
-DTYPE = name("numpy", "dtype") + text("f8") + b"\x89\x88\x87R(K\x03" + text("<") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+DTYPE = (
+    name("numpy", "dtype")
+    + text("f8")
+    + b"\x89\x88\x87R(K\x03"
+    + text("<")
+    + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+)
 OBJECTS = DTYPE.replace(b"f8", b"O8").replace(text("<"), text("|"))
 
 
-def array(shape: bytes, dtype: bytes = DTYPE, content: bytes = b"B\x10\0\0\0" + bytes(16), order: bytes = text("C")) -> bytes:
-    return PROTO + name("numpy._core.numeric", "_frombuffer") + b"(" + content + dtype + shape + order + b"tR."
+def array(
+    shape: bytes, dtype: bytes = DTYPE, content: bytes = b"B\x10\0\0\0" + bytes(16), order: bytes = text("C")
+) -> bytes:
+    return (
+        PROTO + name("numpy._core.numeric", "_frombuffer") + b"(" + content + dtype + shape + order + b"tR."
+    )
 
 
 HUGE = b"\x8a\x08" + (2**62).to_bytes(8, "little")
@@ -162,7 +188,14 @@ def test_the_well_formed_one_is_taken() -> None:
 
 def test_a_buffer_of_another_length_is_refused() -> None:
     data, buffers = carry.encode(np.arange(100_000.0))
-    for length in (0, 1, buffers[0].nbytes - 8, buffers[0].nbytes - 1, buffers[0].nbytes + 1, buffers[0].nbytes + 8):
+    for length in (
+        0,
+        1,
+        buffers[0].nbytes - 8,
+        buffers[0].nbytes - 1,
+        buffers[0].nbytes + 1,
+        buffers[0].nbytes + 8,
+    ):
         with pytest.raises(ResultRefused, match="bytes"):
             carry.decode(data, [bytearray(length)])
     with pytest.raises(ResultRefused, match="more buffers"):
@@ -170,7 +203,9 @@ def test_a_buffer_of_another_length_is_refused() -> None:
 
 
 def test_the_older_spelling_is_read() -> None:
-    data = pickle.dumps(np.arange(3), 5).replace(b"\x8c\x13numpy._core.numeric", b"\x8c\x12numpy.core.numeric")
+    data = pickle.dumps(np.arange(3), 5).replace(
+        b"\x8c\x13numpy._core.numeric", b"\x8c\x12numpy.core.numeric"
+    )
     data = data[:2] + data[11:]
     assert (carry.decode(data) == np.arange(3)).all()
 
@@ -185,11 +220,24 @@ class TestTensors:
     @pytest.mark.parametrize("large", [1, 10**9], ids=["beside", "inside"])
     def test_a_tensor_comes_back(self, large: int) -> None:
         torch = self.torch
-        for kind in (torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.complex64):
+        for kind in (
+            torch.bool,
+            torch.uint8,
+            torch.int64,
+            torch.float16,
+            torch.bfloat16,
+            torch.float32,
+            torch.complex64,
+        ):
             flat = torch.arange(24).remainder(2).to(kind)
             for tensor in (flat, flat.reshape(2, 3, 4), flat.reshape(4, 6).T, flat[:0], flat[0]):
                 back = carry.carried(tensor, large=large)
-                assert type(back) is torch.Tensor and back.dtype == kind and back.shape == tensor.shape and torch.equal(back, tensor)
+                assert (
+                    type(back) is torch.Tensor
+                    and back.dtype == kind
+                    and back.shape == tensor.shape
+                    and torch.equal(back, tensor)
+                )
         assert carry.carried(torch.ones(2, requires_grad=True)).requires_grad
 
     def test_what_is_not_dense_is_not_written(self) -> None:
@@ -199,6 +247,13 @@ class TestTensors:
 
 def test_a_tensor_that_is_malformed_is_refused() -> None:
     good = text("float64") + b"K\x02\x85\x89B\x10\0\0\0" + bytes(16)
-    for old, new in ((b"K\x02\x85", b"K\x03\x85"), (b"K\x02\x85", b"J\xfe\xff\xff\xff\x85"), (text("float64"), text("qint8")), (text("float64"), text("load"))):
+    for old, new in (
+        (b"K\x02\x85", b"K\x03\x85"),
+        (b"K\x02\x85", b"J\xfe\xff\xff\xff\x85"),
+        (text("float64"), text("qint8")),
+        (text("float64"), text("load")),
+    ):
         with pytest.raises(ResultRefused, match="tensor"):
-            carry.decode(PROTO + name("_sandtimer_tokens", "as_tensor") + b"(" + good.replace(old, new) + b"tR.")
+            carry.decode(
+                PROTO + name("_sandtimer_tokens", "as_tensor") + b"(" + good.replace(old, new) + b"tR."
+            )

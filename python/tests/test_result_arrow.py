@@ -7,8 +7,9 @@ from typing import Any
 
 import carry
 import pytest
-from sandtimer import ResultRefused
 from test_result_hostile import PROTO, name, text
+
+from sandtimer import ResultRefused
 
 arrow: Any = pytest.importorskip("pyarrow")
 ipc: Any = pytest.importorskip("pyarrow.ipc")
@@ -117,7 +118,9 @@ def test_changed_streams_never_do_worse_than_fail() -> None:
     for _ in range(20_000):
         changed = bytearray(stream)
         for _ in range(source.randrange(1, 4)):
-            changed[source.randrange(len(changed))] = source.choice([0, 1, 0x7F, 0x80, 0xFF, source.randrange(256)])
+            changed[source.randrange(len(changed))] = source.choice(
+                [0, 1, 0x7F, 0x80, 0xFF, source.randrange(256)]
+            )
         try:
             call(bytes(changed)).to_pylist()
         except ResultRefused:

@@ -11,6 +11,7 @@ from typing import Any
 
 import carry
 import pytest
+
 from sandtimer import ResultRefused
 
 CALLS: list[str] = []
@@ -164,7 +165,17 @@ def test_slots_come_back() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [Data(1, [2]), Frozen(1), Frozen(1, [2]), Named(1, [2]), TypedNamed(1), Pair((1, 2)), Number(7), Number(2**70), Text("t")],
+    [
+        Data(1, [2]),
+        Frozen(1),
+        Frozen(1, [2]),
+        Named(1, [2]),
+        TypedNamed(1),
+        Pair((1, 2)),
+        Number(7),
+        Number(2**70),
+        Text("t"),
+    ],
     ids=repr,
 )
 def test_a_value_of_a_class_comes_back(value: Any) -> None:
@@ -244,7 +255,9 @@ class TestRefused:
         other = type("Plain", (), {"__module__": __name__})
         assert type(carry.carried(Plain(a=1), [other])) is other
 
-    @pytest.mark.parametrize("method", ["__setstate__", "__reduce__", "__init__", "__new__", "__setattr__", "__getattribute__"])
+    @pytest.mark.parametrize(
+        "method", ["__setstate__", "__reduce__", "__init__", "__new__", "__setattr__", "__getattribute__"]
+    )
     def test_no_method_of_the_class_is_called(self, method: str) -> None:
         def called(*_: Any, **__: Any) -> Any:
             CALLS.append(method)
@@ -287,7 +300,11 @@ class TestRefused:
         assert CALLS == []
 
     def test_a_member_is_not_changed(self) -> None:
-        harm = b"\x80\x05c" + __name__.encode() + b"\nDirection\nK\x01\x85R}X\x05\x00\x00\x00_namesX\x01\x00\x00\x00xsb."
+        harm = (
+            b"\x80\x05c"
+            + __name__.encode()
+            + b"\nDirection\nK\x01\x85R}X\x05\x00\x00\x00_namesX\x01\x00\x00\x00xsb."
+        )
         with pytest.raises(ResultRefused):
             carry.decode(harm, (), [Direction])
         new = b"\x80\x05c" + __name__.encode() + b"\nDirection\n)\x81."

@@ -14,6 +14,7 @@ from typing import Any
 
 import carry
 import pytest
+
 from sandtimer import ResultRefused
 
 PROTO = b"\x80\x05"
@@ -122,8 +123,14 @@ class Slippery:
 
 
 def test_the_code_of_a_named_class_is_not_run(capfd: pytest.CaptureFixture[str]) -> None:
-    source = "import sys\nsys.path.insert(0, %r)\nimport test_result_hostile" % str(__file__.rpartition("/")[0])
-    for class_, state in ((Watched, b"K\x01"), (Watched, b"}"), (Slippery, b"N}" + text("a") + b"K\x01s\x86")):
+    source = "import sys\nsys.path.insert(0, %r)\nimport test_result_hostile" % str(
+        __file__.rpartition("/")[0]
+    )
+    for class_, state in (
+        (Watched, b"K\x01"),
+        (Watched, b"}"),
+        (Slippery, b"N}" + text("a") + b"K\x01s\x86"),
+    ):
         data = PROTO + name(__name__, class_.__name__) + b")\x81" + state + b"b."
         try:
             assert type(carry.decode(data, (), [class_])) is class_
@@ -212,7 +219,13 @@ class TestSize:
             carry.decode(data)
 
     def test_a_length_that_is_not_there(self) -> None:
-        for opcode in (b"X\xff\xff\xff\xff", b"B\xff\xff\xff\xff", b"\x8d" + b"\xff" * 8, b"\x8e" + b"\xff" * 7 + b"\x7f", b"\x96" + b"\xff" * 8):
+        for opcode in (
+            b"X\xff\xff\xff\xff",
+            b"B\xff\xff\xff\xff",
+            b"\x8d" + b"\xff" * 8,
+            b"\x8e" + b"\xff" * 7 + b"\x7f",
+            b"\x96" + b"\xff" * 8,
+        ):
             with pytest.raises(ResultRefused, match="ends too soon"):
                 carry.decode(PROTO + opcode + b"abc.")
 
@@ -221,7 +234,10 @@ class TestSize:
         with pytest.raises(ResultRefused, match="LONG_BINPUT"):
             carry.decode(data)
         limit = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
-        code = limit + "import pickle, sys\ntry: pickle.loads(sys.stdin.buffer.read())\nexcept MemoryError: print('HARM')"
+        code = (
+            limit
+            + "import pickle, sys\ntry: pickle.loads(sys.stdin.buffer.read())\nexcept MemoryError: print('HARM')"
+        )
         done = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, timeout=60)
         assert b"HARM" in done.stdout
         with pytest.raises(ResultRefused, match="remembers more"):
@@ -245,8 +261,13 @@ def chain(opening: bytes, count: int, closing: bytes) -> bytes:
 def deques(count: int, late: bool) -> bytes:
     made = name("collections", "deque") + b"\x940" + b"h\x00)R\x94" * count
     if not late:
-        return PROTO + name("collections", "deque") + b"\x940" + b"h\x00)R" * count + b"a" * (count - 1) + b"."
-    put = b"".join(b"j" + struct.pack("<I", each) + b"j" + struct.pack("<I", each + 1) + b"a0" for each in range(1, count))
+        return (
+            PROTO + name("collections", "deque") + b"\x940" + b"h\x00)R" * count + b"a" * (count - 1) + b"."
+        )
+    put = b"".join(
+        b"j" + struct.pack("<I", each) + b"j" + struct.pack("<I", each + 1) + b"a0"
+        for each in range(1, count)
+    )
     return PROTO + b"(" + made + b"t\x940" + put + b"h\x01."
 
 
@@ -283,8 +304,12 @@ class TestDepth:
 
     def test_what_is_filled_late_lies_too_deep(self) -> None:
         """A list is put into the one before it while that one is empty still: no container is deep when it is placed."""
+
         def lists(count: int) -> bytes:
-            put = b"".join(b"j" + struct.pack("<I", each) + b"j" + struct.pack("<I", each + 1) + b"a0" for each in range(count - 1))
+            put = b"".join(
+                b"j" + struct.pack("<I", each) + b"j" + struct.pack("<I", each + 1) + b"a0"
+                for each in range(count - 1)
+            )
             return PROTO + b"(" + b"]\x94" * count + b"t0" + put + b"h\x00."
 
         with pytest.raises(ResultRefused, match="deep"):
@@ -293,13 +318,22 @@ class TestDepth:
         assert isinstance(pickle.loads(lists(100_000)), list)
 
     def test_a_key_that_takes_for_ever_to_hash(self) -> None:
-        data = PROTO + b"}N\x94\x85" + b"".join(b"\x94h" + bytes([each]) + b"\x86" for each in range(1, 60)) + b"Ns."
+        data = (
+            PROTO
+            + b"}N\x94\x85"
+            + b"".join(b"\x94h" + bytes([each]) + b"\x86" for each in range(1, 60))
+            + b"Ns."
+        )
         started = time.monotonic()
         with pytest.raises(ResultRefused, match="too large to hash"):
             carry.decode(data)
         assert time.monotonic() - started < 30
         with pytest.raises(subprocess.TimeoutExpired):
-            subprocess.run([sys.executable, "-c", "import pickle, sys\npickle.loads(sys.stdin.buffer.read())"], input=data, timeout=5)
+            subprocess.run(
+                [sys.executable, "-c", "import pickle, sys\npickle.loads(sys.stdin.buffer.read())"],
+                input=data,
+                timeout=5,
+            )
 
 
 class TestHashes:
@@ -310,13 +344,22 @@ class TestHashes:
 
     def keys(self, kind: str) -> list[Any]:
         numbers = [1 + each * self.PRIME for each in range(1, self.COUNT + 1)]
-        return {"integers": numbers, "tuples": [(each,) for each in numbers], "floats and integers": [*numbers, 1.0]}[kind]
+        return {
+            "integers": numbers,
+            "tuples": [(each,) for each in numbers],
+            "floats and integers": [*numbers, 1.0],
+        }[kind]
 
     @pytest.mark.parametrize("kind", ["integers", "tuples", "floats and integers"])
     def test_they_are_not_put_into_one(self, kind: str) -> None:
         keys = self.keys(kind)
         assert len({hash(key) for key in keys}) == 1
-        for value in (dict.fromkeys(keys), set(keys), frozenset(keys), collections.OrderedDict.fromkeys(keys)):
+        for value in (
+            dict.fromkeys(keys),
+            set(keys),
+            frozenset(keys),
+            collections.OrderedDict.fromkeys(keys),
+        ):
             data = pickle.dumps(value, 5)
             with pytest.raises(ResultRefused, match="share a hash"):
                 carry.decode(data)

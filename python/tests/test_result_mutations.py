@@ -10,6 +10,7 @@ import sys
 import carry
 import pytest
 import result_mutations
+
 from sandtimer import ResultRefused
 
 COUNT = 1_000_000

@@ -19,6 +19,7 @@ import carry
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sandtimer import ResultRefused
 
 VALUES: list[Any] = [
@@ -45,8 +46,10 @@ VALUES: list[Any] = [
 
 def same(one: Any, other: Any) -> bool:
     """Equal, of the same types all the way down, in the same order."""
-    return type(one) is type(other) and pickle.dumps(one, 5) == pickle.dumps(other, 5) or (
-        isinstance(one, (set, frozenset)) and type(one) is type(other) and one == other
+    return (
+        type(one) is type(other)
+        and pickle.dumps(one, 5) == pickle.dumps(other, 5)
+        or (isinstance(one, (set, frozenset)) and type(one) is type(other) and one == other)
     )
 
 

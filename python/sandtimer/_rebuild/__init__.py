@@ -11,7 +11,8 @@ from .arrays import VALUES as _ARRAYS
 from .arrow import VALUES as _ARROW
 from .classes import EXCEPTIONS, plan
 from .common import Unbuilt, Value
-from .values import TYPES, VALUES as _VALUES
+from .values import TYPES
+from .values import VALUES as _VALUES
 
 VALUES: dict[tuple[str, str], Value] = {**_VALUES, **_ARRAYS, **_ARROW}
 

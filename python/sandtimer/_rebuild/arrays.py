@@ -45,8 +45,8 @@ def _dtype(arguments: Arguments) -> Unbuilt:
         refuse("a numpy dtype is not made of such arguments")
     if code.startswith("O"):
         refuse(
-            "a numpy array of Python objects (dtype object), which trust=\"data\" does not rebuild: "
-            "return array.tolist(), or use trust=\"pickle\" if you vouch for the code"
+            'a numpy array of Python objects (dtype object), which trust="data" does not rebuild: '
+            'return array.tolist(), or use trust="pickle" if you vouch for the code'
         )
     if not _TYPE_CODE.fullmatch(code):
         refuse(f"numpy's dtype {code[:40]!r} is not known")
@@ -76,7 +76,12 @@ def _build_dtype(code: str, state: object) -> Any:
 def _unit(metadata: object) -> str:
     if metadata is None:
         return ""
-    if type(metadata) is tuple and len(metadata) == 2 and type(metadata[1]) is tuple and len(metadata[1]) == 4:
+    if (
+        type(metadata) is tuple
+        and len(metadata) == 2
+        and type(metadata[1]) is tuple
+        and len(metadata[1]) == 4
+    ):
         unit, number, divisor, events = metadata[1]
         unit = unit.decode("ascii", "replace") if type(unit) is bytes else unit
         whole = type(number) is int and 0 < number < 1 << 31 and divisor == 1 and type(divisor) is int
@@ -95,7 +100,12 @@ def _subarray(numpy: Any, subarray: object) -> Any:
 
 
 def _structure(numpy: Any, names: object, fields: object, size: object, aligned: bool) -> Any:
-    if type(names) is not tuple or type(fields) is not dict or type(size) is not int or len(names) > _MOST_FIELDS:
+    if (
+        type(names) is not tuple
+        or type(fields) is not dict
+        or type(size) is not int
+        or len(names) > _MOST_FIELDS
+    ):
         refuse("the fields of a numpy dtype are not known")
     formats, offsets = [], []
     for name in names:
@@ -199,7 +209,12 @@ def _tensor(arguments: Arguments) -> Any:
     if len(arguments) != 4:
         refuse("a tensor is not made of such arguments")
     name, shape, requires_grad, buffer = arguments
-    if type(name) is not str or name not in _TENSORS or not _is_shape(shape) or not is_one_of(buffer, *_BUFFERS):
+    if (
+        type(name) is not str
+        or name not in _TENSORS
+        or not _is_shape(shape)
+        or not is_one_of(buffer, *_BUFFERS)
+    ):
         refuse("a tensor is not made of such arguments")
     view = memoryview(buffer)
     if math.prod(shape) * _TENSORS[name] != view.nbytes:

@@ -85,7 +85,7 @@ def _check(stream: memoryview) -> None:
         if header is None or kind not in (_SCHEMA, _DICTIONARY, _BATCH) or (kind == _SCHEMA) != (index == 0):
             refuse("an arrow stream has a message that is not known")
         if kind == _SCHEMA and _EXTENSION in bytes(message):
-            refuse("an arrow table of extension types: return its storage, or use trust=\"pickle\"")
+            refuse('an arrow table of extension types: return its storage, or use trust="pickle"')
         batch = header.table(1) if kind == _DICTIONARY else header
         if kind == _SCHEMA:
             continue
@@ -98,7 +98,11 @@ def _check(stream: memoryview) -> None:
 
 
 def _arrow(arguments: Arguments) -> Any:
-    if len(arguments) != 2 or type(arguments[0]) is not str or not is_one_of(arguments[1], bytes, bytearray, memoryview):
+    if (
+        len(arguments) != 2
+        or type(arguments[0]) is not str
+        or not is_one_of(arguments[1], bytes, bytearray, memoryview)
+    ):
         refuse("an arrow table is not made of such arguments")
     kind, buffer = arguments
     stream = memoryview(buffer).cast("B")
@@ -127,7 +131,9 @@ def _as(kind: str, table: Any, arrow: Any) -> Any:
     if kind == "batch" and len(table.to_batches()) <= 1:
         for batch in table.to_batches():
             return batch
-        return arrow.RecordBatch.from_arrays([arrow.array([], each) for each in table.schema.types], schema=table.schema)
+        return arrow.RecordBatch.from_arrays(
+            [arrow.array([], each) for each in table.schema.types], schema=table.schema
+        )
     if kind == "chunked_array" and table.num_columns == 1:
         return table.column(0)
     if kind == "array" and table.num_columns == 1 and table.column(0).num_chunks <= 1:

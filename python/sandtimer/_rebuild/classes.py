@@ -47,7 +47,9 @@ class Plan:
         self.elements = self._named_elements()
         self.safe_key = self._hash_is_known()
         self.shared = self._extends(enum.Enum)
-        plain = not any(self._extends(base) for base in (*_SCALARS, *_CONTAINERS, tuple, frozenset, BaseException))
+        plain = not any(
+            self._extends(base) for base in (*_SCALARS, *_CONTAINERS, tuple, frozenset, BaseException)
+        )
         self.bare: Optional[Callable[[type], object]] = object.__new__ if plain and not self.shared else None
 
     def _extends(self, base: type) -> bool:
@@ -84,7 +86,9 @@ class Plan:
             fields = _dict(each).get("__dataclass_fields__")
             if type(fields) is dict:
                 return [
-                    field.name for field in fields.values() if getattr(field._field_type, "name", "") == "_FIELD"
+                    field.name
+                    for field in fields.values()
+                    if getattr(field._field_type, "name", "") == "_FIELD"
                 ]
         return None
 
@@ -128,8 +132,12 @@ class Plan:
             return self._exception(arguments)
         for base in (set, frozenset):
             if self._extends(base):
-                refuse(f"{self.name} is a {base.__name__} with code of its own: return a plain {base.__name__}")
-        refuse(f"{self.name} has a __reduce__ of its own, or is not made by object.__new__: give it plain fields")
+                refuse(
+                    f"{self.name} is a {base.__name__} with code of its own: return a plain {base.__name__}"
+                )
+        refuse(
+            f"{self.name} has a __reduce__ of its own, or is not made by object.__new__: give it plain fields"
+        )
 
     def _member(self, arguments: Arguments) -> object:
         members: dict[Any, object] = _dict(self.class_).get("_value2member_map_") or {}
@@ -147,8 +155,17 @@ class Plan:
         """Whether a combination of members is made by the standard library's code alone."""
         if not self._extends(enum.Flag) or type(self.class_) is not type(enum.Flag):
             return False
-        own = [each for each in self.mro if _dict(each).get("__module__", "builtins") not in ("enum", "builtins")]
-        changed = ("_missing_", "_create_pseudo_member_", "__new_member__", "__hash__", "__eq__", "__setattr__")
+        own = [
+            each for each in self.mro if _dict(each).get("__module__", "builtins") not in ("enum", "builtins")
+        ]
+        changed = (
+            "_missing_",
+            "_create_pseudo_member_",
+            "__new_member__",
+            "__hash__",
+            "__eq__",
+            "__setattr__",
+        )
         return not any(name in _dict(each) for each in own for name in changed)
 
     def _exception(self, arguments: Arguments) -> object:

@@ -68,7 +68,8 @@ def encode(value: object, large: int = LARGE) -> tuple[bytes, list[memoryview]]:
     pickler = _Pickler(file, 5, buffer_callback=leave_out)
     try:
         pickler.dump(_set_aside(value, large))
-    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+    # Methods of the value run here, so anything may come.
+    except Exception as error:
         raise TypeError(_explain(value, error)) from error
     finally:
         sys.modules.pop(_TOKENS.__name__, None)
@@ -130,7 +131,12 @@ def _tensor(torch: Any, tensor: Any) -> tuple[Any, tuple[object, ...]]:
     plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
     name = str(plain.dtype).partition(".")[2]
     size = plain.numel() * plain.element_size()
-    return _TENSOR, (name, tuple(plain.shape), bool(tensor.requires_grad), pickle.PickleBuffer(_memory(plain, size)))
+    return _TENSOR, (
+        name,
+        tuple(plain.shape),
+        bool(tensor.requires_grad),
+        pickle.PickleBuffer(_memory(plain, size)),
+    )
 
 
 def _memory(tensor: Any, size: int) -> Any:
