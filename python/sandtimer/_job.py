@@ -24,7 +24,7 @@ _ALIGNMENT = 64
 class Job:
     """A job's bytes, and the files that go with it: its large parts, and its stdin."""
 
-    __slots__ = ("bytes", "call", "files", "program")
+    __slots__ = ("bytes", "call", "files", "program", "scope")
 
     def __init__(
         self, options: dict[str, Any], body: bytes, buffers: Sequence[memoryview] = (), stdin: bytes = b""
@@ -32,6 +32,8 @@ class Job:
         self.files: list[int] = []
         # For a fork of this process, which finds it in its memory.
         self.call: Optional[Callable[[], Any]] = None
+        # What bounds it together with other calls.
+        self.scope: Any = None
         self.program = options["kind"] == "program"
         if stdin:
             options = {**options, "stdin": True}

@@ -20,6 +20,27 @@ from .errors import (
 _K = TypeVar("_K")
 
 
+class _Never:
+    """The end of a call that was never begun."""
+
+    id = ""
+
+    def __init__(self, ending: str, message: str) -> None:
+        tree = {"killed": 0, "survivors": 0, "proof": "cgroup empty", "dead_after_ms": None}
+        zeros = ("wall_ms", "user_ms", "system_ms", "memory_peak_bytes", "processes_peak")
+        self._record = {
+            "run_id": "", "ending": ending, "ok": False, "exit_code": None, "signal": None,
+            "stdout": "", "stderr": "", "stdout_truncated": False, "stderr_truncated": False, "encoding": "utf-8",
+            "value": None, "error": {"code": "not_begun", "message": message}, "results": [], "execution_count": None,
+            "verdict": None, "tree": tree, "state": "none",
+            "usage": {**dict.fromkeys(zeros, 0), "run_queue_ms": None},
+            "isolation": {"tier": "T0", "kill": "K0", "deadline_layers": [], "degraded": []}, "path": "parked",
+        }  # fmt: skip
+
+    def outcome(self, settled: bool) -> str:
+        return json.dumps(self._record)
+
+
 @dataclasses.dataclass(frozen=True)
 class Verdict:
     """Why Sandtimer ended a run. Times in milliseconds, sizes in bytes."""
@@ -230,3 +251,8 @@ class Outcome:
 def _build(kind: type[_K], record: dict[str, Any]) -> _K:
     names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in record.items() if name in names})
+
+
+def never_begun(ending: str, error: SandtimerError) -> Outcome:
+    """The outcome of a call that was not begun, and why."""
+    return Outcome(_Never(ending, str(error)), ending, error=error)

@@ -9,11 +9,12 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Sized, TypeVar, Union
 
 from . import _fork, _job, _native, _results
-from ._outcome import Outcome
-from .errors import NoResult, RemoteError, SandboxUnavailable, SandtimerError
+from ._outcome import Outcome, never_begun
+from ._progress import Bar
+from .errors import DeadlineExceeded, NoResult, RemoteError, SandboxUnavailable, SandtimerError, Unserializable
 
 T = TypeVar("T")
 Seconds = Union[int, float, None]
@@ -292,10 +293,16 @@ class Sandbox:
         return self._submit(value_of, fn, args, kwargs)
 
     def _submit(
-        self, finish: Callable[[Outcome], Any], fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
+        self,
+        finish: Callable[[Outcome], Any],
+        fn: Callable[..., Any],
+        args: Any,
+        kwargs: Mapping[str, Any],
+        scope: Any = None,
     ) -> CallFuture:
         future = CallFuture()
         job = self._make(fn, args, dict(kwargs))
+        job.scope = scope
 
         def task() -> None:
             try:
@@ -330,15 +337,45 @@ class Sandbox:
     def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, total: Seconds = None, progress: bool = False
     ) -> Iterator[Outcome]:
-        """Calls `fn` with each item; outcomes in the order of the items. Never raises for one item."""
-        window = 2 * self._pool.workers
-        pending: deque[CallFuture] = deque()
-        for item in items:
-            pending.append(self._submit(_itself, fn, (item,), {}))
-            if len(pending) >= window:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        """Calls `fn` with each item; outcomes in the order of the items. Never raises for one item.
+
+        Each item has the sandbox's own limits; `total` bounds all of them together, in seconds from the first: items that
+        it leaves no time for are not begun and come as timeouts. With `progress`, a bar by tqdm or rich.
+        """
+        scope = _native.engine().scope("map", total)
+        bar = Bar(len(items) if isinstance(items, Sized) else None) if progress else None
+        pending: deque[Union[CallFuture, Outcome]] = deque()
+
+        def first() -> Outcome:
+            front = pending.popleft()
+            outcome = front if isinstance(front, Outcome) else self._of(front)
+            if bar is not None:
+                bar.add(outcome.ending, outcome.ok)
+            return outcome
+
+        try:
+            for item in items:
+                try:
+                    pending.append(self._submit(_itself, fn, (item,), {}, scope))
+                except Unserializable as error:
+                    pending.append(never_begun("raised", error))
+                if len(pending) >= 2 * self._pool.workers:
+                    yield first()
+            while pending:
+                yield first()
+        finally:
+            for future in pending:
+                if isinstance(future, CallFuture):
+                    future.cancel()
+            if bar is not None:
+                bar.close()
+
+    @staticmethod
+    def _of(future: CallFuture) -> Outcome:
+        try:
+            return future.result()  # type: ignore[no-any-return]
+        except DeadlineExceeded as error:
+            return never_begun("timeout", error)
 
 
 def _itself(outcome: Outcome) -> Outcome:

@@ -6,9 +6,16 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use sandtimer::engine::{self, CallSpec, Said};
+use sandtimer::model::Layer;
 use sandtimer::zygote::{Answer, Kind, Part, Profile};
 
 use crate::{errors, limits, memory};
+
+/// What bounds many calls together, as long as it is kept.
+#[pyclass(frozen, module = "sandtimer._sandtimer")]
+pub(crate) struct Scope {
+    scope: engine::Scope,
+}
 
 /// An interpreter's settings: a dictionary.
 #[derive(FromPyObject)]
@@ -33,6 +40,7 @@ struct JobOf {
     /// Numbers of files that the object holds open.
     files: Vec<i32>,
     program: bool,
+    scope: Option<Py<Scope>>,
 }
 
 /// The engine of a process.
@@ -54,6 +62,14 @@ impl Engine {
         let calls = py.detach(|| self.engine.calls(profile.into(), size));
         let calls = calls.map_err(|error| errors::from_engine(py, &error))?;
         Ok(Pool { calls: Mutex::new(Some(Arc::new(calls))) })
+    }
+
+    /// A scope whose calls together take at most `total` seconds (None: unlimited) from now.
+    #[pyo3(signature = (name, total))]
+    fn scope(&self, py: Python<'_>, name: &str, total: &Bound<'_, PyAny>) -> PyResult<Scope> {
+        let limits = limits::wall("total", total)?;
+        let opened = self.engine.open_scope(None, Layer::Job, name, &limits);
+        Ok(Scope { scope: opened.map_err(|error| errors::from_engine(py, &error))? })
     }
 
     /// Calls in an interpreter started for this call alone.
@@ -95,12 +111,13 @@ pub(crate) fn child_source() -> PyResult<(String, i32)> {
 
 /// A call of a job under these limits; `require` among them is the least tier.
 fn spec(job: JobOf, parameters: &Bound<'_, PyDict>) -> PyResult<CallSpec> {
-    let JobOf { bytes: job, files, program } = job;
+    let JobOf { bytes: job, files, program, scope } = job;
     let files = files.into_iter().map(|file| memory::borrow(file).try_clone_to_owned());
     let files = files.collect::<Result<Vec<_>, _>>()?;
     let limits = limits::read(parameters)?;
     let require = limits::requirement(parameters)?;
-    Ok(CallSpec { job, files, program, limits, require, ..CallSpec::default() })
+    let parent = scope.map(|scope| scope.get().scope.id());
+    Ok(CallSpec { job, files, program, limits, parent, require, ..CallSpec::default() })
 }
 
 /// A call that was begun by the engine itself, without a pool.

@@ -20,7 +20,7 @@ mod _sandtimer {
     use super::*;
 
     #[pymodule_export]
-    use super::calls::{Call, Ended, Engine, Pool, child_source};
+    use super::calls::{Call, Ended, Engine, Pool, Scope, child_source};
     #[pymodule_export]
     use super::decode::decode;
     #[pymodule_export]

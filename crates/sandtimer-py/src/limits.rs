@@ -31,6 +31,14 @@ pub(crate) fn read(parameters: &Bound<'_, PyDict>) -> PyResult<Limits> {
     Ok(limits)
 }
 
+/// A wall limit alone, given under `name`.
+pub(crate) fn wall(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Limits> {
+    let mut limits = Limits::new();
+    let key = Key::Kind(LimitKind::Wall);
+    limits.set(key, setting(name, key, value)?);
+    Ok(limits)
+}
+
 /// The least isolation, from a parameter such as `require="T3"` or `require="K2"`.
 pub(crate) fn requirement(parameters: &Bound<'_, PyDict>) -> PyResult<Require> {
     let mut require = Require::default();

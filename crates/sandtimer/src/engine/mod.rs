@@ -14,6 +14,7 @@ mod park;
 mod plans;
 mod pool;
 mod run;
+mod scopes;
 mod spec;
 mod start;
 mod streams;
@@ -34,6 +35,7 @@ pub use error::Error;
 pub use park::Parked;
 pub use pool::CAPACITY;
 pub use run::{Run, Settled, Stream, Wait, Warned};
+pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use threads::Armed;
 

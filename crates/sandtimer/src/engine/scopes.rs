@@ -1,0 +1,52 @@
+//! Scopes without a run of their own: what bounds many calls together.
+
+use std::sync::{Arc, PoisonError};
+
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use super::error::Error;
+use super::{Engine, Inner};
+use crate::limits::{Limits, precedence};
+use crate::model::{Layer, Source};
+use crate::scope::{Opening, ScopeId};
+use crate::time::Moment;
+
+/// An open scope. Dropping it closes it; what still runs in it keeps its bounds.
+#[derive(Debug)]
+pub struct Scope {
+    inner: Arc<Inner>,
+    id: ScopeId,
+}
+
+impl Engine {
+    /// Opens a scope: its clock begins now, and its limits bound every run inside.
+    ///
+    /// # Errors
+    /// When the outer scope is gone or its time is over.
+    pub fn open_scope(
+        &self,
+        parent: Option<ScopeId>,
+        layer: Layer,
+        name: impl Into<String>,
+        limits: &Limits,
+    ) -> Result<Scope, Error> {
+        let own = precedence(&[(Source::Call, limits)]);
+        let opening = Opening { parent, layer, name: name.into(), own, warn: None };
+        let now = Moment::from_nanos(monotonic_nanoseconds());
+        let id = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).open(opening, now)?;
+        Ok(Scope { inner: self.inner.clone(), id })
+    }
+}
+
+impl Scope {
+    /// For runs inside it; see [`Spec::parent`](super::Spec::parent).
+    pub fn id(&self) -> ScopeId {
+        self.id
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).close(self.id);
+    }
+}
