@@ -6,6 +6,7 @@ Prints one line of JSON: how many were decoded, refused, and which events of the
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
 import decimal
 import enum
@@ -133,6 +134,9 @@ def main(count: int, seed: int) -> None:
     pickles = samples()
     for data in pickles:
         carry.decode(data, (), RESULTS)
+    # Looking for a zone that is not there loads what reads packages.
+    with contextlib.suppress(zoneinfo.ZoneInfoNotFoundError):
+        zoneinfo.ZoneInfo("No/Such")
     sys.addaudithook(watch)
     decoded = refused = 0
     for _ in range(count):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import subprocess
 import sys
 import threading
@@ -10,6 +9,7 @@ from typing import Any
 
 import carry
 import pytest
+from sandtimer import _sandtimer
 
 
 class Stubborn:
@@ -61,10 +61,10 @@ def test_it_leaves_nothing_behind() -> None:
 
 
 def test_it_runs_in_a_bare_interpreter() -> None:
-    source = (importlib.resources.files("sandtimer") / "_child" / "encode.py").read_text()
+    source, _ = _sandtimer.child_source()
     program = (
         "import sys\n"
-        "names = {'__name__': 'sandtimer_child'}\n"
+        "names = {'__name__': 'sandtimer_child', '__file__': 'child.py'}\n"
         "exec(compile(sys.stdin.read(), 'encode.py', 'exec'), names)\n"
         "data, buffers = names['encode']([1, b'x' * 100_000])\n"
         "assert 'sandtimer' not in sys.modules and 'typing' not in sys.modules\n"
