@@ -217,3 +217,47 @@ def test_a_spawned_call_has_an_interpreter_of_its_own() -> None:
     with sandtimer.Sandbox(timeout=20.0, start="spawn") as box:
         outcome = box.run(divmod, 7, 3)
         assert (outcome.value, outcome.path, outcome.tree.survivors) == ((2, 1), "spawn", 0)
+
+
+def test_all_items_together_have_a_deadline(box: sandtimer.Sandbox) -> None:
+    outcomes = list(box.map(time.sleep, [0.0] + [100.0] * 6, total=1.0))
+    assert outcomes[0].ending == "returned"
+    assert {outcome.ending for outcome in outcomes[1:]} == {"timeout"}
+    assert all(isinstance(outcome.error, TimeoutError) for outcome in outcomes[1:])
+    verdict = outcomes[1].verdict
+    assert verdict is not None and (verdict.layer, verdict.kind) == ("job", "wall")
+
+
+def test_an_item_that_cannot_be_sent_is_an_outcome(box: sandtimer.Sandbox) -> None:
+    import threading
+
+    outcomes = list(box.map(repr, [1, threading.Lock(), 2], progress=True))
+    assert [outcome.value for outcome in outcomes] == ["1", None, "2"]
+    assert isinstance(outcomes[1].error, sandtimer.Unserializable)
+
+
+def test_random_numbers_differ_unless_seeded() -> None:
+    def draw() -> Any:
+        import random
+
+        try:
+            import numpy as np
+
+            arrays = [np.random.rand(), np.random.default_rng().random()]
+        except ImportError:
+            arrays = []
+        return [random.random(), *map(float, arrays)]
+
+    preload = ["random"]
+    try:
+        import numpy  # noqa: F401
+
+        preload.append("numpy.random")
+    except ImportError:
+        pass
+    with sandtimer.Sandbox(timeout=20.0, preload=preload) as box:
+        drawn = [box.call(draw) for _ in range(4)]
+        for column in zip(*drawn):
+            assert len(set(column)) == 4
+    with sandtimer.Sandbox(timeout=20.0, preload=preload, seed=7) as box:
+        assert box.call(draw) == box.call(draw)
