@@ -1,24 +1,19 @@
-//! Calls: jobs for the children of one zygote, and the pool that keeps children ready.
+//! Calls: jobs for the children of a zygote, of the calling process, or of an interpreter of their own.
 //!
 //! ```text
 //! caller ── take a child ─▶ give it the job ─▶ wait for answer or verdict ─▶ take the answer (seals the deadline's cell)
-//! refiller ── zygote alive? ─▶ fewer ready than wanted? ─▶ one more
 //! ```
-//! One thread per pool refills it, off the callers' path. A caller that finds none ready waits for the next
-//! (`path: cold`). A pool that is used up is made larger, one that is idle goes back to its size. Zygotes are replaced
-//! after a number of children: all children of one share the layout of their memory.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use sandtimer_os::{process, thread, zygote as os};
 
 use super::children::{Child, Given, Parent, Work};
 use super::error::Error;
+use super::refill::{LOOK_UP, Shared, State, Stats};
 use super::start;
 use super::zygotes::{self, Zygote};
 use super::{Engine, Inner, Require, Run};
@@ -29,14 +24,6 @@ use crate::supervise::enforcer::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Waiting};
 use crate::zygote::{Answer, Kind, Malformed, Part, Profile};
 
-/// A zygote is replaced after this many children.
-const CHILDREN_OF_ONE: u64 = 10_000;
-/// A pool that grew goes back to its size after this long without a call.
-const IDLE: Duration = Duration::from_secs(30);
-/// How often a waiting caller looks up.
-const LOOK_UP: Duration = Duration::from_millis(50);
-/// After a failure, how long until the next try.
-const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// Bytes of a result unless somebody says otherwise.
 const DEFAULT_RESULT: u64 = 1 << 30;
 
@@ -69,45 +56,6 @@ pub struct Calls {
     refiller: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    inner: Arc<Inner>,
-    profile: Profile,
-    size: usize,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    ready: VecDeque<Child>,
-    /// How many are to be ready.
-    wanted: usize,
-    /// Callers that found none.
-    waiting: usize,
-    /// Why none could be made ready the last time, and whether it is of no use to try again.
-    failure: Option<(String, bool)>,
-    closed: bool,
-    stats: Stats,
-}
-
-/// What a pool has done so far.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Children that wait for a job.
-    pub ready: usize,
-    /// How many are to be.
-    pub wanted: usize,
-    pub calls: u64,
-    /// Calls that found no child ready.
-    pub cold: u64,
-    /// Children that died or became useless while they waited.
-    pub lost: u64,
-    pub zygotes: u64,
-    /// The interpreter's version; empty before the first zygote serves.
-    pub version: String,
-}
-
 impl Engine {
     /// A pool of `size` children of this profile, being filled.
     ///
@@ -133,156 +81,6 @@ impl Engine {
             .spawn(refill)
             .map_err(Error::system("cannot start a thread"))?;
         Ok(Calls { shared, refiller: Some(refiller) })
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Lists and counters; whole whatever happened to the thread that held them.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The refiller's life.
-    fn refill(&self) {
-        let spec = zygotes::spec_of(&self.profile);
-        let mut zygote: Option<(Zygote, u64)> = None;
-        while self.wait_for_want() {
-            if zygote.as_ref().is_some_and(|(zygote, born)| zygote.is_dead() || *born >= CHILDREN_OF_ONE) {
-                zygote = None;
-            }
-            let made = match zygote.take().map_or_else(|| self.start_zygote(), Ok) {
-                Ok((serving, born)) => {
-                    let hurried = {
-                        let state = self.lock();
-                        state.waiting > state.ready.len()
-                    };
-                    let parent = Parent { orders: serving.orders(), is_caller: false, hurried };
-                    let made = Child::bear(&self.inner, &parent, &spec);
-                    zygote = Some((serving, born + 1));
-                    made
-                }
-                Err(error) => Err(error),
-            };
-            let mut state = self.lock();
-            match made {
-                Ok(child) => {
-                    state.failure = None;
-                    state.ready.push_back(child);
-                    self.changed.notify_all();
-                }
-                Err(error) => {
-                    let last = matches!(error, Error::Interpreter(_) | Error::Files(_) | Error::Refused(_));
-                    let text = match error {
-                        Error::Interpreter(reason) => reason,
-                        other => other.to_string(),
-                    };
-                    state.failure = Some((text, last));
-                    self.changed.notify_all();
-                    // Another zygote may have better luck.
-                    drop(state);
-                    zygote = None;
-                    self.pause();
-                }
-            }
-        }
-        let rest = std::mem::take(&mut self.lock().ready);
-        drop(rest);
-    }
-
-    fn start_zygote(&self) -> Result<(Zygote, u64), Error> {
-        let zygote = Zygote::start(&self.inner, &self.profile)?;
-        let mut state = self.lock();
-        state.stats.zygotes += 1;
-        state.stats.version.clone_from(&zygote.version);
-        Ok((zygote, 0))
-    }
-
-    fn pause(&self) {
-        let state = self.lock();
-        let unless = |state: &mut State| !state.closed;
-        drop(self.changed.wait_timeout_while(state, TRY_AGAIN, unless));
-    }
-
-    /// Waits until another child is wanted; false when none will be any more.
-    fn wait_for_want(&self) -> bool {
-        let mut state = self.lock();
-        loop {
-            if state.closed {
-                return false;
-            }
-            // Tried in vain and nobody asks: it stays so until somebody does. While there are enough, a call that has just
-            // begun has the processors for itself: the refiller is woken by its end.
-            let vain = state.failure.is_some() && state.waiting == 0;
-            if state.ready.len() < state.wanted.max(state.waiting) && !vain {
-                return true;
-            }
-            let (woken, waited) =
-                self.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
-            state = woken;
-            if waited.timed_out() && state.wanted > self.size {
-                state.wanted = self.size;
-                let keep = self.size.min(state.ready.len());
-                let surplus = state.ready.split_off(keep);
-                drop(state);
-                drop(surplus);
-                state = self.lock();
-            }
-        }
-    }
-
-    /// A child, and whether it had to be waited for. `give_up` is asked now and then while waiting.
-    fn take(&self, give_up: &mut dyn FnMut() -> bool) -> Result<(Child, bool), Error> {
-        let most = (4 * sandtimer_os::probe::processors()).max(16).max(self.size);
-        let mut state = self.lock();
-        if let Some(child) = state.ready.pop_front() {
-            if state.ready.is_empty() {
-                state.wanted = (state.wanted * 2).clamp(1, most);
-            }
-            state.stats.calls += 1;
-            if 2 * state.ready.len() < state.wanted {
-                self.changed.notify_all();
-            }
-            return Ok((child, false));
-        }
-        // Whatever was wrong may be right by now; what cannot become right is said at once.
-        if state.failure.as_ref().is_some_and(|(_, last)| !last) {
-            state.failure = None;
-        }
-        state.waiting += 1;
-        self.changed.notify_all();
-        let taken = loop {
-            if state.closed {
-                break Err(Error::Closed);
-            }
-            if let Some((reason, last)) = state.failure.clone() {
-                break Err(match last {
-                    true => Error::Interpreter(reason),
-                    false => Error::System {
-                        doing: "cannot make a sandbox ready",
-                        source: std::io::Error::other(reason),
-                    },
-                });
-            }
-            if let Some(child) = state.ready.pop_front() {
-                state.stats.calls += 1;
-                state.stats.cold += 1;
-                state.wanted = (state.wanted * 2).clamp(1, most);
-                break Ok((child, true));
-            }
-            let (woken, _) =
-                self.changed.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
-            drop(woken);
-            let gives_up = give_up();
-            state = self.lock();
-            if gives_up {
-                break Err(Error::System {
-                    doing: "waiting for a sandbox",
-                    source: std::io::ErrorKind::Interrupted.into(),
-                });
-            }
-        };
-        state.waiting -= 1;
-        taken
     }
 }
 

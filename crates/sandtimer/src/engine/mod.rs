@@ -13,6 +13,7 @@ mod owners;
 mod park;
 mod plans;
 mod pool;
+mod refill;
 mod run;
 mod scopes;
 mod spec;
@@ -30,10 +31,11 @@ use std::thread::JoinHandle;
 
 use sandtimer_os::probe;
 
-pub use calls::{Call, CallSpec, Calls, Ended, Said, Stats};
+pub use calls::{Call, CallSpec, Calls, Ended, Said};
 pub use error::Error;
 pub use park::Parked;
 pub use pool::CAPACITY;
+pub use refill::Stats;
 pub use run::{Run, Settled, Stream, Wait, Warned};
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};

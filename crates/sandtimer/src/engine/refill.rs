@@ -1,0 +1,273 @@
+//! Keeps children of one profile ready, off the path of those who take them.
+//!
+//! One thread per pool. A caller that finds none ready waits for the next (`path: cold`). A pool that is used up is made
+//! larger, one that is idle goes back to its size. All children of a zygote share the layout of its memory, so zygotes are
+//! replaced after a number of children or a time; the next one stands ready before the old one goes.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::thread;
+
+use super::Inner;
+use super::children::{Child, Parent};
+use super::error::Error;
+use super::zygotes::{self, Zygote};
+use crate::zygote::Profile;
+
+/// A zygote is replaced after this many children, or this long.
+const CHILDREN_OF_ONE: u64 = 10_000;
+const AGE_OF_ONE: u64 = 3_600_000_000_000;
+/// A pool that grew goes back to its size after this long without a call.
+const IDLE: Duration = Duration::from_secs(30);
+/// How often a waiting caller looks up.
+pub(super) const LOOK_UP: Duration = Duration::from_millis(50);
+/// After a failure, how long until the next try.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+/// Failures in a row after which callers are told: a zygote that was killed is nobody's business but ours.
+const TRIES: u32 = 3;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub inner: Arc<Inner>,
+    pub profile: Profile,
+    pub size: usize,
+    pub state: Mutex<State>,
+    pub changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub ready: VecDeque<Child>,
+    /// How many are to be ready.
+    pub wanted: usize,
+    /// Callers that found none.
+    pub waiting: usize,
+    /// Why none could be made ready the last time, and whether it is of no use to try again.
+    pub failure: Option<(String, bool)>,
+    pub closed: bool,
+    pub stats: Stats,
+}
+
+/// What a pool has done so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Children that wait for a job.
+    pub ready: usize,
+    /// How many are to be.
+    pub wanted: usize,
+    pub calls: u64,
+    /// Calls that found no child ready.
+    pub cold: u64,
+    /// Children that died or became useless while they waited.
+    pub lost: u64,
+    pub zygotes: u64,
+    /// The interpreter's version; empty before the first zygote serves.
+    pub version: String,
+}
+
+/// The zygote that children come from, and the one that is to follow it.
+#[derive(Default)]
+struct Source {
+    zygote: Option<Zygote>,
+    born: u64,
+    since: u64,
+    next: Option<Receiver<Result<Zygote, Error>>>,
+}
+
+impl Source {
+    /// A zygote that serves: the next one once it stands ready, else the one there is, else a new one.
+    fn serving(&mut self, shared: &Arc<Shared>) -> Result<&Zygote, Error> {
+        match self.next.as_ref().map(Receiver::try_recv) {
+            Some(Ok(Ok(next))) => self.adopt(next),
+            // It did not come to be: tried again when it is due again.
+            Some(Ok(Err(_)) | Err(TryRecvError::Disconnected)) => {
+                (self.next, self.born, self.since) = (None, 0, monotonic_nanoseconds())
+            }
+            Some(Err(TryRecvError::Empty)) | None => {}
+        }
+        if self.zygote.as_ref().is_none_or(Zygote::is_dead) {
+            let zygote = shared.start_zygote()?;
+            self.adopt(zygote);
+        }
+        self.born += 1;
+        let old = monotonic_nanoseconds().saturating_sub(self.since) >= AGE_OF_ONE;
+        if self.next.is_none() && (old || self.born >= CHILDREN_OF_ONE) {
+            self.ask_for_next(shared);
+        }
+        self.zygote.as_ref().ok_or(Error::Closed)
+    }
+
+    fn adopt(&mut self, zygote: Zygote) {
+        *self = Source { zygote: Some(zygote), born: 0, since: monotonic_nanoseconds(), next: None };
+    }
+
+    /// Starts the next one beside this, on a thread that lives as long as that takes.
+    fn ask_for_next(&mut self, shared: &Arc<Shared>) {
+        let (told, next) = sync_channel(1);
+        let shared = shared.clone();
+        let start = move || {
+            thread::block_signals();
+            // A pool that was closed meanwhile drops the zygote with the receiver.
+            let _ = told.send(shared.start_zygote());
+        };
+        let spawned = std::thread::Builder::new().name("st-refiller".to_owned()).spawn(start);
+        // Without a thread the old one goes on; asked for again with the next child.
+        self.next = spawned.ok().map(|_| next);
+    }
+}
+
+impl Shared {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        // Lists and counters; whole whatever happened to the thread that held them.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The refiller's life.
+    pub fn refill(self: &Arc<Self>) {
+        let spec = zygotes::spec_of(&self.profile);
+        let mut source = Source::default();
+        let mut failures = 0;
+        while self.wait_for_want() {
+            let hurried = {
+                let state = self.lock();
+                state.waiting > state.ready.len()
+            };
+            let made = source.serving(self).and_then(|zygote| {
+                let parent = Parent { orders: zygote.orders(), is_caller: false, hurried };
+                Child::bear(&self.inner, &parent, &spec)
+            });
+            match made {
+                Ok(child) => {
+                    failures = 0;
+                    let mut state = self.lock();
+                    state.failure = None;
+                    state.ready.push_back(child);
+                    self.changed.notify_all();
+                }
+                Err(error) => {
+                    // Another zygote may have better luck.
+                    source = Source::default();
+                    failures += 1;
+                    self.failed(error, failures);
+                }
+            }
+        }
+        let rest = std::mem::take(&mut self.lock().ready);
+        drop(rest);
+    }
+
+    /// Tells callers, if it is time to.
+    fn failed(&self, error: Error, failures: u32) {
+        let last = matches!(error, Error::Interpreter(_) | Error::Files(_) | Error::Refused(_));
+        if !last && failures < TRIES {
+            return;
+        }
+        let text = match error {
+            Error::Interpreter(reason) => reason,
+            other => other.to_string(),
+        };
+        self.lock().failure = Some((text, last));
+        self.changed.notify_all();
+        self.pause();
+    }
+
+    fn start_zygote(&self) -> Result<Zygote, Error> {
+        let zygote = Zygote::start(&self.inner, &self.profile)?;
+        let mut state = self.lock();
+        state.stats.zygotes += 1;
+        state.stats.version.clone_from(&zygote.version);
+        Ok(zygote)
+    }
+
+    fn pause(&self) {
+        let state = self.lock();
+        let unless = |state: &mut State| !state.closed;
+        drop(self.changed.wait_timeout_while(state, TRY_AGAIN, unless));
+    }
+
+    /// Waits until another child is wanted; false when none will be any more.
+    fn wait_for_want(&self) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return false;
+            }
+            // Tried in vain and nobody asks: it stays so until somebody does. While there are enough, a call that has just
+            // begun has the processors for itself: the refiller is woken by its end.
+            let vain = state.failure.is_some() && state.waiting == 0;
+            if state.ready.len() < state.wanted.max(state.waiting) && !vain {
+                return true;
+            }
+            let (woken, waited) =
+                self.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            if waited.timed_out() && state.wanted > self.size {
+                state.wanted = self.size;
+                let keep = self.size.min(state.ready.len());
+                let surplus = state.ready.split_off(keep);
+                drop(state);
+                drop(surplus);
+                state = self.lock();
+            }
+        }
+    }
+
+    /// A child, and whether it had to be waited for. `give_up` is asked now and then while waiting.
+    pub fn take(&self, give_up: &mut dyn FnMut() -> bool) -> Result<(Child, bool), Error> {
+        let most = (4 * sandtimer_os::probe::processors()).max(16).max(self.size);
+        let mut state = self.lock();
+        if let Some(child) = state.ready.pop_front() {
+            if state.ready.is_empty() {
+                state.wanted = (state.wanted * 2).clamp(1, most);
+            }
+            state.stats.calls += 1;
+            if 2 * state.ready.len() < state.wanted {
+                self.changed.notify_all();
+            }
+            return Ok((child, false));
+        }
+        // Whatever was wrong may be right by now; what cannot become right is said at once.
+        if state.failure.as_ref().is_some_and(|(_, last)| !last) {
+            state.failure = None;
+        }
+        state.waiting += 1;
+        self.changed.notify_all();
+        let taken = loop {
+            if state.closed {
+                break Err(Error::Closed);
+            }
+            if let Some((reason, last)) = state.failure.clone() {
+                break Err(match last {
+                    true => Error::Interpreter(reason),
+                    false => Error::System {
+                        doing: "cannot make a sandbox ready",
+                        source: std::io::Error::other(reason),
+                    },
+                });
+            }
+            if let Some(child) = state.ready.pop_front() {
+                state.stats.calls += 1;
+                state.stats.cold += 1;
+                state.wanted = (state.wanted * 2).clamp(1, most);
+                break Ok((child, true));
+            }
+            let (woken, _) =
+                self.changed.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            drop(woken);
+            let gives_up = give_up();
+            state = self.lock();
+            if gives_up {
+                break Err(Error::System {
+                    doing: "waiting for a sandbox",
+                    source: std::io::ErrorKind::Interrupted.into(),
+                });
+            }
+        };
+        state.waiting -= 1;
+        taken
+    }
+}

@@ -1,0 +1,288 @@
+"""Jobs that attack their channel, their zygote, their siblings or their caller's patience."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Iterator
+
+import pytest
+import sandtimer
+
+# The descriptor that a job answers on; any job can find it.
+CHANNEL = 3
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[sandtimer.Sandbox]:
+    with sandtimer.Sandbox(timeout=20.0, result_bytes="64MB") as made:
+        yield made
+
+
+def header(kind: int = 0, parts: int = 0, inline: int = 0) -> bytes:
+    return b"A" + bytes([kind, 0, 0]) + parts.to_bytes(4, "little") + inline.to_bytes(8, "little")
+
+
+def part(address: int, length: int) -> bytes:
+    return address.to_bytes(8, "little") + length.to_bytes(8, "little")
+
+
+MALFORMED = [
+    b"",
+    b"A",
+    b"R",
+    b"\0" * 60000,
+    header(kind=9),
+    header(parts=2**32 - 1),
+    header(parts=3),
+    header(inline=2**60),
+    header(inline=5) + b"abc",
+    header() + b"more than it says",
+]
+
+
+def send_and_wait(packets: list[bytes]) -> None:
+    for packet in packets:
+        os.write(CHANNEL, packet)
+    time.sleep(100)
+
+
+@pytest.mark.parametrize("packet", [packet for packet in MALFORMED if packet], ids=lambda packet: repr(packet[:20]))
+def test_a_malformed_answer_hurts_nobody(box: sandtimer.Sandbox, packet: bytes) -> None:
+    outcome = box.run(send_and_wait, [packet])
+    assert outcome.ending in ("no_result", "cancelled"), outcome
+    assert isinstance(outcome.error, sandtimer.NoResult)
+    assert outcome.tree.survivors == 0
+    assert box.call(abs, -1) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "length"), [(0, 4096), (8, 1), (2**63 - 4096, 4096), (2**64 - 1, 2), (0x400000, 32 << 20)]
+)
+def test_an_answer_that_points_nowhere_hurts_nobody(box: sandtimer.Sandbox, address: int, length: int) -> None:
+    outcome = box.run(send_and_wait, [header(parts=1) + part(address, length)])
+    assert outcome.ending != "returned"
+    assert outcome.error is not None
+    assert box.call(abs, -1) == 1
+
+
+def test_an_answer_larger_than_allowed_is_refused_unread(box: sandtimer.Sandbox) -> None:
+    outcome = box.run(send_and_wait, [header(parts=2) + part(4096, 2**62) + part(4096, 2**62)])
+    assert isinstance(outcome.error, sandtimer.ResultTooLarge)
+    assert "result_bytes" in str(outcome.error)
+    assert isinstance(box.run(lambda: b"x" * (65 << 20)).error, sandtimer.ResultTooLarge)
+
+
+def test_only_the_first_answer_counts(box: sandtimer.Sandbox) -> None:
+    import pickle
+
+    def twice() -> None:
+        for value in (1, 2, 3):
+            data = pickle.dumps(value, 5)
+            os.write(CHANNEL, b"A\0\0\0\0\0\0\0" + len(data).to_bytes(8, "little") + data)
+        time.sleep(100)
+
+    assert box.call(twice) == 1
+
+
+def test_a_forged_answer_is_only_the_jobs_own(box: sandtimer.Sandbox) -> None:
+    def forge() -> int:
+        import gc
+        import pickle
+
+        # Whatever it finds in its memory, it can only say what it could have returned.
+        assert gc.get_objects() is not None
+        data = pickle.dumps("forged", 5)
+        os.write(CHANNEL, b"A\0\0\0\0\0\0\0" + len(data).to_bytes(8, "little") + data)
+        os._exit(3)
+
+    outcome = box.run(forge)
+    # Either its answer was taken before it left, or it left without one: never somebody else's result.
+    assert outcome.value in ("forged", None)
+    assert box.call(abs, -1) == 1
+
+
+def test_a_flood_of_packets_does_not_delay_the_deadline(box: sandtimer.Sandbox) -> None:
+    def flood() -> None:
+        os.set_blocking(CHANNEL, False)
+        while True:
+            try:
+                os.write(CHANNEL, b"B")
+            except BlockingIOError:
+                pass
+
+    outcome = box.limits(timeout=0.3).run(flood)
+    assert outcome.error is not None
+    assert outcome.tree.survivors == 0
+
+
+def test_a_job_has_four_descriptors_and_its_own_uid(box: sandtimer.Sandbox) -> None:
+    def posture() -> Any:
+        with open("/proc/self/status") as file:
+            status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+        open_ones = sorted(int(name) for name in os.listdir("/proc/self/fd"))
+        return (open_ones, os.getuid(), status["CapEff"], status["CapInh"], status["CapAmb"], status["NoNewPrivs"],
+                status["Seccomp"], os.listdir("/proc/self/task"))  # fmt: skip
+
+    fds, uid, effective, inheritable, ambient, no_new, seccomp, tasks = box.call(posture)
+    # The listing itself has one more open.
+    assert fds[:4] == [0, 1, 2, 3] and len(fds) <= 5
+    assert uid != 0
+    assert int(effective, 16) == int(inheritable, 16) == int(ambient, 16) == 0
+    assert (no_new, seccomp) == ("1", "2")
+    assert len(tasks) == 1
+
+
+def test_nothing_of_one_call_is_seen_by_the_next(box: sandtimer.Sandbox) -> None:
+    def leave() -> None:
+        import builtins
+        import json
+
+        builtins.open = None  # type: ignore[assignment]
+        json.dumps = None  # type: ignore[assignment]
+        for place in ("/tmp", "/dev/shm"):
+            with os.fdopen(os.open(place + "/left", os.O_CREAT | os.O_WRONLY), "w") as file:
+                file.write("here")
+
+    def look() -> Any:
+        import json
+
+        return json.dumps([os.path.exists("/tmp/left"), os.path.exists("/dev/shm/left"), callable(open)])
+
+    assert box.run(leave).ok
+    assert box.call(look) == "[false, false, true]"
+
+
+def test_nothing_is_written_to_the_hosts_shared_memory(box: sandtimer.Sandbox) -> None:
+    before = set(os.listdir("/dev/shm"))
+    assert len(box.call(lambda: b"x" * (32 << 20))) == 32 << 20
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+def test_kill_of_everything_it_sees_reaches_only_itself(box: sandtimer.Sandbox) -> None:
+    def rampage() -> None:
+        for target in (-1, 1, os.getppid() or 1):
+            try:
+                os.kill(target, signal.SIGKILL)
+            except OSError:
+                pass
+
+    zygotes = box.stats()["zygotes"]
+    assert box.run(rampage).tree.survivors == 0
+    assert [box.call(abs, -each) for each in range(3)] == [0, 1, 2]
+    assert box.stats()["zygotes"] == zygotes
+
+
+def test_a_daemon_dies_with_its_call(box: sandtimer.Sandbox) -> None:
+    def daemonise() -> str:
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                while True:
+                    time.sleep(1)
+            os._exit(0)
+        return "left a daemon"
+
+    outcome = box.run(daemonise)
+    assert outcome.value == "left a daemon"
+    assert (outcome.tree.survivors, outcome.tree.killed >= 1) == (0, True)
+
+
+ENGINE = """
+import sandtimer, sys, time, threading
+box = sandtimer.Sandbox(start="zygote")
+box.warm(2)
+future = box.submit(exec, "while True: pass")
+while not future.running():
+    time.sleep(0.01)
+print("running", flush=True)
+time.sleep(100)
+"""
+
+
+def children_of(parent: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat") as file:
+                    if int(file.read().rpartition(")")[2].split()[1]) == parent:
+                        found.append(int(name))
+            except OSError:
+                pass
+    return found
+
+
+def test_nothing_outlives_a_caller_that_is_killed() -> None:
+    caller = subprocess.Popen([sys.executable, "-c", ENGINE], stdout=subprocess.PIPE, text=True)
+    try:
+        assert caller.stdout is not None and caller.stdout.readline() == "running\n"
+        pidfds = {pid: os.pidfd_open(pid) for pid in children_of(caller.pid)}
+        # Launcher, watchdog, zygote, and an init and a job for each child.
+        assert len(pidfds) >= 5
+        caller.kill()
+        limit = time.monotonic() + 10
+        waiting = set(pidfds.values())
+        while waiting and time.monotonic() < limit:
+            waiting -= set(select.select(list(waiting), [], [], 1)[0])
+        assert not waiting, [pid for pid, fd in pidfds.items() if fd in waiting]
+        for fd in pidfds.values():
+            os.close(fd)
+    finally:
+        caller.kill()
+        caller.wait()
+
+
+def test_an_interrupt_ends_the_call_and_is_raised() -> None:
+    code = """
+import sandtimer, time, os
+box = sandtimer.Sandbox()
+box.warm(1)
+try:
+    print("ready", flush=True)
+    box.call(exec, "while True: pass")
+except KeyboardInterrupt:
+    print("interrupted", box.call(abs, -1), flush=True)
+"""
+    caller = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert caller.stdout is not None and caller.stdout.readline() == "ready\n"
+        # Long enough for most to be in the call; one that comes before is raised by the same handler.
+        select.select([caller.stdout], [], [], 0.3)
+        caller.send_signal(signal.SIGINT)
+        assert select.select([caller.stdout], [], [], 30)[0]
+        assert caller.stdout.readline() == "interrupted 1\n"
+    finally:
+        caller.kill()
+        caller.wait()
+
+
+def test_the_pool_serves_on_when_its_zygote_is_killed() -> None:
+    with sandtimer.Sandbox(timeout=20.0) as box:
+        assert box.call(abs, -1) == 1
+        mine = set(children_of(os.getpid()))
+        zygotes = [pid for pid in mine if is_zygote(pid)]
+        assert zygotes
+        slow = box.submit(time.sleep, 0.5)
+        limit = time.monotonic() + 10
+        while not slow.running() and time.monotonic() < limit:
+            time.sleep(0.01)
+        for pid in zygotes:
+            os.kill(pid, signal.SIGKILL)
+        assert [box.call(abs, -each) for each in range(20)] == list(range(20))
+        assert slow.result(timeout=20) is None
+
+
+def is_zygote(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"-I\0-B\0-u\0-c\0" in file.read() and os.readlink(f"/proc/{pid}/ns/pid") == os.readlink(
+                "/proc/self/ns/pid"
+            )
+    except OSError:
+        return False
