@@ -7,7 +7,8 @@ import sys
 import threading
 from typing import Any, Optional
 
-from .errors import UnsupportedPlatform
+from ._inside import inside
+from .errors import SandboxUnavailable, UnsupportedPlatform
 
 _lock = threading.Lock()
 _engine: Optional[tuple[int, Any]] = None
@@ -20,6 +21,11 @@ def engine() -> Any:
     global _engine
     if not sys.platform.startswith("linux"):
         raise UnsupportedPlatform(f"local sandboxes need Linux, and this is {sys.platform}; use a server")
+    if inside():
+        raise SandboxUnavailable(
+            "this code runs inside a sandbox, where there is no privilege to make another; "
+            "call the function itself here, or make the second sandbox outside"
+        )
     from ._sandtimer import Engine
 
     with _lock:

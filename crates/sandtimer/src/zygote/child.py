@@ -70,6 +70,8 @@ def zygote(settings):
     sys.dont_write_bytecode = True
     global native
     native = load_native()
+    # What the package, imported here, knows by that it is inside a sandbox.
+    sys.modules["_sandtimer_inside"] = native
     os.close(3)
     os.close(LIBRARY)
     try:
