@@ -1,5 +1,6 @@
 """Run Python code that nobody has vouched for, under hard limits, and get its result back safely."""
 
+from ._decorator import sandboxed
 from ._outcome import Isolation, Outcome, Tree, Usage, Verdict
 from ._sandbox import CallFuture, Sandbox
 from ._sandtimer import __version__
@@ -47,4 +48,5 @@ __all__ = [
     "Usage",
     "Verdict",
     "__version__",
+    "sandboxed",
 ]

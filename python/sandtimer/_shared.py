@@ -1,0 +1,87 @@
+"""Sandboxes for decorators and executors, which share the processes that stand ready.
+
+Owns the pools of this process that no `Sandbox` of the caller's owns: one for each profile (interpreter, preloaded modules,
+`sys.path`, network). The `Sandbox` around one is made for each use, for it costs little and holds nothing. A program that
+keeps changing `sys.path` makes a profile with each change, so those unused the longest are closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import OrderedDict
+from typing import Any, Iterator, Mapping
+
+from ._sandbox import Sandbox, _Pool
+
+_MOST = 4
+# What importable functions need inside, and takes too long to import in each call.
+_PRELOAD = "sandtimer.adtools"
+
+
+class _Kept:
+    def __init__(self, pool: _Pool) -> None:
+        self.pool = pool
+        self.users = 0
+        self.used = False
+
+
+_lock = threading.Lock()
+_kept: OrderedDict[str, _Kept] = OrderedDict()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextlib.contextmanager
+def sandbox(parameters: Mapping[str, Any], warm: bool = False) -> Iterator[Sandbox]:
+    """A sandbox with these parameters, for one call. `warm` waits for its first process, which no clock then counts."""
+    box = _make(parameters)
+    with _lock:
+        kept = _take(box._pool)
+        first, kept.used = not kept.used, True
+        stale = _unused()
+    for each in stale:
+        each.pool.close()
+    box._pool = kept.pool
+    try:
+        if warm and first and parameters.get("start", "zygote") == "zygote":
+            box.warm(1)
+        yield box
+    finally:
+        with _lock:
+            kept.users -= 1
+
+
+def check(parameters: Mapping[str, Any]) -> None:
+    """Refuses what `Sandbox` refuses, before anything is called."""
+    _make(parameters)
+
+
+def _make(parameters: Mapping[str, Any]) -> Sandbox:
+    if parameters.get("python") is not None:
+        return Sandbox(**parameters)
+    preload = parameters.get("preload", ())
+    if isinstance(preload, str):
+        return Sandbox(**parameters)
+    return Sandbox(**{**parameters, "preload": (_PRELOAD, *preload)})
+
+
+def _take(pool: _Pool) -> _Kept:
+    key = repr((sorted(pool.profile.items()), pool.size, pool.workers))
+    kept = _kept.pop(key, None) or _Kept(pool)
+    _kept[key] = kept
+    kept.users += 1
+    return kept
+
+
+def _unused() -> list[_Kept]:
+    """Takes out what is more than there should be, unless it is in use."""
+    idle = [key for key, kept in _kept.items() if kept.users == 0]
+    return [_kept.pop(key) for key in idle[: max(0, len(_kept) - _MOST)]]

@@ -1,0 +1,144 @@
+"""Evaluators of Python programs, given as text."""
+
+from __future__ import annotations
+
+import ast
+import time
+import traceback
+from abc import ABC, abstractmethod
+from typing import Any, Callable, Optional, Union
+
+from .sandbox import ExecutionResults, SandboxExecutor, SandboxExecutorRay
+
+__all__ = ["PyEvaluator", "PyEvaluatorRay"]
+
+
+class PyEvaluator(ABC):
+    """Evaluates programs: override `evaluate_program`, then call `secure_evaluate`.
+
+    exec_code: executes the program, and hands its functions and classes to `evaluate_program`; else these are None.
+    The rest is as of `SandboxExecutor`.
+
+    >>> from sandtimer.adtools import PyEvaluator
+    >>> class Score(PyEvaluator):
+    ...     def evaluate_program(self, program_str, functions, function_list, classes, class_list, **kwargs):
+    ...         return sum(functions["play"](move) for move in range(5))
+    >>> Score().secure_evaluate("def play(move): return move * move", timeout_seconds=5)["result"]
+    30
+
+    The program and `evaluate_program` share a process, so the program can reach what the evaluator holds, and answer in its
+    place: keep expected results out of it, and check what matters after the call.
+    """
+
+    def __init__(
+        self,
+        exec_code: bool = True,
+        find_and_kill_children_evaluation_process: bool = False,
+        debug_mode: bool = False,
+        *,
+        join_timeout_seconds: int = 10,
+        **executor_parameters: Any,
+    ) -> None:
+        self.debug_mode = debug_mode
+        self.exec_code = exec_code
+        flag = executor_parameters.pop("recur_kill_eval_proc", find_and_kill_children_evaluation_process)
+        self.sandbox_executor = SandboxExecutor(
+            self, flag, debug_mode, join_timeout_seconds=join_timeout_seconds, **executor_parameters
+        )
+
+    @abstractmethod
+    def evaluate_program(
+        self,
+        program_str: str,
+        callable_functions_dict: Optional[dict[str, Callable[..., Any]]],
+        callable_functions_list: Optional[list[Callable[..., Any]]],
+        callable_classes_dict: Optional[dict[str, Callable[..., Any]]],
+        callable_classes_list: Optional[list[Callable[..., Any]]],
+        **kwargs: Any,
+    ) -> Any:
+        """Evaluates a program: its text, and the functions and classes it defines, by name and in their order."""
+
+    def _exec_and_get_res(self, program: Any, **kwargs: Any) -> Any:
+        text = str(program)
+        if not self.exec_code:
+            return self.evaluate_program(text, None, None, None, None, **kwargs)
+        body = ast.parse(text).body
+        names: dict[str, Any] = {}
+        exec(text, names)
+        functions = [each.name for each in body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        classes = [each.name for each in body if isinstance(each, ast.ClassDef)]
+        return self.evaluate_program(
+            text,
+            {name: names[name] for name in functions},
+            [names[name] for name in functions],
+            {name: names[name] for name in classes},
+            [names[name] for name in classes],
+            **kwargs,
+        )
+
+    def evaluate(self, program: Any, **kwargs: Any) -> ExecutionResults:
+        """Evaluates a program here, without a sandbox and without limits."""
+        started = time.perf_counter()
+        try:
+            value, why_not = self._exec_and_get_res(program, **kwargs), ""
+        except Exception:
+            value, why_not = None, traceback.format_exc()
+        return ExecutionResults(result=value, evaluate_time=time.perf_counter() - started, error_msg=why_not)
+
+    def secure_evaluate(
+        self,
+        program: Any,
+        timeout_seconds: Union[int, float, None] = None,
+        redirect_to_devnull: bool = False,
+        **kwargs: Any,
+    ) -> ExecutionResults:
+        """Evaluates a program, a text or anything whose `str` is one, in a sandbox; see `SandboxExecutor`."""
+        return self.sandbox_executor.secure_execute(
+            "_exec_and_get_res", [program], kwargs, timeout_seconds, redirect_to_devnull
+        )
+
+
+class PyEvaluatorRay(PyEvaluator):
+    """Evaluates programs on the machines of a Ray cluster; see `SandboxExecutorRay`."""
+
+    sandbox_executor: SandboxExecutorRay
+
+    def __init__(
+        self,
+        init_ray: bool = True,
+        exec_code: bool = True,
+        debug_mode: bool = False,
+        *,
+        ray_rotation_max_bytes: int = 50 * 1024 * 1024,
+        ray_rotation_backup_count: int = 1,
+        **executor_parameters: Any,
+    ) -> None:
+        self.debug_mode = debug_mode
+        self.exec_code = exec_code
+        self.sandbox_executor = SandboxExecutorRay(
+            self,
+            init_ray,
+            debug_mode,
+            ray_rotation_max_bytes=ray_rotation_max_bytes,
+            ray_rotation_backup_count=ray_rotation_backup_count,
+            **executor_parameters,
+        )
+
+    def secure_evaluate(
+        self,
+        program: Any,
+        timeout_seconds: Union[int, float, None] = None,
+        redirect_to_devnull: bool = False,
+        *,
+        ray_actor_options: Optional[dict[str, Any]] = None,
+        **kwargs: Any,
+    ) -> ExecutionResults:
+        """As `PyEvaluator.secure_evaluate`, on a node that `ray_actor_options` fit."""
+        return self.sandbox_executor.secure_execute(
+            "_exec_and_get_res",
+            [program],
+            kwargs,
+            timeout_seconds,
+            redirect_to_devnull,
+            ray_actor_options=ray_actor_options,
+        )

@@ -1,0 +1,293 @@
+"""Executors of a worker object's methods, and the decorator around them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import operator
+import sys
+import time
+import traceback
+from typing import Any, Callable, ContextManager, Literal, Mapping, Optional, Sequence, TypedDict, Union
+
+from .. import _shared
+from .._decorated import Decorated, Way, decorate
+from .._outcome import Outcome
+from .._results import RemoteTraceback
+from ..errors import RemoteError
+
+__all__ = ["ExecutionResults", "SandboxExecutor", "SandboxExecutorRay", "sandbox_run"]
+
+_TIMEOUT = "Evaluation timeout."
+_ONLY_PROCESS = ("recur_kill_eval_proc", "find_and_kill_children_evaluation_process", "join_timeout_seconds")
+_ONLY_RAY = ("init_ray", "ray_rotation_max_bytes", "ray_rotation_backup_count")
+
+
+class ExecutionResults(TypedDict):
+    """What became of a call: `error_msg` is "" on success, else it says why `result` is None."""
+
+    result: Any
+    evaluate_time: float
+    error_msg: str
+
+
+class SandboxExecutor:
+    """Calls methods of a worker object, each call in a process of its own.
+
+    evaluate_worker: any object that can be pickled; what a call changes in it stays in the sandbox.
+    recur_kill_eval_proc, find_and_kill_children_evaluation_process, join_timeout_seconds: taken and kept; all processes of
+    a call die with it at once, whatever they say. debug_mode: prints why a call gave no result.
+    trust, results: as of `sandtimer.Sandbox`, and so are all further parameters.
+
+    >>> from sandtimer.adtools import SandboxExecutor
+    >>> class Worker:
+    ...     def divide(self, a, b):
+    ...         return a / b
+    >>> executor = SandboxExecutor(Worker())
+    >>> executor.secure_execute("divide", [7, 2], timeout_seconds=5)["result"]
+    3.5
+    >>> executor.secure_execute("divide", [7, 0], timeout_seconds=5)["error_msg"].splitlines()[-1]
+    'ZeroDivisionError: division by zero'
+    """
+
+    def __init__(
+        self,
+        evaluate_worker: Any,
+        recur_kill_eval_proc: bool = False,
+        debug_mode: bool = False,
+        *,
+        join_timeout_seconds: int = 10,
+        find_and_kill_children_evaluation_process: Optional[bool] = None,
+        trust: str = "data",
+        results: Sequence[type] = (),
+        **sandbox_parameters: Any,
+    ) -> None:
+        for name, instead in (("timeout", "timeout_seconds"), ("stdout", "redirect_to_devnull")):
+            if name in sandbox_parameters:
+                raise TypeError(f"{name} belongs to a call here: use {instead} of secure_execute")
+        if find_and_kill_children_evaluation_process is not None:
+            recur_kill_eval_proc = find_and_kill_children_evaluation_process
+        self.evaluate_worker = evaluate_worker
+        self.debug_mode = debug_mode
+        self.recur_kill_eval_proc = recur_kill_eval_proc
+        self.join_timeout_seconds = join_timeout_seconds
+        self.sandbox_parameters = {**sandbox_parameters, "trust": trust, "results": tuple(results)}
+        _shared.check(self.sandbox_parameters)
+
+    @property
+    def find_and_kill_children_evaluation_process(self) -> bool:
+        """The earlier name of `recur_kill_eval_proc`."""
+        return self.recur_kill_eval_proc
+
+    @find_and_kill_children_evaluation_process.setter
+    def find_and_kill_children_evaluation_process(self, value: bool) -> None:
+        self.recur_kill_eval_proc = value
+
+    def secure_execute(
+        self,
+        worker_execute_method_name: str,
+        method_args: Union[list[Any], tuple[Any, ...], None] = None,
+        method_kwargs: Optional[dict[str, Any]] = None,
+        timeout_seconds: Union[int, float, None] = None,
+        redirect_to_devnull: bool = False,
+    ) -> ExecutionResults:
+        """Calls a method of the worker. Never raises for what the method did.
+
+        timeout_seconds: None is no limit, and 0, as in py-adtools and unlike elsewhere in this package, a timeout at once.
+        redirect_to_devnull: drops what the call prints; else it is printed here when the call has ended.
+        """
+        parameters = {
+            **self.sandbox_parameters,
+            "timeout": timeout_seconds,
+            "stdout": "drop" if redirect_to_devnull else "capture",
+        }
+        if _is_zero(timeout_seconds):
+            return self._results(0.0, None, _TIMEOUT)
+        call = operator.methodcaller(worker_execute_method_name, *(method_args or ()), **(method_kwargs or {}))
+        with self._sandbox(parameters) as box:
+            started = time.perf_counter()
+            outcome = box.run(call, self.evaluate_worker)
+            elapsed = time.perf_counter() - started
+        if not redirect_to_devnull:
+            _print(outcome)
+        return self._results(elapsed, outcome.value, _why_not(outcome))
+
+    def _sandbox(self, parameters: Mapping[str, Any]) -> ContextManager[Any]:
+        """What the call is made in: something with the method `run` of `sandtimer.Sandbox`."""
+        return _shared.sandbox(parameters, warm=True)
+
+    def _results(self, elapsed: float, value: Any, error_msg: str) -> ExecutionResults:
+        if error_msg and self.debug_mode:
+            print(f"DEBUG: {error_msg}")
+        return ExecutionResults(result=None if error_msg else value, evaluate_time=elapsed, error_msg=error_msg)
+
+
+def _is_zero(timeout_seconds: Any) -> bool:
+    return isinstance(timeout_seconds, (int, float)) and not isinstance(timeout_seconds, bool) and timeout_seconds == 0
+
+
+def _why_not(outcome: Outcome) -> str:
+    """Why there is no result; "" where there is one."""
+    error = outcome.error
+    if outcome.ok:
+        return ""
+    if outcome.ending == "timeout":
+        verdict = outcome.verdict
+        if verdict is None or verdict.kind == "wall":
+            return _TIMEOUT
+    if outcome.ending == "raised" and isinstance(error, RemoteError) and error.remote_traceback:
+        return error.remote_traceback
+    if outcome.ending == "raised" and error is not None and isinstance(error.__cause__, RemoteTraceback):
+        return str(error.__cause__.args[0])
+    return f"{type(error).__name__}: {error}"
+
+
+def _print(outcome: Outcome) -> None:
+    """Prints what the call printed; a stream that is closed or cannot write it is not the call's fault."""
+    for stream, text in ((sys.stdout, outcome.stdout), (sys.stderr, outcome.stderr)):
+        if text and stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stream.write(text)
+                stream.flush()
+
+
+class SandboxExecutorRay(SandboxExecutor):
+    """Calls methods of a worker object on the machines of a Ray cluster; see `sandtimer.ray`.
+
+    init_ray: starts Ray, or joins it; without it Ray must have been initialised. The flags of `SandboxExecutor`, and
+    further parameters of `sandtimer.Sandbox`, are taken too.
+    """
+
+    def __init__(
+        self,
+        evaluate_worker: Any,
+        init_ray: bool = True,
+        debug_mode: bool = False,
+        *,
+        ray_rotation_max_bytes: int = 50 * 1024 * 1024,
+        ray_rotation_backup_count: int = 1,
+        **process_parameters: Any,
+    ) -> None:
+        try:
+            import ray  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
+        except ImportError as error:
+            raise ImportError("SandboxExecutorRay needs Ray: pip install sandtimer[ray]") from error
+        super().__init__(evaluate_worker, debug_mode=debug_mode, **process_parameters)
+        self.init_ray = init_ray
+        self.ray_rotation_max_bytes = ray_rotation_max_bytes
+        self.ray_rotation_backup_count = ray_rotation_backup_count
+        self._actor_options: Mapping[str, Any] = {}
+        _ray().initialize(init_ray, ray_rotation_max_bytes, ray_rotation_backup_count)
+
+    def secure_execute(
+        self,
+        worker_execute_method_name: str,
+        method_args: Union[list[Any], tuple[Any, ...], None] = None,
+        method_kwargs: Optional[dict[str, Any]] = None,
+        timeout_seconds: Union[int, float, None] = None,
+        redirect_to_devnull: bool = False,
+        *,
+        ray_actor_options: Optional[dict[str, Any]] = None,
+    ) -> ExecutionResults:
+        """As `SandboxExecutor.secure_execute`. ray_actor_options: resources of the actor whose node makes the call."""
+        executor = object.__new__(type(self))
+        executor.__dict__.update(self.__dict__, _actor_options=dict(ray_actor_options or {}))
+        return SandboxExecutor.secure_execute(
+            executor, worker_execute_method_name, method_args, method_kwargs, timeout_seconds, redirect_to_devnull
+        )
+
+    def _sandbox(self, parameters: Mapping[str, Any]) -> ContextManager[Any]:
+        box: ContextManager[Any] = _ray().sandbox(parameters, self._actor_options)
+        return box
+
+
+def _ray() -> Any:
+    import importlib
+
+    return importlib.import_module("sandtimer.ray")
+
+
+def sandbox_run(
+    sandbox_type: Literal["ray", "process"] = "process",
+    timeout: Optional[float] = None,
+    redirect_to_devnull: bool = False,
+    ray_actor_options: Optional[dict[str, Any]] = None,
+    return_raw_result: bool = True,
+    **executor_init_kwargs: Any,
+) -> Callable[[Any], Any]:
+    """Has each call of a function or method run by an executor of this type, which gets `executor_init_kwargs`.
+
+    A call gives the result, or None where there is none; with `return_raw_result=False` it gives `ExecutionResults`. Flags
+    of the other type are ignored. For whatever `sandtimer.sandboxed` takes; inside a sandbox the function runs inline, as
+    it does there.
+
+    >>> from sandtimer.adtools import sandbox_run
+    >>> @sandbox_run(timeout=5.0, return_raw_result=False)
+    ... def reciprocal(x):
+    ...     return 1 / x
+    >>> reciprocal(4)["result"], reciprocal(4)["error_msg"]
+    (0.25, '')
+    >>> reciprocal(0)["result"] is None
+    True
+    """
+    if sandbox_type not in ("ray", "process"):
+        raise ValueError(f'sandbox_type={sandbox_type!r}: use "process" or "ray"')
+    others = _ONLY_RAY if sandbox_type == "process" else _ONLY_PROCESS
+    kept = {name: value for name, value in executor_init_kwargs.items() if name not in others}
+    way = _ByExecutor(sandbox_type, timeout, redirect_to_devnull, ray_actor_options, return_raw_result, kept)
+    if sandbox_type == "process":
+        way.executor(None)
+    return lambda function: decorate(function, Decorated, way)
+
+
+class _ByExecutor(Way):
+    def __init__(
+        self,
+        sandbox_type: str,
+        timeout: Optional[float],
+        redirect_to_devnull: bool,
+        ray_actor_options: Optional[dict[str, Any]],
+        raw: bool,
+        parameters: dict[str, Any],
+    ) -> None:
+        self.sandbox_type, self.timeout, self.redirect_to_devnull = sandbox_type, timeout, redirect_to_devnull
+        self.ray_actor_options, self.raw, self.parameters = ray_actor_options, raw, parameters
+
+    def executor(self, worker: Any) -> SandboxExecutor:
+        if self.sandbox_type == "process":
+            return SandboxExecutor(worker, **self.parameters)
+        import ray
+
+        init_ray = {"init_ray": not ray.is_initialized(), **self.parameters}
+        return SandboxExecutorRay(worker, **init_ray)
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        options: dict[str, Any] = {"ray_actor_options": self.ray_actor_options} if self.sandbox_type == "ray" else {}
+        results = self.executor(function).secure_execute(
+            "__call__", args, kwargs, self.timeout, self.redirect_to_devnull, **options
+        )
+        return results["result"] if self.raw else results
+
+    async def acall(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return await asyncio.to_thread(self.call, function, args, kwargs)
+
+    def inline(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.raw:
+            return function(*args, **kwargs)
+        if inspect.iscoroutinefunction(function):
+            return self._ainline(function, args, kwargs)
+        started = time.perf_counter()
+        try:
+            value, why_not = function(*args, **kwargs), ""
+        except Exception:
+            value, why_not = None, traceback.format_exc()
+        return ExecutionResults(result=value, evaluate_time=time.perf_counter() - started, error_msg=why_not)
+
+    async def _ainline(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        started = time.perf_counter()
+        try:
+            value, why_not = await function(*args, **kwargs), ""
+        except Exception:
+            value, why_not = None, traceback.format_exc()
+        return ExecutionResults(result=value, evaluate_time=time.perf_counter() - started, error_msg=why_not)
