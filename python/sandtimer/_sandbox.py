@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import threading
+import weakref
 from collections import deque
 from concurrent.futures import Future
 from queue import SimpleQueue
@@ -35,6 +36,7 @@ class _Pool:
         self.closed = False
         self.queue: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
         self.threads: list[threading.Thread] = []
+        _pools.add(self)
 
     def get(self) -> Any:
         if self.native is not None and self.process == os.getpid():
@@ -95,6 +97,18 @@ class CallFuture(Future):  # type: ignore[type-arg]
     def running(self) -> bool:
         """Whether it has begun; it can be cancelled all the same."""
         return self._call is not None and not self.done()
+
+
+_pools: weakref.WeakSet[_Pool] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for pool in _pools:
+        # A thread that held it is not here.
+        pool.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Sandbox:

@@ -121,6 +121,7 @@ def child(channel, hurried):
 
 def forked_child(channel, call):
     """In the child of a caller that forked itself: what is called is there already."""
+    sys.modules["_sandtimer_inside"] = native
     reseed()
     os.write(channel, b"R")
     job, *files = native.receive(channel)
