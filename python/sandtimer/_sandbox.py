@@ -181,6 +181,8 @@ class Sandbox:
         _native.check(self._limits)
         self._start, self._force = start, force
         self._options = {"seed": seed, "stdout": stdout}
+        # Modules that cannot be imported inside.
+        self._by_value: set[str] = set()
         self._trust = trust
         self._results = {(kind.__module__, kind.__qualname__): kind for kind in results}
         processors = len(os.sched_getaffinity(0))
@@ -236,13 +238,32 @@ class Sandbox:
 
     def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
         """Calls `fn` in a process of its own. Never raises for what `fn` did."""
-        with self._make(fn, args, kwargs) as job:
-            return self._finish(self._begin(job))
+        return self._perform(self._make(fn, args, kwargs), lambda _: None)
 
     def _make(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _job.Job:
         if self._start == "fork":
             return _job.of_fork(lambda: fn(*args, **kwargs), self._options)
-        return _job.of_call(fn, args, kwargs, self._options)
+        return _job.of_call(fn, args, kwargs, self._options, self._by_value)
+
+    def _perform(self, job: _job.Job, begun: Callable[[Any], None]) -> Outcome:
+        """Runs a job; `begun` is given the call. A module that cannot be imported inside goes along with its code."""
+        while True:
+            with job:
+                call = self._begin(job)
+                begun(call)
+                try:
+                    outcome = self._finish(call)
+                except BaseException:
+                    call.cancel("its caller was interrupted")
+                    raise
+            missing = outcome.error
+            if not isinstance(missing, _results.MissingModule) or job.again is None:
+                return outcome
+            if missing.name in self._by_value or missing.name not in sys.modules:
+                return outcome
+            self._by_value.add(missing.name)
+            scope, job = job.scope, job.again()
+            job.scope = scope
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised."""
@@ -255,8 +276,7 @@ class Sandbox:
         if language != "python":
             raise ValueError(f'language={language!r}: use "python"')
         text = stdin.encode() if isinstance(stdin, str) else stdin or b""
-        with _job.of_program(code, text, name, self._options) as job:
-            return self._finish(self._begin(job))
+        return self._perform(_job.of_program(code, text, name, self._options), lambda _: None)
 
     def _begin(self, job: _job.Job) -> Any:
         if self._start == "zygote":
@@ -318,15 +338,16 @@ class Sandbox:
         job = self._make(fn, args, dict(kwargs))
         job.scope = scope
 
+        def begun(call: Any) -> None:
+            future._call = call
+            if future.cancelled():
+                call.cancel("its future was cancelled")
+
         def task() -> None:
             try:
                 if future.cancelled():
                     return
-                call = self._begin(job)
-                future._call = call
-                if future.cancelled():
-                    call.cancel("its future was cancelled")
-                result = finish(self._finish(call))
+                result = finish(self._perform(job, begun))
             except BaseException as error:
                 if future.set_running_or_notify_cancel():
                     future.set_exception(error)

@@ -261,3 +261,20 @@ def test_random_numbers_differ_unless_seeded() -> None:
             assert len(set(column)) == 4
     with sandtimer.Sandbox(timeout=20.0, preload=preload, seed=7) as box:
         assert box.call(draw) == box.call(draw)
+
+
+def test_a_module_that_cannot_be_imported_inside_goes_along(tmp_path: Any, box: sandtimer.Sandbox) -> None:
+    import importlib
+    import sys
+
+    (tmp_path / "hidden_module.py").write_text("FACTOR = 3\ndef times(x):\n    return inner(x)\ndef inner(x):\n    return x * FACTOR\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        module = importlib.import_module("hidden_module")
+    finally:
+        sys.path.remove(str(tmp_path))
+    try:
+        assert box.call(module.times, 14) == 42
+        assert box.submit(module.times, 2).result(timeout=30) == 6
+    finally:
+        del sys.modules["hidden_module"]

@@ -229,7 +229,11 @@ def run(job, files):
     prepare(options)
     if options["kind"] == "program":
         return written(program(bytes(body).decode("utf-8", "surrogatepass"), options))
-    function, arguments, keywords = pickle.loads(body, buffers=buffers)
+    try:
+        function, arguments, keywords = pickle.loads(body, buffers=buffers)
+    except ModuleNotFoundError as error:
+        # Before anything of the call has run: its caller may send the module along.
+        return (REFUSED, *encode(("module", error.name or "")))
     return written(function(*arguments, **keywords))
 
 
