@@ -278,3 +278,36 @@ def test_a_module_that_cannot_be_imported_inside_goes_along(tmp_path: Any, box: 
         assert box.submit(module.times, 2).result(timeout=30) == 6
     finally:
         del sys.modules["hidden_module"]
+
+
+def test_a_grace_is_over_when_the_call_has_left(box: sandtimer.Sandbox) -> None:
+    def tidy() -> None:
+        import signal
+
+        def leave(*_: object) -> None:
+            print("tidied")
+            os._exit(0)
+
+        signal.signal(signal.SIGTERM, leave)
+        while True:
+            time.sleep(1)
+
+    outcome = box.limits(timeout=0.3, grace=30.0).run(tidy)
+    assert (outcome.ending, outcome.stdout) == ("timeout", "tidied\n")
+    assert outcome.usage.wall_ms < 10_000
+    assert outcome.verdict is not None and [each["signal"] for each in outcome.verdict.signals][0] == "SIGTERM"
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "ending", "kind"),
+    [
+        ({"cpu": 0.2}, "while True: pass", "timeout", "cpu"),
+        ({"stall": 0.3}, "import time; time.sleep(100)", "stalled", "stall"),
+    ],
+)
+def test_other_limits_of_time(
+    box: sandtimer.Sandbox, limits: dict[str, Any], code: str, ending: str, kind: str
+) -> None:
+    outcome = box.limits(**limits).run(exec, code)
+    assert (outcome.ending, outcome.verdict and outcome.verdict.kind) == (ending, kind)
+    assert isinstance(outcome.error, TimeoutError)

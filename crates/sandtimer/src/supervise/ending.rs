@@ -200,7 +200,7 @@ impl Ending {
     pub fn job_ended(&mut self, now: u64) {
         let Some(job) = &self.run.job else { return };
         let Some(end) = process::end_of(std::os::fd::AsFd::as_fd(&job.pidfd)) else { return };
-        if self.facts.cause.is_some() || job.answer().is_some() {
+        if job.answer().is_some() || self.facts.killed_at.is_some() {
             return;
         }
         let exit = Exit {
@@ -212,8 +212,9 @@ impl Ending {
         };
         if self.exited(exit, now) {
             self.publish();
-            self.kill(now);
         }
+        // By itself, or in its grace: there is nothing left to wait for.
+        self.kill(now);
     }
 
     /// The job's answer was taken by whoever waited for it, who sealed the deadline's cell before.
