@@ -159,6 +159,8 @@ class Sandbox:
     ) -> None:
         if start not in ("zygote", "fork", "spawn"):
             raise ValueError(f'start={start!r}: use "zygote", "fork" or "spawn"')
+        if gpu:
+            raise SandboxUnavailable("gpu=True: a sandbox is given no devices yet; run GPU code outside, or leave gpu out")
         if start == "fork" and python is not None:
             raise ValueError('start="fork" forks this process, so python= cannot name another interpreter')
         if trust not in ("data", "pickle"):

@@ -311,3 +311,8 @@ def test_other_limits_of_time(
     outcome = box.limits(**limits).run(exec, code)
     assert (outcome.ending, outcome.verdict and outcome.verdict.kind) == (ending, kind)
     assert isinstance(outcome.error, TimeoutError)
+
+
+def test_a_gpu_is_refused_and_not_ignored() -> None:
+    with pytest.raises(sandtimer.SandboxUnavailable, match="gpu"):
+        sandtimer.Sandbox(start="spawn", gpu=True)
