@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Sized, TypeVar, Union
 
-from . import _fork, _job, _native, _results
+from . import _fork, _job, _judge, _native, _results
 from ._outcome import Outcome, never_begun
 from ._progress import Bar
 from .errors import DeadlineExceeded, NoResult, RemoteError, SandboxUnavailable, SandtimerError, Unserializable
@@ -413,6 +413,57 @@ class Sandbox:
             return future.result()  # type: ignore[no-any-return]
         except DeadlineExceeded as error:
             return never_begun("timeout", error)
+
+    # Judging
+
+    def judge(
+        self,
+        program: _judge.Program,
+        cases: Iterable[Any],
+        *,
+        checker: Optional[_judge.Checker] = None,
+        entry: Optional[str] = None,
+        timeout: Seconds = None,
+        total: Seconds = None,
+        stop_early: bool = False,
+        name: str = "<program>",
+    ) -> _judge.Judgement:
+        """Runs a program or function on each case in a process of its own, and compares its answers here.
+
+        program: a program's text, with cases `(stdin, expected stdout)`; or a function, or the text that defines the one
+        that `entry` names ("solve", "Solution.solve"), with cases `(arguments, expected value)`, arguments being a list or
+        tuple, or a dict of keywords. Cases may be dicts with those names. A text is compiled once for all cases; name
+        modules that it imports in the sandbox's `preload=`, so that they are imported once.
+        checker: `checker(case, outcome)` of runs that ended well, giving True, False or a score; without one, programs
+        must print the same words on the same lines, and functions return an equal value, floats within 1e-6 of it.
+        timeout: of each case (None: the sandbox's); total: of all, after which the rest is "not_run"; stop_early: stops at
+        the first case, in their order, that is not accepted. What is expected never enters a sandbox.
+        """
+        return self.judge_many(
+            [program],
+            cases,
+            checker=checker,
+            entry=entry,
+            timeout=timeout,
+            total=total,
+            stop_early=stop_early,
+            name=name,
+        )[0]
+
+    def judge_many(
+        self,
+        programs: Iterable[_judge.Program],
+        cases: Iterable[Any],
+        *,
+        checker: Optional[_judge.Checker] = None,
+        entry: Optional[str] = None,
+        timeout: Seconds = None,
+        total: Seconds = None,
+        stop_early: bool = False,
+        name: str = "<program>",
+    ) -> _judge.Judgements:
+        """As `judge`, for several programs by the same cases; `total` and `stop_early` are of each program's."""
+        return _judge.judge_all(self, list(programs), cases, checker, entry, timeout, total, stop_early, name)
 
 
 def _itself(outcome: Outcome) -> Outcome:
