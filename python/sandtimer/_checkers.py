@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import cmath
 import math
+import numbers
 import sys
 from typing import Any
 
@@ -48,7 +49,7 @@ def same_value(expected: Any, got: Any) -> bool:
 
 
 def _close(expected: Any, got: Any) -> bool:
-    if not isinstance(expected, (int, float)) or not isinstance(got, (int, float)):
+    if not isinstance(expected, numbers.Real) or not isinstance(got, numbers.Real):
         return bool(expected == got)
     try:
         if math.isnan(expected) or math.isnan(got):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import threading
 import time
 from typing import Any, Iterator
@@ -211,6 +212,28 @@ def test_a_stop_does_not_wait_for_cases_behind_it(box: sandtimer.Sandbox) -> Non
     assert time.monotonic() - started < 300
 
 
+def test_an_interrupt_ends_what_is_under_way(box: sandtimer.Sandbox) -> None:
+    # The first case's checker runs when others are under way.
+    def checker(*_: Any) -> bool:
+        main = threading.main_thread().ident or 0
+        threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
+        return True
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        box.judge("import time\ntime.sleep(float(input()))", [("0", "")] + [("300", "")] * 5, checker=checker, timeout=300)
+    assert time.monotonic() - started < 300
+    # The sandbox serves the next, with all its workers.
+    assert box.judge(SQUARE, [("3", "9")] * 8, timeout=20.0).passed
+
+
+def test_long_inputs_and_outputs(box: sandtimer.Sandbox) -> None:
+    text = "0123456789" * 300_000
+    assert box.judge("print(input())", [(text, text)]).passed
+    assert box.judge("print('not read')", [(text, "not read")]).passed
+    assert box.judge("def solve(text):\n    return text * 2", [((text,), text * 2)], entry="solve").passed
+
+
 def test_a_checker_is_shown_the_case_and_the_outcome(box: sandtimer.Sandbox) -> None:
     def checker(case: Any, outcome: sandtimer.Outcome) -> float:
         return 1 / 4 * len(outcome.stdout.split()) if case[1] == "words" else bool(outcome.stdout)
@@ -386,6 +409,8 @@ def test_arrays_are_compared() -> None:
     assert same(numpy.array([0.3]), numpy.array([0.1 + 0.2]))
     assert not same(numpy.array([1.0]), numpy.array([[1.0]]))
     assert not same(numpy.array([1.0]), [1.0])
+    assert same(numpy.float32(0.25), 0.25)
+    assert same(numpy.int64(3), 3)
     assert same(numpy.array(["a"]), numpy.array(["a"]))
     assert not same(numpy.array([1, 2]), numpy.array([1, 3]))
     assert not same(numpy.array([1.0]), numpy.array(["a"]))
