@@ -142,6 +142,11 @@ impl Calls {
 
 impl Drop for Calls {
     fn drop(&mut self) {
+        if self.shared.inner.is_a_copy() {
+            // The children are another process's, and so is the thread.
+            std::mem::forget((self.shared.clone(), self.refiller.take()));
+            return;
+        }
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
         if let Some(refiller) = self.refiller.take() {

@@ -558,8 +558,8 @@ impl Ending {
 
     /// It died and nobody here did it.
     fn explain_death(&mut self, table: &SharedTable, now: u64) {
-        self.run.cell.seal();
-        if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer()) {
+        let taken = !self.run.cell.seal();
+        if taken && let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer()) {
             self.decide(cause, Enforcer::Kernel, now);
             return;
         }
