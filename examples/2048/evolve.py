@@ -78,10 +78,6 @@ def source_of(weights: tuple[float, ...], accident: str | None) -> str:
     return source
 
 
-def play(item: tuple[str, GameBoard]) -> None:
-    player.play(*item)
-
-
 def ending_of(outcome: sandtimer.Outcome, game: GameBoard) -> str:
     if outcome.ending == "returned":
         return {"success": "won", "failed": "played out", "ongoing": "left the game"}[game.state()]
@@ -94,8 +90,8 @@ def evaluate(
     box: sandtimer.Sandbox, population: list[tuple[tuple[float, ...], str | None]], seed: int, size: int
 ) -> Iterator[Played]:
     """Plays each of a generation in its own sandbox, all the same game; what counts is its moves, played again here."""
-    items = [(source_of(*one), GameBoard(size, seed)) for one in population]
-    for (weights, _), outcome in zip(population, box.map(play, items)):
+    items = [(source_of(*one), size, seed) for one in population]
+    for (weights, _), outcome in zip(population, box.map(player.play_seed, items)):
         game = GameBoard(size, seed)
         player.replay(outcome.stdout, game)
         yield Played(weights, ending_of(outcome, game), game.score, game.largest(), game.steps)

@@ -70,12 +70,8 @@ def strategy_succeeds(
     seed = random.randrange(10_000) if seed is None else seed
     sources = [extract_function(completion) for completion in completions]
     box = sandbox().limits(timeout=timeout)
-    outcomes = box.map(_play, [(source, GameBoard(seed=seed)) for source in sources if source is not None])
-    return [0.0 if source is None else _worth(next(outcomes), GameBoard(seed=seed)) for source in sources]
-
-
-def _play(item: tuple[str, GameBoard]) -> None:
-    player.play(*item)
+    outcomes = box.map(player.play_seed, [(source, 4, seed) for source in sources if source is not None])
+    return [0.0 if source is None else _worth(next(outcomes), GameBoard(4, seed)) for source in sources]
 
 
 def _worth(outcome: Any, game: GameBoard) -> float:

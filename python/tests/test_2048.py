@@ -139,9 +139,10 @@ def test_one_that_heeds_sigterm_may_put_its_things_in_order() -> None:
         "signal.signal(signal.SIGTERM, end)\n"
         "def strategy(board):\n    while True: pass\n"
     )
-    outcome = run_strategy(heeding, GameBoard(seed=1), timeout=0.3, grace=1.0)
+    outcome = run_strategy(heeding, GameBoard(seed=1), timeout=0.3, grace=20.0)
     assert outcome.ending == "timeout"
     assert outcome.stderr == "ended\n"
+    assert outcome.usage.wall_ms < 20_000
 
 
 def test_what_it_forked_is_dead() -> None:
@@ -265,7 +266,8 @@ def test_rewards() -> None:
 
 
 def test_a_win_is_rewarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewards, "GameBoard", lambda seed: GameBoard(seed=seed, target=16))
+    # The game is won here, where it counts, whatever the board in the sandbox was played to.
+    monkeypatch.setattr(rewards, "GameBoard", lambda size, seed: GameBoard(size, seed, target=16))
     cycle = "turn = 0\ndef strategy(board):\n    global turn\n    turn += 1\n    return 'WASD'[turn % 4]\n"
     assert rewards.strategy_succeeds([completion(cycle)], seed=1, timeout=20.0) == [20]
 
