@@ -1,11 +1,11 @@
 """Judging programs and functions by their answers to cases.
 
-One process for each case. What it costs, per case, against running all cases of a submission in one process (medians on two
-shared cores; program of 10 lines / of 120 lines / importing numpy / with numpy in `preload=`):
+One process for each case. What a case costs (benches/judge.py; medians, two cores shared with others; a program of 12 lines /
+of 120 lines / importing numpy / with numpy in `preload=`):
 
-    source to each case   5.3 / 9.6 / 85 / 6.3 ms
-    code to each case     5.0 / 4.4 / 91 / 6.0 ms
-    one process for all   0.3 / 0.4 / 3.7 / 0.3 ms
+    its source to each case    4.4 / 8.4 / 84 / 6.9 ms
+    its code to each case      4.7 / 4.6 / 88 / 7.6 ms
+    one process for all        0.2 / 0.4 / 4.1 / 0.2 ms
 
 One process is the cheapest and is not used: a case could leave state for the next, answer for it, or take its time, and
 whatever kept the cases' limits in there would be the submission's to switch off. Hard limits for each case, and an outcome
@@ -22,7 +22,6 @@ not depend on which of them happened to be quick.
 
 from __future__ import annotations
 
-import binascii
 import dataclasses
 import math
 import pkgutil
@@ -144,7 +143,7 @@ _FROM_CODE = (
 )
 _PROGRAM = (
     "(lambda parts, space: (exec(parts[0], space), space['run_program'](*parts[1:], globals()))[1])"
-    "(__import__('marshal').loads(__import__('binascii').a2b_base64({!r})), {{}})"
+    "(__import__('marshal').loads(bytes.fromhex({!r})), {{}})"
 )
 
 
@@ -253,7 +252,7 @@ class _Submission:
             return self.box._make(self.program, case.arguments, case.keywords)
         payload = self.payload or b""
         if self.entry is None:
-            stub = _PROGRAM.format(binascii.b2a_base64(payload, newline=False).decode())
+            stub = _PROGRAM.format(payload.hex())
             return _job.of_program(stub, case.stdin, self.hidden, options)
         shipped = _Shipped(_FROM_CODE, {"payload": payload})
         return _job.of_call(shipped, (self.entry, case.arguments, case.keywords), {}, options, self.box._by_value)

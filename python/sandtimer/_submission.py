@@ -4,16 +4,14 @@ Shipped as text, never imported here, and so for itself: standard library only, 
 submission is as trustworthy as the submission: it is passed on as bytes, and only sandboxes ever load it.
 """
 
-from __future__ import annotations
-
-# Not read at run time: a bare interpreter starts without `typing`.
+# Not read at run time: each case would import `typing` and `__future__` anew, which is why annotations are quoted.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType
     from typing import Any, Callable
 
 
-def compile_submission(source: str, name: str, launcher: str) -> tuple[Any, ...]:
+def compile_submission(source: str, name: str, launcher: str) -> "tuple[Any, ...]":
     """The launcher and the submission as code, and the file name whose frames tracebacks leave out: the caller's."""
     import marshal
     import sys
@@ -36,7 +34,7 @@ def show_source(source: str, name: str) -> None:
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
 
 
-def run_program(source: str, name: str, code: CodeType, main: dict[str, Any]) -> None:
+def run_program(source: str, name: str, code: "CodeType", main: "dict[str, Any]") -> None:
     import sys
 
     show_source(source, name)
@@ -44,16 +42,16 @@ def run_program(source: str, name: str, code: CodeType, main: dict[str, Any]) ->
     exec(code, main)
 
 
-def entering(source: str, name: str, code: CodeType) -> Callable[..., Any]:
+def entering(source: str, name: str, code: "CodeType") -> "Callable[..., Any]":
     """What runs the definitions, then calls one."""
 
-    def enter(entry: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def enter(entry: str, arguments: "tuple[Any, ...]", keywords: "dict[str, Any]") -> "Any":
         return find_entry(source, name, code, entry)(*arguments, **keywords)
 
     return enter
 
 
-def find_entry(source: str, name: str, code: CodeType, entry: str) -> Any:
+def find_entry(source: str, name: str, code: "CodeType", entry: str) -> "Any":
     """What `entry` names among the definitions: "solve", or "Solution.solve" for a method of a new object."""
     import sys
     import types
@@ -62,7 +60,7 @@ def find_entry(source: str, name: str, code: CodeType, entry: str) -> Any:
     # Of this name, so that `if __name__ == "__main__":` does not run; known to the system, as dataclasses need it.
     module = sys.modules["submission"] = types.ModuleType("submission")
     exec(code, module.__dict__)
-    found: Any = module
+    found: "Any" = module
     for part in entry.split("."):
         if isinstance(found, type):
             found = found()
