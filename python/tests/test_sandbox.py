@@ -292,6 +292,17 @@ def test_a_grace_is_over_when_the_call_has_left(box: sandtimer.Sandbox) -> None:
         while True:
             time.sleep(1)
 
+    def answer() -> None:
+        import signal
+        import sys
+
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("tidied"))
+        while True:
+            time.sleep(1)
+
+    answered = box.limits(timeout=0.3, grace=30.0).run(answer)
+    assert answered.ending == "timeout"
+    assert answered.usage.wall_ms < 10_000
     outcome = box.limits(timeout=0.3, grace=30.0).run(tidy)
     assert (outcome.ending, outcome.stdout) == ("timeout", "tidied\n")
     assert outcome.usage.wall_ms < 10_000

@@ -342,12 +342,13 @@ impl Call {
         let Some(job) = self.job() else { return false };
         let word = if kind == Kind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
         job.answered.store(word, Ordering::Release);
-        if !running.cell.seal() {
+        let taken = running.cell.seal();
+        if !taken {
             job.answered.store(0, Ordering::Release);
-            return false;
         }
+        // One that came in the grace of a limit is not taken, but there is nothing left to wait for.
         self.run.inner.enforcer.send(Command::Answered { row: running.row, id: running.id.clone() });
-        true
+        taken
     }
 
     /// Waits until the verdict is published, or the run ended without one. How it ended, where the verdict alone says so.

@@ -217,13 +217,15 @@ impl Ending {
         self.kill(now);
     }
 
-    /// The job's answer was taken by whoever waited for it, who sealed the deadline's cell before.
+    /// The job answered. Whoever waited for it took the answer, and sealed the deadline's cell before; or came too late.
     pub fn answered(&mut self, now: u64) {
         if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer())
             && self.facts.cause.is_none()
         {
             self.decide(cause, Enforcer::Kernel, now);
             self.publish();
+            self.kill(now);
+        } else if self.phase == Phase::Grace {
             self.kill(now);
         }
     }
