@@ -101,7 +101,19 @@ def of_call(
     by_value: AbstractSet[str] = frozenset(),
 ) -> Job:
     """A call of a function: by reference where it can be imported, else with its code; so are modules in `by_value`."""
-    options = {**options, "kind": "call"}
+    data, buffers = pickled(function, arguments, keywords, by_value)
+    job = Job({**options, "kind": "call"}, data, buffers)
+    job.again = lambda: of_call(function, arguments, keywords, options, by_value)
+    return job
+
+
+def pickled(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    by_value: AbstractSet[str] = frozenset(),
+) -> tuple[bytes, list[memoryview]]:
+    """A call of a function as bytes, and the large buffers of its arguments, which are not copied."""
     buffers: list[memoryview] = []
     call = (function, arguments, keywords)
 
@@ -130,9 +142,7 @@ def of_call(
                 'pass what can be pickled, or use start="fork", which needs no pickling'
             ) from error
         data = stream.getvalue()
-    job = Job(options, data, buffers)
-    job.again = lambda: of_call(function, arguments, keywords, options, by_value)
-    return job
+    return data, buffers
 
 
 _registering = threading.Lock()
