@@ -351,6 +351,8 @@ class Sandbox:
             else:
                 if future.set_running_or_notify_cancel():
                     future.set_result(result)
+            finally:
+                give_up()
 
         self._pool.work(task)
         return future
@@ -375,45 +377,6 @@ class Sandbox:
         scope = _native.engine().scope("map", total)
         submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
         yield from in_order(submit, items, lambda: 2 * self._pool.workers, progress)
-
-
-def in_order(
-    submit: Callable[[tuple[Any, ...]], CallFuture], items: Iterable[Any], most: Callable[[], int], progress: bool
-) -> Iterator[Outcome]:
-    """Submits each item as the arguments of a call, so many ahead at most, and gives their outcomes in order."""
-    bar = Bar(len(items) if isinstance(items, Sized) else None) if progress else None
-    pending: deque[Union[CallFuture, Outcome]] = deque()
-
-    def first() -> Outcome:
-        front = pending.popleft()
-        outcome = front if isinstance(front, Outcome) else _outcome_of(front)
-        if bar is not None:
-            bar.add(outcome.ending, outcome.ok)
-        return outcome
-
-    try:
-        for item in items:
-            try:
-                pending.append(submit((item,)))
-            except Unserializable as error:
-                pending.append(never_begun("raised", error))
-            if len(pending) >= most():
-                yield first()
-        while pending:
-            yield first()
-    finally:
-        for future in pending:
-            if isinstance(future, CallFuture):
-                future.cancel()
-        if bar is not None:
-            bar.close()
-
-
-def _outcome_of(future: CallFuture) -> Outcome:
-    try:
-        return future.result()  # type: ignore[no-any-return]
-    except DeadlineExceeded as error:
-        return never_begun("timeout", error)
 
     # Judging
 
@@ -465,6 +428,45 @@ def _outcome_of(future: CallFuture) -> Outcome:
     ) -> _judge.Judgements:
         """As `judge`, for several programs by the same cases; `total` and `stop_early` are of each program's."""
         return _judge.judge_all(self, list(programs), cases, checker, entry, timeout, total, stop_early, name)
+
+
+def in_order(
+    submit: Callable[[tuple[Any, ...]], CallFuture], items: Iterable[Any], most: Callable[[], int], progress: bool
+) -> Iterator[Outcome]:
+    """Submits each item as the arguments of a call, so many ahead at most, and gives their outcomes in order."""
+    bar = Bar(len(items) if isinstance(items, Sized) else None) if progress else None
+    pending: deque[Union[CallFuture, Outcome]] = deque()
+
+    def first() -> Outcome:
+        front = pending.popleft()
+        outcome = front if isinstance(front, Outcome) else _outcome_of(front)
+        if bar is not None:
+            bar.add(outcome.ending, outcome.ok)
+        return outcome
+
+    try:
+        for item in items:
+            try:
+                pending.append(submit((item,)))
+            except Unserializable as error:
+                pending.append(never_begun("raised", error))
+            if len(pending) >= most():
+                yield first()
+        while pending:
+            yield first()
+    finally:
+        for future in pending:
+            if isinstance(future, CallFuture):
+                future.cancel()
+        if bar is not None:
+            bar.close()
+
+
+def _outcome_of(future: CallFuture) -> Outcome:
+    try:
+        return future.result()  # type: ignore[no-any-return]
+    except DeadlineExceeded as error:
+        return never_begun("timeout", error)
 
 
 class Answer(NamedTuple):

@@ -13,7 +13,7 @@ import pickle
 import signal
 import time
 from collections import OrderedDict
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from .. import __version__, _job, _native
 from .._sandbox import Answer, CallFuture, Sandbox, answer_of
@@ -88,13 +88,16 @@ class Actor:
             queued.begun = time.monotonic()
             return job
 
-        def finish(call: Any) -> tuple[Any, ...]:
-            answer = answer_of(call)
+        def work(begun: Callable[[Any], None]) -> tuple[Any, ...]:
+            with make() as job:
+                call = box._begin(job)
+                begun(call)
+                answer = answer_of(call)
             return ("answered", call.ended().outcome(True), *_portable(answer))
 
         try:
             bound = None if scope is None else self._scope(*scope)
-            queued.future = box._queue(make, finish)
+            queued.future = box._queue(work, lambda: None)
             return await asyncio.wrap_future(queued.future)
         except asyncio.CancelledError:
             return ("cancelled",)
