@@ -26,7 +26,7 @@ _ALIGNMENT = 64
 class Job:
     """A job's bytes, and the files that go with it: its large parts, and its stdin."""
 
-    __slots__ = ("again", "bytes", "call", "files", "program", "scope")
+    __slots__ = ("again", "bytes", "call", "files", "module", "program", "scope")
 
     def __init__(
         self, options: dict[str, Any], body: bytes, buffers: Sequence[memoryview] = (), stdin: bytes = b""
@@ -36,6 +36,8 @@ class Job:
         self.call: Optional[Callable[[], Any]] = None
         # Makes it anew, with what is known by then of modules that cannot be imported inside.
         self.again: Optional[Callable[[], Job]] = None
+        # The module of what it calls.
+        self.module: Optional[str] = None
         # What bounds it together with other calls.
         self.scope: Any = None
         self.program = options["kind"] == "program"
@@ -103,6 +105,7 @@ def of_call(
     """A call of a function: by reference where it can be imported, else with its code; so are modules in `by_value`."""
     data, buffers = pickled(function, arguments, keywords, by_value)
     job = Job({**options, "kind": "call"}, data, buffers)
+    job.module = getattr(function, "__module__", None)
     job.again = lambda: of_call(function, arguments, keywords, options, by_value)
     return job
 

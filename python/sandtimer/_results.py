@@ -44,12 +44,15 @@ def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[
     buffers: list[Any] = []
     for index, (length, immutable) in enumerate(parts):
         if immutable or length == 0:
-            buffers.append(call.read_bytes(index))
+            try:
+                buffers.append(call.read_bytes(index))
+            except (MemoryError, OverflowError) as error:
+                raise _no_room(length, error) from error
             continue
         try:
             memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, OverflowError, ValueError) as error:
-            raise ResultTooLarge(f"there is no room here for a part of {length} bytes of the result: {error}") from error
+            raise _no_room(length, error) from error
         if length >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)
         view = (ctypes.c_char * length).from_buffer(memory)
@@ -59,6 +62,10 @@ def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[
     if inline or not buffers:
         return inline, buffers
     return bytes(buffers[0]), buffers[1:]
+
+
+def _no_room(length: int, error: Exception) -> ResultTooLarge:
+    return ResultTooLarge(f"there is no room here for a part of {length} bytes of the result: {error!r}")
 
 
 def value(data: bytes, buffers: Sequence[Any], trust: str, results: dict[tuple[str, str], type]) -> Any:

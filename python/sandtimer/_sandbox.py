@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import os
 import sys
@@ -160,6 +161,8 @@ class Sandbox:
     ) -> None:
         if start not in ("zygote", "fork", "spawn"):
             raise ValueError(f'start={start!r}: use "zygote", "fork" or "spawn"')
+        if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+            raise ValueError(f"workers={workers!r}: use a whole number from 1 on, or None for one each processor")
         if gpu:
             raise SandboxUnavailable("gpu=True: a sandbox is given no devices yet; run GPU code outside, or leave gpu out")
         if start == "fork" and python is not None:
@@ -250,23 +253,20 @@ class Sandbox:
 
     def _perform(self, job: _job.Job, begun: Callable[[Any], None]) -> Outcome:
         """Runs a job; `begun` is given the call. A module that cannot be imported inside goes along with its code."""
-        while True:
-            with job:
-                call = self._begin(job)
-                begun(call)
-                try:
-                    outcome = self._finish(call)
-                except BaseException:
-                    call.cancel("its caller was interrupted")
-                    raise
-            missing = outcome.error
-            if not isinstance(missing, _results.MissingModule) or job.again is None:
-                return outcome
-            if missing.name in self._by_value or missing.name not in sys.modules:
-                return outcome
-            self._by_value.add(missing.name)
-            scope, job = job.scope, job.again()
-            job.scope = scope
+        with job:
+            call = self._begin(job)
+            begun(call)
+            outcome = self._finish(call)
+        missing = outcome.error
+        # What the job says is missing is not trusted: only the function's own module is sent along, and once.
+        if not isinstance(missing, _results.MissingModule) or job.again is None or missing.name != job.module:
+            return outcome
+        if missing.name in self._by_value or missing.name not in sys.modules:
+            return outcome
+        self._by_value.add(missing.name)
+        again = job.again()
+        again.scope, again.again = job.scope, None
+        return self._perform(again, begun)
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised."""
@@ -343,6 +343,7 @@ class Sandbox:
         def task() -> None:
             try:
                 if future.cancelled():
+                    future.set_running_or_notify_cancel()
                     return
                 result = work(begun)
             except BaseException as error:
@@ -352,6 +353,8 @@ class Sandbox:
                 if future.set_running_or_notify_cancel():
                     future.set_result(result)
             finally:
+                # It holds descriptors.
+                future._call = None
                 give_up()
 
         self._pool.work(task)
@@ -364,7 +367,11 @@ class Sandbox:
 
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `call`, awaited. Cancelling the task ends the call."""
-        return await asyncio.wrap_future(self.submit(fn, *args, **kwargs))
+        outcome = await self.arun(fn, *args, **kwargs)
+        if isinstance(outcome.error, StopIteration):
+            # A coroutine cannot raise it.
+            raise RemoteError("StopIteration", str(outcome.error)) from outcome.error
+        return value_of(outcome)  # type: ignore[no-any-return]
 
     def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, total: Seconds = None, progress: bool = False
@@ -438,8 +445,10 @@ def in_order(
     pending: deque[Union[CallFuture, Outcome]] = deque()
 
     def first() -> Outcome:
-        front = pending.popleft()
+        # Taken out behind the wait: an interrupt in it cancels this one too.
+        front = pending[0]
         outcome = front if isinstance(front, Outcome) else _outcome_of(front)
+        pending.popleft()
         if bar is not None:
             bar.add(outcome.ending, outcome.ok)
         return outcome
@@ -494,9 +503,16 @@ def answer_of(call: Any) -> Answer:
         data, buffers = _results.fetch(call, lengths, inline)
     except SandtimerError as refused:
         error = refused
-    except OSError:
-        # It died while its memory was read.
+    except PermissionError as refused:
         call.cancel("its answer could not be read")
+        text = f"a large result could not be read from the job's memory ({refused}): that needs the right to trace it, in "
+        remedy = "containers the capability SYS_PTRACE; add it, or return less than 48 KB"
+        return Answer(ending="infra_error", error=SandboxUnavailable(text + remedy))
+    except OSError as wrong:
+        # It died while its memory was read, or what it named is not there.
+        call.cancel("its answer could not be read")
+        if wrong.errno == errno.EFAULT:
+            return Answer(ending="no_result", error=NoResult("the job's answer lies where there is no memory of its own"))
         return Answer()
     if not call.accept(kind == "raised"):
         return Answer()

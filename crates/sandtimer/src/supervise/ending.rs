@@ -199,7 +199,16 @@ impl Ending {
     /// A zygote's child is dead. Init waits for it to be reaped before it can end itself.
     pub fn job_ended(&mut self, now: u64) {
         let Some(job) = &self.run.job else { return };
-        let Some(end) = process::end_of(std::os::fd::AsFd::as_fd(&job.pidfd)) else { return };
+        let pidfd = std::os::fd::AsFd::as_fd(&job.pidfd);
+        let Some(end) = process::end_of(pidfd) else {
+            if process::is_dead(pidfd) && self.facts.cause.is_none() && job.answer().is_none() {
+                let reason = "the job ended, and how is not known: the host program waits for every child of its own, \
+                              or ignores SIGCHLD, and took its exit status";
+                self.infrastructure(reason.to_owned(), now);
+                self.publish();
+            }
+            return;
+        };
         if job.answer().is_some() || self.facts.killed_at.is_some() {
             return;
         }
