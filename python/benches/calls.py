@@ -16,34 +16,32 @@ import sections
 from contenders import CONTENDERS
 from report import Report, machine
 
-SECTIONS = ("latency", "throughput", "large", "ballast", "deadlines")
+SECTIONS = {
+    "latency": sections.latency,
+    "throughput": sections.throughput,
+    "large": sections.large,
+    "ballast": sections.ballast,
+    "deadlines": sections.deadlines,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_const", const="quick", dest="size", help="minutes instead of a quarter of an hour")
     parser.add_argument("--size", choices=list(sections.SIZES), default="full")
+    parser.add_argument("--quick", action="store_const", const="quick", dest="size", help="as --size quick")
     parser.add_argument("--json", metavar="FILE", help="every sample")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS, metavar="SECTION")
+    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), metavar="SECTION")
     options = parser.parse_args()
     size = sections.SIZES[options.size]
     report = Report()
     report.line(f"Python calls, size {options.size}: {machine()}, Python {sys.version.split()[0]}")
-    if options.size != "smoke":
-        report.line(f"  others used {measure.wait_for_quiet(10, 60):.0f} % of the processors before it began")
     hosts = sections.Hosts(list(CONTENDERS))
     try:
         sections.facts(report, hosts)
-        if "latency" in options.only:
-            sections.latency(report, hosts, size)
-        if "throughput" in options.only:
-            sections.throughput(report, hosts, size)
-        if "large" in options.only:
-            sections.large(report, hosts, size)
-        if "ballast" in options.only:
-            sections.ballast(report, size)
-        if "deadlines" in options.only:
-            sections.deadlines(report, hosts, size)
+        for name in options.only:
+            if options.size != "smoke":
+                measure.wait_for_quiet(10, 120)
+            SECTIONS[name](report, hosts, size)
     finally:
         hosts.close()
     report.conclude(options.json)

@@ -97,18 +97,18 @@ class Served:
 
     def block(self, calls: int) -> tuple[list[float], float]:
         """Seconds of each call, and processor seconds of all of them, clearing up included."""
-        used = measure.processor_seconds()
+        used = measure.ProcessorTime()
         taken = []
         for _ in range(calls):
             start = time.perf_counter()
             self.contender.call(workloads.nothing)
             taken.append(time.perf_counter() - start)
         self.contender.settle()
-        return taken, measure.processor_seconds() - used
+        return taken, used.seconds()
 
     def throughput(self, seconds: float) -> tuple[float, float]:
         """Calls per second, and processor seconds per call."""
-        used = measure.processor_seconds()
+        used = measure.ProcessorTime()
         start = time.perf_counter()
         calls = 0
         stream = self.contender.many(workloads.nothing)
@@ -121,7 +121,7 @@ class Served:
                 break
         stream.close()  # type: ignore[attr-defined]
         self.contender.settle()
-        return calls / passed, (measure.processor_seconds() - used) / calls
+        return calls / passed, used.seconds() / calls
 
     def large(self, kind: str, size: int) -> dict[str, float]:
         """A large result: until it is there, from when the child had it, and what the caller's peak grew by."""
@@ -163,11 +163,7 @@ class Served:
         """How many marked processes of a daemonising run the census sees while it runs: it must see them."""
         name = mark_of_this_process()
         box = self.contender.box.limits(timeout=limit)  # type: ignore[attr-defined]
-        future = box.submit(workloads.daemonise, name)
-        most = 0
-        while most < 2 and not future.done():
-            most = max(most, len(measure.named(name)))
-        future.cancel()
+        most = measure.most_named(name, box.submit(workloads.daemonise, name))
         self.contender.call(workloads.nothing)
         return most
 

@@ -6,7 +6,7 @@ import math
 import os
 import resource
 import time
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -106,12 +106,31 @@ def _stat(process: int) -> Optional[list[str]]:
         return None
 
 
-def processor_seconds() -> float:
-    """Processor time of this process, of what it waited for, and of all that lives below it with what they waited for."""
+class ProcessorTime:
+    """Processor time of this process, of what it waited for, and of all that lives below it with what they waited for.
+
+    Looking at what lives costs milliseconds, which are kept out of the span.
+    """
+
+    def __init__(self) -> None:
+        self.below = _below()
+        self.own = _own()
+
+    def seconds(self) -> float:
+        own = _own()
+        return own - self.own + _below() - self.below
+
+
+def _own() -> float:
     total = 0.0
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         used = resource.getrusage(who)
         total += used.ru_utime + used.ru_stime
+    return total
+
+
+def _below() -> float:
+    total = 0.0
     for process in descendants(os.getpid()):
         stat = _stat(process)
         if stat is not None:
@@ -130,6 +149,15 @@ def named(name: str) -> list[int]:
         except OSError:
             pass
     return found
+
+
+def most_named(name: str, future: Any) -> int:
+    """The most processes of this name seen until `future` is done; ends it once there are two."""
+    most = 0
+    while most < 2 and not future.done():
+        most = max(most, len(named(name)))
+    future.cancel()
+    return most
 
 
 def ratio(value: Optional[float], base: Optional[float]) -> Optional[float]:
