@@ -29,6 +29,14 @@ _lock = threading.Lock()
 _loaded: Optional[dict[str, Any]] = None
 
 
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _program() -> dict[str, Any]:
     """The names of the children's program, with its native half."""
     global _loaded

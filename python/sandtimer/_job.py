@@ -151,6 +151,15 @@ def pickled(
 _registering = threading.Lock()
 
 
+def _after_fork() -> None:
+    global _registering
+    _registering = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 @contextlib.contextmanager
 def _with_code(names: AbstractSet[str]) -> Iterator[None]:
     """Within it, functions and classes of these modules are pickled with their code."""

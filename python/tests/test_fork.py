@@ -92,3 +92,89 @@ def test_a_worker_that_leaves_in_good_order_takes_nothing_along() -> None:
         box.close()
     """)
     assert said == "1\n[0, 1, 2, 3]\n"
+
+
+def test_a_lock_that_another_thread_holds_is_free_in_a_forked_process() -> None:
+    said = run_alone("""
+        import contextlib, importlib, os, pkgutil, signal, threading
+
+        for module in pkgutil.walk_packages(sandtimer.__path__, "sandtimer."):
+            # Ray need not be there.
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module.name)
+
+        def locks():
+            import sys
+
+            modules = [each for name, each in sys.modules.items() if name.split(".")[0] == "sandtimer"]
+            kinds = (type(threading.Lock()), type(threading.RLock()))
+            return [(each.__name__, name) for each in modules for name, it in vars(each).items() if isinstance(it, kinds)]
+
+        names = locks()
+        # What the walk found was worth it.
+        assert {("sandtimer._job", "_registering"), ("sandtimer._fork", "_lock"), ("sandtimer._native", "_lock")} <= set(names)
+        held, go = threading.Event(), threading.Event()
+
+        def hold():
+            with contextlib.ExitStack() as stack:
+                for module, name in names:
+                    stack.enter_context(getattr(importlib.import_module(module), name))
+                held.set()
+                go.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        pid = os.fork()
+        if pid == 0:
+            taken = [each for each in names if not getattr(importlib.import_module(each[0]), each[1]).acquire(blocking=False)]
+            print(taken, flush=True)
+            os._exit(0)
+        status = os.waitpid(pid, 0)[1]
+        go.set()
+        thread.join()
+        assert status == 0
+    """)
+    assert said == "[]\n"
+
+
+def test_a_fork_beside_the_first_result_can_rebuild_its_own() -> None:
+    said = run_alone("""
+        import os, pickle, signal, sys, threading, types
+        from sandtimer import _sandtimer
+        import sandtimer._rebuild as real
+
+        def decode():
+            return _sandtimer.decode(pickle.dumps([1, "two"], 5), [], {}, 100, 100)
+
+        blocked, go = threading.Event(), threading.Event()
+
+        class Slow(types.ModuleType):
+            # What the first result asks of it takes until the fork is over.
+            def __getattr__(self, name):
+                if threading.current_thread() is first:
+                    blocked.set()
+                    go.wait()
+                return getattr(real, name)
+
+        sys.modules["sandtimer._rebuild"] = Slow("sandtimer._rebuild")
+
+        def begin():
+            decode()
+            blocked.set()
+
+        first = threading.Thread(target=begin)
+        first.start()
+        blocked.wait()
+        pid = os.fork()
+        if pid == 0:
+            # Blocked in native code it hears of no handler.
+            signal.alarm(20)
+            print(decode(), flush=True)
+            os._exit(0)
+        status = os.waitpid(pid, 0)[1]
+        go.set()
+        print(status)
+        first.join()
+    """)
+    assert said == "[1, 'two']\n0\n"

@@ -31,6 +31,14 @@ _lock = threading.Lock()
 _kept: OrderedDict[str, _Kept] = OrderedDict()
 
 
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def initialize(init_ray: bool, rotation_max_bytes: int, backup_count: int) -> None:
     """Starts Ray, or joins it, with files of its workers' output that are so large and so many at most."""
     if not init_ray or ray.is_initialized():

@@ -36,6 +36,14 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use machine::{Bounds, Machine};
 use names::Names;
 
+/// Makes what all results share, while the module is imported. Made with the first result it could be in the making, the
+/// interpreter's lock given up for an import, when another thread forks: in the forked process it would stay so.
+pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
+    names::table(py)?;
+    refusal::refused_class(py)?;
+    Ok(())
+}
+
 /// Rebuilds the value in `data`, a pickle, and `buffers`, what lay out of band, in the caller's own memory.
 ///
 /// `results` has the classes that may be rebuilt, by module and qualified name.

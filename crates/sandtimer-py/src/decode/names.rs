@@ -83,9 +83,7 @@ pub(super) struct Names<'py> {
 
 impl<'py> Names<'py> {
     pub(super) fn new(py: Python<'py>, results: &Bound<'py, PyDict>) -> PyResult<Self> {
-        static TABLE: PyOnceLock<Table> = PyOnceLock::new();
-        let table = TABLE.get_or_try_init(py, || Table::new(py))?;
-        Ok(Self { table, results: results.clone() })
+        Ok(Self { table: table(py)?, results: results.clone() })
     }
 
     /// What `name` of `module` stands for, if it is in the table.
@@ -105,6 +103,12 @@ impl<'py> Names<'py> {
         }
         Ok(found.map(|class| class.cast_into()).transpose()?)
     }
+}
+
+/// The table of this process.
+pub(super) fn table(py: Python<'_>) -> PyResult<&Table> {
+    static TABLE: PyOnceLock<Table> = PyOnceLock::new();
+    TABLE.get_or_try_init(py, || Table::new(py))
 }
 
 impl Table {

@@ -65,7 +65,7 @@ fn exception(class: &Bound<'_, PyAny>, reason: String) -> PyErr {
     class.call1((reason,)).map_or_else(|error| error, PyErr::from_value)
 }
 
-fn refused_class<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
+pub(super) fn refused_class<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     CLASS.import(py, "sandtimer.errors", "ResultRefused")
 }
