@@ -207,8 +207,12 @@ pub fn zygote(
 fn filter(network: bool, ipc_namespace: bool) -> &'static [u8] {
     static FILTERS: [OnceLock<Vec<u8>>; 4] = [const { OnceLock::new() }; 4];
     let index = usize::from(network) * 2 + usize::from(ipc_namespace);
-    FILTERS[index]
-        .get_or_init(|| seccomp::to_bytes(&seccomp::compile(&seccomp::Policy { network, ipc_namespace })))
+    let filter = &FILTERS[index];
+    filter.get().unwrap_or_else(|| {
+        // Before the cell is taken: in a process that is forked while it is being filled it would never be.
+        let compiled = seccomp::to_bytes(&seccomp::compile(&seccomp::Policy { network, ipc_namespace }));
+        filter.get_or_init(|| compiled)
+    })
 }
 
 fn empty() -> Plan {
