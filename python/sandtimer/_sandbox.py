@@ -503,16 +503,13 @@ def answer_of(call: Any) -> Answer:
         data, buffers = _results.fetch(call, lengths, inline)
     except SandtimerError as refused:
         error = refused
-    except PermissionError as refused:
-        call.cancel("its answer could not be read")
-        text = f"a large result could not be read from the job's memory ({refused}): that needs the right to trace it, in "
-        remedy = "containers the capability SYS_PTRACE; add it, or return less than 48 KB"
-        return Answer(ending="infra_error", error=SandboxUnavailable(text + remedy))
     except OSError as wrong:
         # It died while its memory was read, or what it named is not there.
         call.cancel("its answer could not be read")
         if wrong.errno == errno.EFAULT:
             return Answer(ending="no_result", error=NoResult("the job's answer lies where there is no memory of its own"))
+        if wrong.errno == errno.EPROTO:
+            return Answer(ending="no_result", error=NoResult("the job sent something else than the answer it had announced"))
         return Answer()
     if not call.accept(kind == "raised"):
         return Answer()

@@ -188,7 +188,7 @@ pub struct ResourceLimit {
 /// The longest packet on a channel.
 pub const CHANNEL_PACKET: usize = 64 * 1024;
 
-/// First byte of a packet from a child of a zygote.
+/// First byte of a packet from a child of a zygote, or to it.
 pub mod channel {
     /// It is sealed and waits for its job.
     pub const READY: u8 = b'R';
@@ -196,6 +196,8 @@ pub mod channel {
     pub const FAILED: u8 = b'F';
     /// The job's answer; see the engine's `zygote` module.
     pub const ANSWER: u8 = b'A';
+    /// From the engine: send the parts of the answer, for its memory cannot be read.
+    pub const SEND: u8 = b'S';
 }
 
 /// Kinds of [`Notice`], from init to the engine.

@@ -145,6 +145,17 @@ fn look_up(raised: &mut Option<PyErr>) -> bool {
     })
 }
 
+/// Does something that waits without the interpreter's lock, and asks whether a signal's handler raised.
+fn interruptible<T: Send>(
+    py: Python<'_>,
+    wait: impl FnOnce(&mut dyn FnMut() -> bool) -> std::io::Result<T> + Send,
+) -> PyResult<T> {
+    let mut raised = None;
+    let result = py.detach(|| wait(&mut || look_up(&mut raised)));
+    raised.map_or(Ok(()), Err)?;
+    Ok(result?)
+}
+
 impl Pool {
     fn calls(&self, py: Python<'_>) -> PyResult<Arc<engine::Calls>> {
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -274,17 +285,19 @@ impl Call {
         }
     }
 
-    /// Copies part `index` of the answer to `address`, where there must be room for it.
+    /// Reads part `index` of the answer to `address`, where there must be room for it. Parts are read in their order.
     fn read(&self, py: Python<'_>, index: usize, address: usize) -> PyResult<()> {
         let part = self.part(index)?;
-        Ok(py.detach(|| memory::read_to(&self.call, part, address))?)
+        interruptible(py, |look_up| memory::read_to(&self.call, part, address, look_up))
     }
 
-    /// Part `index` of the answer as bytes.
+    /// As `read`, but gives bytes.
     fn read_bytes<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyBytes>> {
         let part = self.part(index)?;
         let length = usize::try_from(part.length)?;
-        PyBytes::new_with(py, length, |bytes| Ok(py.detach(|| self.call.read(part, bytes))?))
+        PyBytes::new_with(py, length, |bytes| {
+            interruptible(py, |look_up| self.call.read(part, bytes, look_up))
+        })
     }
 
     /// Takes the answer: False when a limit has ended the run before.

@@ -116,12 +116,12 @@ fn a_large_part_is_read_from_the_jobs_memory() {
     let answer = answer(&call);
     assert_eq!(answer.parts.len(), 1);
     let mut buffer = vec![0; answer.parts[0].length as usize];
-    call.read(answer.parts[0], &mut buffer).expect("the job lives");
+    call.read(answer.parts[0], &mut buffer, &mut || false).expect("the job lives");
     let pattern: Vec<u8> = (0..=255).collect();
     assert!(buffer.windows(256).filter(|window| *window == pattern).count() >= 4000);
     assert!(call.accept(answer.kind));
     call.run().settled_blocking();
-    assert!(call.read(answer.parts[0], &mut buffer).is_err(), "a dead job's memory was read");
+    assert!(call.read(answer.parts[0], &mut buffer, &mut || false).is_err(), "a dead job's memory was read");
 }
 
 #[test]

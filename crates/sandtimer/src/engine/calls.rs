@@ -10,10 +10,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sandtimer_os::{process, thread, zygote as os};
+use sandtimer_os::{thread, zygote as os};
 
 use super::children::{Child, Given, Parent, Work};
 use super::error::Error;
+use super::parts::Parts;
 use super::refill::{LOOK_UP, Shared, State, Stats};
 use super::start;
 use super::zygotes::{self, Zygote};
@@ -25,8 +26,6 @@ use crate::supervise::enforcer::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Waiting};
 use crate::zygote::{Answer, Kind, Malformed, Part, Profile};
 
-/// Bytes of a large part that are copied before the job is looked at again.
-const READ_AT_A_TIME: usize = 16 << 20;
 /// Bytes of a result unless somebody says otherwise.
 const DEFAULT_RESULT: u64 = 1 << 30;
 
@@ -203,7 +202,7 @@ fn begun(inner: &Arc<Inner>, given: Given, scope: ScopeId) -> Call {
     let spools = [0, 1].map(|index: usize| outputs[index].as_ref().map(|(_, spool)| spool.clone()));
     start::watch(inner, given.attachment);
     let run = Run { inner: inner.clone(), running: given.running, scope, spools, pipes: Mutex::default() };
-    Call { run, shared: Weak::new() }
+    Call { run, shared: Weak::new(), parts: Mutex::default() }
 }
 
 impl Engine {
@@ -243,6 +242,7 @@ impl Engine {
 pub struct Call {
     run: Run,
     shared: Weak<Shared>,
+    parts: Mutex<Parts>,
 }
 
 /// What a call's wait ends with.
@@ -332,24 +332,22 @@ impl Call {
         self.run.running.effective.get(LimitKind::Result).map(|effect| effect.value)
     }
 
-    /// Copies a part of the answer out of the job's memory. It is the job's as long as that lives, and this says whether
-    /// it still did at the end.
+    /// Reads a part of the answer into a buffer of its length: out of the job's memory, which is the job's as long as that
+    /// lives, and this says whether it still did at the end; or, where that is not allowed, as the job sends it. Parts are
+    /// read in their order, each once. `give_up` is asked whenever a signal interrupts the wait.
     ///
     /// # Errors
-    /// The job is dead, or there is nothing at that place.
-    pub fn read(&self, part: Part, buffer: &mut [u8]) -> std::io::Result<()> {
+    /// The job is dead, there is nothing at that place, or (EPROTO) it sent something else.
+    pub fn read(
+        &self,
+        part: Part,
+        buffer: &mut [u8],
+        give_up: &mut dyn FnMut() -> bool,
+    ) -> std::io::Result<()> {
         let Some(job) = self.job() else { return Err(std::io::ErrorKind::NotFound.into()) };
-        let mut address = part.address;
-        // A limit that fires meanwhile is seen between two of these.
-        for chunk in buffer.chunks_mut(READ_AT_A_TIME) {
-            process::read_memory(job.pid, address, chunk)?;
-            // Were it dead, its number could be another's by now.
-            if process::is_dead(job.pidfd.as_fd()) {
-                return Err(std::io::ErrorKind::NotFound.into());
-            }
-            address = address.saturating_add(chunk.len() as u64);
-        }
-        Ok(())
+        // A word; whole whatever happened to the thread that held it.
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.read(job, part.address, buffer, give_up)
     }
 
     /// Takes the answer: from now on no limit ends the run. False when one already has.

@@ -11,6 +11,7 @@ mod error;
 mod launchers;
 mod owners;
 mod park;
+mod parts;
 mod plans;
 mod pool;
 mod refill;

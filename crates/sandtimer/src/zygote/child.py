@@ -14,7 +14,7 @@ import types
 
 ORDERS = 5
 LIBRARY = 4
-ANSWER = b"A"
+ANSWER, SEND = b"A", b"S"
 VALUE, RAISED, REFUSED = 0, 1, 2
 INLINE = 48 * 1024
 
@@ -173,8 +173,8 @@ def is_bytes(view):
 
 def reply(channel, packet, kept):
     os.write(channel, packet)
-    # The engine reads what is large from this memory, or asks for it. In the end it ends this process.
-    if os.read(channel, 1) == b"S":
+    # The engine reads what is large from this memory, or, where it may not, asks for it. In the end it ends this process.
+    if os.read(channel, 1) == SEND:
         for view in kept:
             for start in range(0, view.nbytes, INLINE):
                 os.write(channel, view[start : start + INLINE])
