@@ -30,11 +30,21 @@ pub fn is_dead(pidfd: BorrowedFd<'_>) -> bool {
 /// Waits at most `milliseconds` until the descriptor is readable.
 pub fn wait_readable(fd: BorrowedFd<'_>, milliseconds: u64) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    let timeout = Timespec {
+    matches!(poll(&mut fds, Some(&timeout(milliseconds))), Ok(1..))
+}
+
+/// As [`wait_readable`], unless `other` is readable first or as well.
+pub fn wait_readable_unless(fd: BorrowedFd<'_>, other: BorrowedFd<'_>, milliseconds: u64) -> bool {
+    let mut fds =
+        [PollFd::from_borrowed_fd(fd, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::IN)];
+    matches!(poll(&mut fds, Some(&timeout(milliseconds))), Ok(1..)) && fds[1].revents().is_empty()
+}
+
+fn timeout(milliseconds: u64) -> Timespec {
+    Timespec {
         tv_sec: i64::try_from(milliseconds / 1000).unwrap_or(i64::MAX),
         tv_nsec: (milliseconds % 1000) as i64 * 1_000_000,
-    };
-    matches!(poll(&mut fds, Some(&timeout)), Ok(1..))
+    }
 }
 
 /// Reaps a dead child by pidfd, so that no zombie stays. Works for children without an exit signal (__WALL).

@@ -157,9 +157,12 @@ fn interruptible<T: Send>(
 }
 
 impl Pool {
-    fn calls(&self, py: Python<'_>) -> PyResult<Arc<engine::Calls>> {
+    /// Does something with the pool, without the interpreter's lock. It may have been closed by then, and this the last to
+    /// leave it.
+    fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&engine::Calls) -> T + Send) -> PyResult<T> {
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        calls.ok_or_else(|| {
+        let done = py.detach(move || calls.map(|calls| act(&calls)));
+        done.ok_or_else(|| {
             errors::exception(py, "SandboxUnavailable", "the sandbox is closed; make a new one")
         })
     }
@@ -169,10 +172,9 @@ impl Pool {
 impl Pool {
     /// Gives a job to a child.
     fn call(&self, py: Python<'_>, job: JobOf, parameters: &Bound<'_, PyDict>) -> PyResult<Call> {
-        let calls = self.calls(py)?;
         let spec = spec(job, parameters)?;
         let mut raised = None;
-        let called = py.detach(|| calls.call(spec, &mut || look_up(&mut raised)));
+        let called = self.with(py, |calls| calls.call(spec, &mut || look_up(&mut raised)))?;
         match (called, raised) {
             (Ok(call), None) => Ok(Call { call, answer: Mutex::default(), over: AtomicBool::new(false) }),
             (Ok(call), Some(raised)) => {
@@ -186,16 +188,15 @@ impl Pool {
 
     /// Waits until `count` children are ready.
     fn warm(&self, py: Python<'_>, count: usize) -> PyResult<()> {
-        let calls = self.calls(py)?;
         let mut raised = None;
-        let warmed = py.detach(|| calls.warm(count, &mut || look_up(&mut raised)));
+        let warmed = self.with(py, |calls| calls.warm(count, &mut || look_up(&mut raised)))?;
         raised.map_or(Ok(()), Err)?;
         warmed.map_err(|error| errors::from_engine(py, &error))
     }
 
     /// What the pool has done so far.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.calls(py)?.stats();
+        let stats = self.with(py, engine::Calls::stats)?;
         let dictionary = PyDict::new(py);
         dictionary.set_item("ready", stats.ready)?;
         dictionary.set_item("wanted", stats.wanted)?;
@@ -207,10 +208,28 @@ impl Pool {
         Ok(dictionary)
     }
 
-    /// Ends the children that wait. Calls under way go on.
+    /// Ends what stands ready or is being made so. Calls under way go on.
     fn close(&self, py: Python<'_>) {
+        py.detach(|| self.end());
+    }
+}
+
+impl Pool {
+    /// Ends it, and waits unless another thread is using it.
+    fn end(&self) {
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(calls));
+        if let Some(calls) = &calls {
+            calls.close();
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Without an interpreter there is no lock to give up.
+        if Python::try_attach(|py| py.detach(|| self.end())).is_none() {
+            self.end();
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::event::{EventfdFlags, eventfd};
 use sandtimer_os::{thread, zygote as os};
 
 use super::children::{Child, Given, Parent, Work};
@@ -65,12 +66,15 @@ impl Engine {
     /// When the system refuses a thread. What is wrong with the profile is said by the first call.
     pub fn calls(&self, profile: Profile, size: usize) -> Result<Calls, Error> {
         let state = State { wanted: size, ..State::default() };
+        let closing = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::System { doing: "cannot make a descriptor", source: error.into() })?;
         let shared = Arc::new(Shared {
             inner: self.inner.clone(),
             profile,
             size,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            closing,
         });
         let own = shared.clone();
         let refill = move || {
@@ -116,7 +120,10 @@ impl Calls {
         state.waiting += 1;
         self.shared.changed.notify_all();
         let result = loop {
-            if state.closed || state.ready.len() >= count {
+            if state.closed {
+                break Err(Error::Closed);
+            }
+            if state.ready.len() >= count {
                 break Ok(());
             }
             if let Some((reason, _)) = state.failure.clone() {
@@ -135,6 +142,18 @@ impl Calls {
         result
     }
 
+    /// Has the children and interpreters that wait, or are being made ready, ended, and whoever waits for one told so.
+    /// Calls under way go on. [Dropping](Calls) it waits for their end.
+    pub fn close(&self) {
+        if self.shared.inner.is_a_copy() {
+            return;
+        }
+        self.shared.lock().closed = true;
+        // Full it is readable as well.
+        let _ = rustix::io::write(&self.shared.closing, &1u64.to_ne_bytes());
+        self.shared.changed.notify_all();
+    }
+
     /// What the pool has done so far.
     pub fn stats(&self) -> Stats {
         let state = self.shared.lock();
@@ -149,8 +168,7 @@ impl Drop for Calls {
             std::mem::forget((self.shared.clone(), self.refiller.take()));
             return;
         }
-        self.shared.lock().closed = true;
-        self.shared.changed.notify_all();
+        self.close();
         if let Some(refiller) = self.refiller.take() {
             // A panic there was reported by itself.
             let _ = refiller.join();
@@ -213,8 +231,8 @@ impl Engine {
     pub fn call_spawned(&self, profile: &Profile, call: CallSpec) -> Result<Call, Error> {
         let inner = &self.inner;
         begin(inner, profile, call, |_| {
-            let zygote = Zygote::start(inner, profile)?;
-            let parent = Parent { orders: zygote.orders(), is_caller: false, hurried: true };
+            let zygote = Zygote::start(inner, profile, None)?;
+            let parent = Parent { orders: zygote.orders(), is_caller: false, hurried: true, stop: None };
             let child = Child::bear(inner, &parent, &zygotes::spec_of(profile))?;
             Ok((child, Path::Spawn))
         })
@@ -230,7 +248,7 @@ impl Engine {
             if again {
                 return Err(Error::Closed);
             }
-            let parent = Parent { orders: orders.as_fd(), is_caller: true, hurried: true };
+            let parent = Parent { orders: orders.as_fd(), is_caller: true, hurried: true, stop: None };
             let child = Child::bear(inner, &parent, &zygotes::spec_of(profile))?;
             Ok((child, Path::Fork))
         })

@@ -22,6 +22,7 @@ use sandtimer_os::zygote::{self as os, BirthRequest, Word};
 use super::error::Error;
 use super::park;
 use super::start::{self, Context, Descriptors, Opened, Sandbox};
+use super::zygotes;
 use super::{Inner, Spec};
 use crate::isolate::cgroup::SlotLimits;
 use crate::isolate::host::Namespaces;
@@ -43,6 +44,8 @@ pub(super) struct Parent<'a> {
     pub is_caller: bool,
     /// Somebody waits: the child does not run a dummy job first.
     pub hurried: bool,
+    /// Readable when nobody wants it any more.
+    pub stop: Option<BorrowedFd<'a>>,
 }
 
 /// A child that waits.
@@ -166,14 +169,14 @@ impl Child {
         }
         self.born = Some(Born { process, channel, outputs: [stdout, stderr] });
         drop(theirs);
-        self.wait_ready(sealing)
+        self.wait_ready(sealing, parent.stop)
     }
 
-    fn wait_ready(&mut self, sealing: &Plan) -> Result<(), Error> {
+    fn wait_ready(&mut self, sealing: &Plan, stop: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &self.born) else { return Ok(()) };
         let doing = "cannot make a child of the zygote ready";
         loop {
-            if !process::wait_readable(born.channel.as_fd(), READY_LIMIT_MILLISECONDS) {
+            if !zygotes::wait_unless(stop, born.channel.as_fd(), READY_LIMIT_MILLISECONDS)? {
                 return Err(Error::System { doing, source: std::io::ErrorKind::TimedOut.into() });
             }
             match os::word(born.channel.as_fd()).map_err(Error::system(doing))? {

@@ -5,6 +5,7 @@
 //! replaced after a number of children or a time; the next one stands ready before the old one goes.
 
 use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,6 +38,8 @@ pub(super) struct Shared {
     pub size: usize,
     pub state: Mutex<State>,
     pub changed: Condvar,
+    /// Readable once the pool is closed, for whatever is being made ready then.
+    pub closing: OwnedFd,
 }
 
 #[derive(Debug, Default)]
@@ -137,7 +140,8 @@ impl Shared {
                 state.waiting > state.ready.len()
             };
             let made = source.serving(self).and_then(|zygote| {
-                let parent = Parent { orders: zygote.orders(), is_caller: false, hurried };
+                let stop = Some(self.closing.as_fd());
+                let parent = Parent { orders: zygote.orders(), is_caller: false, hurried, stop };
                 Child::bear(&self.inner, &parent, &spec)
             });
             match made {
@@ -176,7 +180,7 @@ impl Shared {
     }
 
     fn start_zygote(&self) -> Result<Zygote, Error> {
-        let zygote = Zygote::start(&self.inner, &self.profile)?;
+        let zygote = Zygote::start(&self.inner, &self.profile, Some(self.closing.as_fd()))?;
         let mut state = self.lock();
         state.stats.zygotes += 1;
         state.stats.version.clone_from(&zygote.version);

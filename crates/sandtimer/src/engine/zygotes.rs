@@ -62,8 +62,8 @@ pub(super) fn spec_of(profile: &Profile) -> Spec {
 }
 
 impl Zygote {
-    /// Starts one and waits until it serves.
-    pub fn start(inner: &Arc<Inner>, profile: &Profile) -> Result<Self, Error> {
+    /// Starts one and waits until it serves, or until `stop` is readable.
+    pub fn start(inner: &Arc<Inner>, profile: &Profile, stop: Option<BorrowedFd<'_>>) -> Result<Self, Error> {
         let mut spec = spec_of(profile);
         spec.host_proc = true;
         spec.command.extend(["-I", "-B", "-u", "-c", BOOT].map(Into::into));
@@ -82,14 +82,14 @@ impl Zygote {
             _control: control,
             version: String::new(),
         };
-        zygote.version = zygote.wait(words)?;
+        zygote.version = zygote.wait(words, stop)?;
         Ok(zygote)
     }
 
     /// Waits for its word that it serves, or for the reason why it does not.
-    fn wait(&self, words: OwnedFd) -> Result<String, Error> {
+    fn wait(&self, words: OwnedFd, stop: Option<BorrowedFd<'_>>) -> Result<String, Error> {
         let refused = |reason: String| Err(Error::Interpreter(reason));
-        if !process::wait_readable(self.orders.as_fd(), START_LIMIT_MILLISECONDS) {
+        if !wait_unless(stop, self.orders.as_fd(), START_LIMIT_MILLISECONDS)? {
             let seconds = START_LIMIT_MILLISECONDS / 1000;
             return refused(format!("was not ready within {seconds} s; leave modules out of preload"));
         }
@@ -134,6 +134,23 @@ impl Zygote {
     pub fn is_dead(&self) -> bool {
         process::is_dead(self.pidfd.as_fd())
     }
+}
+
+/// Whether a descriptor is readable within that time.
+///
+/// # Errors
+/// `Closed` when `stop` is readable: nobody wants to know any more.
+pub(super) fn wait_unless(
+    stop: Option<BorrowedFd<'_>>,
+    fd: BorrowedFd<'_>,
+    milliseconds: u64,
+) -> Result<bool, Error> {
+    let Some(stop) = stop else { return Ok(process::wait_readable(fd, milliseconds)) };
+    let readable = process::wait_readable_unless(fd, stop, milliseconds);
+    if !readable && process::wait_readable(stop, 0) {
+        return Err(Error::Closed);
+    }
+    Ok(readable)
 }
 
 type Begun = (OwnedFd, OwnedFd, OwnedFd, OwnedFd);
