@@ -12,7 +12,7 @@ import os
 import pickle
 import sys
 import threading
-from typing import AbstractSet, Any, Callable, Iterator, Optional, Sequence
+from typing import AbstractSet, Any, Callable, Iterator, Optional, Sequence, Union
 
 import cloudpickle
 
@@ -68,6 +68,32 @@ class Job:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def text(given: Union[str, bytes, None]) -> Optional[bytes]:
+    """What is written to stdin."""
+    return given.encode() if isinstance(given, str) else given
+
+
+def arguments(argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]]) -> list[bytes]:
+    """The arguments of a command as the kernel takes them."""
+    if isinstance(argv, (str, bytes)):
+        remedy = f'use a list of arguments, or ["sh", "-c", {argv!r}] for a command of a shell'
+        raise TypeError(f"argv={argv!r} is one text: {remedy}")
+    encoded = []
+    for argument in argv:
+        try:
+            # Surrogates that stand for bytes, as in sys.argv and the names of files, become those bytes.
+            encoded.append(os.fsencode(argument))
+        except TypeError as error:
+            raise TypeError(f"argv has {argument!r}: use texts, bytes and paths") from error
+        except UnicodeEncodeError as error:
+            raise ValueError(f"argv has {argument!r}, which is no text: {error.reason}") from error
+        if b"\0" in encoded[-1]:
+            raise ValueError(f"argv has {argument!r}: an argument cannot hold a NUL byte")
+    if not encoded:
+        raise ValueError("argv is empty: its first element is the program")
+    return encoded
 
 
 def _head(options: dict[str, Any]) -> bytes:

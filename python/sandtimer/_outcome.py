@@ -32,7 +32,7 @@ class Record:
         return self._text
 
 
-def _without_run(ending: str, code: str, message: str, tree: dict[str, Any]) -> Record:
+def _without_run(ending: str, code: str, message: str, tree: dict[str, Any], **facts: Any) -> Record:
     zeros = ("wall_ms", "user_ms", "system_ms", "memory_peak_bytes", "processes_peak")
     record = {
         "run_id": "", "ending": ending, "ok": False, "exit_code": None, "signal": None,
@@ -42,7 +42,7 @@ def _without_run(ending: str, code: str, message: str, tree: dict[str, Any]) -> 
         "usage": {**dict.fromkeys(zeros, 0), "run_queue_ms": None},
         "isolation": {"tier": "T0", "kill": "K0", "deadline_layers": [], "degraded": []}, "path": "parked",
     }  # fmt: skip
-    return Record(record)
+    return Record({**record, **facts})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,6 +269,8 @@ class Outcome:
     def __repr__(self) -> str:
         if self.ending == "returned" and self.error is None:
             return f"<Outcome returned {self.value!r:.200}>"
+        if self.ending == "exited" and self.error is None:
+            return f"<Outcome exited with {self.exit_code}>"
         return f"<Outcome {self.ending}: {self.error!r:.200}>"
 
 
@@ -281,6 +283,13 @@ def never_begun(ending: str, error: SandtimerError) -> Outcome:
     """The outcome of a call that was not begun, and why."""
     tree = {"killed": 0, "survivors": 0, "proof": "cgroup empty", "dead_after_ms": None}
     return Outcome(_without_run(ending, "not_begun", str(error), tree), ending, error=error)
+
+
+def not_executed(exit_code: int, reason: str) -> Outcome:
+    """The outcome of a command that there was nothing to execute for, as a shell would have it."""
+    tree = {"killed": 0, "survivors": 0, "proof": "cgroup empty", "dead_after_ms": None}
+    facts = {"exit_code": exit_code, "stderr": f"{reason}\n", "error": None, "path": "exec"}
+    return Outcome(_without_run("exited", "not_executed", reason, tree, **facts), "exited")
 
 
 def lost(error: SandtimerError) -> Outcome:

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Sized, TypeVar, Union
 
 from . import _fork, _job, _judge, _native, _results
-from ._outcome import Outcome, never_begun
+from ._outcome import Outcome, never_begun, not_executed
 from ._progress import Bar
 from .errors import DeadlineExceeded, NoResult, RemoteError, SandboxUnavailable, SandtimerError, Unserializable
 
@@ -278,8 +278,27 @@ class Sandbox:
         """Runs a whole program. Its value is that of its last line, if that is an expression."""
         if language != "python":
             raise ValueError(f'language={language!r}: use "python"')
-        text = stdin.encode() if isinstance(stdin, str) else stdin or b""
-        return self._perform(_job.of_program(code, text, name, self._options), lambda _: None)
+        return self._perform(_job.of_program(code, _job.text(stdin) or b"", name, self._options), lambda _: None)
+
+    def command(
+        self, argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]], *, stdin: Union[str, bytes, None] = None
+    ) -> Outcome:
+        """Runs a program of the host, such as ["sh", "-c", "make test"], under the sandbox's limits.
+
+        Never raises for what it did: where there is no such program the exit code is 127, where it cannot be executed 126,
+        and `stderr` says why. It sees the files that calls see, starts in an empty directory of its own, and has no stdin
+        unless there is some. What is about Python alone (`start`, `preload`, `trust`, `seed`) does not matter to it.
+        """
+        command = {"argv": _job.arguments(argv), "stdin": _job.text(stdin), "drop": self._options["stdout"] == "drop"}
+        if self._pool.closed:
+            raise SandboxUnavailable("the sandbox is closed; make a new one")
+        try:
+            call = _native.engine().command(self._pool.profile, command, self._limits)
+        except FileNotFoundError as error:
+            return not_executed(127, str(error))
+        except PermissionError as error:
+            return not_executed(126, str(error))
+        return self._finish(call)
 
     def _begin(self, job: _job.Job) -> Any:
         if self._start == "zygote":

@@ -1,13 +1,15 @@
 //! Engines, pools of children and calls, as Python objects. Every wait gives up the interpreter's lock.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyPermissionError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use sandtimer::engine::{self, CallSpec, Said};
+use sandtimer::engine::{self, CallSpec, Output, Said, Spec, Stdin};
 use sandtimer::model::Layer;
 use sandtimer::zygote::{Answer, Kind, Part, Profile};
 
@@ -23,7 +25,7 @@ pub(crate) struct Scope {
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct ProfileOf {
-    interpreter: std::ffi::OsString,
+    interpreter: OsString,
     preload: Vec<String>,
     paths: Option<Vec<String>>,
     network: bool,
@@ -43,6 +45,32 @@ struct JobOf {
     files: Vec<i32>,
     program: bool,
     scope: Option<Py<Scope>>,
+}
+
+/// A command: a dictionary.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct CommandOf {
+    argv: Vec<Vec<u8>>,
+    stdin: Option<Vec<u8>>,
+    /// Its output goes nowhere.
+    drop: bool,
+}
+
+impl CommandOf {
+    /// How it is run: with the network and the files that calls of this profile have.
+    fn spec(self, profile: ProfileOf, parameters: &Bound<'_, PyDict>) -> PyResult<Spec> {
+        let mut spec = Spec::command(self.argv.into_iter().map(OsString::from_vec));
+        spec.stdin = self.stdin.map_or(Stdin::Null, Stdin::Bytes);
+        let output = if self.drop { Output::Null } else { Output::Capture };
+        (spec.stdout, spec.stderr) = (output, output);
+        spec.read_only = profile.paths.into_iter().flatten().map(Into::into).collect();
+        spec.private_workspace = true;
+        spec.network = profile.network;
+        spec.limits = limits::read(parameters)?;
+        spec.require = limits::requirement(parameters)?;
+        Ok(spec)
+    }
 }
 
 /// The engine of a process.
@@ -85,6 +113,22 @@ impl Engine {
         let spec = spec(job, parameters)?;
         let profile = profile.into();
         begun(py, py.detach(|| self.engine.call_spawned(&profile, spec)))
+    }
+
+    /// Runs a command. FileNotFoundError and PermissionError say that there is none, or none that can be executed.
+    fn command(
+        &self,
+        py: Python<'_>,
+        profile: ProfileOf,
+        command: CommandOf,
+        parameters: &Bound<'_, PyDict>,
+    ) -> PyResult<Call> {
+        let spec = command.spec(profile, parameters)?;
+        match py.detach(|| self.engine.start(spec)) {
+            Err(error) if error.exit_code() == 127 => Err(PyFileNotFoundError::new_err(error.to_string())),
+            Err(error) if error.exit_code() == 126 => Err(PyPermissionError::new_err(error.to_string())),
+            started => begun(py, started.map(Into::into)),
+        }
     }
 
     /// Calls in a fork of this process, which serves at the other end of `orders`.

@@ -220,7 +220,14 @@ fn begun(inner: &Arc<Inner>, given: Given, scope: ScopeId) -> Call {
     let spools = [0, 1].map(|index: usize| outputs[index].as_ref().map(|(_, spool)| spool.clone()));
     start::watch(inner, given.attachment);
     let run = Run { inner: inner.clone(), running: given.running, scope, spools, pipes: Mutex::default() };
-    Call { run, shared: Weak::new(), parts: Mutex::default() }
+    run.into()
+}
+
+/// A run that gives no answer, to be waited for as calls are.
+impl From<Run> for Call {
+    fn from(run: Run) -> Self {
+        Call { run, shared: Weak::new(), parts: Mutex::default() }
+    }
 }
 
 impl Engine {

@@ -33,6 +33,8 @@ pub enum Output {
     Capture,
     /// A pipe whose read end the caller takes with [`Run::take_output`](super::Run::take_output); not limited.
     Piped,
+    /// /dev/null.
+    Null,
 }
 
 /// The least that must be in force, or nothing is started.

@@ -51,17 +51,7 @@ impl Streams {
             });
         }
         let (stdin, stdin_write, stdin_bytes) = match std::mem::take(&mut spec.stdin) {
-            Stdin::Null => {
-                let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-                (
-                    null.map_err(|error| Error::System {
-                        doing: "cannot open /dev/null",
-                        source: error.into(),
-                    })?,
-                    None,
-                    None,
-                )
-            }
+            Stdin::Null => (null(OFlags::RDONLY)?, None, None),
             Stdin::Descriptor(fd) => (fd, None, None),
             Stdin::Piped => {
                 let (read, write) = pipe()?;
@@ -75,14 +65,15 @@ impl Streams {
         };
         let limit = effective.get(LimitKind::Output).map(|effect| effect.value);
         let output = |kind: Output| -> Result<OutputStream, Error> {
+            if kind == Output::Null {
+                return Ok(OutputStream { inside: null(OFlags::WRONLY)?, read: None, spool: None });
+            }
             let (read, inside) = pipe()?;
-            let spool = match kind {
-                Output::Piped => None,
-                Output::Capture => {
-                    set_nonblocking(&read)?;
-                    Some(Arc::new(Mutex::new(Spool::new(limit, inner.spool_directory()?))))
-                }
-            };
+            let mut spool = None;
+            if kind == Output::Capture {
+                set_nonblocking(&read)?;
+                spool = Some(Arc::new(Mutex::new(Spool::new(limit, inner.spool_directory()?))));
+            }
             Ok(OutputStream { inside, read: Some(read), spool })
         };
         let outputs = [output(spec.stdout)?, output(spec.stderr)?];
@@ -119,6 +110,11 @@ impl Streams {
         let outputs = [split(stdout, &mut pipes.stdout), split(stderr, &mut pipes.stderr)];
         (Attachment { run, outputs, stdin }, pipes)
     }
+}
+
+fn null(access: OFlags) -> Result<OwnedFd, Error> {
+    rustix::fs::open("/dev/null", access | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| Error::System { doing: "cannot open /dev/null", source: error.into() })
 }
 
 fn set_nonblocking(fd: &OwnedFd) -> Result<(), Error> {
