@@ -33,7 +33,7 @@ fn a_run_at_its_process_limit_starves_nobody() {
         let payloads = || -> Vec<Process> {
             marked(&greedy.marker).into_iter().filter(|process| process.runs("hostile")).collect()
         };
-        // Without a controller init is counted as well.
+        // A controller counts init as well.
         let full = until(Duration::from_secs(10), || payloads().len() >= 20);
         assert!(full, "the first run has {} processes: the test shows nothing", payloads().len());
         let modest = by(Run::new().flags(&["--wall", "20s", "--processes", "24"]));

@@ -172,8 +172,15 @@ fn privileged_identity(uid: u64, gid: u64, keep: u64) -> isize {
 /// user_namespaces(7): a process may map its own ids without any capability, its group once it has given up setgroups(2).
 fn user_namespace(users: Text, groups: Text) -> isize {
     const CLONE_NEWUSER: usize = 0x1000_0000;
-    let mut result = call!(nr::UNSHARE, CLONE_NEWUSER);
     // The map files of a process that is not dumpable belong to root. Until it executes the command it is one of ours.
+    sys::prctl(sys::PR_SET_DUMPABLE, 1);
+    // Without a map it would be nobody there, so nothing is entered that cannot be mapped.
+    let mut result = sys::open_at(sys::AT_FDCWD, c"/proc/self/uid_map".as_ptr().cast(), sys::O_WRONLY, 0);
+    if result >= 0 {
+        sys::close(result as Fd);
+        result = call!(nr::UNSHARE, CLONE_NEWUSER);
+    }
+    // Entering it has taken that away.
     sys::prctl(sys::PR_SET_DUMPABLE, 1);
     let files = [(c"/proc/self/setgroups", b"deny".as_slice()), (c"/proc/self/uid_map", users.bytes()), (c"/proc/self/gid_map", groups.bytes())];
     for (path, bytes) in files {

@@ -156,9 +156,16 @@ pub struct InitClock {
 pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usize, clock: InitClock) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
     builder.end_of_init("fork", op::FORK, clock);
+    // Nobody makes a user namespace while his root directory is being replaced; unshare(2).
+    let waits = builder.counts_apart();
+    if waits {
+        builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
+    }
     builder.take_identity(cgroup_files);
     builder.give_up_privileges();
-    builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
+    if !waits {
+        builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
+    }
     builder.enter_root();
     *plan = builder.plan;
 }
@@ -293,8 +300,9 @@ pub fn resource_limits(host: &Host, limits: &ProcessLimits, counted: bool) -> Ve
     if let (true, Some(bytes)) = (host.cgroup_limits.is_err(), limits.memory_bytes) {
         list.push((DATA, bytes, bytes));
     }
-    // Where no controller counts: for each uid, exact for a uid of the run's own. A caller's uid in a user namespace
-    // is counted there, over all runs of this engine; without a namespace it would count the caller's own processes.
+    // Where no controller counts: for each uid, exact for a uid of the run's own, and for a caller's uid in a user namespace
+    // of the run's own. Where that cannot be had it is counted in the launcher's, over all runs of this engine; without
+    // any it would count the caller's own processes.
     if let Some(count) = limits.processes
         && host.cgroup_limits.is_err()
         && counted
@@ -433,6 +441,13 @@ impl Builder<'_> {
         }
     }
 
+    /// Whether the job is in a user namespace of its own for the sake of its process limit: the kernel counts the processes
+    /// of a uid in each namespace apart, and holds them against the limit that is set there; since Linux 5.14.
+    fn counts_apart(&self) -> bool {
+        let host = self.host;
+        self.namespaced() && host.uid != 0 && host.cgroup_limits.is_err() && !self.without(Wall::Rlimits)
+    }
+
     fn rlimits(&mut self) {
         let counted = self.identity().map_or(self.namespaced(), |identity| identity.owner.is_none());
         for (resource, soft, hard) in resource_limits(self.host, &self.policy.limits, counted) {
@@ -453,6 +468,11 @@ impl Builder<'_> {
     fn take_identity(&mut self, cgroup_files: usize) {
         self.enter_cgroups(cgroup_files);
         self.push::<&str>("start a session", op::SESSION, &[u64::from(self.policy.terminal)], &[]);
+        if self.counts_apart() {
+            // Before the limit is set: a namespace holds its creator's limit against all that its parent counts.
+            let maps = [self.host.uid, self.host.gid].map(|id| format!("{id} {id} 1"));
+            self.optional("count processes for each run apart", op::USER_NAMESPACE, &[], &maps);
+        }
         if !self.without(Wall::Rlimits) {
             self.rlimits();
         }

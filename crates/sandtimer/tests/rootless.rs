@@ -1,0 +1,114 @@
+//! What differs for an engine of a user without privileges. Run by root, the tests start themselves again as such a user.
+#![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use sandtimer::Limits;
+use sandtimer::engine::{CallSpec, Engine, Run, Spec, Stream};
+use sandtimer::model::Ending;
+use sandtimer::zygote::Profile;
+
+const USER: u32 = 1234;
+const PROCESSES: u64 = 24;
+/// Forks until it may not any more, says how often, and waits if it is told to.
+const GREEDY: &str = "\
+import os, sys, time
+made = 0
+try:
+    while made < 100:
+        if os.fork() == 0:
+            time.sleep(100)
+        made += 1
+except OSError:
+    pass
+print(made, flush=True)
+";
+
+/// Runs one of the tests below as a user without privileges; false when this process is one already.
+fn as_a_user(test: &str) -> bool {
+    if !rustix::process::getuid().is_root() {
+        return false;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), mode).expect("own directory");
+    let copy = directory.path().join("test");
+    std::fs::copy(std::env::current_exe().expect("a path"), &copy).expect("a copy");
+    let mut command = Command::new(&copy);
+    command.args(["--exact", test, "--nocapture"]).uid(USER).gid(USER).current_dir("/");
+    command.env_remove("XDG_RUNTIME_DIR").env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "as user {USER}: {said}");
+    assert!(said.contains("1 passed"), "as user {USER}: {said}");
+    true
+}
+
+fn limits() -> Limits {
+    Limits::new().wall(Duration::from_secs(60)).processes(PROCESSES)
+}
+
+/// What a run has printed, once that is a whole line.
+fn line(run: &Run) -> String {
+    let limit = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < limit {
+        let chunk = run.output(Stream::Stdout, 0, 100).expect("in memory");
+        if chunk.bytes.ends_with(b"\n") {
+            return String::from_utf8_lossy(&chunk.bytes).trim().to_owned();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("it says nothing");
+}
+
+#[track_caller]
+fn assert_all_were_its_own(said: &str) {
+    let made: u64 = said.trim().parse().unwrap_or_else(|_| panic!("{said:?} is no count"));
+    // A controller counts init as well.
+    assert!((PROCESSES - 3..PROCESSES).contains(&made), "{made} forks under a limit of {PROCESSES}");
+}
+
+/// Limits of processes are each run's own, for commands and for calls, whatever else the engine runs.
+#[test]
+fn processes_are_counted_for_each_run_apart() {
+    if as_a_user("processes_are_counted_for_each_run_apart") {
+        return;
+    }
+    let engine = Engine::new().expect("an engine");
+    if !engine.host().expect("a host").has_namespaces() {
+        // The caller's own processes would be counted too, so there is no such limit; the report says what is missing.
+        return;
+    }
+    let command =
+        |rest: &str| Spec::command(["/usr/bin/python3", "-c", &format!("{GREEDY}{rest}")]).limits(limits());
+    let full = [engine.start(command("time.sleep(100)")), engine.start(command("time.sleep(100)"))];
+    let full = full.map(|run| run.expect("a run"));
+    full.iter().for_each(|run| assert_all_were_its_own(&line(run)));
+    let beside = engine.run_blocking(command("")).expect("a run");
+    assert_all_were_its_own(&beside.stdout);
+    assert_eq!(beside.tree.survivors, Some(0), "{beside:?}");
+
+    let profile =
+        Profile { interpreter: "/usr/bin/python3".into(), preload: Vec::new(), paths: None, network: false };
+    let calls = engine.calls(profile, 1).expect("a pool");
+    for _ in 0..2 {
+        let options = b"(dVkind\nVprogram\ns.";
+        let job = [&(options.len() as u32).to_le_bytes()[..], options, GREEDY.as_bytes()].concat();
+        let spec = CallSpec { job, program: true, limits: limits(), ..CallSpec::default() };
+        let call = calls.call(spec, &mut || false).expect("a call");
+        assert_all_were_its_own(&line(call.run()));
+        call.run().cancel("seen");
+        let outcome = call.run().settled_blocking();
+        assert_eq!(outcome.tree.survivors, Some(0), "{outcome:?}");
+    }
+    for run in &full {
+        run.cancel("seen");
+        let outcome = run.settled_blocking();
+        assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Cancelled, Some(0)), "{outcome:?}");
+        let degraded: Vec<_> = outcome.isolation.degraded.iter().map(|each| each.layer.as_str()).collect();
+        assert!(!degraded.contains(&"count processes for each run apart"), "{degraded:?}");
+    }
+}
