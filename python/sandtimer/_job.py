@@ -1,7 +1,8 @@
 """Jobs as bytes: what a child of a zygote reads.
 
-A job is the length of its options (four bytes, little-endian), the options (pickled), and its body. A body or buffers too
-long for a packet go into a memory file instead, each part aligned to 64 bytes, with their lengths in the options.
+A job is the length of its options (four bytes, little-endian), the options (pickled; the usual ones are left out), and
+its body. A body or buffers too long for a packet go into a memory file instead, each part aligned to 64 bytes, with their
+lengths in the options.
 """
 
 from __future__ import annotations
@@ -70,7 +71,13 @@ class Job:
         self.close()
 
 
+# What a job without options asks for, as its reader knows.
+_PLAIN_CALL = {"kind": "call", "seed": None, "stdout": "capture"}
+
+
 def _head(options: dict[str, Any]) -> bytes:
+    if options == _PLAIN_CALL:
+        return bytes(4)
     pickled = pickle.dumps(options, 5)
     return len(pickled).to_bytes(4, "little") + pickled
 

@@ -184,7 +184,7 @@ class Sandbox:
             "result_bytes": result_bytes,
         }
         self._limits["require"] = require
-        _native.check(self._limits)
+        self._checked = _native.check(self._limits)
         self._start, self._force = start, force
         self._options = {"seed": seed, "stdout": stdout}
         # Modules that cannot be imported inside.
@@ -219,7 +219,7 @@ class Sandbox:
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view._limits = {**self._limits, **{name: value for name, value in given.items() if value is not _UNSET}}
-        _native.check(view._limits)
+        view._checked = _native.check(view._limits)
         return view
 
     def warm(self, count: int = 1) -> None:
@@ -283,14 +283,14 @@ class Sandbox:
 
     def _begin(self, job: _job.Job) -> Any:
         if self._start == "zygote":
-            return self._pool.get().call(job, self._limits)
+            return self._pool.get().call(job, self._checked)
         engine = _native.engine()
         if self._start == "spawn" or job.call is None:
-            return engine.spawn(self._pool.profile, job, self._limits)
+            return engine.spawn(self._pool.profile, job, self._checked)
         reason = None if self._force else _fork.reason_against()
         if reason is not None:
             raise _fork.refuse(reason)
-        return _fork.begin(engine, self._pool.profile, job, self._limits, job.call)
+        return _fork.begin(engine, self._pool.profile, job, self._checked, job.call)
 
     def _finish(self, call: Any) -> Outcome:
         answer = answer_of(call)

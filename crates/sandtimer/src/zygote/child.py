@@ -17,6 +17,10 @@ LIBRARY = 4
 ANSWER = b"A"
 VALUE, RAISED, REFUSED = 0, 1, 2
 INLINE = 48 * 1024
+# What a job without options asks for.
+PLAIN_CALL = {"kind": "call", "seed": None, "stdout": "capture"}
+# Types whose values hold nothing and run nothing when they are written down.
+PLAIN = frozenset((type(None), bool, int, float, str))
 
 
 def load_native():
@@ -154,6 +158,8 @@ def flush():
 
 def answer(kind, data, buffers):
     """Header, addresses and lengths of what is too long for a packet, and the rest; and what must be kept alive."""
+    if not buffers and len(data) <= INLINE:
+        return ANSWER + bytes((kind, 0, 0, 0, 0, 0, 0)) + len(data).to_bytes(8, "little") + data, ()
     kept = [memoryview(buffer).cast("B") for buffer in buffers]
     inline = b"" if len(data) > INLINE else data
     if not inline:
@@ -173,6 +179,8 @@ def is_bytes(view):
 
 def reply(channel, packet, kept):
     os.write(channel, packet)
+    if not kept:
+        os.nice(10)
     # The engine reads what is large from this memory, or asks for it. In the end it ends this process.
     if os.read(channel, 1) == b"S":
         for view in kept:
@@ -201,7 +209,7 @@ def reseed(seed=None):
 def load(job, files):
     """Options, body and buffers of a job. The files that came with it are its large parts, and its stdin."""
     length = int.from_bytes(job[:4], "little")
-    options = pickle.loads(job[4 : 4 + length])
+    options = pickle.loads(job[4 : 4 + length]) if length else PLAIN_CALL
     files = [file for file in files if file >= 0]
     sizes = options.get("parts")
     if options.get("stdin"):
@@ -252,6 +260,8 @@ def prepare(options):
 
 def written(value):
     """The kind of the answer that a value is, and the value written down."""
+    if type(value) in PLAIN:
+        return VALUE, pickle.dumps(value, 5), ()
     if isinstance(value, types.CoroutineType):
         import asyncio
 
