@@ -93,8 +93,7 @@ def zygote(settings):
         stream.reconfigure(errors="backslashreplace")
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
-    # What the jobs' paths import at their first use belongs to all of them.
-    warm()
+    warm_up()
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -103,15 +102,20 @@ def zygote(settings):
 
 
 def warm():
-    """Runs the paths that every job takes, so that their pages are this process's own before a job is timed."""
-    options = pickle.dumps({"kind": "call", "seed": None, "stdout": "capture"}, 5)
-    for call in ((max, (1, 2), {}), (divmod, (1, 0), {})):
-        job = len(options).to_bytes(4, "little") + options + pickle.dumps(call, 5)
-        try:
-            answer(*run(job, ()))
-        except ZeroDivisionError as error:
-            answer(RAISED, *encode(describe(error)))
+    """Runs the path that every job takes, so that its pages are this process's own before a job is timed."""
+    answer(*run(bytes(4) + pickle.dumps((max, (1, 2), {}), 5), ()))
     flush()
+
+
+def warm_up():
+    """In the zygote: runs the paths that jobs take, so that what they make at first use is there for all of them."""
+    options = pickle.dumps(PLAIN_CALL, 5)
+    try:
+        run(len(options).to_bytes(4, "little") + options + pickle.dumps((divmod, (1, 0), {}), 5), ())
+    except ZeroDivisionError as error:
+        answer(RAISED, *encode(describe(error)))
+    answer(*written([]))
+    warm()
 
 
 def child(channel, hurried):
