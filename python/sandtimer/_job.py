@@ -93,6 +93,14 @@ def of_call(
     function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], options: dict[str, Any]
 ) -> Job:
     """A call of a function: by reference where it can be imported, else with its code."""
+    data, buffers = pickled(function, arguments, keywords)
+    return Job({**options, "kind": "call"}, data, buffers)
+
+
+def pickled(
+    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[bytes, list[memoryview]]:
+    """A call of a function as bytes, and the large buffers of its arguments, which are not copied."""
     buffers: list[memoryview] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -107,7 +115,7 @@ def of_call(
         # Most calls are of something importable, and this is twenty times faster than finding out what is not.
         data = pickle.dumps((function, arguments, keywords), 5, buffer_callback=keep)
         if b"__main__" not in data:
-            return Job({**options, "kind": "call"}, data, buffers)
+            return data, buffers
     buffers.clear()
     try:
         cloudpickle.Pickler(stream, protocol=5, buffer_callback=keep).dump((function, arguments, keywords))
@@ -117,7 +125,7 @@ def of_call(
             f"the call of {name} cannot be sent to a sandbox: {type(error).__name__}: {error}; "
             'pass what can be pickled, or use start="fork", which needs no pickling'
         ) from error
-    return Job({**options, "kind": "call"}, stream.getvalue(), buffers)
+    return stream.getvalue(), buffers
 
 
 def of_program(source: str, stdin: bytes, name: str, options: dict[str, Any]) -> Job:

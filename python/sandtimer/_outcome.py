@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any, Optional, TypeVar
 
+from ._results import RemoteTraceback
 from .errors import (
     Cancelled,
     Crashed,
@@ -20,25 +21,29 @@ from .errors import (
 _K = TypeVar("_K")
 
 
-class _Never:
-    """The end of a call that was never begun."""
+class Record:
+    """The end of a call whose run is elsewhere, or over, or was never begun: its outcome as it was written down."""
 
-    id = ""
-
-    def __init__(self, ending: str, message: str) -> None:
-        tree = {"killed": 0, "survivors": 0, "proof": "cgroup empty", "dead_after_ms": None}
-        zeros = ("wall_ms", "user_ms", "system_ms", "memory_peak_bytes", "processes_peak")
-        self._record = {
-            "run_id": "", "ending": ending, "ok": False, "exit_code": None, "signal": None,
-            "stdout": "", "stderr": "", "stdout_truncated": False, "stderr_truncated": False, "encoding": "utf-8",
-            "value": None, "error": {"code": "not_begun", "message": message}, "results": [], "execution_count": None,
-            "verdict": None, "tree": tree, "state": "none",
-            "usage": {**dict.fromkeys(zeros, 0), "run_queue_ms": None},
-            "isolation": {"tier": "T0", "kill": "K0", "deadline_layers": [], "degraded": []}, "path": "parked",
-        }  # fmt: skip
+    def __init__(self, record: dict[str, Any]) -> None:
+        self.id = str(record["run_id"])
+        self._text = json.dumps(record)
 
     def outcome(self, settled: bool) -> str:
-        return json.dumps(self._record)
+        return self._text
+
+
+def _not_begun(ending: str, message: str) -> Record:
+    tree = {"killed": 0, "survivors": 0, "proof": "cgroup empty", "dead_after_ms": None}
+    zeros = ("wall_ms", "user_ms", "system_ms", "memory_peak_bytes", "processes_peak")
+    record = {
+        "run_id": "", "ending": ending, "ok": False, "exit_code": None, "signal": None,
+        "stdout": "", "stderr": "", "stdout_truncated": False, "stderr_truncated": False, "encoding": "utf-8",
+        "value": None, "error": {"code": "not_begun", "message": message}, "results": [], "execution_count": None,
+        "verdict": None, "tree": tree, "state": "none",
+        "usage": {**dict.fromkeys(zeros, 0), "run_queue_ms": None},
+        "isolation": {"tier": "T0", "kill": "K0", "deadline_layers": [], "degraded": []}, "path": "parked",
+    }  # fmt: skip
+    return Record(record)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,6 +247,26 @@ class Outcome:
             record["error"] = {"code": type(self.error).__name__, "message": str(self.error)}
         return record
 
+    def __getstate__(self) -> dict[str, Any]:
+        error = self.error
+        # No pickle of an exception has its cause.
+        cause = getattr(error, "__cause__", None)
+        remote = str(cause.args[0]) if isinstance(cause, RemoteTraceback) else None
+        return {
+            "record": self._wait(settled=True),
+            "ending": self.ending,
+            "value": self.value,
+            "error": error,
+            "traceback": remote,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._record, self._settled = state["record"], True
+        self._ended, self._ending = Record(state["record"]), state["ending"]
+        self.value, self._error = state["value"], state["error"]
+        if self._error is not None and state["traceback"] is not None:
+            self._error.__cause__ = RemoteTraceback(state["traceback"])
+
     def __repr__(self) -> str:
         if self.ending == "returned" and self.error is None:
             return f"<Outcome returned {self.value!r:.200}>"
@@ -255,4 +280,4 @@ def _build(kind: type[_K], record: dict[str, Any]) -> _K:
 
 def never_begun(ending: str, error: SandtimerError) -> Outcome:
     """The outcome of a call that was not begun, and why."""
-    return Outcome(_Never(ending, str(error)), ending, error=error)
+    return Outcome(_not_begun(ending, str(error)), ending, error=error)

@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Sized, TypeVar, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Sized, TypeVar, Union
 
 from . import _fork, _job, _native, _results
 from ._outcome import Outcome, never_begun
@@ -270,28 +270,18 @@ class Sandbox:
         return _fork.begin(engine, self._pool.profile, job, self._limits, job.call)
 
     def _finish(self, call: Any) -> Outcome:
-        kind, inline, lengths = call.wait()
-        ended = call.ended()
-        if kind == "nothing":
-            return Outcome(ended, bytes(inline).decode() or None)
-        if kind == "malformed":
-            return Outcome(ended, "no_result", error=NoResult(bytes(inline).decode()))
-        error: Optional[BaseException] = None
-        try:
-            data, buffers = _results.fetch(call, lengths, inline)
-        except SandtimerError as refused:
-            error = refused
-        except OSError:
-            # It died while its memory was read.
-            call.cancel("its answer could not be read")
-            return Outcome(ended)
-        if not call.accept(kind == "raised"):
-            return Outcome(ended)
-        value = None
+        answer = answer_of(call)
+        return self._rebuild(call.ended(), answer)
+
+    def _rebuild(self, ended: Any, answer: Answer) -> Outcome:
+        """The outcome of a call that ended so and answered that, as `trust` says."""
+        kind, error, value = answer.kind, answer.error, None
+        if not kind:
+            return Outcome(ended, answer.ending, error=error)
         if error is None:
             try:
                 trust = self._trust if kind == "value" else "data"
-                value = _results.value(data, buffers, trust, self._results)
+                value = _results.value(answer.data, answer.buffers, trust, self._results)
                 if kind == "raised":
                     value, error = None, _results.exception(value, self._trust, self._results)
                 elif kind == "refused":
@@ -314,27 +304,30 @@ class Sandbox:
         kwargs: Mapping[str, Any],
         scope: Any = None,
     ) -> CallFuture:
-        future = CallFuture()
         job = self._make(fn, args, dict(kwargs))
         job.scope = scope
+        return self._queue(lambda: job, lambda call: finish(self._finish(call)))
+
+    def _queue(self, make: Callable[[], _job.Job], finish: Callable[[Any], Any]) -> CallFuture:
+        """Has a worker make a job, begin its call, and finish it."""
+        future = CallFuture()
 
         def task() -> None:
             try:
-                if future.cancelled():
-                    return
-                call = self._begin(job)
-                future._call = call
-                if future.cancelled():
-                    call.cancel("its future was cancelled")
-                result = finish(self._finish(call))
+                with make() as job:
+                    if future.cancelled():
+                        return
+                    call = self._begin(job)
+                    future._call = call
+                    if future.cancelled():
+                        call.cancel("its future was cancelled")
+                    result = finish(call)
             except BaseException as error:
                 if future.set_running_or_notify_cancel():
                     future.set_exception(error)
             else:
                 if future.set_running_or_notify_cancel():
                     future.set_result(result)
-            finally:
-                job.close()
 
         self._pool.work(task)
         return future
@@ -390,6 +383,40 @@ class Sandbox:
             return future.result()  # type: ignore[no-any-return]
         except DeadlineExceeded as error:
             return never_begun("timeout", error)
+
+
+class Answer(NamedTuple):
+    """What a call answered, still as it wrote it down: nothing of it has been rebuilt."""
+
+    # "" where it gave no answer, else what `data` describes: "value", "raised", "refused".
+    kind: str = ""
+    data: bytes = b""
+    buffers: Sequence[Any] = ()
+    # Known without rebuilding anything.
+    ending: Optional[str] = None
+    error: Optional[BaseException] = None
+
+
+def answer_of(call: Any) -> Answer:
+    """Waits for the answer of a call, and reads it. Its sandbox may still be being taken down."""
+    kind, inline, lengths = call.wait()
+    if kind == "nothing":
+        return Answer(ending=bytes(inline).decode() or None)
+    if kind == "malformed":
+        return Answer(ending="no_result", error=NoResult(bytes(inline).decode()))
+    error: Optional[BaseException] = None
+    data, buffers = b"", list[Any]()
+    try:
+        data, buffers = _results.fetch(call, lengths, inline)
+    except SandtimerError as refused:
+        error = refused
+    except OSError:
+        # It died while its memory was read.
+        call.cancel("its answer could not be read")
+        return Answer()
+    if not call.accept(kind == "raised"):
+        return Answer()
+    return Answer(kind, data, buffers, error=error)
 
 
 def _itself(outcome: Outcome) -> Outcome:

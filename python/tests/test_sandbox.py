@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import time
 from typing import Any, Iterator
 
@@ -261,3 +262,24 @@ def test_random_numbers_differ_unless_seeded() -> None:
             assert len(set(column)) == 4
     with sandtimer.Sandbox(timeout=20.0, preload=preload, seed=7) as box:
         assert box.call(draw) == box.call(draw)
+
+
+def test_an_outcome_can_be_pickled(box: sandtimer.Sandbox) -> None:
+    """Settled, with its value or its error, and the traceback from inside."""
+
+    def divide(a: int, b: int) -> Any:
+        print("dividing")
+        return {"quotient": a / b}
+
+    for arguments in ((6, 3), (1, 0)):
+        outcome = box.run(divide, *arguments)
+        again = pickle.loads(pickle.dumps(outcome))
+        assert (again.run_id, again.ending, again.value, again.stdout) == (
+            outcome.run_id, outcome.ending, outcome.value, "dividing\n",
+        )  # fmt: skip
+        assert again.tree.survivors == 0 and again.usage == outcome.usage and again.isolation == outcome.isolation
+        assert again.to_dict() == outcome.to_dict()
+    assert isinstance(again.error, ZeroDivisionError) and "in divide" in str(again.error.__cause__)
+    late = pickle.loads(pickle.dumps(box.limits(timeout=0.1).run(time.sleep, 60)))
+    assert isinstance(late.error, sandtimer.DeadlineExceeded) and late.error.outcome is late
+    assert late.verdict.kind == "wall" and str(late.error) == late.verdict.sentence
