@@ -32,13 +32,12 @@ class Record:
         return self._text
 
 
-def _not_begun(ending: str, message: str) -> Record:
-    tree = {"killed": 0, "survivors": 0, "proof": "cgroup empty", "dead_after_ms": None}
+def _without_run(ending: str, code: str, message: str, tree: dict[str, Any]) -> Record:
     zeros = ("wall_ms", "user_ms", "system_ms", "memory_peak_bytes", "processes_peak")
     record = {
         "run_id": "", "ending": ending, "ok": False, "exit_code": None, "signal": None,
         "stdout": "", "stderr": "", "stdout_truncated": False, "stderr_truncated": False, "encoding": "utf-8",
-        "value": None, "error": {"code": "not_begun", "message": message}, "results": [], "execution_count": None,
+        "value": None, "error": {"code": code, "message": message}, "results": [], "execution_count": None,
         "verdict": None, "tree": tree, "state": "none",
         "usage": {**dict.fromkeys(zeros, 0), "run_queue_ms": None},
         "isolation": {"tier": "T0", "kill": "K0", "deadline_layers": [], "degraded": []}, "path": "parked",
@@ -280,4 +279,11 @@ def _build(kind: type[_K], record: dict[str, Any]) -> _K:
 
 def never_begun(ending: str, error: SandtimerError) -> Outcome:
     """The outcome of a call that was not begun, and why."""
-    return Outcome(_not_begun(ending, str(error)), ending, error=error)
+    tree = {"killed": 0, "survivors": 0, "proof": "cgroup empty", "dead_after_ms": None}
+    return Outcome(_without_run(ending, "not_begun", str(error), tree), ending, error=error)
+
+
+def lost(error: SandtimerError) -> Outcome:
+    """The outcome of a call that went out of sight with the machine or the engine that made it."""
+    tree = {"killed": 0, "survivors": None, "proof": "pending", "dead_after_ms": None}
+    return Outcome(_without_run("infra_error", "lost", str(error), tree), "infra_error", error=error)

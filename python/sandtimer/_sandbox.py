@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import sys
 import threading
@@ -187,7 +188,7 @@ class Sandbox:
         profile = {
             "interpreter": os.fspath(python) if python is not None else sys.executable,
             "preload": list(preload),
-            "paths": _paths() if python is None else None,
+            "paths": paths() if python is None else None,
             "network": network,
         }
         self._pool = _Pool(profile, 2 * processors, workers or processors)
@@ -350,39 +351,47 @@ class Sandbox:
         it leaves no time for are not begun and come as timeouts. With `progress`, a bar by tqdm or rich.
         """
         scope = _native.engine().scope("map", total)
-        bar = Bar(len(items) if isinstance(items, Sized) else None) if progress else None
-        pending: deque[Union[CallFuture, Outcome]] = deque()
+        submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
+        yield from in_order(submit, items, lambda: 2 * self._pool.workers, progress)
 
-        def first() -> Outcome:
-            front = pending.popleft()
-            outcome = front if isinstance(front, Outcome) else self._of(front)
-            if bar is not None:
-                bar.add(outcome.ending, outcome.ok)
-            return outcome
 
-        try:
-            for item in items:
-                try:
-                    pending.append(self._submit(_itself, fn, (item,), {}, scope))
-                except Unserializable as error:
-                    pending.append(never_begun("raised", error))
-                if len(pending) >= 2 * self._pool.workers:
-                    yield first()
-            while pending:
+def in_order(
+    submit: Callable[[tuple[Any, ...]], CallFuture], items: Iterable[Any], most: Callable[[], int], progress: bool
+) -> Iterator[Outcome]:
+    """Submits each item as the arguments of a call, so many ahead at most, and gives their outcomes in order."""
+    bar = Bar(len(items) if isinstance(items, Sized) else None) if progress else None
+    pending: deque[Union[CallFuture, Outcome]] = deque()
+
+    def first() -> Outcome:
+        front = pending.popleft()
+        outcome = front if isinstance(front, Outcome) else _outcome_of(front)
+        if bar is not None:
+            bar.add(outcome.ending, outcome.ok)
+        return outcome
+
+    try:
+        for item in items:
+            try:
+                pending.append(submit((item,)))
+            except Unserializable as error:
+                pending.append(never_begun("raised", error))
+            if len(pending) >= most():
                 yield first()
-        finally:
-            for future in pending:
-                if isinstance(future, CallFuture):
-                    future.cancel()
-            if bar is not None:
-                bar.close()
+        while pending:
+            yield first()
+    finally:
+        for future in pending:
+            if isinstance(future, CallFuture):
+                future.cancel()
+        if bar is not None:
+            bar.close()
 
-    @staticmethod
-    def _of(future: CallFuture) -> Outcome:
-        try:
-            return future.result()  # type: ignore[no-any-return]
-        except DeadlineExceeded as error:
-            return never_begun("timeout", error)
+
+def _outcome_of(future: CallFuture) -> Outcome:
+    try:
+        return future.result()  # type: ignore[no-any-return]
+    except DeadlineExceeded as error:
+        return never_begun("timeout", error)
 
 
 class Answer(NamedTuple):
@@ -423,7 +432,7 @@ def _itself(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _paths() -> list[str]:
+def paths() -> list[str]:
     """The caller's `sys.path`, absolute."""
     return [os.path.abspath(entry or os.getcwd()) for entry in sys.path]
 

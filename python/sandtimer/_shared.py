@@ -17,7 +17,7 @@ from ._sandbox import Sandbox, _Pool
 
 _MOST = 4
 # What importable functions need inside, and takes too long to import in each call.
-_PRELOAD = "sandtimer.adtools"
+PRELOAD = "sandtimer.adtools"
 
 
 class _Kept:
@@ -70,7 +70,7 @@ def _make(parameters: Mapping[str, Any]) -> Sandbox:
     preload = parameters.get("preload", ())
     if isinstance(preload, str):
         return Sandbox(**parameters)
-    return Sandbox(**{**parameters, "preload": (_PRELOAD, *preload)})
+    return Sandbox(**{**parameters, "preload": (PRELOAD, *preload)})
 
 
 def _take(pool: _Pool) -> _Kept:

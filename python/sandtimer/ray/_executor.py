@@ -1,0 +1,69 @@
+"""What `sandtimer.adtools.SandboxExecutorRay` runs on: pools that its calls share.
+
+Owns those pools: one for each set of actor options and of what stands ready. They end with Ray, and those unused the
+longest are closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections import OrderedDict
+from typing import Any, Iterator, Mapping
+
+import ray
+
+from .._sandbox import Sandbox
+from .._shared import PRELOAD
+from ._pool import STANDING, Pool
+
+_MOST = 4
+
+class _Kept:
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.users = 0
+
+
+_lock = threading.Lock()
+_kept: OrderedDict[str, _Kept] = OrderedDict()
+
+
+def initialize(init_ray: bool, rotation_max_bytes: int, backup_count: int) -> None:
+    """Starts Ray, or joins it, with files of its workers' output that are so large and so many at most."""
+    if not init_ray or ray.is_initialized():
+        return
+    os.environ["RAY_ROTATION_MAX_BYTES"] = str(rotation_max_bytes)
+    os.environ["RAY_ROTATION_BACKUP_COUNT"] = str(backup_count)
+    ray.init(ignore_reinit_error=True, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=True)
+
+
+@contextlib.contextmanager
+def sandbox(parameters: Mapping[str, Any], actor_options: Mapping[str, Any]) -> Iterator[Pool]:
+    """A pool with these parameters, for one call. Its actors have begun, so no clock counts that."""
+    standing = {name: parameters[name] for name in STANDING if name in parameters}
+    if standing.get("python") is None:
+        standing["preload"] = (PRELOAD, *standing.get("preload", ()))
+    kept, stale = _take(standing, actor_options)
+    for pool in stale:
+        pool.close()
+    try:
+        kept.pool._nodes.wait()
+        yield kept.pool._view(Sandbox(**parameters))
+    finally:
+        with _lock:
+            kept.users -= 1
+
+
+def _take(standing: Mapping[str, Any], actor_options: Mapping[str, Any]) -> tuple[_Kept, list[Pool]]:
+    # Actors end with the connection to Ray that they were made through.
+    session = ray.get_runtime_context().get_worker_id() if ray.is_initialized() else ""
+    key = repr((session, sorted(standing.items()), sorted(actor_options.items())))
+    with _lock:
+        kept = _kept.pop(key, None) or _Kept(Pool(actor_options=actor_options, **standing))
+        _kept[key] = kept
+        kept.users += 1
+        idle = [name for name, each in _kept.items() if each.users == 0]
+        return kept, [_kept.pop(name).pool for name in idle[: max(0, len(_kept) - _MOST)]]

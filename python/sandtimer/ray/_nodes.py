@@ -1,0 +1,324 @@
+"""The driver's side of a pool: an actor on each node that has what it asks for, and the calls sent to them.
+
+Owns the actors and the calls under way. An actor is started on every suitable node, is never restarted by Ray, and is
+forgotten once it is lost; the next look at the cluster starts another. A call is sent once: what is lost with its node
+is an outcome, not a second attempt. Deadlines are the engine's in the actor. Here is only the last resort: an actor that
+gives no sign of itself long after a deadline is killed, and its process with it.
+
+Callbacks of Ray's run in a thread that Ray itself needs, so the lock is never held while Ray is asked for something.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any, Iterable, Mapping, Optional
+
+import ray
+from ray.exceptions import RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from .. import __version__
+from .._sandbox import paths
+from ..errors import SandboxUnavailable, SandtimerError
+from ._actor import Actor, end_process
+
+# Seconds: for an actor to start in, between looks at the cluster, before a node that refused is asked again.
+START = 120.0
+_LOOK = 5.0
+_AGAIN = 30.0
+_CLOSE = 5.0
+# How many calls may wait in an actor; so many are under way as it has workers.
+_MOST_QUEUED = 100_000
+
+_Actor: Any = ray.remote(Actor)
+_end_process: Any = ray.remote(num_cpus=0, max_retries=0)(end_process)
+
+
+class Node:
+    """One node's actor. `workers` is 0 until it has begun."""
+
+    def __init__(self, identity: str, address: str, actor: Any) -> None:
+        self.identity, self.address, self.actor = identity, address, actor
+        self.workers = 0
+        self.process = (0, "")
+        self.calls: dict[int, RemoteCall] = {}
+
+    def load(self) -> float:
+        return len(self.calls) / self.workers
+
+
+class RemoteCall:
+    """A call that was sent to a node; `reply` is what the actor answers, or the exception that says why it does not."""
+
+    def __init__(self, key: int, node: Node, longest: Optional[float]) -> None:
+        self.key, self.node, self.longest = key, node, longest
+        self.reply: Future[Any] = Future()
+        self.look_at = float("inf")
+
+    def cancel(self, reason: str) -> None:
+        self.node.actor.cancel.remote(self.key)
+
+    def settle(self, reply: Any, error: Optional[BaseException]) -> None:
+        """The first one wins."""
+        try:
+            if error is None:
+                self.reply.set_result(reply)
+            else:
+                self.reply.set_exception(error)
+        except Exception:
+            pass
+
+
+class Nodes:
+    def __init__(self, parameters: dict[str, Any], options: dict[str, Any], patience: float) -> None:
+        self._parameters, self._options, self._patience = parameters, options, patience
+        self._changed = threading.Condition()
+        self._looking = threading.Lock()
+        self._nodes: dict[str, Node] = {}
+        # Why a node makes no calls, and since when.
+        self._refused: dict[str, tuple[BaseException, float]] = {}
+        self._looked = float("-inf")
+        self._keys = itertools.count(1)
+        self._closed = False
+        self._guard: Optional[threading.Thread] = None
+
+    # Nodes
+
+    def _known(self) -> list[Node]:
+        with self._changed:
+            return list(self._nodes.values())
+
+    def ready(self) -> list[Node]:
+        return [node for node in self._known() if node.workers]
+
+    def _look(self) -> None:
+        """Starts an actor on each suitable node that has none."""
+        with self._looking:
+            if time.monotonic() - self._looked < _LOOK:
+                return
+            if not ray.is_initialized():
+                raise SandboxUnavailable("Ray is not initialised: call ray.init(), with the cluster's address if there is one")
+            cluster: Any = ray
+            alive = {each["NodeID"]: each for each in cluster.nodes() if each["Alive"]}
+            self._looked = time.monotonic()
+            for node in self._known():
+                if node.identity not in alive:
+                    self._lose(node)
+            for identity, each in alive.items():
+                error, since = self._refused.get(identity, (None, 0.0))
+                if error is not None and time.monotonic() - since < _AGAIN:
+                    continue
+                if identity not in self._nodes and _has(each["Resources"], self._options):
+                    self._start(identity, each["NodeManagerAddress"])
+            with self._changed:
+                for identity in self._refused.keys() - alive.keys():
+                    del self._refused[identity]
+                if not self._nodes and not self._refused:
+                    self._looked = float("-inf")
+                    raise SandboxUnavailable(f"no node of the cluster has what the pool asks for: {self._options}")
+
+    def _start(self, identity: str, address: str) -> None:
+        here = NodeAffinitySchedulingStrategy(identity, soft=False)
+        limits = {"max_concurrency": _MOST_QUEUED, "max_restarts": 0, "max_task_retries": 0}
+        actor = _Actor.options(**self._options, **limits, scheduling_strategy=here).remote(self._parameters, paths())
+        node = Node(identity, address, actor)
+        with self._changed:
+            self._nodes[identity] = node
+            self._refused.pop(identity, None)
+        actor.begin.remote().future().add_done_callback(lambda begun: self._begun(node, begun))
+
+    def _begun(self, node: Node, begun: Future[dict[str, Any]]) -> None:
+        error = begun.exception()
+        facts = {} if error is not None else begun.result()
+        error = error or facts.get("refused")
+        if error is None and facts["version"] != __version__:
+            error = SandboxUnavailable(f"node {node.address} has version {facts['version']}, and this is {__version__}")
+        with self._changed:
+            if error is not None:
+                self._nodes.pop(node.identity, None)
+                self._refused[node.identity] = (error, time.monotonic())
+            else:
+                node.workers, node.process = facts["workers"], (facts["process"], facts["started"])
+            self._changed.notify_all()
+
+    def wait(self, every: bool = False) -> None:
+        """Until a node can make calls, or until each has begun or refused."""
+        limit = time.monotonic() + START
+        while True:
+            with self._changed:
+                if self._closed:
+                    raise SandboxUnavailable("the pool is closed; make a new one")
+                known = bool(self._nodes) and time.monotonic() - self._looked < _LOOK
+            if not known:
+                self._look()
+            with self._changed:
+                begun = [node.workers > 0 for node in self._nodes.values()]
+                if any(begun) and (all(begun) or not every):
+                    return
+                if not self._nodes and self._refused:
+                    raise self._refusal()
+                if time.monotonic() > limit:
+                    raise SandboxUnavailable(
+                        f"no actor began in {START:.0f} s: the cluster has what the pool asks for, but perhaps in use: {self._options}"
+                    )
+                self._changed.wait(1.0)
+
+    def _refusal(self) -> SandtimerError:
+        error = next(iter(self._refused.values()))[0]
+        if isinstance(error, SandtimerError):
+            return error
+        refusal = SandboxUnavailable(f"no node can make calls: {_first_line(error)}")
+        refusal.__cause__ = error
+        return refusal
+
+    def _lose(self, node: Node) -> None:
+        with self._changed:
+            if self._nodes.get(node.identity) is node:
+                del self._nodes[node.identity]
+                self._looked = float("-inf")
+
+    # Calls
+
+    def send(self, message: tuple[Any, ...], longest: Optional[float]) -> RemoteCall:
+        """Sends a call, which has its verdict after `longest` seconds of its run at the latest, to the node with most room."""
+        self.wait()
+        with self._changed:
+            node = min((each for each in self._nodes.values() if each.workers), key=Node.load, default=None)
+            if node is None:
+                raise SandboxUnavailable("the last node was lost just now; try again")
+            call = RemoteCall(next(self._keys), node, longest)
+            if longest is not None:
+                call.look_at = time.monotonic() + longest + self._patience
+                self._guarded()
+            node.calls[call.key] = call
+        try:
+            sent = node.actor.call.remote(call.key, *message).future()
+        except BaseException as error:
+            self._done(call, None, error)
+            raise
+        sent.add_done_callback(lambda _: self._done(call, None if sent.exception() else sent.result(), sent.exception()))
+        return call
+
+    def _done(self, call: RemoteCall, reply: Any, error: Optional[BaseException]) -> None:
+        if isinstance(error, RayActorError):
+            self._lose(call.node)
+        if error is not None:
+            error = SandboxUnavailable(f"node {call.node.address} was lost: {_first_line(error)}")
+        with self._changed:
+            call.node.calls.pop(call.key, None)
+            if self._closed:
+                self._changed.notify_all()
+        call.settle(reply, error)
+
+    # The last resort
+
+    def _guarded(self) -> None:
+        if self._guard is None:
+            self._guard = threading.Thread(target=self._watch, daemon=True, name="sandtimer-ray")
+            self._guard.start()
+
+    def _watch(self) -> None:
+        """Ends with the last call."""
+        while True:
+            time.sleep(min(1.0, self._patience))
+            with self._changed:
+                calls = [call for node in self._nodes.values() for call in node.calls.values()]
+                if not calls:
+                    self._guard = None
+                    return
+            now = time.monotonic()
+            overdue: dict[Node, list[RemoteCall]] = {}
+            for call in calls:
+                if call.look_at < now:
+                    overdue.setdefault(call.node, []).append(call)
+            if overdue:
+                try:
+                    self._ask(overdue)
+                except Exception:
+                    # Ray itself is going.
+                    time.sleep(1.0)
+
+    def _ask(self, overdue: Mapping[Node, list[RemoteCall]]) -> None:
+        """Has each node say for how long its calls have been under way. One that does not say is killed."""
+        asked = {node.actor.elapsed.remote([each.key for each in calls]): node for node, calls in overdue.items()}
+        said, silent = ray.wait(list(asked), num_returns=len(asked), timeout=self._patience)
+        for reference in silent:
+            self._end(asked[reference], f"its actor gave no sign for {self._patience} s after a call's deadline")
+        for reference in said:
+            node = asked[reference]
+            try:
+                elapsed = ray.get(reference)
+            except RayActorError:
+                continue
+            for call in overdue[node]:
+                seconds, call.look_at = elapsed.get(call.key), time.monotonic() + self._patience
+                if seconds is not None and call.longest is not None and seconds > call.longest + self._patience:
+                    self._end(node, f"its engine let a call go on for {seconds:.0f} s, which had {call.longest} s")
+                    break
+
+    def _end(self, node: Node, why: str) -> None:
+        self._lose(node)
+        with self._changed:
+            calls = list(node.calls.values())
+        for call in calls:
+            call.settle(None, SandboxUnavailable(f"node {node.address} was given up: {why}"))
+        ray.kill(node.actor, no_restart=True)
+        # Ray asks the process to end, and one that is stopped does not hear it.
+        here = NodeAffinitySchedulingStrategy(node.identity, soft=False)
+        _end_process.options(scheduling_strategy=here).remote(*node.process)
+
+    # The end
+
+    def stats(self, seconds: float) -> dict[str, Any]:
+        asked = {node.actor.stats.remote(): node for node in self.ready()}
+        said, _ = ray.wait(list(asked), num_returns=len(asked), timeout=seconds) if asked else ([], [])
+        found: dict[str, Any] = {}
+        for node in asked.values():
+            found[node.identity] = {"address": node.address, "workers": node.workers, "under_way": len(node.calls)}
+        for reference in said:
+            try:
+                found[asked[reference].identity].update(ray.get(reference))
+            except RayActorError:
+                continue
+        return found
+
+    def close(self) -> None:
+        """Ends each actor when its last call is done."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            nodes = list(self._nodes.values())
+            busy = [node for node in nodes if node.calls]
+        _end_actors(node for node in nodes if node not in busy)
+        if busy:
+            threading.Thread(target=self._close_later, args=(busy,), daemon=True, name="sandtimer-ray").start()
+
+    def _close_later(self, nodes: list[Node]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not any(node.calls for node in nodes))
+        _end_actors(nodes)
+
+
+def _end_actors(nodes: Iterable[Node]) -> None:
+    ending = list(nodes)
+    if not ending or not ray.is_initialized():
+        return
+    ray.wait([node.actor.close.remote() for node in ending], num_returns=len(ending), timeout=_CLOSE)
+    for node in ending:
+        ray.kill(node.actor, no_restart=True)
+
+
+def _has(resources: Mapping[str, float], options: Mapping[str, Any]) -> bool:
+    """Whether a node with these resources could ever hold an actor with these options."""
+    wanted = {"CPU": options.get("num_cpus"), "GPU": options.get("num_gpus"), "memory": options.get("memory")}
+    wanted.update(options.get("resources") or {})
+    return all(not amount or resources.get(name, 0) >= amount for name, amount in wanted.items())
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join([*lines[:1], *lines[-1:]][: len(lines)]) or type(error).__name__

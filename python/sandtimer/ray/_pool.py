@@ -1,0 +1,214 @@
+"""The pool: what `Sandbox` offers, on the machines of a Ray cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import pickle
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, TypeVar
+
+from .. import _job
+from .._outcome import Outcome, Record, lost
+from .._sandbox import CallFuture, Sandbox, Seconds, in_order, value_of
+from ..errors import DeadlineExceeded, SandboxUnavailable
+from ._actor import unported
+from ._nodes import Nodes, RemoteCall
+
+T = TypeVar("T")
+
+# Of what may be given in `actor_options`, what a pool relies on.
+_OURS = (
+    "concurrency_groups", "get_if_exists", "lifetime", "max_concurrency", "max_pending_calls", "max_restarts",
+    "max_task_retries", "name", "scheduling_strategy",
+)  # fmt: skip
+# The parameters that an actor is made with; all others go with each call, or stay here.
+STANDING = ("gpu", "network", "preload", "python", "require", "start", "workers")
+# Rebuilds what is not waited for by a thread of the caller's; Ray's own thread must not.
+_rebuilders = ThreadPoolExecutor(4, "sandtimer-ray")
+
+
+class Pool:
+    """Runs functions on the machines of a Ray cluster, each call in a process of its own, under hard limits.
+
+    One actor on each node holds an engine, which makes the calls and keeps their deadlines; a call costs no actor. The
+    pool joins Ray as it is initialised, or starts it. Parameters are those of `Sandbox`, `workers` for each node (default:
+    its processors), and beside them:
+
+    num_cpus, num_gpus, resources: what Ray sets aside for the actor on a node; nodes without it make no calls. Of
+    `memory` as Ray counts it, and whatever else actors take: actor_options, such as {"memory": 4 << 30}; `memory` itself is
+    the limit of each call. patience: seconds that an actor may be silent after a call's deadline before it is killed,
+    with all of its calls.
+
+    Calls that are lost with their node end as "infra_error"; none is made twice. Arrays in results lie in Ray's object
+    store and cannot be written; copy them if they must be.
+
+    >>> import sandtimer.ray
+    >>> with sandtimer.ray.Pool(timeout=10.0) as pool:  # doctest: +SKIP
+    ...     pool.call(lambda x: x * 7, 6)
+    42
+    """
+
+    def __init__(
+        self,
+        timeout: Seconds = None,
+        *,
+        num_cpus: float = 0,
+        num_gpus: float = 0,
+        resources: Optional[Mapping[str, float]] = None,
+        actor_options: Optional[Mapping[str, Any]] = None,
+        patience: float = 30.0,
+        **parameters: Any,
+    ) -> None:
+        if parameters.get("start") == "fork":
+            raise ValueError('start="fork" forks the calling process, which is elsewhere; use "zygote" or "spawn"')
+        for name in _OURS:
+            if name in (actor_options or {}):
+                raise ValueError(f"actor_options[{name!r}] is the pool's own to set")
+        if not patience > 0:
+            raise ValueError(f"patience={patience!r}: use a number of seconds above 0")
+        # It starts no engine here: it checks, and rebuilds.
+        self._box = Sandbox(timeout, **parameters)
+        options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": dict(resources or {}), **(actor_options or {})}
+        self._nodes = Nodes({name: parameters[name] for name in STANDING if name in parameters}, options, patience)
+
+    def limits(self, **limits: Any) -> Pool:
+        """A view of the same pool with other limits, named as in `Sandbox.limits`; those not named stay."""
+        return self._view(self._box.limits(**limits))
+
+    def _view(self, box: Sandbox) -> Pool:
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__, _box=box)
+        return view
+
+    def warm(self) -> None:
+        """Waits until every node that can make calls is ready to. Else the first ones go to whichever is first."""
+        self._nodes.wait(every=True)
+
+    def stats(self) -> dict[str, Any]:
+        """What each node has done so far, by Ray's name for it: the figures of `Sandbox.stats`, as far as it answers."""
+        return self._nodes.stats(10.0)
+
+    def close(self) -> None:
+        """Ends the actors. Calls under way go on to their end."""
+        self._nodes.close()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Calls
+
+    def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
+        """Calls `fn` on a node. The outcome is settled. Never raises for what `fn` did."""
+        return self._wait(self._send(fn, args, kwargs))
+
+    def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """As `run`, but gives the value, or raises as `Sandbox.call` does."""
+        return value_of(self._wait(self._send(fn, args, kwargs)))  # type: ignore[no-any-return]
+
+    def _send(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        scope: Optional[tuple[str, float]] = None,
+    ) -> RemoteCall:
+        data, buffers = _job.pickled(fn, args, dict(kwargs))
+        options = {**self._box._options, "kind": "call"}
+        body = pickle.PickleBuffer(data) if len(data) > _job.MOST_INLINE else data
+        left = None if scope is None else (scope[0], scope[1] - time.monotonic())
+        parts = [pickle.PickleBuffer(each) for each in buffers]
+        limits = {name: value for name, value in self._box._limits.items() if name != "require"}
+        return self._nodes.send((options, body, parts, limits, left), self._longest(left))
+
+    def _longest(self, scope: Optional[tuple[str, float]]) -> Optional[float]:
+        wall, grace = self._box._limits["timeout"], self._box._limits["grace"] or 0.0
+        bounds = [] if not wall else [float(wall) + float(grace)]
+        return min([*bounds, *([] if scope is None else [max(scope[1], 0.0)])], default=None)
+
+    def _wait(self, call: RemoteCall) -> Outcome:
+        try:
+            call.reply.exception()
+        except BaseException:
+            call.cancel("its caller was interrupted")
+            raise
+        return self._outcome(call)
+
+    def _outcome(self, call: RemoteCall) -> Outcome:
+        """What the reply says, once it is there."""
+        error = call.reply.exception()
+        if isinstance(error, SandboxUnavailable):
+            return lost(error)
+        kind, *rest = call.reply.result()
+        if kind == "refused":
+            raise rest[0]
+        if kind == "cancelled":
+            return lost(SandboxUnavailable("the call was cancelled"))
+        record, *answer = rest
+        return self._box._rebuild(Record(json.loads(record)), unported(*answer))
+
+    # Many at a time
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
+        """As `call`, in the background: a real `concurrent.futures.Future`. Waiting on a node is not run time."""
+        return self._submit(value_of, fn, args, kwargs)
+
+    def _submit(
+        self,
+        finish: Callable[[Outcome], Any],
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        scope: Optional[tuple[str, float]] = None,
+    ) -> CallFuture:
+        future = CallFuture()
+        call = self._send(fn, args, kwargs, scope)
+        future._call = call
+
+        def rebuild() -> None:
+            try:
+                result = finish(self._outcome(call))
+            except BaseException as error:
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
+            else:
+                if future.set_running_or_notify_cancel():
+                    future.set_result(result)
+
+        call.reply.add_done_callback(lambda _: _rebuilders.submit(rebuild))
+        return future
+
+    async def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
+        """As `run`, awaited. Cancelling the task ends the call."""
+        return await self._asubmit(_itself, fn, args, kwargs)  # type: ignore[no-any-return]
+
+    async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """As `call`, awaited. Cancelling the task ends the call."""
+        return await self._asubmit(value_of, fn, args, kwargs)  # type: ignore[no-any-return]
+
+    async def _asubmit(self, finish: Any, fn: Any, args: Any, kwargs: Any) -> Any:
+        if not self._nodes.ready():
+            await asyncio.to_thread(self._nodes.wait)
+        return await asyncio.wrap_future(self._submit(finish, fn, args, kwargs))
+
+    def map(
+        self, fn: Callable[..., Any], items: Iterable[Any], *, total: Seconds = None, progress: bool = False
+    ) -> Iterator[Outcome]:
+        """Calls `fn` with each item, on all nodes; outcomes in the order of the items. Never raises for one item.
+
+        As `Sandbox.map`: each item has the pool's own limits, and `total` bounds all of them together.
+        """
+        self._nodes.wait()
+        scope = (uuid.uuid4().hex, time.monotonic() + total) if total else None
+        submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
+        yield from in_order(submit, items, lambda: 2 * sum(node.workers for node in self._nodes.ready()), progress)
+
+
+def _itself(outcome: Outcome) -> Outcome:
+    return outcome
