@@ -305,30 +305,27 @@ class Sandbox:
         kwargs: Mapping[str, Any],
         scope: Any = None,
     ) -> CallFuture:
+        future = CallFuture()
         job = self._make(fn, args, dict(kwargs))
         job.scope = scope
-        return self._queue(lambda: job, lambda call: finish(self._finish(call)))
-
-    def _queue(self, make: Callable[[], _job.Job], finish: Callable[[Any], Any]) -> CallFuture:
-        """Has a worker make a job, begin its call, and finish it."""
-        future = CallFuture()
 
         def task() -> None:
             try:
-                with make() as job:
-                    if future.cancelled():
-                        return
-                    call = self._begin(job)
-                    future._call = call
-                    if future.cancelled():
-                        call.cancel("its future was cancelled")
-                    result = finish(call)
+                if future.cancelled():
+                    return
+                call = self._begin(job)
+                future._call = call
+                if future.cancelled():
+                    call.cancel("its future was cancelled")
+                result = finish(self._finish(call))
             except BaseException as error:
                 if future.set_running_or_notify_cancel():
                     future.set_exception(error)
             else:
                 if future.set_running_or_notify_cancel():
                     future.set_result(result)
+            finally:
+                job.close()
 
         self._pool.work(task)
         return future

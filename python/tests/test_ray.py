@@ -199,7 +199,7 @@ def test_a_future_and_a_task_end_their_calls_when_cancelled(pool: Pool) -> None:
 
     asyncio.run(asyncio.wait_for(both(), LONG))
     assert until(lambda: not processes_with(mark))
-    assert until(lambda: all(each["queued"] == 0 == each["under_way"] for each in pool.stats().values()))
+    assert until(lambda: all(each["running"] == 0 == each["under_way"] for each in pool.stats().values()))
 
 
 def test_bad_input_is_refused_where_it_is_given(pool: Pool) -> None:
@@ -276,6 +276,9 @@ def harmed_actors(pool: Pool) -> int:
 def test_a_hostile_result_runs_nothing_here_or_there(pool: Pool, unharmed: None) -> None:
     outcome = pool.run(subjects.Harm)
     assert isinstance(outcome.error, sandtimer.ResultRefused) and outcome.value is None
+    with pytest.raises(sandtimer.ResultRefused) as refused:
+        pool.call(subjects.Harm)
+    assert refused.value.outcome.tree.survivors == 0 and refused.value.outcome.usage.wall_ms > 0
     assert harmed_actors(pool) == 0
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import pickle
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, TypeVar
 
+import ray
+from ray.exceptions import RayError
+
 from .. import _job
-from .._outcome import Outcome, Record, lost
+from .._outcome import Outcome, Record, gone, lost
 from .._sandbox import CallFuture, Sandbox, Seconds, in_order, value_of
 from ..errors import DeadlineExceeded, SandboxUnavailable
-from ._actor import unported
+from ._actor import reply_in
 from ._nodes import Nodes, RemoteCall
 
 T = TypeVar("T")
@@ -27,6 +29,7 @@ _OURS = (
 )  # fmt: skip
 # The parameters that an actor is made with; all others go with each call, or stay here.
 STANDING = ("gpu", "network", "preload", "python", "require", "start", "workers")
+_RECORD = 10.0
 # Rebuilds what is not waited for by a thread of the caller's; Ray's own thread must not.
 _rebuilders = ThreadPoolExecutor(4, "sandtimer-ray")
 
@@ -36,7 +39,7 @@ class Pool:
 
     One actor on each node holds an engine, which makes the calls and keeps their deadlines; a call costs no actor. The
     pool joins Ray as it is initialised, or starts it. Parameters are those of `Sandbox`, `workers` for each node (default:
-    its processors), and beside them:
+    its processors as Ray counts them), and beside them:
 
     num_cpus, num_gpus, resources: what Ray sets aside for the actor on a node; nodes without it make no calls. Of
     `memory` as Ray counts it, and whatever else actors take: actor_options, such as {"memory": 4 << 30}; `memory` itself is
@@ -110,7 +113,7 @@ class Pool:
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `run`, but gives the value, or raises as `Sandbox.call` does."""
-        return value_of(self._wait(self._send(fn, args, kwargs)))  # type: ignore[no-any-return]
+        return value_of(self._wait(self._send(fn, args, kwargs, settle=False)))  # type: ignore[no-any-return]
 
     def _send(
         self,
@@ -118,14 +121,13 @@ class Pool:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         scope: Optional[tuple[str, float]] = None,
+        settle: bool = True,
     ) -> RemoteCall:
         data, buffers = _job.pickled(fn, args, dict(kwargs))
         options = {**self._box._options, "kind": "call"}
-        body = pickle.PickleBuffer(data) if len(data) > _job.MOST_INLINE else data
         left = None if scope is None else (scope[0], scope[1] - time.monotonic())
-        parts = [pickle.PickleBuffer(each) for each in buffers]
         limits = {name: value for name, value in self._box._limits.items() if name != "require"}
-        return self._nodes.send((options, body, parts, limits, left), self._longest(left))
+        return self._nodes.send((options, data, buffers, limits, left, settle), self._longest(left))
 
     def _longest(self, scope: Optional[tuple[str, float]]) -> Optional[float]:
         wall, grace = self._box._limits["timeout"], self._box._limits["grace"] or 0.0
@@ -134,30 +136,27 @@ class Pool:
 
     def _wait(self, call: RemoteCall) -> Outcome:
         try:
-            call.reply.exception()
-        except BaseException:
-            call.cancel("its caller was interrupted")
-            raise
-        return self._outcome(call)
-
-    def _outcome(self, call: RemoteCall) -> Outcome:
-        """What the reply says, once it is there."""
-        error = call.reply.exception()
-        if isinstance(error, SandboxUnavailable):
+            reply = self._nodes.reply(call)
+        except SandboxUnavailable as error:
             return lost(error)
-        kind, *rest = call.reply.result()
+        return self._outcome(call, reply)
+
+    def _outcome(self, call: RemoteCall, reply: Any) -> Outcome:
+        """What an actor's reply says."""
+        kind, *rest = reply_in(reply)
         if kind == "refused":
             raise rest[0]
         if kind == "cancelled":
             return lost(SandboxUnavailable("the call was cancelled"))
-        record, *answer = rest
-        return self._box._rebuild(Record(json.loads(record)), unported(*answer))
+        record, answer = rest
+        ended = _Unsettled(call) if record is None else Record(json.loads(record))
+        return self._box._rebuild(ended, answer)
 
     # Many at a time
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
         """As `call`, in the background: a real `concurrent.futures.Future`. Waiting on a node is not run time."""
-        return self._submit(value_of, fn, args, kwargs)
+        return self._submit(value_of, fn, args, kwargs, settle=False)
 
     def _submit(
         self,
@@ -166,22 +165,23 @@ class Pool:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         scope: Optional[tuple[str, float]] = None,
+        settle: bool = True,
     ) -> CallFuture:
         future = CallFuture()
-        call = self._send(fn, args, kwargs, scope)
+        call = self._send(fn, args, kwargs, scope, settle)
         future._call = call
 
-        def rebuild() -> None:
+        def rebuild(reply: Any, error: Optional[SandboxUnavailable]) -> None:
             try:
-                result = finish(self._outcome(call))
-            except BaseException as error:
+                result = finish(self._outcome(call, reply) if error is None else lost(error))
+            except BaseException as raised:
                 if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
+                    future.set_exception(raised)
             else:
                 if future.set_running_or_notify_cancel():
                     future.set_result(result)
 
-        call.reply.add_done_callback(lambda _: _rebuilders.submit(rebuild))
+        self._nodes.later(call, lambda *said: _rebuilders.submit(rebuild, *said))
         return future
 
     async def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
@@ -190,12 +190,12 @@ class Pool:
 
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `call`, awaited. Cancelling the task ends the call."""
-        return await self._asubmit(value_of, fn, args, kwargs)  # type: ignore[no-any-return]
+        return await self._asubmit(value_of, fn, args, kwargs, settle=False)  # type: ignore[no-any-return]
 
-    async def _asubmit(self, finish: Any, fn: Any, args: Any, kwargs: Any) -> Any:
+    async def _asubmit(self, finish: Any, fn: Any, args: Any, kwargs: Any, settle: bool = True) -> Any:
         if not self._nodes.ready():
             await asyncio.to_thread(self._nodes.wait)
-        return await asyncio.wrap_future(self._submit(finish, fn, args, kwargs))
+        return await asyncio.wrap_future(self._submit(finish, fn, args, kwargs, settle=settle))
 
     def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, total: Seconds = None, progress: bool = False
@@ -208,6 +208,22 @@ class Pool:
         scope = (uuid.uuid4().hex, time.monotonic() + total) if total else None
         submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
         yield from in_order(submit, items, lambda: 2 * sum(node.workers for node in self._nodes.ready()), progress)
+
+
+class _Unsettled:
+    """The end of a call whose value came first. It is asked for only where the value is refused here."""
+
+    id = ""
+
+    def __init__(self, call: RemoteCall) -> None:
+        self._call = call
+
+    def outcome(self, settled: bool) -> str:
+        try:
+            record = ray.get(self._call.node.actor.record.remote(self._call.key), timeout=_RECORD)
+        except RayError:
+            record = None
+        return record or gone("its record is no longer kept")
 
 
 def _itself(outcome: Outcome) -> Outcome:
