@@ -1,6 +1,8 @@
 """Run Python code that nobody has vouched for, under hard limits, and get its result back safely."""
 
 from ._decorator import sandboxed
+from ._host import HostLoad
+from ._judge import Judgement, Judgements
 from ._outcome import Isolation, Outcome, Tree, Usage, Verdict
 from ._sandbox import CallFuture, Sandbox
 from ._sandtimer import __version__
@@ -28,9 +30,12 @@ __all__ = [
     "Cancelled",
     "Crashed",
     "DeadlineExceeded",
+    "HostLoad",
     "InvalidLimit",
     "Isolation",
     "IsolationRefused",
+    "Judgement",
+    "Judgements",
     "LimitExceeded",
     "NoResult",
     "OutOfMemory",

@@ -10,7 +10,9 @@ import contextlib
 import io
 import os
 import pickle
-from typing import Any, Callable, Optional, Sequence
+import sys
+import threading
+from typing import AbstractSet, Any, Callable, Iterator, Optional, Sequence
 
 import cloudpickle
 
@@ -24,7 +26,7 @@ _ALIGNMENT = 64
 class Job:
     """A job's bytes, and the files that go with it: its large parts, and its stdin."""
 
-    __slots__ = ("bytes", "call", "files", "program", "scope")
+    __slots__ = ("again", "bytes", "call", "files", "module", "program", "scope")
 
     def __init__(
         self, options: dict[str, Any], body: bytes, buffers: Sequence[memoryview] = (), stdin: bytes = b""
@@ -32,6 +34,10 @@ class Job:
         self.files: list[int] = []
         # For a fork of this process, which finds it in its memory.
         self.call: Optional[Callable[[], Any]] = None
+        # Makes it anew, with what is known by then of modules that cannot be imported inside.
+        self.again: Optional[Callable[[], Job]] = None
+        # The module of what it calls.
+        self.module: Optional[str] = None
         # What bounds it together with other calls.
         self.scope: Any = None
         self.program = options["kind"] == "program"
@@ -90,18 +96,29 @@ def _write(parts: Sequence[memoryview]) -> int:
 
 
 def of_call(
-    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], options: dict[str, Any]
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    options: dict[str, Any],
+    by_value: AbstractSet[str] = frozenset(),
 ) -> Job:
-    """A call of a function: by reference where it can be imported, else with its code."""
-    data, buffers = pickled(function, arguments, keywords)
-    return Job({**options, "kind": "call"}, data, buffers)
+    """A call of a function: by reference where it can be imported, else with its code; so are modules in `by_value`."""
+    data, buffers = pickled(function, arguments, keywords, by_value)
+    job = Job({**options, "kind": "call"}, data, buffers)
+    job.module = getattr(function, "__module__", None)
+    job.again = lambda: of_call(function, arguments, keywords, options, by_value)
+    return job
 
 
 def pickled(
-    function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    by_value: AbstractSet[str] = frozenset(),
 ) -> tuple[bytes, list[memoryview]]:
     """A call of a function as bytes, and the large buffers of its arguments, which are not copied."""
     buffers: list[memoryview] = []
+    call = (function, arguments, keywords)
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
@@ -110,22 +127,46 @@ def pickled(
         buffers.append(raw)
         return False
 
-    stream = io.BytesIO()
-    with contextlib.suppress(Exception):
-        # Most calls are of something importable, and this is twenty times faster than finding out what is not.
-        data = pickle.dumps((function, arguments, keywords), 5, buffer_callback=keep)
-        if b"__main__" not in data:
-            return data, buffers
-    buffers.clear()
-    try:
-        cloudpickle.Pickler(stream, protocol=5, buffer_callback=keep).dump((function, arguments, keywords))
-    except Exception as error:
-        name = getattr(function, "__qualname__", repr(function))
-        raise Unserializable(
-            f"the call of {name} cannot be sent to a sandbox: {type(error).__name__}: {error}; "
-            'pass what can be pickled, or use start="fork", which needs no pickling'
-        ) from error
-    return stream.getvalue(), buffers
+    data = None
+    if not by_value:
+        with contextlib.suppress(Exception):
+            # Most calls are of something importable, and this is twenty times faster than finding out what is not.
+            data = pickle.dumps(call, 5, buffer_callback=keep)
+    if data is None or b"__main__" in data:
+        buffers.clear()
+        stream = io.BytesIO()
+        try:
+            with _with_code(by_value):
+                cloudpickle.Pickler(stream, protocol=5, buffer_callback=keep).dump(call)
+        except Exception as error:
+            name = getattr(function, "__qualname__", repr(function))
+            raise Unserializable(
+                f"the call of {name} cannot be sent to a sandbox: {type(error).__name__}: {error}; "
+                'pass what can be pickled, or use start="fork", which needs no pickling'
+            ) from error
+        data = stream.getvalue()
+    return data, buffers
+
+
+_registering = threading.Lock()
+
+
+@contextlib.contextmanager
+def _with_code(names: AbstractSet[str]) -> Iterator[None]:
+    """Within it, functions and classes of these modules are pickled with their code."""
+    if not names:
+        yield
+        return
+    with _registering:
+        # What others have registered stays.
+        ours = [sys.modules[name] for name in names if name in sys.modules and name not in cloudpickle.list_registry_pickle_by_value()]
+        for module in ours:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in ours:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 def of_program(source: str, stdin: bytes, name: str, options: dict[str, Any]) -> Job:

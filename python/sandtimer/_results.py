@@ -22,6 +22,17 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.args[0]}"""'
 
 
+class MissingModule(Unserializable):
+    """The call needs a module that cannot be imported inside."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the call needs the module {name}, which cannot be imported inside: its directory is not shown, because it is a "
+            "home or temporary, or it is not on sys.path; move it, or preload what it comes from"
+        )
+        self.name = name
+
+
 def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[bytes, list[Any]]:
     """The written-down answer and its large buffers, each copied once: from the job's memory to where they stay."""
     limit = call.result_limit()
@@ -33,9 +44,15 @@ def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[
     buffers: list[Any] = []
     for index, (length, immutable) in enumerate(parts):
         if immutable or length == 0:
-            buffers.append(call.read_bytes(index))
+            try:
+                buffers.append(call.read_bytes(index))
+            except (MemoryError, OverflowError) as error:
+                raise _no_room(length, error) from error
             continue
-        memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, OverflowError, ValueError) as error:
+            raise _no_room(length, error) from error
         if length >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)
         view = (ctypes.c_char * length).from_buffer(memory)
@@ -45,6 +62,10 @@ def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[
     if inline or not buffers:
         return inline, buffers
     return bytes(buffers[0]), buffers[1:]
+
+
+def _no_room(length: int, error: Exception) -> ResultTooLarge:
+    return ResultTooLarge(f"there is no room here for a part of {length} bytes of the result: {error!r}")
 
 
 def value(data: bytes, buffers: Sequence[Any], trust: str, results: dict[tuple[str, str], type]) -> Any:
@@ -86,6 +107,8 @@ def refusal(reason: Any) -> SandtimerError:
         return Unserializable(
             f"the call returned a {reason[1]}, which cannot leave its process; return a list of what it yields"
         )
+    if isinstance(reason, tuple) and len(reason) == 2 and reason[0] == "module":
+        return MissingModule(str(reason[1]))
     if isinstance(reason, tuple) and len(reason) == 3:
         return Unserializable(
             f"the result, a {reason[1]}, cannot be sent back: {reason[2]}; return plain data instead"

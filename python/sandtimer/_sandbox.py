@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import os
 import sys
@@ -13,7 +14,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Sized, TypeVar, Union
 
-from . import _fork, _job, _native, _results
+from . import _fork, _job, _judge, _native, _results
 from ._outcome import Outcome, never_begun
 from ._progress import Bar
 from .errors import DeadlineExceeded, NoResult, RemoteError, SandboxUnavailable, SandtimerError, Unserializable
@@ -160,6 +161,10 @@ class Sandbox:
     ) -> None:
         if start not in ("zygote", "fork", "spawn"):
             raise ValueError(f'start={start!r}: use "zygote", "fork" or "spawn"')
+        if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+            raise ValueError(f"workers={workers!r}: use a whole number from 1 on, or None for one each processor")
+        if gpu:
+            raise SandboxUnavailable("gpu=True: a sandbox is given no devices yet; run GPU code outside, or leave gpu out")
         if start == "fork" and python is not None:
             raise ValueError('start="fork" forks this process, so python= cannot name another interpreter')
         if trust not in ("data", "pickle"):
@@ -182,6 +187,8 @@ class Sandbox:
         _native.check(self._limits)
         self._start, self._force = start, force
         self._options = {"seed": seed, "stdout": stdout}
+        # Modules that cannot be imported inside.
+        self._by_value: set[str] = set()
         self._trust = trust
         self._results = {(kind.__module__, kind.__qualname__): kind for kind in results}
         processors = len(os.sched_getaffinity(0))
@@ -237,13 +244,29 @@ class Sandbox:
 
     def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
         """Calls `fn` in a process of its own. Never raises for what `fn` did."""
-        with self._make(fn, args, kwargs) as job:
-            return self._finish(self._begin(job))
+        return self._perform(self._make(fn, args, kwargs), lambda _: None)
 
     def _make(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _job.Job:
         if self._start == "fork":
             return _job.of_fork(lambda: fn(*args, **kwargs), self._options)
-        return _job.of_call(fn, args, kwargs, self._options)
+        return _job.of_call(fn, args, kwargs, self._options, self._by_value)
+
+    def _perform(self, job: _job.Job, begun: Callable[[Any], None]) -> Outcome:
+        """Runs a job; `begun` is given the call. A module that cannot be imported inside goes along with its code."""
+        with job:
+            call = self._begin(job)
+            begun(call)
+            outcome = self._finish(call)
+        missing = outcome.error
+        # What the job says is missing is not trusted: only the function's own module is sent along, and once.
+        if not isinstance(missing, _results.MissingModule) or job.again is None or missing.name != job.module:
+            return outcome
+        if missing.name in self._by_value or missing.name not in sys.modules:
+            return outcome
+        self._by_value.add(missing.name)
+        again = job.again()
+        again.scope, again.again = job.scope, None
+        return self._perform(again, begun)
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised."""
@@ -256,8 +279,7 @@ class Sandbox:
         if language != "python":
             raise ValueError(f'language={language!r}: use "python"')
         text = stdin.encode() if isinstance(stdin, str) else stdin or b""
-        with _job.of_program(code, text, name, self._options) as job:
-            return self._finish(self._begin(job))
+        return self._perform(_job.of_program(code, text, name, self._options), lambda _: None)
 
     def _begin(self, job: _job.Job) -> Any:
         if self._start == "zygote":
@@ -305,19 +327,25 @@ class Sandbox:
         kwargs: Mapping[str, Any],
         scope: Any = None,
     ) -> CallFuture:
-        future = CallFuture()
         job = self._make(fn, args, dict(kwargs))
         job.scope = scope
+        return self._queue(lambda begun: finish(self._perform(job, begun)), job.close)
+
+    def _queue(self, work: Callable[[Callable[[Any], None]], Any], give_up: Callable[[], None]) -> CallFuture:
+        """Has a worker do some work, which gives what it begins to its parameter. `give_up` follows in any case."""
+        future = CallFuture()
+
+        def begun(call: Any) -> None:
+            future._call = call
+            if future.cancelled():
+                call.cancel("its future was cancelled")
 
         def task() -> None:
             try:
                 if future.cancelled():
+                    future.set_running_or_notify_cancel()
                     return
-                call = self._begin(job)
-                future._call = call
-                if future.cancelled():
-                    call.cancel("its future was cancelled")
-                result = finish(self._finish(call))
+                result = work(begun)
             except BaseException as error:
                 if future.set_running_or_notify_cancel():
                     future.set_exception(error)
@@ -325,7 +353,9 @@ class Sandbox:
                 if future.set_running_or_notify_cancel():
                     future.set_result(result)
             finally:
-                job.close()
+                # It holds descriptors.
+                future._call = None
+                give_up()
 
         self._pool.work(task)
         return future
@@ -337,7 +367,11 @@ class Sandbox:
 
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `call`, awaited. Cancelling the task ends the call."""
-        return await asyncio.wrap_future(self.submit(fn, *args, **kwargs))
+        outcome = await self.arun(fn, *args, **kwargs)
+        if isinstance(outcome.error, StopIteration):
+            # A coroutine cannot raise it.
+            raise RemoteError("StopIteration", str(outcome.error)) from outcome.error
+        return value_of(outcome)  # type: ignore[no-any-return]
 
     def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, total: Seconds = None, progress: bool = False
@@ -351,6 +385,57 @@ class Sandbox:
         submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
         yield from in_order(submit, items, lambda: 2 * self._pool.workers, progress)
 
+    # Judging
+
+    def judge(
+        self,
+        program: _judge.Program,
+        cases: Iterable[Any],
+        *,
+        checker: Optional[_judge.Checker] = None,
+        entry: Optional[str] = None,
+        timeout: Seconds = None,
+        total: Seconds = None,
+        stop_early: bool = False,
+        name: str = "<program>",
+    ) -> _judge.Judgement:
+        """Runs a program or function on each case in a process of its own, and compares its answers here.
+
+        program: a program's text, with cases `(stdin, expected stdout)`; or a function, or the text that defines the one
+        that `entry` names ("solve", "Solution.solve"), with cases `(arguments, expected value)`, arguments being a list or
+        tuple, or a dict of keywords. Cases may be dicts with those names. A text is compiled once for all cases; name
+        modules that it imports in the sandbox's `preload=`, so that they are imported once.
+        checker: `checker(case, outcome)` of runs that ended well, giving True, False or a score; without one, programs
+        must print the same words on the same lines, and functions return an equal value, floats within 1e-6 of it.
+        timeout: of each case (None: the sandbox's); total: of all, after which the rest is "not_run"; stop_early: stops at
+        the first case, in their order, that is not accepted. What is expected never enters a sandbox.
+        """
+        return self.judge_many(
+            [program],
+            cases,
+            checker=checker,
+            entry=entry,
+            timeout=timeout,
+            total=total,
+            stop_early=stop_early,
+            name=name,
+        )[0]
+
+    def judge_many(
+        self,
+        programs: Iterable[_judge.Program],
+        cases: Iterable[Any],
+        *,
+        checker: Optional[_judge.Checker] = None,
+        entry: Optional[str] = None,
+        timeout: Seconds = None,
+        total: Seconds = None,
+        stop_early: bool = False,
+        name: str = "<program>",
+    ) -> _judge.Judgements:
+        """As `judge`, for several programs by the same cases; `total` and `stop_early` are of each program's."""
+        return _judge.judge_all(self, list(programs), cases, checker, entry, timeout, total, stop_early, name)
+
 
 def in_order(
     submit: Callable[[tuple[Any, ...]], CallFuture], items: Iterable[Any], most: Callable[[], int], progress: bool
@@ -360,8 +445,10 @@ def in_order(
     pending: deque[Union[CallFuture, Outcome]] = deque()
 
     def first() -> Outcome:
-        front = pending.popleft()
+        # Taken out behind the wait: an interrupt in it cancels this one too.
+        front = pending[0]
         outcome = front if isinstance(front, Outcome) else _outcome_of(front)
+        pending.popleft()
         if bar is not None:
             bar.add(outcome.ending, outcome.ok)
         return outcome
@@ -416,9 +503,16 @@ def answer_of(call: Any) -> Answer:
         data, buffers = _results.fetch(call, lengths, inline)
     except SandtimerError as refused:
         error = refused
-    except OSError:
-        # It died while its memory was read.
+    except PermissionError as refused:
         call.cancel("its answer could not be read")
+        text = f"a large result could not be read from the job's memory ({refused}): that needs the right to trace it, in "
+        remedy = "containers the capability SYS_PTRACE; add it, or return less than 48 KB"
+        return Answer(ending="infra_error", error=SandboxUnavailable(text + remedy))
+    except OSError as wrong:
+        # It died while its memory was read, or what it named is not there.
+        call.cancel("its answer could not be read")
+        if wrong.errno == errno.EFAULT:
+            return Answer(ending="no_result", error=NoResult("the job's answer lies where there is no memory of its own"))
         return Answer()
     if not call.accept(kind == "raised"):
         return Answer()

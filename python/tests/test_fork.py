@@ -74,3 +74,21 @@ def test_a_worker_that_was_forked_has_an_engine_of_its_own() -> None:
         box.close()
     """)
     assert said == "1\n2 [3, 4]\n2 [3, 4]\n5\n"
+
+
+def test_a_worker_that_leaves_in_good_order_takes_nothing_along() -> None:
+    said = run_alone("""
+        import os, sys
+
+        box = sandtimer.Sandbox(timeout=20.0, start="spawn")
+        print(box.call(abs, -1), flush=True)
+        for worker in range(3):
+            pid = os.fork()
+            if pid == 0:
+                # The interpreter is finalised: everything of the engine's that was copied is dropped.
+                sys.exit(0)
+            assert os.waitpid(pid, 0)[1] == 0
+        print([box.call(abs, -each) for each in range(4)])
+        box.close()
+    """)
+    assert said == "1\n[0, 1, 2, 3]\n"

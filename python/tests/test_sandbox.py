@@ -264,6 +264,72 @@ def test_random_numbers_differ_unless_seeded() -> None:
         assert box.call(draw) == box.call(draw)
 
 
+def test_a_module_that_cannot_be_imported_inside_goes_along(tmp_path: Any, box: sandtimer.Sandbox) -> None:
+    import importlib
+    import sys
+
+    (tmp_path / "hidden_module.py").write_text("FACTOR = 3\ndef times(x):\n    return inner(x)\ndef inner(x):\n    return x * FACTOR\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        module = importlib.import_module("hidden_module")
+    finally:
+        sys.path.remove(str(tmp_path))
+    try:
+        assert box.call(module.times, 14) == 42
+        assert box.submit(module.times, 2).result(timeout=30) == 6
+    finally:
+        del sys.modules["hidden_module"]
+
+
+def test_a_grace_is_over_when_the_call_has_left(box: sandtimer.Sandbox) -> None:
+    def tidy() -> None:
+        import signal
+
+        def leave(*_: object) -> None:
+            print("tidied")
+            os._exit(0)
+
+        signal.signal(signal.SIGTERM, leave)
+        while True:
+            time.sleep(1)
+
+    def answer() -> None:
+        import signal
+        import sys
+
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("tidied"))
+        while True:
+            time.sleep(1)
+
+    answered = box.limits(timeout=0.3, grace=30.0).run(answer)
+    assert answered.ending == "timeout"
+    assert answered.usage.wall_ms < 10_000
+    outcome = box.limits(timeout=0.3, grace=30.0).run(tidy)
+    assert (outcome.ending, outcome.stdout) == ("timeout", "tidied\n")
+    assert outcome.usage.wall_ms < 10_000
+    assert outcome.verdict is not None and [each["signal"] for each in outcome.verdict.signals][0] == "SIGTERM"
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "ending", "kind"),
+    [
+        ({"cpu": 0.2}, "while True: pass", "timeout", "cpu"),
+        ({"stall": 0.3}, "import time; time.sleep(100)", "stalled", "stall"),
+    ],
+)
+def test_other_limits_of_time(
+    box: sandtimer.Sandbox, limits: dict[str, Any], code: str, ending: str, kind: str
+) -> None:
+    outcome = box.limits(**limits).run(exec, code)
+    assert (outcome.ending, outcome.verdict and outcome.verdict.kind) == (ending, kind)
+    assert isinstance(outcome.error, TimeoutError)
+
+
+def test_a_gpu_is_refused_and_not_ignored() -> None:
+    with pytest.raises(sandtimer.SandboxUnavailable, match="gpu"):
+        sandtimer.Sandbox(start="spawn", gpu=True)
+
+
 def test_an_outcome_can_be_pickled(box: sandtimer.Sandbox) -> None:
     """Settled, with its value or its error, and the traceback from inside."""
 

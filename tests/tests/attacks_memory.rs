@@ -151,7 +151,9 @@ fn where_the_sum_is_too_much_runs_die_and_say_so_and_their_engines_do_not() {
     let all: Vec<_> = outcomes.iter().map(|outcome| &outcome.0).collect();
     assert_eq!(ended("exited") + ended("out_of_memory"), outcomes.len(), "{all:#?}");
     assert!(ended("out_of_memory") > 0, "there was enough for all: the test shows nothing");
-    assert!(outcomes.iter().all(|outcome| outcome.survivors() == Some(0)), "{all:#?}");
+    // An engine without memory may not see the death in time. It says so then, and the census has the last word.
+    let told = |outcome: &Outcome| outcome.survivors() == Some(0) || outcome.proof() == "pending";
+    assert!(outcomes.iter().all(told), "{all:#?}");
     drop(cage);
     assert_clean(&before, "runs that were too much together");
 }

@@ -45,7 +45,38 @@ const PROOFS: &[Proof] = &[
         ],
         minutes: 240,
     },
+    Proof { name: "bench-python", command: &[BENCH_PYTHON, "python/benches/calls.py"], minutes: 60 },
+    Proof { name: "soak-python", command: &[BENCH_PYTHON, "python/benches/soak.py"], minutes: 120 },
 ];
+
+/// The benches' Python environment, apart from that of the tests: it has the peers, and the package in its release build.
+const BENCH_ENVIRONMENT: &str = "target/bench-python";
+const BENCH_PYTHON: &str = "target/bench-python/bin/python";
+const BENCH_REQUIREMENTS: &str = "python/benches/requirements.txt";
+
+/// Makes the benches' environment; packages that are there already stay.
+fn bench_environment() -> Result {
+    let wheels = root().join("target/bench-wheels");
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels).map_err(|error| format!("cannot clear {}: {error}", wheels.display()))?;
+    }
+    let out = wheels.to_string_lossy();
+    let mut build = setup::in_environment(&["-m", "maturin", "build", "--quiet", "--release", "--out", &out]);
+    build.current_dir(root().join("python"));
+    step::run(build)?;
+    let wheel = fs::read_dir(&wheels)
+        .and_then(|mut entries| entries.next().transpose())
+        .map_err(|error| format!("cannot read {}: {error}", wheels.display()))?
+        .ok_or("maturin built no wheel")?;
+    step::run(step::command("python3", &["-m", "venv", BENCH_ENVIRONMENT]))?;
+    let pip = |arguments: &[&str]| {
+        let mut command = step::command(BENCH_PYTHON, &["-m", "pip", "install", "-qq"]);
+        command.args(arguments).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+        step::run(command)
+    };
+    pip(&["--requirement", BENCH_REQUIREMENTS])?;
+    pip(&["--no-index", "--no-deps", "--force-reinstall", &wheel.path().to_string_lossy()])
+}
 
 /// Runs the proofs named, or all. One that fails is recorded, and the others still run.
 pub(crate) fn run(names: &[&str]) -> Result {
@@ -58,8 +89,15 @@ pub(crate) fn run(names: &[&str]) -> Result {
     step::timed("release build", || step::cargo(&["build", "--release", "--workspace"]))?;
     let chosen = PROOFS.iter().filter(|proof| names.is_empty() || names.contains(&proof.name));
     let failures: Vec<String> =
-        chosen.filter_map(|proof| step::timed(proof.name, || record(proof)).err()).collect();
+        chosen.filter_map(|proof| step::timed(proof.name, || prepared(proof)).err()).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+fn prepared(proof: &Proof) -> Result {
+    if proof.command[0] == BENCH_PYTHON {
+        bench_environment()?;
+    }
+    record(proof)
 }
 
 /// Runs one proof with its output shown and written down.
@@ -86,6 +124,8 @@ fn timed_command(proof: &Proof) -> Command {
     let inner = step::command(proof.command[0], &proof.command[1..]);
     command.arg(inner.get_program()).args(inner.get_args());
     command.env("SANDTIMER_FULL", "1").env("SANDTIMER_TEST_PYTHON", setup::python(&root()));
+    // What is installed is what is proven, wherever the caller's variables point.
+    command.env_remove("PYTHONPATH").env_remove("PYTHONHOME");
     command
 }
 

@@ -158,12 +158,11 @@ impl Watchdog {
         for _ in 0..200 {
             let mut left = false;
             for directory in &self.directories[..self.directory_count] {
+                // Those that waited for a command as well, which it was never told of.
                 for index in 0..ROWS {
-                    if self.means[index] != Means::None {
-                        let name = run_name(index);
-                        let removed = call!(nr::UNLINKAT, *directory, name.as_ptr(), 0x200);
-                        left |= removed == -16;
-                    }
+                    let name = run_name(index);
+                    let removed = call!(nr::UNLINKAT, *directory, name.as_ptr(), 0x200);
+                    left |= removed == -16;
                 }
             }
             if !left {

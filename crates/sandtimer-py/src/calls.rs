@@ -1,6 +1,8 @@
 //! Engines, pools of children and calls, as Python objects. Every wait gives up the interpreter's lock.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -123,7 +125,7 @@ fn spec(job: JobOf, parameters: &Bound<'_, PyDict>) -> PyResult<CallSpec> {
 /// A call that was begun by the engine itself, without a pool.
 fn begun(py: Python<'_>, call: Result<engine::Call, sandtimer::Error>) -> PyResult<Call> {
     let call = call.map_err(|error| errors::from_engine(py, &error))?;
-    Ok(Call { call, answer: Mutex::default() })
+    Ok(Call { call, answer: Mutex::default(), over: AtomicBool::new(false) })
 }
 
 /// Children of one interpreter, ready for calls.
@@ -161,7 +163,7 @@ impl Pool {
         let mut raised = None;
         let called = py.detach(|| calls.call(spec, &mut || look_up(&mut raised)));
         match (called, raised) {
-            (Ok(call), None) => Ok(Call { call, answer: Mutex::default() }),
+            (Ok(call), None) => Ok(Call { call, answer: Mutex::default(), over: AtomicBool::new(false) }),
             (Ok(call), Some(raised)) => {
                 call.run().cancel("interrupted");
                 Err(raised)
@@ -206,6 +208,20 @@ impl Pool {
 pub(crate) struct Call {
     call: engine::Call,
     answer: Mutex<Option<Answer>>,
+    /// It is known how it ended.
+    over: AtomicBool,
+}
+
+/// How long a wait goes on before signals are looked at.
+const LOOK_UP: Duration = Duration::from_millis(50);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        // An interrupt may come between any two steps of whoever waits for it.
+        if !self.over.load(Ordering::Relaxed) {
+            self.call.run().cancel("whoever called was interrupted");
+        }
+    }
 }
 
 impl Call {
@@ -231,8 +247,11 @@ impl Call {
         };
         match said {
             Said::Nothing => {
-                let ending =
-                    py.detach(|| self.call.verdict()).and_then(|ending| serde_json::to_value(ending).ok());
+                while !py.detach(|| self.call.verdict_within(LOOK_UP)) {
+                    py.check_signals().inspect_err(|_| self.cancel("interrupted"))?;
+                }
+                self.over.store(true, Ordering::Relaxed);
+                let ending = self.call.ending().and_then(|ending| serde_json::to_value(ending).ok());
                 let ending = ending.as_ref().and_then(|ending| ending.as_str()).unwrap_or_default();
                 Ok(("nothing".to_owned(), PyBytes::new(py, ending.as_bytes()), Vec::new()))
             }
@@ -270,6 +289,7 @@ impl Call {
 
     /// Takes the answer: False when a limit has ended the run before.
     fn accept(&self, raised: bool) -> bool {
+        self.over.store(true, Ordering::Relaxed);
         self.call.accept(if raised { Kind::Raised } else { Kind::Value })
     }
 
@@ -301,7 +321,10 @@ pub(crate) struct Ended {
 impl Ended {
     /// Waits for the Outcome, as JSON; with its final proof where `settled`.
     fn outcome(&self, py: Python<'_>, settled: bool) -> PyResult<String> {
-        let outcome = py.detach(|| if settled { self.ended.settled() } else { self.ended.wait() });
+        while !py.detach(|| self.ended.is_there_within(LOOK_UP, settled)) {
+            py.check_signals()?;
+        }
+        let outcome = if settled { self.ended.settled() } else { self.ended.wait() };
         serde_json::to_string(&*outcome).map_err(|error| PyOSError::new_err(error.to_string()))
     }
 }

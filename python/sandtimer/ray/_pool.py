@@ -38,8 +38,8 @@ class Pool:
     """Runs functions on the machines of a Ray cluster, each call in a process of its own, under hard limits.
 
     One actor on each node holds an engine, which makes the calls and keeps their deadlines; a call costs no actor. Ray
-    must be initialised when the first call is made, and this package installed on each node. Parameters are those of `Sandbox`, `workers` for each node (default:
-    its processors as Ray counts them), and beside them:
+    must be initialised when the first call is made, and this package installed on each node. Parameters are those of
+    `Sandbox`, `workers` for each node (default: its processors as Ray counts them), and beside them:
 
     num_cpus, num_gpus, resources: what Ray sets aside for the actor on a node; nodes without it make no calls. Of
     `memory` as Ray counts it, and whatever else actors take: actor_options, such as {"memory": 4 << 30}; `memory` itself is

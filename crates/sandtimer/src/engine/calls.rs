@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use sandtimer_os::{process, thread, zygote as os};
 
@@ -24,6 +25,8 @@ use crate::supervise::enforcer::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Waiting};
 use crate::zygote::{Answer, Kind, Malformed, Part, Profile};
 
+/// Bytes of a large part that are copied before the job is looked at again.
+const READ_AT_A_TIME: usize = 16 << 20;
 /// Bytes of a result unless somebody says otherwise.
 const DEFAULT_RESULT: u64 = 1 << 30;
 
@@ -142,6 +145,11 @@ impl Calls {
 
 impl Drop for Calls {
     fn drop(&mut self) {
+        if self.shared.inner.is_a_copy() {
+            // The children are another process's, and so is the thread.
+            std::mem::forget((self.shared.clone(), self.refiller.take()));
+            return;
+        }
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
         if let Some(refiller) = self.refiller.take() {
@@ -258,6 +266,11 @@ impl Ended {
         self.0.wait_outcome(false)
     }
 
+    /// Whether the Outcome, with its final proof where `settled`, is there within this time.
+    pub fn is_there_within(&self, most: Duration, settled: bool) -> bool {
+        self.0.wait_for(most, true, settled)
+    }
+
     /// Waits for the Outcome with its final proof.
     pub fn settled(&self) -> Arc<Outcome> {
         self.0.wait_outcome(true)
@@ -326,9 +339,17 @@ impl Call {
     /// The job is dead, or there is nothing at that place.
     pub fn read(&self, part: Part, buffer: &mut [u8]) -> std::io::Result<()> {
         let Some(job) = self.job() else { return Err(std::io::ErrorKind::NotFound.into()) };
-        process::read_memory(job.pid, part.address, buffer)?;
-        // Were it dead, its number could be another's by now.
-        if process::is_dead(job.pidfd.as_fd()) { Err(std::io::ErrorKind::NotFound.into()) } else { Ok(()) }
+        let mut address = part.address;
+        // A limit that fires meanwhile is seen between two of these.
+        for chunk in buffer.chunks_mut(READ_AT_A_TIME) {
+            process::read_memory(job.pid, address, chunk)?;
+            // Were it dead, its number could be another's by now.
+            if process::is_dead(job.pidfd.as_fd()) {
+                return Err(std::io::ErrorKind::NotFound.into());
+            }
+            address = address.saturating_add(chunk.len() as u64);
+        }
+        Ok(())
     }
 
     /// Takes the answer: from now on no limit ends the run. False when one already has.
@@ -337,18 +358,22 @@ impl Call {
         let Some(job) = self.job() else { return false };
         let word = if kind == Kind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
         job.answered.store(word, Ordering::Release);
-        if !running.cell.seal() {
+        let taken = running.cell.seal();
+        if !taken {
             job.answered.store(0, Ordering::Release);
-            return false;
         }
+        // One that came in the grace of a limit is not taken, but there is nothing left to wait for.
         self.run.inner.enforcer.send(Command::Answered { row: running.row, id: running.id.clone() });
-        true
+        taken
     }
 
-    /// Waits until the verdict is published, or the run ended without one. How it ended, where the verdict alone says so.
-    pub fn verdict(&self) -> Option<Ending> {
-        let waiting = &self.run.running.waiting;
-        waiting.wait_verdict();
-        waiting.ending()
+    /// Whether the verdict is published, or the run ended without one, within this time.
+    pub fn verdict_within(&self, most: Duration) -> bool {
+        self.run.running.waiting.wait_for(most, false, false)
+    }
+
+    /// How it ended, where the verdict alone says so.
+    pub fn ending(&self) -> Option<Ending> {
+        self.run.running.waiting.ending()
     }
 }

@@ -27,7 +27,7 @@ use crate::isolate::cgroup::SlotLimits;
 use crate::isolate::host::Namespaces;
 use crate::isolate::plan::{self, InitClock, Plan};
 use crate::limits::{Effective, Key};
-use crate::model::{Degraded, LimitKind, Path};
+use crate::model::{Degraded, LimitKind, Path, Tier};
 use crate::supervise::collector::Attachment;
 use crate::supervise::output::{Spool, SpoolDirectory};
 use crate::supervise::run::{Job, Running, group_is_gone};
@@ -218,10 +218,15 @@ impl Child {
         }
         let effective = &opened.effective;
         let limit = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
-        sandbox.slot.limit(SlotLimits {
+        let refused = sandbox.slot.limit(SlotLimits {
             memory_bytes: limit(LimitKind::Memory),
             processes: limit(LimitKind::Processes),
         });
+        for name in refused {
+            let reason = format!("the controller refused the {name} limit");
+            sandbox.plan.degraded.push(Degraded { layer: "cgroup limits".to_owned(), reason });
+            sandbox.plan.tier = sandbox.plan.tier.min(Tier::T2);
+        }
         let host = self.inner.host()?;
         let limits = plan::resource_limits(host, &start::process_limits(effective), host.has_namespaces());
         let begun_at = monotonic_nanoseconds();

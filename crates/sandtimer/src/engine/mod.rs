@@ -91,6 +91,8 @@ pub struct Engine {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
+    /// The process whose engine it is.
+    process: rustix::process::Pid,
     options: Options,
     host: OnceLock<Host>,
     ceilings: Ceilings,
@@ -149,6 +151,7 @@ impl Engine {
         let ceilings = Ceilings::for_machine(probe::total_memory_bytes()).with_operator(&options.maxima);
         let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
         let inner = Inner {
+            process: rustix::process::getpid(),
             host: OnceLock::new(),
             scopes: Mutex::new(ScopeTree::new(ceilings.clone())),
             ceilings,
@@ -249,6 +252,22 @@ impl Inner {
         let path = self.options.spool_directory.clone().unwrap_or_else(std::env::temp_dir);
         let opened = SpoolDirectory::open(&path).map_err(Error::system("cannot open the spool directory"))?;
         Ok(self.spool_directory.get_or_init(|| Arc::new(opened)).clone())
+    }
+}
+
+impl Inner {
+    /// Whether this is a process that the host program forked: it has copies of the descriptors and none of the threads.
+    /// Nothing of the engine may be taken down there.
+    fn is_a_copy(&self) -> bool {
+        rustix::process::getpid() != self.process
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.inner.is_a_copy() {
+            std::mem::forget(self.inner.clone());
+        }
     }
 }
 

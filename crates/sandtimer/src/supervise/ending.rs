@@ -199,8 +199,17 @@ impl Ending {
     /// A zygote's child is dead. Init waits for it to be reaped before it can end itself.
     pub fn job_ended(&mut self, now: u64) {
         let Some(job) = &self.run.job else { return };
-        let Some(end) = process::end_of(std::os::fd::AsFd::as_fd(&job.pidfd)) else { return };
-        if self.facts.cause.is_some() || job.answer().is_some() {
+        let pidfd = std::os::fd::AsFd::as_fd(&job.pidfd);
+        let Some(end) = process::end_of(pidfd) else {
+            if process::is_dead(pidfd) && self.facts.cause.is_none() && job.answer().is_none() {
+                let reason = "the job ended, and how is not known: the host program waits for every child of its own, \
+                              or ignores SIGCHLD, and took its exit status";
+                self.infrastructure(reason.to_owned(), now);
+                self.publish();
+            }
+            return;
+        };
+        if job.answer().is_some() || self.facts.killed_at.is_some() {
             return;
         }
         let exit = Exit {
@@ -212,17 +221,20 @@ impl Ending {
         };
         if self.exited(exit, now) {
             self.publish();
-            self.kill(now);
         }
+        // By itself, or in its grace: there is nothing left to wait for.
+        self.kill(now);
     }
 
-    /// The job's answer was taken by whoever waited for it, who sealed the deadline's cell before.
+    /// The job answered. Whoever waited for it took the answer, and sealed the deadline's cell before; or came too late.
     pub fn answered(&mut self, now: u64) {
         if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer())
             && self.facts.cause.is_none()
         {
             self.decide(cause, Enforcer::Kernel, now);
             self.publish();
+            self.kill(now);
+        } else if self.phase == Phase::Grace {
             self.kill(now);
         }
     }
@@ -557,8 +569,8 @@ impl Ending {
 
     /// It died and nobody here did it.
     fn explain_death(&mut self, table: &SharedTable, now: u64) {
-        self.run.cell.seal();
-        if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer()) {
+        let taken = !self.run.cell.seal();
+        if taken && let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer()) {
             self.decide(cause, Enforcer::Kernel, now);
             return;
         }

@@ -375,6 +375,18 @@ impl Waiting {
         state.verdict_at
     }
 
+    /// As [`Waiting::wait_verdict`] and [`Waiting::wait_outcome`], for so long at most: false when it was not there by then.
+    pub fn wait_for(&self, most: Duration, outcome: bool, settled: bool) -> bool {
+        let waiting = |state: &mut WaitState| match outcome {
+            true => state.outcome.is_none() || (settled && !state.settled),
+            false => state.verdict_at.is_none() && state.outcome.is_none(),
+        };
+        let waited = self.changed.wait_timeout_while(self.lock(), most, waiting);
+        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(state);
+        !waited.timed_out()
+    }
+
     /// Waits until the command was started, or the run is over.
     pub fn wait_started(&self) {
         let mut state = self.lock();

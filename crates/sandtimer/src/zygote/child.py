@@ -228,8 +228,14 @@ def run(job, files):
     options, body, buffers = load(job, files)
     prepare(options)
     if options["kind"] == "program":
-        return written(program(bytes(body).decode("utf-8", "surrogatepass"), options))
-    function, arguments, keywords = pickle.loads(body, buffers=buffers)
+        kind, data, buffers = written(program(bytes(body).decode("utf-8", "surrogatepass"), options))
+        # A program's last line is often something that is no data, and nobody asked for it.
+        return (kind, data, buffers) if kind == VALUE else (VALUE, *encode(None))
+    try:
+        function, arguments, keywords = pickle.loads(body, buffers=buffers)
+    except ModuleNotFoundError as error:
+        # Before anything of the call has run: its caller may send the module along.
+        return (REFUSED, *encode(("module", error.name or "")))
     return written(function(*arguments, **keywords))
 
 
@@ -274,16 +280,28 @@ def program(source, options):
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     try:
         exec(compile(tree, name, "exec"), main)
+        value = None
         if last is not None:
-            return eval(compile(ast.Expression(last.value), name, "eval"), main)
+            value = eval(compile(ast.Expression(last.value), name, "eval"), main)
+        leave()
+        return value
     except SystemExit as end:
+        leave()
         flush()
         if end.code is None:
             os._exit(0)
         if not isinstance(end.code, int):
             print(end.code, file=sys.stderr)
         os._exit(end.code & 0xFF if isinstance(end.code, int) else 1)
-    return None
+
+
+def leave():
+    """What an interpreter does at a program's end: waits for its threads, and calls what it registered for the end."""
+    import atexit
+
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+    atexit._run_exitfuncs()
 
 
 def describe(error):

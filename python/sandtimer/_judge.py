@@ -1,0 +1,521 @@
+"""Judging programs and functions by their answers to cases.
+
+One process for each case. What a case costs (benches/judge.py; medians, two cores shared with others; a program of 12 lines /
+of 120 lines / importing numpy / with numpy in `preload=`):
+
+    its source to each case    4.4 / 8.4 / 84 / 6.9 ms
+    its code to each case      4.7 / 4.6 / 88 / 7.6 ms
+    one process for all        0.2 / 0.4 / 4.1 / 0.2 ms
+
+One process is the cheapest and is not used: a case could leave state for the next, answer for it, or take its time, and
+whatever kept the cases' limits in there would be the submission's to switch off. Hard limits for each case, and an outcome
+with its proof, need a process for each. So a submission's text is compiled once, and its code goes to each case; what it
+imports is imported once when it is named in `preload=`. The text is compiled inside a sandbox too: a compiler can be
+crashed, or kept busy, by its input. That costs one process more for each submission.
+
+Expected answers stay in the caller, where the comparison is made. A submission cannot see them in any process it runs in.
+
+States of a case: not run | under way | run, with an outcome | judged. A verdict is final when every case before it that could
+stop the submission is judged; cases under way behind a stop are cancelled and count as not run, so that the judgement does
+not depend on which of them happened to be quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pkgutil
+import threading
+import time
+from collections import deque
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, Union, overload
+
+from . import _checkers, _host, _job, _native
+from .errors import DeadlineExceeded, InvalidLimit, RemoteError, SandboxUnavailable
+
+if TYPE_CHECKING:
+    from ._outcome import Outcome
+    from ._sandbox import CallFuture, Sandbox
+
+Program = Union[str, Callable[..., Any]]
+Checker = Callable[[Any, Any], Union[bool, float]]
+
+# Compiling is not the submission's own running, and always has a limit.
+_COMPILE_SECONDS = 10.0
+
+_VERDICTS = {
+    "timeout": "timeout",
+    "stalled": "timeout",
+    "out_of_memory": "out_of_memory",
+    "no_result": "no_result",
+    "raised": "runtime_error",
+    "signaled": "runtime_error",
+    "exited": "runtime_error",
+    # Its value was refused, or was too large.
+    "returned": "no_result",
+    "cancelled": "not_run",
+}
+
+
+class Case(NamedTuple):
+    """A case as it is run. `given` is what the caller wrote, which checkers are shown."""
+
+    stdin: bytes
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    expected: Any
+    given: Any
+
+
+class _Run(NamedTuple):
+    outcome: Outcome
+    before: _host.Sample
+    after: _host.Sample
+
+
+def _program_case(given: Any) -> Case:
+    if isinstance(given, dict):
+        unknown = given.keys() - {"stdin", "input", "expected", "output"}
+        if unknown or len(given.keys() & {"stdin", "input"}) != 1:
+            raise TypeError(f"a program's case has the keys stdin and expected, not {sorted(given)}")
+        stdin, expected = given.get("stdin", given.get("input")), given.get("expected", given.get("output"))
+    else:
+        stdin, expected = _pair(given, "(stdin, expected)")
+    if not isinstance(stdin, (str, bytes)):
+        raise TypeError(f"a program's stdin is a text or bytes, not {type(stdin).__name__}")
+    return Case(stdin.encode() if isinstance(stdin, str) else stdin, (), {}, expected, given)
+
+
+def _function_case(given: Any) -> Case:
+    if isinstance(given, dict):
+        unknown = given.keys() - {"arguments", "keywords", "expected"}
+        if unknown:
+            raise TypeError(f"a function's case has the keys arguments, keywords and expected, not {sorted(given)}")
+        arguments, keywords = given.get("arguments", ()), dict(given.get("keywords", {}))
+        if not isinstance(arguments, (tuple, list)):
+            raise TypeError(f"a case's arguments are a list or tuple of them, not {type(arguments).__name__}")
+        return Case(b"", tuple(arguments), keywords, given.get("expected"), given)
+    arguments, expected = _pair(given, "(arguments, expected)")
+    if isinstance(arguments, (tuple, list)):
+        return Case(b"", tuple(arguments), {}, expected, given)
+    if isinstance(arguments, dict):
+        return Case(b"", (), arguments, expected, given)
+    raise TypeError(
+        f"a case's arguments are a list or tuple of them, or a dict of keywords, not {type(arguments).__name__}; "
+        "one argument is written (argument,)"
+    )
+
+
+def _pair(given: Any, shape: str) -> tuple[Any, Any]:
+    if isinstance(given, (tuple, list)) and len(given) == 2:
+        return given[0], given[1]
+    raise TypeError(f"a case is {shape}, or a dict of the same, not {given!r:.200}")
+
+
+class _Shipped:
+    """A callable in the sandbox that needs nothing to be installed there: the source or the code that defines it."""
+
+    def __init__(self, expression: str, names: dict[str, Any]) -> None:
+        self.expression, self.names = expression, names
+
+    def __call__(self, *_: Any) -> Any:
+        raise RuntimeError("this is run in a sandbox only")
+
+    def __reduce__(self) -> Any:
+        return eval, (self.expression, self.names)
+
+
+_LAUNCHER = ""
+
+
+def _launcher() -> str:
+    global _LAUNCHER
+    if not _LAUNCHER:
+        _LAUNCHER = (pkgutil.get_data("sandtimer", "_submission.py") or b"").decode()
+    return _LAUNCHER
+
+
+_FROM_SOURCE = "(exec(source, space), space['compile_submission'])[1]"
+_FROM_CODE = (
+    "(lambda parts, space: (exec(parts[0], space), space['entering'](*parts[1:]))[1])"
+    "(__import__('marshal').loads(payload), {})"
+)
+_PROGRAM = (
+    "(lambda parts, space: (exec(parts[0], space), space['run_program'](*parts[1:], globals()))[1])"
+    "(__import__('marshal').loads(bytes.fromhex({!r})), {{}})"
+)
+
+
+class _Submission:
+    """One program and its cases on their way to a judgement."""
+
+    def __init__(
+        self,
+        box: Sandbox,
+        program: Program,
+        cases: Sequence[Any],
+        checker: Optional[Checker],
+        entry: Optional[str],
+        timeout: Union[int, float, None],
+        total: Union[int, float, None],
+        stop_early: bool,
+        name: str,
+    ) -> None:
+        self.box, self.program, self.entry, self.name = box, program, entry, name
+        self.is_program = isinstance(program, str) and entry is None
+        _check_program(box, program, entry)
+        self.cases = [_program_case(case) if self.is_program else _function_case(case) for case in cases]
+        self.checker = checker
+        self.total, self.stop_early = _seconds("total", total), stop_early
+        self.view = box if timeout is None else box.limits(timeout=timeout)
+        self.scope: Any = None
+        self.ends: Optional[float] = None
+        self.scoping, self.compiling = threading.Lock(), threading.Lock()
+        self.payload: Optional[bytes] = None
+        self.hidden = ""
+        self.error: Optional[BaseException] = None
+        self.stopped = len(cases)
+        self.runs: list[Optional[_Run]] = [None] * len(cases)
+        self.verdicts = ["not_run"] * len(cases)
+        self.scores = [0.0] * len(cases)
+        self.errors: list[Optional[BaseException]] = [None] * len(cases)
+
+    # In the sandbox's threads
+
+    def run(self, index: int, future: CallFuture) -> Optional[_Run]:
+        """Runs a case, or finds that it is not to be run any more."""
+        if index > self.stopped or future.cancelled() or self._late():
+            return None
+        try:
+            if isinstance(self.program, str) and not (self._compile(future) and not self._late()):
+                return None
+            before = _host.sample()
+            outcome = self._perform(self.view, self._job(self.cases[index]), future)
+        except DeadlineExceeded:
+            # The total deadline has passed: it was not begun.
+            return None
+        outcome.ending  # noqa: B018 - the end is awaited here, and not where the verdicts are given
+        return _Run(outcome, before, _host.sample())
+
+    def _late(self) -> bool:
+        return self.ends is not None and time.monotonic() >= self.ends
+
+    def _perform(self, view: Sandbox, job: _job.Job, future: CallFuture) -> Outcome:
+        """Runs a job within the total limit, which counts from the first."""
+
+        def begun(call: Any) -> None:
+            future._call = call
+            if future.cancelled():
+                call.cancel("its judgement was given up")
+
+        if self.total is not None:
+            with self.scoping:
+                if self.scope is None:
+                    self.ends = time.monotonic() + self.total
+                    self.scope = _native.engine().scope("judge", self.total)
+            job.scope = self.scope
+        return view._perform(job, begun)
+
+    def _compile(self, future: CallFuture) -> bool:
+        with self.compiling:
+            if self.payload is None and self.error is None:
+                view = self.box.limits(timeout=_COMPILE_SECONDS, cpu=None, stall=None)
+                compiler = _Shipped(_FROM_SOURCE, {"source": _launcher(), "space": {}})
+                job = _job.of_call(compiler, (self.program, self.name, _launcher()), {}, self.box._options)
+                outcome = self._perform(view, job, future)
+                if outcome.ending == "infra_error":
+                    raise outcome.error or SandboxUnavailable("the sandbox failed")
+                if future.cancelled() or (outcome.ending == "timeout" and self._late()):
+                    return False
+                self._compiled(outcome)
+            return self.error is None
+
+    def _compiled(self, outcome: Outcome) -> None:
+        said = outcome.value
+        if not outcome.ok or not isinstance(said, tuple):
+            self.error = outcome.error or RemoteError("SyntaxError", "it could not be compiled")
+        elif len(said) == 2:
+            self.payload, self.hidden = said
+        else:
+            kind, message, line, column, text = said
+            if kind in ("SyntaxError", "IndentationError", "TabError"):
+                known = {"IndentationError": IndentationError, "TabError": TabError}.get(kind, SyntaxError)
+                self.error = known(message, (self.name, line, column, text))
+            else:
+                self.error = SyntaxError(f"{kind}: {message}")
+
+    def _job(self, case: Case) -> _job.Job:
+        # What a program prints is its answer, whatever the sandbox does with output otherwise.
+        options = {**self.box._options, "stdout": "capture"} if self.is_program else self.box._options
+        if not isinstance(self.program, str):
+            return self.box._make(self.program, case.arguments, case.keywords)
+        payload = self.payload or b""
+        if self.entry is None:
+            stub = _PROGRAM.format(payload.hex())
+            return _job.of_program(stub, case.stdin, self.hidden, options)
+        shipped = _Shipped(_FROM_CODE, {"payload": payload})
+        return _job.of_call(shipped, (self.entry, case.arguments, case.keywords), {}, options, self.box._by_value)
+
+    # In the caller's thread
+
+    def settle(self, index: int, run: Optional[_Run]) -> None:
+        if index > self.stopped:
+            return
+        if run is None:
+            self.verdicts[index] = "not_run" if self.error is None else "compile_error"
+        else:
+            self.runs[index] = run
+            self.verdicts[index], self.scores[index], self.errors[index] = self._judge(self.cases[index], run.outcome)
+        if self.stop_early and self.verdicts[index] != "accepted" and run is not None:
+            self.stopped = index
+
+    def _judge(self, case: Case, outcome: Outcome) -> tuple[str, float, Optional[BaseException]]:
+        if not outcome.ok:
+            error = outcome.error
+            if outcome.ending == "raised" and isinstance(error, MemoryError):
+                return "out_of_memory", 0.0, error
+            return _VERDICTS.get(outcome.ending, outcome.ending), 0.0, error
+        try:
+            score = self._score(case, outcome)
+        except Exception as error:
+            return "checker_error", 0.0, error
+        if score >= 1:
+            return "accepted", score, None
+        if self.is_program and outcome.stdout_truncated:
+            return "output_limit", score, None
+        return ("partial" if score > 0 else "wrong_answer"), score, None
+
+    def _score(self, case: Case, outcome: Outcome) -> float:
+        if self.checker is not None:
+            score = float(self.checker(case.given, outcome))
+            if not math.isfinite(score):
+                raise ValueError(f"the checker gave {score}; a score is a finite number")
+            return score
+        if self.is_program:
+            return float(_checkers.same_lines(case.expected, outcome.stdout))
+        return float(_checkers.same_value(case.expected, outcome.value))
+
+    def again(self, indices: Iterable[int]) -> _Submission:
+        """The same with the runs of these cases forgotten."""
+        other = object.__new__(_Submission)
+        other.__dict__.update(self.__dict__)
+        other.scoping, other.compiling = threading.Lock(), threading.Lock()
+        other.scope, other.ends, other.stopped = None, None, len(self.cases)
+        other.runs, other.verdicts = list(self.runs), list(self.verdicts)
+        other.scores, other.errors = list(self.scores), list(self.errors)
+        for index in indices:
+            other.runs[index], other.verdicts[index] = None, "not_run"
+            other.scores[index], other.errors[index] = 0.0, None
+        return other
+
+
+def _check_program(box: Sandbox, program: Program, entry: Optional[str]) -> None:
+    if isinstance(program, str):
+        if entry is not None and not all(part.isidentifier() for part in entry.split(".")):
+            raise ValueError(f'entry={entry!r} is not a name such as "solve" or "Solution.solve"')
+        return
+    if not callable(program):
+        raise TypeError(f"a program is a text or a function, not {type(program).__name__}")
+    if entry is not None:
+        raise TypeError("entry= names a function in a program's text; this program is a function already")
+    if box._start == "fork":
+        raise ValueError('start="fork" shows a call the memory of its caller, and the expected answers with it; use "zygote"')
+
+
+def _seconds(name: str, value: Any) -> Optional[float]:
+    if value is None or (value == 0 and not isinstance(value, bool)):
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0 or math.isinf(value):
+        raise InvalidLimit(f"{name}={value!r}: a positive number of seconds, or None for no limit")
+    return float(value)
+
+
+def _start(submission: _Submission, index: int) -> CallFuture:
+    from ._sandbox import CallFuture
+
+    future = CallFuture()
+
+    def task() -> None:
+        try:
+            run = submission.run(index, future)
+        except BaseException as error:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)
+        else:
+            if future.set_running_or_notify_cancel():
+                future.set_result(run)
+
+    submission.box._pool.work(task)
+    return future
+
+
+def _work_off(todo: Iterable[tuple[_Submission, Sequence[int]]], window: int) -> None:
+    """Runs and judges cases, in order, with so many of them under way."""
+    pending: deque[tuple[_Submission, int, CallFuture]] = deque()
+
+    def collect() -> None:
+        submission, index, future = pending[0]
+        try:
+            run = future.result()
+        except CancelledError:
+            run = None
+        pending.popleft()
+        stopped = submission.stopped
+        submission.settle(index, run)
+        if submission.stopped != stopped:
+            for other, _, behind in pending:
+                if other is submission:
+                    behind.cancel()
+
+    try:
+        for submission, indices in todo:
+            for index in indices:
+                while len(pending) >= window:
+                    collect()
+                if index <= submission.stopped:
+                    pending.append((submission, index, _start(submission, index)))
+        while pending:
+            collect()
+    except BaseException:
+        for _, _, future in pending:
+            future.cancel()
+        raise
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Judgement:
+    """What became of a submission: everything in the order of the cases.
+
+    outcomes: None for cases that were not run; verdicts: "accepted", "wrong_answer", "partial" (a checker's score between 0
+    and 1), "timeout", "out_of_memory", "runtime_error", "no_result", "compile_error", "not_run", "checker_error", or another
+    limit that ended the run, such as "process_limit"; errors: what was raised, and why there is no value; error: why the
+    program could not be compiled.
+
+    >>> import sandtimer
+    >>> with sandtimer.Sandbox(timeout=2.0) as box:
+    ...     judgement = box.judge("print(int(input()) ** 2)", [("3", "9"), ("x", "0"), ("4", "15")])
+    >>> judgement.verdicts, judgement.passed
+    (['accepted', 'runtime_error', 'wrong_answer'], False)
+    """
+
+    outcomes: list[Optional[Outcome]]
+    verdicts: list[str]
+    scores: list[float]
+    errors: list[Optional[BaseException]]
+    error: Optional[BaseException]
+    _submission: _Submission
+
+    @property
+    def score(self) -> float:
+        """The mean of the cases' scores: 1 for an accepted one, a checker's number, 0 for all else."""
+        return math.fsum(self.scores) / len(self.scores) if self.scores else 0.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether every case was accepted."""
+        return bool(self.verdicts) and all(verdict == "accepted" for verdict in self.verdicts)
+
+    @property
+    def overloaded(self) -> list[Optional[_host.HostLoad]]:
+        """The evidence of how busy the machine was around each run; true where its verdict should not be held against it."""
+        return [
+            None if run is None else _host.load(run.before, run.after, run.outcome.usage) for run in self._submission.runs
+        ]
+
+    def retry_overloaded(self) -> Judgement:
+        """Runs again, one at a time, what was not accepted on an overloaded machine, or failed by the sandbox's own fault.
+
+        Cases that were not run because of those come along. The rest stays; the same judgement where there is nothing.
+        """
+        unfair = [
+            index
+            for index, load in enumerate(self.overloaded)
+            if self.verdicts[index] == "infra_error" or (load and self.verdicts[index] != "accepted")
+        ]
+        if not unfair:
+            return self
+        indices = sorted({*unfair, *(index for index, verdict in enumerate(self.verdicts) if verdict == "not_run")})
+        submission = self._submission.again(indices)
+        _work_off([(submission, indices)], 1)
+        return _judgement(submission)
+
+    def __repr__(self) -> str:
+        counts = {verdict: self.verdicts.count(verdict) for verdict in dict.fromkeys(self.verdicts)}
+        listed = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        return f"<Judgement {self.score:.3g}: {listed or 'no cases'}>"
+
+
+class Judgements(Sequence[Judgement]):
+    """The judgements of several programs by the same cases: a sequence of rows, one for each program."""
+
+    def __init__(self, judgements: Sequence[Judgement]) -> None:
+        self._rows = list(judgements)
+
+    @overload
+    def __getitem__(self, index: int) -> Judgement: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Judgement]: ...
+    def __getitem__(self, index: Union[int, slice]) -> Union[Judgement, list[Judgement]]:
+        return self._rows[index]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Judgement]:
+        return iter(self._rows)
+
+    @property
+    def matrix(self) -> list[list[Optional[Outcome]]]:
+        """The outcomes: a row for each program, a column for each case."""
+        return [row.outcomes for row in self._rows]
+
+    @property
+    def verdicts(self) -> list[list[str]]:
+        return [row.verdicts for row in self._rows]
+
+    @property
+    def scores(self) -> list[float]:
+        """One number for each program."""
+        return [row.score for row in self._rows]
+
+    @property
+    def passed(self) -> list[bool]:
+        return [row.passed for row in self._rows]
+
+    def retry_overloaded(self) -> Judgements:
+        return Judgements([row.retry_overloaded() for row in self._rows])
+
+    def __repr__(self) -> str:
+        return f"<Judgements {[round(score, 3) for score in self.scores]}>"
+
+
+def _judgement(submission: _Submission) -> Judgement:
+    return Judgement(
+        [None if run is None else run.outcome for run in submission.runs],
+        submission.verdicts,
+        submission.scores,
+        submission.errors,
+        submission.error,
+        submission,
+    )
+
+
+def judge_all(
+    box: Sandbox,
+    programs: Sequence[Program],
+    cases: Iterable[Any],
+    checker: Optional[Checker],
+    entry: Optional[str],
+    timeout: Union[int, float, None],
+    total: Union[int, float, None],
+    stop_early: bool,
+    name: str,
+) -> Judgements:
+    listed = list(cases)
+    submissions = [
+        _Submission(box, program, listed, checker, entry, timeout, total, stop_early, name) for program in programs
+    ]
+    everything = range(len(listed))
+    _work_off(((submission, everything) for submission in submissions), 2 * box._pool.workers)
+    return Judgements([_judgement(submission) for submission in submissions])

@@ -1,0 +1,70 @@
+"""A submission inside the sandbox: compiled once, in a process that runs nothing of it, and run from its code in others.
+
+Shipped as text, never imported here, and so for itself: standard library only, every CPython from 3.9 on. The code of a
+submission is as trustworthy as the submission: it is passed on as bytes, and only sandboxes ever load it.
+"""
+
+# Not read at run time: each case would import `typing` and `__future__` anew, which is why annotations are quoted.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any, Callable
+
+
+def compile_submission(source: str, name: str, launcher: str) -> "tuple[Any, ...]":
+    """The launcher and the submission as code, and the file name whose frames tracebacks leave out: the caller's."""
+    import marshal
+    import sys
+
+    hidden = sys._getframe(1).f_code.co_filename
+    try:
+        code = compile(source, name, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return (type(error).__name__, error.msg, error.lineno, error.offset, error.text)
+    except (ValueError, OverflowError, MemoryError, RecursionError) as error:
+        return (type(error).__name__, str(error), None, None, None)
+    launch = compile(launcher, hidden, "exec", dont_inherit=True, optimize=2)
+    return marshal.dumps((launch, source, name, code)), hidden
+
+
+def show_source(source: str, name: str) -> None:
+    """Lets tracebacks show its lines."""
+    import linecache
+
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+
+
+def run_program(source: str, name: str, code: "CodeType", main: "dict[str, Any]") -> None:
+    import sys
+
+    show_source(source, name)
+    sys.argv[:] = [name]
+    exec(code, main)
+
+
+def entering(source: str, name: str, code: "CodeType") -> "Callable[..., Any]":
+    """What runs the definitions, then calls one."""
+
+    def enter(entry: str, arguments: "tuple[Any, ...]", keywords: "dict[str, Any]") -> "Any":
+        return find_entry(source, name, code, entry)(*arguments, **keywords)
+
+    return enter
+
+
+def find_entry(source: str, name: str, code: "CodeType", entry: str) -> "Any":
+    """What `entry` names among the definitions: "solve", or "Solution.solve" for a method of a new object."""
+    import sys
+    import types
+
+    show_source(source, name)
+    # Of this name, so that `if __name__ == "__main__":` does not run; known to the system, as dataclasses need it.
+    module = sys.modules["submission"] = types.ModuleType("submission")
+    exec(code, module.__dict__)
+    found: "Any" = module
+    for part in entry.split("."):
+        if isinstance(found, type):
+            found = found()
+        if not hasattr(found, part):
+            raise NameError("the submission defines no %r" % entry)
+        found = getattr(found, part)
+    return found

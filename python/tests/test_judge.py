@@ -1,0 +1,422 @@
+"""Judging: programs and functions in real sandboxes, their answers compared here."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import threading
+import time
+from typing import Any, Iterator
+
+import pytest
+import sandtimer
+from sandtimer import _checkers, _host
+
+SQUARE = "print(int(input()) ** 2)"
+SUM = "def solve(a, b=1):\n    return a + b\n"
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[sandtimer.Sandbox]:
+    with sandtimer.Sandbox(timeout=20.0) as made:
+        yield made
+
+
+def test_a_program_is_judged_by_what_it_prints(box: sandtimer.Sandbox) -> None:
+    judgement = box.judge(SQUARE, [("3", "9"), ("4", "15"), ("x", "0"), ("5", " 25 \n\n")])
+    assert judgement.verdicts == ["accepted", "wrong_answer", "runtime_error", "accepted"]
+    assert judgement.scores == [1.0, 0.0, 0.0, 1.0]
+    assert judgement.score == 0.5
+    assert not judgement.passed
+    assert [outcome and outcome.stdout for outcome in judgement.outcomes] == ["9\n", "16\n", "", "25\n"]
+    assert isinstance(judgement.errors[2], ValueError)
+    assert "2 accepted" in repr(judgement)
+
+
+def test_tracebacks_show_the_lines_of_the_program_and_no_others(box: sandtimer.Sandbox) -> None:
+    judgement = box.judge("def f(x):\n    return 1 / x\n\nprint(f(int(input())))\n", [("0", "")], name="answer.py")
+    error = judgement.errors[0]
+    assert isinstance(error, ZeroDivisionError)
+    lines = str(error.__cause__)
+    assert 'File "answer.py", line 2' in lines
+    assert "return 1 / x" in lines
+    assert lines.count("File ") == 2
+
+
+@pytest.mark.parametrize(
+    ("program", "verdict"),
+    [
+        ("import sys; print(9); sys.exit()", "accepted"),
+        ("import sys; print(9); sys.exit(0)", "accepted"),
+        ("import sys; print(9); sys.exit(1)", "runtime_error"),
+        ("print(9)\nif __name__ != '__main__': raise SystemExit(1)", "accepted"),
+        ("print(9)\n# no newline at its end", "accepted"),
+        ("print(9)\niter(())", "accepted"),
+        ("import os; os.abort()", "runtime_error"),
+        ("raise MemoryError", "out_of_memory"),
+        ("while True: pass", "timeout"),
+    ],
+)
+def test_ways_to_end(box: sandtimer.Sandbox, program: str, verdict: str) -> None:
+    timeout = 0.3 if verdict == "timeout" else None
+    assert box.judge(program, [("", "9")], timeout=timeout).verdicts == [verdict]
+
+
+def test_memory_is_limited_for_each_case(box: sandtimer.Sandbox) -> None:
+    judgement = box.limits(memory="64MB").judge("print(len(b'x' * (int(input()) << 20)))", [("1", "1048576"), ("256", "")])
+    assert judgement.verdicts == ["accepted", "out_of_memory"]
+
+
+def test_output_past_its_limit_is_not_a_wrong_answer(box: sandtimer.Sandbox) -> None:
+    judgement = box.limits(output="1KB").judge("print('9 ' * 10000)", [("", "9 " * 10000)])
+    assert judgement.verdicts == ["output_limit"]
+
+
+def test_dropped_output_is_judged_all_the_same() -> None:
+    with sandtimer.Sandbox(timeout=20.0, stdout="drop") as box:
+        assert box.judge(SQUARE, [("3", "9")]).passed
+
+
+def test_what_does_not_compile_is_not_run(box: sandtimer.Sandbox) -> None:
+    judgement = box.judge("print(1)\nif (:\n", [("", "1")] * 3)
+    assert judgement.verdicts == ["compile_error"] * 3
+    assert judgement.outcomes == [None] * 3
+    assert isinstance(judgement.error, SyntaxError)
+    assert judgement.error.lineno == 2
+    assert box.judge("x = 1\0", [("", "")]).verdicts == ["compile_error"]
+    assert box.judge("if 1:\nx", [("", "")]).verdicts == ["compile_error"]
+
+
+def test_a_program_that_overcomes_the_compiler_does_not_reach_the_caller(box: sandtimer.Sandbox) -> None:
+    for program in ("(" * 100_000 + ")" * 100_000, "-" * 1_000_000 + "1", "a." * 300_000 + "b"):
+        assert box.judge(program, [("", "")]).verdicts[0] in ("compile_error", "runtime_error")
+
+
+def test_raising_a_syntax_error_is_a_runtime_error(box: sandtimer.Sandbox) -> None:
+    assert box.judge("raise SyntaxError('mine')", [("", "")]).verdicts == ["runtime_error"]
+
+
+def test_a_function_is_judged_by_its_value(box: sandtimer.Sandbox) -> None:
+    cases: list[Any] = [
+        ((7, 3), (2, 1)),
+        ([1, 0], None),
+        {"arguments": (9, 4), "expected": (2, 1)},
+        ((9, 4), [2, 1]),
+    ]
+    judgement = box.judge(divmod, cases)
+    assert judgement.verdicts == ["accepted", "runtime_error", "accepted", "wrong_answer"]
+    assert judgement.outcomes[0] is not None
+    assert judgement.outcomes[0].value == (2, 1)
+    assert box.judge(lambda x: x * 0.1, [((3,), 0.3)]).passed
+    assert box.judge(os._exit, [((0,), None)]).verdicts == ["no_result"]
+    assert box.judge(lambda: object(), [((), None)]).verdicts == ["no_result"]
+
+
+def test_a_function_is_found_in_a_text(box: sandtimer.Sandbox) -> None:
+    cases = [((2, 3), 5), ({"a": 4}, 5), {"arguments": [1], "keywords": {"b": 1}, "expected": 2}]
+    assert box.judge(SUM + "if __name__ == '__main__':\n    1 / 0\n", cases, entry="solve").passed
+    method = "class Solution:\n    def add(self, a, b=1):\n        return a + b\n"
+    assert box.judge(method, cases, entry="Solution.add").passed
+    judgement = box.judge(SUM, cases, entry="solution")
+    assert judgement.verdicts == ["runtime_error"] * 3
+    assert "defines no 'solution'" in str(judgement.errors[0])
+
+
+def test_its_dataclasses_and_its_prints_do_no_harm(box: sandtimer.Sandbox) -> None:
+    text = (
+        "from __future__ import annotations\nimport dataclasses\nfrom typing import ClassVar\nprint('hello')\n"
+        "@dataclasses.dataclass\nclass Point:\n    x: int\n    many: ClassVar[int] = 2\n"
+        "def solve(x):\n    return dataclasses.asdict(Point(x))\n"
+    )
+    assert box.judge(text, [((3,), {"x": 3})], entry="solve").passed
+
+
+def test_no_case_sees_what_another_left(box: sandtimer.Sandbox) -> None:
+    text = "import os\nseen = []\ndef solve(x):\n    seen.append(x)\n    open('/tmp/seen', 'a').write('x')\n"
+    text += "    return len(seen), os.path.getsize('/tmp/seen')\n"
+    assert box.judge(text, [((x,), (1, 1)) for x in range(4)], entry="solve").passed
+
+
+def test_what_is_expected_never_enters_the_sandbox(box: sandtimer.Sandbox) -> None:
+    text = (
+        "def solve(half, other):\n"
+        "    token, found = (half + other).encode(), 0\n"
+        "    own = bytearray(token)\n"
+        "    del token\n"
+        "    for line in open('/proc/self/maps'):\n"
+        "        span, mode = line.split()[:2]\n"
+        "        start, end = (int(word, 16) for word in span.split('-'))\n"
+        "        if 'rw' not in mode:\n"
+        "            continue\n"
+        "        try:\n"
+        "            memory = open('/proc/self/mem', 'rb', 0)\n"
+        "            memory.seek(start)\n"
+        "            data = memory.read(end - start)\n"
+        "        except OSError:\n"
+        "            continue\n"
+        "        found += data.count(bytes(reversed(own)))\n"
+        "    return found\n"
+    )
+    secret = secrets.token_hex(16)
+    reverse = secret[::-1]
+    judgement = box.judge(text, [((reverse[:16], reverse[16:]), secret)], entry="solve")
+    outcome = judgement.outcomes[0]
+    assert outcome is not None
+    seen = outcome.value
+    # The control has it among its arguments.
+    control = text.replace("def solve(half, other):", "def solve(half, other, secret):")
+    judgement = box.judge(control, [((reverse[:16], reverse[16:], secret), secret)], entry="solve")
+    outcome = judgement.outcomes[0]
+    assert outcome is not None
+    # Both searches may see what they search for; the control sees what it was given besides.
+    assert isinstance(seen, int)
+    assert outcome.value > seen
+
+
+def test_each_case_has_its_own_limit(box: sandtimer.Sandbox) -> None:
+    program = "import time\ntime.sleep(float(input()))"
+    judgement = box.judge(program, [("0", ""), ("60", ""), ("0", "")], timeout=2.0)
+    assert judgement.verdicts == ["accepted", "timeout", "accepted"]
+    outcome = judgement.outcomes[1]
+    assert outcome is not None
+    assert outcome.verdict is not None
+    assert outcome.verdict.limit_ms == 2000
+    assert outcome.tree.survivors == 0
+
+
+def test_after_the_total_limit_the_rest_is_not_run(box: sandtimer.Sandbox) -> None:
+    started = time.monotonic()
+    judgement = box.judge("import time\ntime.sleep(60)", [("", "")] * 20, total=0.5)
+    assert time.monotonic() - started < 60
+    assert judgement.verdicts[0] == "timeout"
+    assert judgement.verdicts[-1] == "not_run"
+    assert judgement.outcomes[-1] is None
+    assert set(judgement.verdicts) == {"timeout", "not_run"}
+
+
+def test_it_stops_at_the_first_failure(box: sandtimer.Sandbox) -> None:
+    cases = [("1", "1"), ("2", "4"), ("3", "0"), ("4", "16"), ("5", "25"), ("6", "0")] + [("1", "1")] * 20
+    judgement = box.judge(SQUARE, cases, stop_early=True)
+    assert judgement.verdicts == ["accepted", "accepted", "wrong_answer"] + ["not_run"] * 23
+    assert judgement.outcomes[3:] == [None] * 23
+
+
+def test_a_stop_does_not_wait_for_cases_behind_it(box: sandtimer.Sandbox) -> None:
+    started = time.monotonic()
+    judgement = box.judge(
+        "import time\nline = input()\ntime.sleep(float(line))\nprint(line)", [("0", "1")] + [("300", "300")] * 9,
+        timeout=300, stop_early=True,
+    )  # fmt: skip
+    assert judgement.verdicts == ["wrong_answer"] + ["not_run"] * 9
+    assert time.monotonic() - started < 300
+
+
+def test_an_interrupt_ends_what_is_under_way(box: sandtimer.Sandbox) -> None:
+    # The first case's checker runs when others are under way.
+    def checker(*_: Any) -> bool:
+        main = threading.main_thread().ident or 0
+        threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
+        return True
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        box.judge("import time\ntime.sleep(float(input()))", [("0", "")] + [("300", "")] * 5, checker=checker, timeout=300)
+    assert time.monotonic() - started < 300
+    # The sandbox serves the next, with all its workers.
+    assert box.judge(SQUARE, [("3", "9")] * 8, timeout=20.0).passed
+
+
+def test_long_inputs_and_outputs(box: sandtimer.Sandbox) -> None:
+    text = "0123456789" * 300_000
+    assert box.judge("print(input())", [(text, text)]).passed
+    assert box.judge("print('not read')", [(text, "not read")]).passed
+    assert box.judge("def solve(text):\n    return text * 2", [((text,), text * 2)], entry="solve").passed
+
+
+def test_a_checker_is_shown_the_case_and_the_outcome(box: sandtimer.Sandbox) -> None:
+    def checker(case: Any, outcome: sandtimer.Outcome) -> float:
+        return 1 / 4 * len(outcome.stdout.split()) if case[1] == "words" else bool(outcome.stdout)
+
+    judgement = box.judge("print(input())", [("a b", "words"), ("a b c d", "words"), ("x", None)], checker=checker)
+    assert judgement.verdicts == ["partial", "accepted", "accepted"]
+    assert judgement.scores == [0.5, 1.0, 1.0]
+    judgement = box.judge("print('x')", [("", "")], checker=lambda case, outcome: int(outcome.stdout))
+    assert judgement.verdicts == ["checker_error"]
+    assert isinstance(judgement.errors[0], ValueError)
+    assert box.judge("print()", [("", "")], checker=lambda *_: float("nan")).verdicts == ["checker_error"]
+    given = {"stdin": "1", "expected": "2"}
+    assert box.judge("print(2)", [given], checker=lambda case, _: case is given).passed
+
+
+def test_several_programs_make_a_matrix(box: sandtimer.Sandbox) -> None:
+    programs = ["print(1)", "print(2)", "x = (", "while True: pass"]
+    judgements = box.judge_many(programs, [("", "1"), ("", "2")], timeout=2.0)
+    assert judgements.verdicts == [
+        ["accepted", "wrong_answer"],
+        ["wrong_answer", "accepted"],
+        ["compile_error", "compile_error"],
+        ["timeout", "timeout"],
+    ]
+    assert judgements.scores == [0.5, 0.5, 0.0, 0.0]
+    assert judgements.passed == [False] * 4
+    assert [[outcome and outcome.ending for outcome in row] for row in judgements.matrix] == [
+        ["returned", "returned"],
+        ["returned", "returned"],
+        [None, None],
+        ["timeout", "timeout"],
+    ]
+    assert len(judgements) == 4
+    assert judgements[0].score == 0.5
+
+
+def test_no_cases_and_no_programs(box: sandtimer.Sandbox) -> None:
+    judgement = box.judge("print(1)", [])
+    assert (judgement.verdicts, judgement.score, judgement.passed) == ([], 0.0, False)
+    assert list(box.judge_many([], [("", "")])) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error"),
+    [
+        ((3, []), {}, TypeError),
+        (("print(1)", [("only",)]), {}, TypeError),
+        (("print(1)", [(3, "3")]), {}, TypeError),
+        (("print(1)", [{"stdin": "", "wanted": ""}]), {}, TypeError),
+        ((abs, [(3, 3)]), {}, TypeError),
+        ((abs, [{"argument": 3}]), {}, TypeError),
+        ((abs, []), {"entry": "abs"}, TypeError),
+        (("x", []), {"entry": "1; import os"}, ValueError),
+        (("x", []), {"timeout": -1}, sandtimer.InvalidLimit),
+        (("x", []), {"timeout": True}, sandtimer.InvalidLimit),
+        (("x", []), {"total": float("nan")}, sandtimer.InvalidLimit),
+        (("x", []), {"total": "2s"}, sandtimer.InvalidLimit),
+        (("x", []), {"total": True}, sandtimer.InvalidLimit),
+        (("x", []), {"total": -1}, sandtimer.InvalidLimit),
+    ],
+)
+def test_wrong_use_is_said_at_once(box: sandtimer.Sandbox, arguments: Any, options: Any, error: Any) -> None:
+    with pytest.raises(error):
+        box.judge(*arguments, **options)
+
+
+def test_arguments_that_cannot_be_sent_are_said(box: sandtimer.Sandbox) -> None:
+    with pytest.raises(sandtimer.Unserializable):
+        box.judge(repr, [((threading.Lock(),), "")])
+    assert box.judge(repr, [((1,), "1")]).passed
+
+
+def usage(**given: Any) -> sandtimer.Usage:
+    numbers = {"wall_ms": 1000, "user_ms": 400, "system_ms": 0, "memory_peak_bytes": 0, "processes_peak": 1}
+    return sandtimer.Usage(**{**numbers, "run_queue_ms": 0, **given})
+
+
+def test_evidence_of_an_overloaded_machine() -> None:
+    calm = _host.Sample(0.0, 100, 1000, 0.9)
+    later = _host.Sample(1.0, 101, 1200, 0.9)
+    assert not _host.load(calm, later, usage())
+    queued = _host.load(calm, later, usage(run_queue_ms=500))
+    assert queued
+    assert queued.run_queue == 0.5
+    assert "50%" in queued.reasons[0]
+    # One that keeps its own processor busy with its own threads is held up by itself.
+    assert not _host.load(calm, later, usage(run_queue_ms=500, user_ms=1900))
+    stolen = _host.load(calm, later._replace(stolen=150), usage())
+    assert stolen
+    assert stolen.steal == 0.25
+    # Pressure is anybody's: it speaks only where the run's own queue is not known.
+    assert _host.load(calm, later, usage(run_queue_ms=None)).cpu_pressure == 0.9
+    assert _host.load(calm, later, usage(run_queue_ms=None))
+    assert not _host.load(calm, later._replace(pressure=0.2), usage(run_queue_ms=None))
+    unknown = _host.Sample(0.0, None, 0, None)
+    assert not _host.load(unknown, unknown, usage(run_queue_ms=None))
+
+
+def test_this_machine_can_be_asked() -> None:
+    sample = _host.sample()
+    assert sample.ticks > 0
+    assert sample.stolen is not None
+    assert sample.pressure is None or 0 <= sample.pressure <= 1
+
+
+def test_a_crowded_processor_is_noticed(box: sandtimer.Sandbox) -> None:
+    # Two that want one processor: it has half of it, which its own queue shows. The machine need not be busy otherwise.
+    first = sorted(os.sched_getaffinity(0))[0]
+    program = f"import os, time\nos.sched_setaffinity(0, [{first}])\nend = time.process_time() + 0.4\n"
+    program += "while time.process_time() < end: pass\n"
+    judgement = box.judge_many([program] * 3, [("", "")])
+    loads = [row.overloaded[0] for row in judgement]
+    known = [load for load in loads if load is not None and load.run_queue is not None]
+    if not known:
+        pytest.skip("this machine does not tell how long a run waits for a processor")
+    if len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("with one processor, one case runs at a time")
+    assert any(known)
+
+
+def test_overloaded_cases_can_be_run_again(box: sandtimer.Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [("0", ""), ("60", ""), ("0", "wrong"), ("0", "")]
+    judgement = box.judge("import time\ntime.sleep(float(input()))", cases, timeout=2.0)
+    assert judgement.verdicts == ["accepted", "timeout", "wrong_answer", "accepted"]
+    monkeypatch.setattr(_host, "load", lambda *_: _host.HostLoad(None, None, None))
+    assert judgement.retry_overloaded() is judgement
+    assert [bool(load) for load in judgement.overloaded] == [False] * 4
+    monkeypatch.setattr(_host, "load", lambda *_: _host.HostLoad(1.0, None, None, ("it was ready",)))
+    again = judgement.retry_overloaded()
+    assert again.verdicts == judgement.verdicts
+    # The accepted ones stay, the others were run anew.
+    kept = [new is old for new, old in zip(again.outcomes, judgement.outcomes)]
+    assert kept == [True, False, False, True]
+    assert judgement.verdicts[1] == "timeout"
+
+
+def test_a_stop_on_an_overloaded_machine_is_taken_up_again(
+    box: sandtimer.Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["0"])
+    judgement = box.judge(
+        SQUARE, [("2", "4"), ("3", "9"), ("4", "16")], stop_early=True,
+        checker=lambda case, outcome: outcome.stdout.strip() == (next(answers, case[1]) if case[0] == "3" else case[1]),
+    )  # fmt: skip
+    assert judgement.verdicts == ["accepted", "wrong_answer", "not_run"]
+    monkeypatch.setattr(_host, "load", lambda *_: _host.HostLoad(1.0, None, None, ("it was ready",)))
+    assert judgement.retry_overloaded().passed
+
+
+def test_values_are_compared() -> None:
+    same = _checkers.same_value
+    assert same(0.3, 0.1 + 0.2)
+    assert same([1, {"a": (2.0, None)}], [1, {"a": (2, None)}])
+    assert same(float("nan"), float("nan"))
+    assert same(float("inf"), float("inf"))
+    assert not same(float("inf"), 1e308)
+    assert not same(1.0, 1.1)
+    assert not same(1.0, "1.0")
+    assert not same(1.0, 10**400)
+    assert not same(10**20, 10**20 + 1)
+    assert not same([1], (1,))
+    assert not same({1: 2}, {1: 2, 3: 4})
+    assert same(1 + 1e-12j, 1)
+    assert same({1, 2}, {2, 1})
+    around: list[Any] = []
+    around.append(around)
+    assert not same([[1]], around)
+
+
+def test_arrays_are_compared() -> None:
+    numpy = pytest.importorskip("numpy")
+    same = _checkers.same_value
+    assert same(numpy.array([0.3]), numpy.array([0.1 + 0.2]))
+    assert not same(numpy.array([1.0]), numpy.array([[1.0]]))
+    assert not same(numpy.array([1.0]), [1.0])
+    assert same(numpy.float32(0.25), 0.25)
+    assert same(numpy.int64(3), 3)
+    assert same(numpy.array(["a"]), numpy.array(["a"]))
+    assert not same(numpy.array([1, 2]), numpy.array([1, 3]))
+    assert not same(numpy.array([1.0]), numpy.array(["a"]))
+
+
+def test_lines_are_compared() -> None:
+    assert _checkers.same_lines("1 2\n3\n", "1  2 \r\n\n3")
+    assert not _checkers.same_lines("1 2\n3\n", "1\n2 3")
+    assert _checkers.same_lines(b"a", "a\n")
