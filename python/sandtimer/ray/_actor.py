@@ -1,8 +1,9 @@
 """The actor of a node: an engine, and the calls that it makes for one pool.
 
 Owns the node's sandbox and the calls that are queued or under way in it. It unpickles neither arguments nor results: both
-pass through as bytes, and what a job wrote down is rebuilt by the driver alone. Calls have threads of their own, as many as
-run at a time, and questions another, so it answers whatever the jobs do; when it dies, the engine's watchdog ends them.
+pass through as bytes, and what a job wrote down is rebuilt by the driver alone. (Arguments that the driver gave as
+references are Ray's, which resolves them here.) Calls have threads of their own, as many as run at a time, and questions
+others, so it answers whatever the jobs do; when it dies, the engine's watchdog ends them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import ray
 
 from .. import __version__, _job, _native
 from .._sandbox import Answer, Sandbox, answer_of
+from ._references import Places, put_back
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,8 +29,12 @@ _LARGE = 64 * 1024
 _MOST_SCOPES = 256
 _MOST_CANCELLED = 10_000
 _MOST_ENDED = 64
-# Methods that must answer while all threads for calls are taken.
-QUESTIONS = "questions"
+# Threads of the actor's: for calls, and for methods that must answer while all of those are taken.
+CALLS, QUESTIONS = "calls", "questions"
+
+
+def _calling(method: F) -> F:
+    return ray.method(concurrency_group=CALLS)(method)  # type: ignore[no-any-return]
 
 
 def _question(method: F) -> F:
@@ -73,16 +79,19 @@ class Actor:
         if here is not None:
             profile["paths"] = [*here, *(each for each in self._paths if each not in here and os.path.exists(each))]
 
+    @_calling
     def call(self, request: bytes, *parts: Any) -> Union[bytes, list[Any]]:
         """Makes a call; see `request_of` and `reply_in`. Its parts are its arguments as they were written down.
 
-        The answer comes with its record: settled, or left out of what has a value and is not to `settle`.
+        Behind them are the values of arguments that are references. The answer comes with its record: settled, or left out
+        of what has a value and is not to `settle`.
         """
-        key, options, body, limits, scope, settle = pickle.loads(request)
-        buffers = [memoryview(each) for each in parts]
+        key, options, body, places, limits, scope, settle = pickle.loads(request)
+        split = len(parts) - len(places)
+        buffers, values = [memoryview(each) for each in parts[:split]], parts[split:]
         if body is None:
             body, *buffers = buffers
-        return _reply(self._call(key, options, body, buffers, limits, scope, settle))
+        return _reply(self._call(key, options, body, buffers, places, values, limits, scope, settle))
 
     def _call(
         self,
@@ -90,11 +99,15 @@ class Actor:
         options: dict[str, Any],
         body: Any,
         buffers: Sequence[memoryview],
+        places: Places,
+        values: Sequence[Any],
         limits: dict[str, Any],
         scope: Optional[tuple[str, float]],
         settle: bool,
     ) -> tuple[Any, ...]:
         try:
+            if places:
+                body, buffers = put_back(body, buffers, places, values)
             with _job.Job(options, body, buffers) as job:
                 with self._lock:
                     if self._cancelled.pop(key, key) is None:
@@ -171,14 +184,17 @@ def request_of(
     options: dict[str, Any],
     body: bytes,
     buffers: Sequence[memoryview],
+    places: Places,
+    references: Sequence[Any],
     limits: dict[str, Any],
     scope: Optional[tuple[str, float]],
     settle: bool,
 ) -> list[Any]:
-    """The arguments of `Actor.call`: one of bytes, which costs Ray least, and after it what is large."""
+    """The arguments of `Actor.call`: one of bytes, which costs Ray least, after it what is large, and what Ray resolves."""
     large = len(body) >= _LARGE
-    request = pickle.dumps((key, options, None if large else body, limits, scope, settle), 5)
-    return [request, *(pickle.PickleBuffer(each) for each in ([memoryview(body)] if large else []) + list(buffers))]
+    request = pickle.dumps((key, options, None if large else body, places, limits, scope, settle), 5)
+    parts = [pickle.PickleBuffer(each) for each in ([memoryview(body)] if large else []) + list(buffers)]
+    return [request, *parts, *references]
 
 
 def _reply(said: tuple[Any, ...]) -> Union[bytes, list[Any]]:

@@ -10,29 +10,37 @@ Callbacks of Ray's run in a thread that Ray itself needs, so the lock is never h
 
 from __future__ import annotations
 
+import functools
 import itertools
+import re
 import threading
 import time
 from concurrent.futures import Future
 from typing import Any, Callable, Iterable, Mapping, Optional
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .. import __version__
 from .._sandbox import paths
-from ..errors import SandboxUnavailable, SandtimerError
-from ._actor import QUESTIONS, Actor, end_process, request_of
+from ..errors import RemoteError, SandboxUnavailable, SandtimerError
+from ._actor import CALLS, QUESTIONS, Actor, end_process, request_of
 
 # Seconds: for an actor to start in, between looks at the cluster, before a node that refused is asked again.
 START = 120.0
 _LOOK = 5.0
 _AGAIN = 30.0
 _CLOSE = 5.0
+# In Ray's tracebacks.
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
-_Actor: Any = ray.remote(concurrency_groups={QUESTIONS: 2})(Actor)
 _end_process: Any = ray.remote(num_cpus=0, max_retries=0)(end_process)
+
+
+@functools.lru_cache(maxsize=None)
+def _actor_class(workers: int) -> Any:
+    return ray.remote(concurrency_groups={CALLS: workers, QUESTIONS: 2})(Actor)
 
 
 class Node:
@@ -57,6 +65,8 @@ class RemoteCall:
         self.key, self.node, self.longest, self.look_at = key, node, longest, look_at
         # Of Ray's, to what the actor answers.
         self.reference: Any = None
+        # Whether arguments of it are references, which may fail.
+        self.refers = False
 
     def cancel(self, reason: str) -> None:
         self.node.actor.cancel.remote(self.key)
@@ -112,12 +122,13 @@ class Nodes:
 
     def _start(self, identity: str, address: str, processors: int) -> None:
         workers = self._parameters.get("workers") or max(processors, 1)
-        actor = _Actor.options(
+        actor = _actor_class(workers).options(
             **self._options,
             scheduling_strategy=NodeAffinitySchedulingStrategy(identity, soft=False),
             max_restarts=0,
             max_task_retries=0,
-            max_concurrency=workers,
+            # Of neither group, and used for nothing. From 2 on, calls overtake those whose references are not there yet.
+            max_concurrency=2,
         ).remote(self._parameters, paths())
         node = Node(identity, address, actor, workers)
         with self._changed:
@@ -190,14 +201,16 @@ class Nodes:
                 self._guarded()
             node.calls[call.key] = call
         try:
-            call.reference = node.actor.call.remote(*request_of(call.key, *message))
+            request = request_of(call.key, *message)
+            call.refers = isinstance(request[-1], ray.ObjectRef)
+            call.reference = node.actor.call.remote(*request)
         except BaseException as error:
             self._done(call, error)
             raise
         return call
 
     def reply(self, call: RemoteCall) -> Any:
-        """Waits for what the actor answers. Raises SandboxUnavailable if it is lost."""
+        """Waits for what the actor answers. Raises what `_why` gives if it does not."""
         error: Optional[BaseException] = None
         try:
             return ray.get(call.reference)
@@ -210,7 +223,7 @@ class Nodes:
             self._done(call, error)
         raise self._why(call, error) from error
 
-    def later(self, call: RemoteCall, tell: Callable[[Any, Optional[SandboxUnavailable]], Any]) -> None:
+    def later(self, call: RemoteCall, tell: Callable[[Any, Optional[SandtimerError]], Any]) -> None:
         """Tells what the actor answers, or why it does not, in a thread that Ray needs."""
 
         def answered(future: Future[Any]) -> None:
@@ -220,14 +233,20 @@ class Nodes:
 
         call.reference.future().add_done_callback(answered)
 
-    def _why(self, call: RemoteCall, error: BaseException) -> SandboxUnavailable:
+    def _why(self, call: RemoteCall, error: BaseException) -> SandtimerError:
+        """Why a call has no answer: a RemoteError where it was not begun, because what an argument refers to failed."""
         node = call.node
         if node.why is not None:
             return SandboxUnavailable(f"node {node.address} was given up: {node.why}")
+        if call.refers and not _of_actor(error, node):
+            cause = getattr(error, "cause", error)
+            if isinstance(error, RayTaskError) and not isinstance(cause, RayError):
+                return RemoteError(type(cause).__name__, str(cause), _COLOURS.sub("", str(error)))
+            return SandboxUnavailable(f"what an argument refers to is not to be had: {_first_line(cause)}")
         return SandboxUnavailable(f"node {node.address} was lost: {_first_line(error)}")
 
     def _done(self, call: RemoteCall, error: Optional[BaseException]) -> None:
-        if isinstance(error, RayActorError):
+        if _of_actor(error, call.node):
             self._lose(call.node)
         with self._changed:
             call.node.calls.pop(call.key, None)
@@ -328,6 +347,11 @@ def _end_actors(nodes: Iterable[Node]) -> None:
     ray.wait([node.actor.close.remote() for node in ending], num_returns=len(ending), timeout=_CLOSE)
     for node in ending:
         ray.kill(node.actor, no_restart=True)
+
+
+def _of_actor(error: Optional[BaseException], node: Node) -> bool:
+    """Whether it is this node's actor that was lost, and not one that an argument refers to."""
+    return isinstance(error, RayActorError) and error.actor_id in (None, node.actor._actor_id.hex())
 
 
 def _has(resources: Mapping[str, float], options: Mapping[str, Any]) -> bool:
