@@ -1,117 +1,145 @@
-"""What a call costs on Ray: `Pool.call` beside py-adtools' scheme, interleaved in one run.
+"""What a call on Ray costs: `sandtimer.ray.Pool` beside py-adtools' executor, interleaved in one run on one cluster.
 
-The scheme is that of py-adtools' SandboxExecutorRay: a new actor for each call, `ray.get` with the timeout, `ray.kill`. In
-brackets what a `Pool.call` is made of: a call in a sandbox here, and one of an actor that stays, which isolates nothing.
+    python python/benches/ray_calls.py [--quick] [--json FILE]
 
-Run it where the package is installed in its release build: python python/benches/ray_calls.py [--quick]
-It ends with 1 where the scheme costs less than 100 times as much.
+Run it where the package is installed in its release build, together with requirements.txt. Both peers get the same worker
+object, which is pickled for each call. In brackets what a call of the pool is made of: the same call in a sandbox of the
+driver's, and one of an actor that stays, which isolates nothing. The exit code is 1 if the bound on the ratio is missed.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
-import statistics
 import sys
 import time
+from typing import Any
 
+# Read when Ray is imported, and by the processes that it starts.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 # Else Ray replaces the loopback address by another of the machine's.
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
-import ray
+try:
+    import ray
+    from adtools.sandbox import SandboxExecutorRay
+except ImportError as missing:
+    sys.exit(f"{missing}: install requirements.txt, with Python 3.10 or later, which py-adtools needs")
+import sandtimer
 import sandtimer.ray
 
+import measure
+from report import Report, machine, milliseconds
+
+#: Above what any call here takes: what is measured is the price of having a limit.
+LIMIT = 30.0
+#: How many times what a call of the pool costs the peer's must cost, by their medians.
 BOUND = 100
-TIMEOUT = 30.0
+PEER, OURS = "py-adtools SandboxExecutorRay", "sandtimer.ray.Pool.call"
+#: Rounds, and calls of each cheap contender in a round.
+SIZES = {"full": (40, 20), "quick": (8, 20), "smoke": (2, 3)}
 
 
-class Evaluator:
-    def evaluate(self):
+class Worker:
+    """Of the main module, so that it is sent with its code, and no contender has to import anything."""
+
+    def evaluate(self) -> int:
         return 1
 
 
-class Executor:
-    """What py-adtools sends: the worker object, into an actor made for it."""
-
-    def execute(self, worker, name, args, kwargs):
-        return getattr(worker, name)(*args, **kwargs)
+class Stays:
+    def execute(self, worker: Worker) -> int:
+        return worker.evaluate()
 
 
-def new_actor(worker):
-    actor = ray.remote(Executor).options(max_concurrency=1).remote()
-    try:
-        return ray.get(actor.execute.remote(worker, "evaluate", [], {}), timeout=TIMEOUT)
-    finally:
-        ray.kill(actor, no_restart=True)
-
-
-def milliseconds(call, *arguments):
-    started = time.perf_counter()
-    assert call(*arguments) == 1
-    return (time.perf_counter() - started) * 1e3
-
-
-def busy():
-    """Seconds of the processors', spent on whatever it was."""
-    with open("/proc/stat") as file:
-        fields = [int(each) for each in file.readline().split()[1:]]
-    return (sum(fields[:8]) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
-
-
-def settle(most=3.0):
-    """What the one before leaves running (Ray replaces the worker that was killed) is not to slow the next."""
-    limit = time.monotonic() + most
-    while time.monotonic() < limit:
-        before = busy()
-        time.sleep(0.25)
-        if busy() - before < 0.25 * os.cpu_count() * 0.3:
-            return
-
-
-def steal():
-    with open("/proc/stat") as file:
-        return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    rounds = 8 if parser.parse_args().quick else 40
+def begin() -> None:
     ray.init(
         num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, logging_level="ERROR",
         log_to_driver=False, _node_ip_address="127.0.0.1",
     )  # fmt: skip
-    worker = Evaluator()
-    stolen = steal()
-    with sandtimer.ray.Pool(timeout=TIMEOUT) as pool:
-        pool.warm()
-        stays = ray.remote(num_cpus=0)(Executor).remote()
-        local = sandtimer.Sandbox(timeout=TIMEOUT)
-        contenders = {
-            "new actor": (1, lambda: new_actor(worker)),
-            "Pool.call": (20, lambda: pool.call(worker.evaluate)),
-            "[Sandbox.call]": (20, lambda: local.call(worker.evaluate)),
-            "[actor stays]": (20, lambda: ray.get(stays.execute.remote(worker, "evaluate", [], {}))),
-        }
-        taken = {name: [] for name in contenders}
-        for call in (each for _, each in contenders.values()):
-            call()
-        for _ in range(rounds):
-            for name, (repeats, call) in contenders.items():
-                settle()
-                taken[name] += [milliseconds(call) for _ in range(repeats)]
-    local.close()
-    ray.shutdown()
-    for name, each in taken.items():
-        cuts = statistics.quantiles(each, n=100)
-        print(f"{name:15} n {len(each):4}  p50 {statistics.median(each):8.2f} ms  p99 {cuts[98]:8.2f} ms")
-    ratio = statistics.median(taken["new actor"]) / statistics.median(taken["Pool.call"])
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    print(f"ratio of the medians {ratio:.0f} (bound {BOUND}), steal {steal() - stolen:.1f} s, "
-          f"driver's CPU {used.ru_utime + used.ru_stime:.1f} s, load {os.getloadavg()[0]:.1f}")  # fmt: skip
-    return 0 if ratio >= BOUND else 1
+
+
+def contenders(pool: sandtimer.ray.Pool, local: sandtimer.Sandbox) -> dict[str, Any]:
+    worker = Worker()
+    executor = SandboxExecutorRay(worker, init_ray=False)
+    stays = ray.remote(num_cpus=0)(Stays).remote()
+
+    def peer() -> Any:
+        results = executor.secure_execute("evaluate", timeout_seconds=LIMIT)
+        if results["error_msg"]:
+            raise RuntimeError(results["error_msg"])
+        return results["result"]
+
+    return {
+        PEER: peer,
+        OURS: lambda: pool.call(worker.evaluate),
+        "[sandtimer.Sandbox.call]": lambda: local.call(worker.evaluate),
+        "[actor that stays]": lambda: ray.get(stays.execute.remote(worker)),
+    }
+
+
+def timed(call: Any) -> float:
+    started = time.perf_counter()
+    value = call()
+    seconds = time.perf_counter() - started
+    if value != 1:
+        raise RuntimeError(f"it gave {value!r}")
+    return seconds
+
+
+def latency(report: Report, calls: dict[str, Any], size: str) -> bool:
+    """Whether the bound is met."""
+    rounds, cheap = SIZES[size]
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    used = dict.fromkeys(calls, 0.0)
+    for call in calls.values():
+        timed(call)
+    window = measure.Window()
+    names = list(calls)
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            if size != "smoke":
+                # What the one before leaves running, as Ray starts a worker for one that was killed, is not to slow the next.
+                measure.wait_for_quiet(15, 10)
+            processor = measure.ProcessorTime()
+            taken[name] += [timed(calls[name]) for _ in range(1 if name == PEER else cheap)]
+            used[name] += processor.seconds()
+    report.head(f"Latency of a call that does nothing: {rounds} rounds, the first contender rotating")
+    report.steal(window)
+    report.line(f"  {'milliseconds':<34}{'p50':>10}{'p90':>10}{'p99':>10}{'CPU/call':>10}  samples")
+    for name, samples in taken.items():
+        report.line(f"  {name:<34}{milliseconds(samples)}{1000 * used[name] / len(samples):10.2f}  {len(samples)}")
+    report.record["latency"] = {"seconds": taken, "processor": used}
+    ratio = measure.ratio(measure.median(taken[PEER]), measure.median(taken[OURS]))
+    report.bound(f"{PEER} p50 / {OURS} p50", ratio, BOUND, at_least=True)
+    return bool(report.record["bounds"][-1]["met"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=list(SIZES), default="full")
+    parser.add_argument("--quick", action="store_const", const="quick", dest="size", help="as --size quick")
+    parser.add_argument("--json", metavar="FILE", help="every sample")
+    options = parser.parse_args()
+    report = Report()
+    report.line(
+        f"Python calls on Ray {ray.__version__}, size {options.size}: {machine()}, Python {sys.version.split()[0]}"
+    )
+    begin()
+    try:
+        with sandtimer.ray.Pool(timeout=LIMIT) as pool, sandtimer.Sandbox(timeout=LIMIT) as local:
+            pool.warm()
+            outcome = pool.run(Worker().evaluate)
+            degraded = ", ".join(each["layer"] for each in outcome.isolation.degraded) or "nothing"
+            isolation = f"{outcome.isolation.tier}, {outcome.isolation.kill}, degraded: {degraded}"
+            report.line(f"  isolation of the pool's calls: {isolation}; its last call was {outcome.path}")
+            met = latency(report, contenders(pool, local), options.size)
+    finally:
+        ray.shutdown()
+    report.conclude(options.json)
+    # A few calls say nothing about the bound.
+    return 0 if met or options.size == "smoke" else 1
 
 
 if __name__ == "__main__":
