@@ -33,9 +33,11 @@ import ray
 import ray_subjects as subjects
 import sandtimer
 from ray.cluster_utils import Cluster
+from sandtimer import _job
 from sandtimer.adtools import SandboxExecutorRay, sandbox_run
 from sandtimer.ray import Pool
 from sandtimer.ray._pool import _Work
+from sandtimer.ray._references import put_back
 
 STORE = 100 << 20
 LONG = 60.0
@@ -272,6 +274,15 @@ def test_references_are_resolved_on_the_node(pool: Pool) -> None:
         ray.get(elsewhere)
     assert [each.value for each in pool.map(len, [given, ray.put("four")])] == [1_000_000, 4]
     assert asyncio.run(pool.acall(len, given)) == 1_000_000
+
+
+def test_large_arrays_go_beside_a_call_that_is_put_together() -> None:
+    direct, referred = (numpy.arange(100_000, dtype=numpy.float64) for _ in range(2))
+    data, buffers = _job.pickled(numpy.dot, (direct, None), {})
+    body, large = put_back(data, buffers, (1,), [referred])
+    assert len(body) < 8192
+    given = [numpy.frombuffer(each, numpy.float64) for each in large]
+    assert [numpy.shares_memory(*each) for each in zip(given, (direct, referred))] == [True, True]
 
 
 def test_calls_overtake_one_whose_reference_is_not_there_yet(cluster: Any, tmp_path: pathlib.Path) -> None:

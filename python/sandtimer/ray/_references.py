@@ -8,6 +8,7 @@ arguments mean nothing in a job, which has no connection to Ray, and are refused
 from __future__ import annotations
 
 import io
+import pickle
 from typing import Any, Mapping, Sequence, Union
 
 import cloudpickle
@@ -50,7 +51,8 @@ class _Finding(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
 
 def put_back(data: Any, buffers: Sequence[Any], places: Places, values: Sequence[Any]) -> tuple[bytes, list[memoryview]]:
     """The call that `data` describes, with these values as arguments, as bytes and large buffers; see `_job.pickled`."""
-    body, large = _job.written(_Whole(bytes(data), buffers, places, values), {__name__})
+    beside = [pickle.PickleBuffer(each) for each in buffers]
+    body, large = _job.written(_Whole(bytes(data), beside, places, values), {__name__})
     refuse(body, *values)
     return body, large
 
