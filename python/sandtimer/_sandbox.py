@@ -257,16 +257,21 @@ class Sandbox:
             call = self._begin(job)
             begun(call)
             outcome = self._finish(call)
-        missing = outcome.error
-        # What the job says is missing is not trusted: only the function's own module is sent along, and once.
-        if not isinstance(missing, _results.MissingModule) or job.again is None or missing.name != job.module:
+        if job.again is None or not self._lacks(outcome.error, job.module):
             return outcome
-        if missing.name in self._by_value or missing.name not in sys.modules:
-            return outcome
-        self._by_value.add(missing.name)
         again = job.again()
         again.scope, again.again = job.scope, None
         return self._perform(again, begun)
+
+    def _lacks(self, error: Optional[BaseException], module: Optional[str]) -> bool:
+        """Whether a call of this module's failed because it is missing inside. From now on it is sent along."""
+        # What the job says is missing is not trusted: only the function's own module is sent along, and once.
+        if not isinstance(error, _results.MissingModule) or error.name != module:
+            return False
+        if error.name in self._by_value or error.name not in sys.modules:
+            return False
+        self._by_value.add(error.name)
+        return True
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised."""
@@ -367,11 +372,7 @@ class Sandbox:
 
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `call`, awaited. Cancelling the task ends the call."""
-        outcome = await self.arun(fn, *args, **kwargs)
-        if isinstance(outcome.error, StopIteration):
-            # A coroutine cannot raise it.
-            raise RemoteError("StopIteration", str(outcome.error)) from outcome.error
-        return value_of(outcome)  # type: ignore[no-any-return]
+        return awaited_value_of(await self.arun(fn, *args, **kwargs))  # type: ignore[no-any-return]
 
     def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, total: Seconds = None, progress: bool = False
@@ -539,3 +540,11 @@ def value_of(outcome: Outcome) -> Any:
         # A SystemExit or KeyboardInterrupt of the call's must not end its caller.
         raise RemoteError(type(error).__name__, str(error)) from error
     raise error
+
+
+def awaited_value_of(outcome: Outcome) -> Any:
+    """As `value_of`, in a coroutine."""
+    if isinstance(outcome.error, StopIteration):
+        # A coroutine cannot raise it.
+        raise RemoteError("StopIteration", str(outcome.error)) from outcome.error
+    return value_of(outcome)
