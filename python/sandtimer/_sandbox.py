@@ -184,7 +184,7 @@ class Sandbox:
             "result_bytes": result_bytes,
         }
         self._limits["require"] = require
-        _native.check(self._limits)
+        self._checked = _native.check(self._limits)
         self._start, self._force = start, force
         self._options = {"seed": seed, "stdout": stdout}
         # Modules that cannot be imported inside.
@@ -219,7 +219,7 @@ class Sandbox:
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view._limits = {**self._limits, **{name: value for name, value in given.items() if value is not _UNSET}}
-        _native.check(view._limits)
+        view._checked = _native.check(view._limits)
         return view
 
     def warm(self, count: int = 1) -> None:
@@ -257,16 +257,21 @@ class Sandbox:
             call = self._begin(job)
             begun(call)
             outcome = self._finish(call)
-        missing = outcome.error
-        # What the job says is missing is not trusted: only the function's own module is sent along, and once.
-        if not isinstance(missing, _results.MissingModule) or job.again is None or missing.name != job.module:
+        if job.again is None or not self._lacks(outcome.error, job.module):
             return outcome
-        if missing.name in self._by_value or missing.name not in sys.modules:
-            return outcome
-        self._by_value.add(missing.name)
         again = job.again()
         again.scope, again.again = job.scope, None
         return self._perform(again, begun)
+
+    def _lacks(self, error: Optional[BaseException], module: Optional[str]) -> bool:
+        """Whether a call of this module's failed because it is missing inside. From now on it is sent along."""
+        # What the job says is missing is not trusted: only the function's own module is sent along, and once.
+        if not isinstance(error, _results.MissingModule) or error.name != module:
+            return False
+        if error.name in self._by_value or error.name not in sys.modules:
+            return False
+        self._by_value.add(error.name)
+        return True
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised."""
@@ -293,7 +298,7 @@ class Sandbox:
         if self._pool.closed:
             raise SandboxUnavailable("the sandbox is closed; make a new one")
         try:
-            call = _native.engine().command(self._pool.profile, command, self._limits)
+            call = _native.engine().command(self._pool.profile, command, self._checked)
         except FileNotFoundError as error:
             return not_executed(127, str(error))
         except PermissionError as error:
@@ -302,14 +307,14 @@ class Sandbox:
 
     def _begin(self, job: _job.Job) -> Any:
         if self._start == "zygote":
-            return self._pool.get().call(job, self._limits)
+            return self._pool.get().call(job, self._checked)
         engine = _native.engine()
         if self._start == "spawn" or job.call is None:
-            return engine.spawn(self._pool.profile, job, self._limits)
+            return engine.spawn(self._pool.profile, job, self._checked)
         reason = None if self._force else _fork.reason_against()
         if reason is not None:
             raise _fork.refuse(reason)
-        return _fork.begin(engine, self._pool.profile, job, self._limits, job.call)
+        return _fork.begin(engine, self._pool.profile, job, self._checked, job.call)
 
     def _finish(self, call: Any) -> Outcome:
         answer = answer_of(call)
@@ -386,11 +391,7 @@ class Sandbox:
 
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `call`, awaited. Cancelling the task ends the call."""
-        outcome = await self.arun(fn, *args, **kwargs)
-        if isinstance(outcome.error, StopIteration):
-            # A coroutine cannot raise it.
-            raise RemoteError("StopIteration", str(outcome.error)) from outcome.error
-        return value_of(outcome)  # type: ignore[no-any-return]
+        return awaited_value_of(await self.arun(fn, *args, **kwargs))  # type: ignore[no-any-return]
 
     def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, total: Seconds = None, progress: bool = False
@@ -555,3 +556,11 @@ def value_of(outcome: Outcome) -> Any:
         # A SystemExit or KeyboardInterrupt of the call's must not end its caller.
         raise RemoteError(type(error).__name__, str(error)) from error
     raise error
+
+
+def awaited_value_of(outcome: Outcome) -> Any:
+    """As `value_of`, in a coroutine."""
+    if isinstance(outcome.error, StopIteration):
+        # A coroutine cannot raise it.
+        raise RemoteError("StopIteration", str(outcome.error)) from outcome.error
+    return value_of(outcome)

@@ -59,7 +59,7 @@ struct CommandOf {
 
 impl CommandOf {
     /// How it is run: with the network and the files that calls of this profile have.
-    fn spec(self, profile: ProfileOf, parameters: &Bound<'_, PyDict>) -> PyResult<Spec> {
+    fn spec(self, profile: ProfileOf, limits: &limits::Checked) -> Spec {
         let mut spec = Spec::command(self.argv.into_iter().map(OsString::from_vec));
         spec.stdin = self.stdin.map_or(Stdin::Null, Stdin::Bytes);
         let output = if self.drop { Output::Null } else { Output::Capture };
@@ -67,9 +67,9 @@ impl CommandOf {
         spec.read_only = profile.paths.into_iter().flatten().map(Into::into).collect();
         spec.private_workspace = true;
         spec.network = profile.network;
-        spec.limits = limits::read(parameters)?;
-        spec.require = limits::requirement(parameters)?;
-        Ok(spec)
+        spec.limits = limits.limits.clone();
+        spec.require = limits.require;
+        spec
     }
 }
 
@@ -108,9 +108,9 @@ impl Engine {
         py: Python<'_>,
         profile: ProfileOf,
         job: JobOf,
-        parameters: &Bound<'_, PyDict>,
+        limits: &limits::Checked,
     ) -> PyResult<Call> {
-        let spec = spec(job, parameters)?;
+        let spec = spec(job, limits)?;
         let profile = profile.into();
         begun(py, py.detach(|| self.engine.call_spawned(&profile, spec)))
     }
@@ -121,9 +121,9 @@ impl Engine {
         py: Python<'_>,
         profile: ProfileOf,
         command: CommandOf,
-        parameters: &Bound<'_, PyDict>,
+        limits: &limits::Checked,
     ) -> PyResult<Call> {
-        let spec = command.spec(profile, parameters)?;
+        let spec = command.spec(profile, limits);
         match py.detach(|| self.engine.start(spec)) {
             Err(error) if error.exit_code() == 127 => Err(PyFileNotFoundError::new_err(error.to_string())),
             Err(error) if error.exit_code() == 126 => Err(PyPermissionError::new_err(error.to_string())),
@@ -132,16 +132,16 @@ impl Engine {
     }
 
     /// Calls in a fork of this process, which serves at the other end of `orders`.
-    #[pyo3(signature = (profile, orders, job, parameters))]
+    #[pyo3(signature = (profile, orders, job, limits))]
     fn fork(
         &self,
         py: Python<'_>,
         profile: ProfileOf,
         orders: i32,
         job: JobOf,
-        parameters: &Bound<'_, PyDict>,
+        limits: &limits::Checked,
     ) -> PyResult<Call> {
-        let spec = spec(job, parameters)?;
+        let spec = spec(job, limits)?;
         let orders = memory::borrow(orders).try_clone_to_owned()?;
         let profile = profile.into();
         begun(py, py.detach(|| self.engine.call_forked(&profile, orders, spec)))
@@ -155,13 +155,12 @@ pub(crate) fn child_source() -> PyResult<(String, i32)> {
     Ok((sandtimer::zygote::source(), std::os::fd::AsRawFd::as_raw_fd(&library)))
 }
 
-/// A call of a job under these limits; `require` among them is the least tier.
-fn spec(job: JobOf, parameters: &Bound<'_, PyDict>) -> PyResult<CallSpec> {
+/// A call of a job under these limits.
+fn spec(job: JobOf, limits: &limits::Checked) -> PyResult<CallSpec> {
     let JobOf { bytes: job, files, program, scope } = job;
     let files = files.into_iter().map(|file| memory::borrow(file).try_clone_to_owned());
     let files = files.collect::<Result<Vec<_>, _>>()?;
-    let limits = limits::read(parameters)?;
-    let require = limits::requirement(parameters)?;
+    let (limits, require) = (limits.limits.clone(), limits.require);
     let parent = scope.map(|scope| scope.get().scope.id());
     Ok(CallSpec { job, files, program, limits, parent, require, ..CallSpec::default() })
 }
@@ -215,8 +214,8 @@ impl Pool {
 #[pymethods]
 impl Pool {
     /// Gives a job to a child.
-    fn call(&self, py: Python<'_>, job: JobOf, parameters: &Bound<'_, PyDict>) -> PyResult<Call> {
-        let spec = spec(job, parameters)?;
+    fn call(&self, py: Python<'_>, job: JobOf, limits: &limits::Checked) -> PyResult<Call> {
+        let spec = spec(job, limits)?;
         let mut raised = None;
         let called = self.with(py, |calls| calls.call(spec, &mut || look_up(&mut raised)))?;
         match (called, raised) {
@@ -366,7 +365,7 @@ impl Call {
     /// Takes the answer: False when a limit has ended the run before.
     fn accept(&self, raised: bool) -> bool {
         self.over.store(true, Ordering::Relaxed);
-        self.call.accept(if raised { Kind::Raised } else { Kind::Value })
+        self.call.take(if raised { Kind::Raised } else { Kind::Value })
     }
 
     /// The most bytes of a result, where there is a limit.

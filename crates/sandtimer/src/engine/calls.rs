@@ -5,7 +5,7 @@
 //! ```
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use super::parts::Parts;
 use super::refill::{LOOK_UP, Shared, State, Stats};
 use super::start;
 use super::zygotes::{self, Zygote};
-use super::{Engine, Inner, Require, Run};
+use super::{Engine, Inner, Require, Run, Spec};
 use crate::limits::Limits;
 use crate::model::{Ending, LimitKind, Outcome, Path, Source};
 use crate::scope::ScopeId;
-use crate::supervise::enforcer::Command;
+use crate::supervise::orders::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Waiting};
 use crate::zygote::{Answer, Kind, Malformed, Part, Profile};
 
@@ -187,7 +187,8 @@ fn begin(
         return Err(Error::CallTooLong(call.job.len()));
     }
     let builtin = (Source::Builtin, Limits::new().result(DEFAULT_RESULT));
-    let mut spec = zygotes::spec_of(profile);
+    // Files and environment are the child's already.
+    let mut spec = Spec::command([&profile.interpreter]);
     spec.limits = call.limits;
     spec.defaults = call.defaults.into_iter().chain([builtin]).collect();
     spec.parent = call.parent;
@@ -226,7 +227,7 @@ fn begun(inner: &Arc<Inner>, given: Given, scope: ScopeId) -> Call {
 /// A run that gives no answer, to be waited for as calls are.
 impl From<Run> for Call {
     fn from(run: Run) -> Self {
-        Call { run, shared: Weak::new(), parts: Mutex::default() }
+        Call { run, shared: Weak::new(), parts: Mutex::default(), accepted: AtomicBool::new(false) }
     }
 }
 
@@ -262,12 +263,14 @@ impl Engine {
     }
 }
 
-/// A call under way. Dropping it does not end it; its limits do.
+/// A call under way. Dropping it does not end it, unless its answer was taken; its limits do.
 #[derive(Debug)]
 pub struct Call {
     run: Run,
     shared: Weak<Shared>,
     parts: Mutex<Parts>,
+    /// The enforcer has not heard yet that the answer was taken.
+    accepted: AtomicBool,
 }
 
 /// What a call's wait ends with.
@@ -304,9 +307,9 @@ impl Ended {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // There is room for the next child to be made.
+        self.end_answered();
         if let Some(shared) = self.shared.upgrade() {
-            shared.changed.notify_all();
+            shared.call_ended();
         }
     }
 }
@@ -375,19 +378,36 @@ impl Call {
         parts.read(job, part.address, buffer, give_up)
     }
 
-    /// Takes the answer: from now on no limit ends the run. False when one already has.
+    /// Takes the answer: from now on no limit ends the run, and nothing of the job is needed any more. False when a limit
+    /// has ended it before.
     pub fn accept(&self, kind: Kind) -> bool {
+        let taken = self.take(kind);
+        self.end_answered();
+        taken
+    }
+
+    /// As [`Call::accept`], but the job is ended when this is dropped: until then who takes the answer has the processor
+    /// for itself.
+    pub fn take(&self, kind: Kind) -> bool {
         let running = &self.run.running;
         let Some(job) = self.job() else { return false };
         let word = if kind == Kind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
         job.answered.store(word, Ordering::Release);
         let taken = running.cell.seal();
+        self.accepted.store(true, Ordering::Relaxed);
         if !taken {
             job.answered.store(0, Ordering::Release);
+            // In the grace of a limit; there is nothing left to wait for.
+            self.end_answered();
         }
-        // One that came in the grace of a limit is not taken, but there is nothing left to wait for.
-        self.run.inner.enforcer.send(Command::Answered { row: running.row, id: running.id.clone() });
         taken
+    }
+
+    fn end_answered(&self) {
+        if self.accepted.swap(false, Ordering::Relaxed) {
+            let running = &self.run.running;
+            self.run.inner.enforcer.send(Command::Answered { row: running.row, id: running.id.clone() });
+        }
     }
 
     /// Whether the verdict is published, or the run ended without one, within this time.
