@@ -44,25 +44,35 @@ class _Pool:
         if self.native is not None and self.process == os.getpid():
             return self.native
         with self.lock:
-            if self.closed:
-                raise SandboxUnavailable("the sandbox is closed; make a new one")
-            if self.native is None or self.process != os.getpid():
-                if self.native is not None:
-                    # Its engine's threads are in the parent process only: it must never be dropped here.
-                    _native.leave(self.native)
-                    self.queue, self.threads = SimpleQueue(), []
+            self._enter()
+            if self.native is None:
                 self.native = _native.engine().pool(self.profile, self.size)
-                self.process = os.getpid()
             return self.native
 
+    def check_open(self) -> None:
+        if self.closed:
+            raise SandboxUnavailable("the sandbox is closed; make a new one")
+
+    def _enter(self) -> None:
+        """Refuses once it is closed, and leaves behind what is another process's. Under the lock."""
+        self.check_open()
+        if self.process != os.getpid():
+            if self.native is not None:
+                # Its engine's threads are in the parent process only: it must never be dropped here.
+                _native.leave(self.native)
+            self.native, self.queue, self.threads = None, SimpleQueue(), []
+            self.process = os.getpid()
+
     def work(self, task: Callable[[], None]) -> None:
-        self.get()
+        """Has a thread do it. Whether children stand ready for it is the task's affair."""
         with self.lock:
+            self._enter()
             if len(self.threads) < self.workers:
                 thread = threading.Thread(target=self._serve, args=(self.queue,), daemon=True, name="sandtimer")
-                self.threads.append(thread)
                 thread.start()
-        self.queue.put(task)
+                self.threads.append(thread)
+            # Within the lock: nothing that is put behind the ends of a close would ever be done.
+            self.queue.put(task)
 
     @staticmethod
     def _serve(queue: SimpleQueue[Optional[Callable[[], None]]]) -> None:
@@ -73,13 +83,19 @@ class _Pool:
     def close(self) -> None:
         with self.lock:
             self.closed = True
+            if self.process != os.getpid():
+                return
             native, threads = self.native, self.threads
             self.native, self.threads = None, []
-            if native is None or self.process != os.getpid():
-                return
-        for _ in threads:
+            for _ in threads:
+                self.queue.put(None)
+        if native is not None:
+            native.close()
+
+    def __del__(self) -> None:
+        # Of a sandbox that nobody closed: its threads would wait for ever.
+        for _ in getattr(self, "threads", ()):
             self.queue.put(None)
-        native.close()
 
 
 class CallFuture(Future):  # type: ignore[type-arg]
@@ -284,6 +300,7 @@ class Sandbox:
     def _begin(self, job: _job.Job) -> Any:
         if self._start == "zygote":
             return self._pool.get().call(job, self._limits)
+        self._pool.check_open()
         engine = _native.engine()
         if self._start == "spawn" or job.call is None:
             return engine.spawn(self._pool.profile, job, self._limits)
@@ -357,7 +374,11 @@ class Sandbox:
                 future._call = None
                 give_up()
 
-        self._pool.work(task)
+        try:
+            self._pool.work(task)
+        except BaseException:
+            give_up()
+            raise
         return future
 
     async def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
