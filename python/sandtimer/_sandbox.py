@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Sized, TypeVar, Union
 
-from . import _fork, _job, _judge, _native, _results
+from . import _arguments, _fork, _job, _judge, _native, _results
 from ._outcome import Outcome, never_begun
 from ._progress import Bar
 from .errors import DeadlineExceeded, NoResult, RemoteError, SandboxUnavailable, SandtimerError, Unserializable
@@ -177,9 +177,9 @@ class Sandbox:
     ) -> None:
         if start not in ("zygote", "fork", "spawn"):
             raise ValueError(f'start={start!r}: use "zygote", "fork" or "spawn"')
-        if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-            raise ValueError(f"workers={workers!r}: use a whole number from 1 on, or None for one each processor")
-        if gpu:
+        if workers is not None:
+            _arguments.count("workers", workers, 1, ", or None for one each processor")
+        if _arguments.flag("gpu", gpu):
             raise SandboxUnavailable("gpu=True: a sandbox is given no devices yet; run GPU code outside, or leave gpu out")
         if start == "fork" and python is not None:
             raise ValueError('start="fork" forks this process, so python= cannot name another interpreter')
@@ -187,8 +187,6 @@ class Sandbox:
             raise ValueError(f'trust={trust!r}: use "data" or "pickle"')
         if stdout not in ("capture", "drop"):
             raise ValueError(f'stdout={stdout!r}: use "capture" or "drop"')
-        if isinstance(preload, str):
-            raise TypeError(f"preload={preload!r} is a text: use a list of module names")
         self._limits = {
             "timeout": timeout,
             "cpu": cpu,
@@ -200,19 +198,19 @@ class Sandbox:
             "result_bytes": result_bytes,
         }
         self._limits["require"] = require
-        _native.check(self._limits)
-        self._start, self._force = start, force
-        self._options = {"seed": seed, "stdout": stdout}
+        _arguments.limits(self._limits)
+        self._start, self._force = start, _arguments.flag("force", force)
+        self._options = {"seed": _arguments.seed(seed), "stdout": stdout}
         # Modules that cannot be imported inside.
         self._by_value: set[str] = set()
         self._trust = trust
-        self._results = {(kind.__module__, kind.__qualname__): kind for kind in results}
+        self._results = {(kind.__module__, kind.__qualname__): kind for kind in _arguments.classes(results)}
         processors = len(os.sched_getaffinity(0))
         profile = {
-            "interpreter": os.fspath(python) if python is not None else sys.executable,
-            "preload": list(preload),
+            "interpreter": _arguments.interpreter(python),
+            "preload": _arguments.modules(preload),
             "paths": paths() if python is None else None,
-            "network": network,
+            "network": _arguments.flag("network", network),
         }
         self._pool = _Pool(profile, 2 * processors, workers or processors)
 
@@ -235,16 +233,24 @@ class Sandbox:
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view._limits = {**self._limits, **{name: value for name, value in given.items() if value is not _UNSET}}
-        _native.check(view._limits)
+        _arguments.limits(view._limits)
         return view
 
     def warm(self, count: int = 1) -> None:
-        """Waits until `count` processes stand ready for calls."""
-        self._pool.get().warm(count)
+        """Waits until `count` processes stand ready for calls: with `start="zygote"`; otherwise there are none to wait for."""
+        self._pool.check_open()
+        _arguments.count("count", count, 0)
+        if self._start == "zygote":
+            self._pool.get().warm(count)
 
     def stats(self) -> dict[str, Any]:
-        """What the pool has done so far: ready and wanted processes, calls, cold calls, zygotes started."""
-        return dict(self._pool.get().stats())
+        """What the pool has done so far: ready and wanted processes, calls, cold calls (that found none ready), processes
+        lost while they waited, zygotes started, the interpreter's version. Zeros where it is not used: `start` says otherwise.
+        """
+        self._pool.check_open()
+        if self._start == "zygote":
+            return dict(self._pool.get().stats())
+        return {**dict.fromkeys(("ready", "wanted", "calls", "cold", "lost", "zygotes"), 0), "version": ""}
 
     def close(self) -> None:
         """Ends what stands ready. Calls under way go on to their end."""
@@ -263,6 +269,7 @@ class Sandbox:
         return self._perform(self._make(fn, args, kwargs), lambda _: None)
 
     def _make(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _job.Job:
+        _arguments.function("fn", fn)
         if self._start == "fork":
             return _job.of_fork(lambda: fn(*args, **kwargs), self._options)
         return _job.of_call(fn, args, kwargs, self._options, self._by_value)
@@ -294,8 +301,9 @@ class Sandbox:
         """Runs a whole program. Its value is that of its last line, if that is an expression."""
         if language != "python":
             raise ValueError(f'language={language!r}: use "python"')
-        text = stdin.encode() if isinstance(stdin, str) else stdin or b""
-        return self._perform(_job.of_program(code, text, name, self._options), lambda _: None)
+        _arguments.text("code", code, "use the program's text")
+        text = b"" if stdin is None else _arguments.encoded("stdin", stdin)
+        return self._perform(_job.of_program(code, text, _arguments.text("name", name), self._options), lambda _: None)
 
     def _begin(self, job: _job.Job) -> Any:
         if self._start == "zygote":
@@ -402,6 +410,14 @@ class Sandbox:
         Each item has the sandbox's own limits; `total` bounds all of them together, in seconds from the first: items that
         it leaves no time for are not begun and come as timeouts. With `progress`, a bar by tqdm or rich.
         """
+        _arguments.function("fn", fn)
+        _arguments.iterable("items", items)
+        self._pool.check_open()
+        return self._mapped(fn, items, _arguments.total(total), _arguments.flag("progress", progress))
+
+    def _mapped(
+        self, fn: Callable[..., Any], items: Iterable[Any], total: Optional[float], progress: bool
+    ) -> Iterator[Outcome]:
         scope = _native.engine().scope("map", total)
         submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
         yield from in_order(submit, items, lambda: 2 * self._pool.workers, progress)
@@ -455,7 +471,7 @@ class Sandbox:
         name: str = "<program>",
     ) -> _judge.Judgements:
         """As `judge`, for several programs by the same cases; `total` and `stop_early` are of each program's."""
-        return _judge.judge_all(self, list(programs), cases, checker, entry, timeout, total, stop_early, name)
+        return _judge.judge_all(self, programs, cases, checker, entry, timeout, total, stop_early, name)
 
 
 def in_order(
@@ -546,7 +562,7 @@ def _itself(outcome: Outcome) -> Outcome:
 
 def paths() -> list[str]:
     """The caller's `sys.path`, absolute."""
-    return [os.path.abspath(entry or os.getcwd()) for entry in sys.path]
+    return _arguments.paths()
 
 
 def value_of(outcome: Outcome) -> Any:

@@ -11,7 +11,7 @@ import time
 import traceback
 from typing import Any, Callable, ContextManager, Literal, Mapping, Optional, Sequence, TypedDict, Union
 
-from .. import _shared
+from .. import _arguments, _shared
 from .._decorated import Decorated, Way, decorate
 from .._outcome import Outcome
 from .._results import RemoteTraceback
@@ -72,7 +72,7 @@ class SandboxExecutor:
         self.debug_mode = debug_mode
         self.recur_kill_eval_proc = recur_kill_eval_proc
         self.join_timeout_seconds = join_timeout_seconds
-        self.sandbox_parameters = {**sandbox_parameters, "trust": trust, "results": tuple(results)}
+        self.sandbox_parameters = {**sandbox_parameters, "trust": trust, "results": tuple(_arguments.classes(results))}
         _shared.check(self.sandbox_parameters)
 
     @property
@@ -233,6 +233,7 @@ def sandbox_run(
     """
     if sandbox_type not in ("ray", "process"):
         raise ValueError(f'sandbox_type={sandbox_type!r}: use "process" or "ray"')
+    _arguments.limits({"timeout": timeout})
     others = _ONLY_RAY if sandbox_type == "process" else _ONLY_PROCESS
     kept = {name: value for name, value in executor_init_kwargs.items() if name not in others}
     way = _ByExecutor(sandbox_type, timeout, redirect_to_devnull, ray_actor_options, return_raw_result, kept)
