@@ -7,6 +7,7 @@ is likely, unless it is forced.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.machinery
 import importlib.util
@@ -99,8 +100,9 @@ def begin(engine: Any, profile: dict[str, Any], job: Any, limits: dict[str, Any]
             return engine.fork(profile, ours.fileno(), job, limits)
         finally:
             ours.close()
-            # It ends when its socket does.
-            os.waitpid(pid, 0)
+            # It ends when its socket does. A caller that ignores SIGCHLD, or waits for every child, has its status.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
 def _serve(names: dict[str, Any], orders: int, call: Callable[[], Any]) -> None:

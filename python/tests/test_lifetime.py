@@ -121,3 +121,46 @@ def test_a_call_behind_a_close_is_never_forgotten() -> None:
         for future in futures:
             error = future.exception(timeout=60)
             assert error is None or isinstance(error, sandtimer.SandboxUnavailable)
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_caller_that_ignores_the_death_of_children_gets_honest_outcomes(start: str) -> None:
+    said = run_alone(f"""
+        import signal
+
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        with sandtimer.Sandbox(timeout=20.0, start={start!r}) as box:
+            for outcome in (
+                box.run(abs, -3),
+                box.run(divmod, 1, 0),
+                box.limits(timeout=0.3).run(exec, "while True: pass"),
+                box.exec("print(input())", stdin="read"),
+            ):
+                print(outcome.ending, outcome.value, outcome.tree.survivors, outcome.stdout.strip())
+            # Its exit status is lost: whatever it says, it does not say that all is well.
+            outcome = box.run(exec, "import os; os.kill(os.getpid(), 11)")
+            print(outcome.ok, outcome.ending in ("infra_error", "signaled"), outcome.tree.survivors)
+    """)
+    assert said == "returned 3 0 \nraised None 0 \ntimeout None 0 \nreturned None 0 read\nFalse True 0\n"
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_caller_that_waits_for_every_child_gets_honest_outcomes(start: str) -> None:
+    said = run_alone(f"""
+        import os, threading, time
+
+        def reap():
+            while True:
+                try:
+                    os.waitpid(-1, 0)
+                except ChildProcessError:
+                    time.sleep(0.001)
+
+        threading.Thread(target=reap, daemon=True).start()
+        with sandtimer.Sandbox(timeout=20.0, start={start!r}, force=True) as box:
+            for outcome in (box.run(abs, -3), box.run(divmod, 1, 0), box.limits(timeout=0.3).run(exec, "while True: pass")):
+                print(outcome.ending, outcome.value, outcome.tree.survivors)
+            outcome = box.run(exec, "import os; os.kill(os.getpid(), 11)")
+            print(outcome.ok, outcome.ending in ("infra_error", "signaled"), outcome.tree.survivors)
+    """)
+    assert said == "returned 3 0\nraised None 0\ntimeout None 0\nFalse True 0\n"
