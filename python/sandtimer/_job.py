@@ -137,7 +137,7 @@ def pickled(
         stream = io.BytesIO()
         try:
             with _with_code(by_value):
-                cloudpickle.Pickler(stream, protocol=5, buffer_callback=keep).dump(call)
+                _Pickler(stream, protocol=5, buffer_callback=keep).dump(call)
         except Exception as error:
             name = getattr(function, "__qualname__", repr(function))
             raise Unserializable(
@@ -146,6 +146,28 @@ def pickled(
             ) from error
         data = stream.getvalue()
     return data, buffers
+
+
+# Run inside, which needs nothing of this package there.
+_NAMED = (
+    "(lambda kind, sys: (setattr([sys.modules.setdefault(each, type(sys)(each)) for each in modules][-1], name, kind), kind))"
+    "(make(*of), __import__('sys'))[1]"
+)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Classes that go along with their code are found inside under their names, so that results may be of them."""
+
+    def reducer_override(self, value: Any) -> Any:
+        reduced = super().reducer_override(value)
+        # Of these six parts are the classes that are made anew, and nothing else.
+        if not isinstance(value, type) or not isinstance(reduced, tuple) or len(reduced) != 6 or "." in value.__qualname__:
+            return reduced
+        make, of, *rest = reduced
+        parts = value.__module__.split(".")
+        modules = [".".join(parts[: length + 1]) for length in range(len(parts))]
+        names = {"make": make, "of": of, "modules": modules, "name": value.__qualname__}
+        return (eval, (_NAMED, names), *rest)
 
 
 _registering = threading.Lock()

@@ -281,8 +281,10 @@ class Sandbox:
             begun(call)
             outcome = self._finish(call)
         missing = outcome.error
-        # What the job says is missing is not trusted: only the function's own module is sent along, and once.
-        if not isinstance(missing, _results.MissingModule) or job.again is None or missing.name != job.module:
+        # What the job says is missing is not trusted: only the function's own module or package is sent along, and once.
+        if not isinstance(missing, _results.MissingModule) or job.again is None:
+            return outcome
+        if not f"{job.module}.".startswith(f"{missing.name}."):
             return outcome
         if missing.name in self._by_value or missing.name not in sys.modules:
             return outcome
