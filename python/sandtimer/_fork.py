@@ -57,8 +57,10 @@ def reason_against() -> Optional[str]:
         return "CUDA is in use, which a forked process cannot go on with"
     ours = [thread for thread in threading.enumerate() if thread.name == "sandtimer"]
     others = [thread.name for thread in threading.enumerate() if thread not in (*ours, threading.current_thread())]
+    if threading.current_thread() in ours:
+        return "submit, map and the awaited forms fork beside the thread that asked, and locks that it holds would stay held"
     if others:
-        return f"{len(others)} other threads run ({', '.join(others[:3])}), and locks that they hold would stay held"
+        return f"{_threads(len(others), 'other')} ({', '.join(others[:3])}), and locks held there would stay held"
     for _ in range(20):
         foreign = [name for name in _native_threads() if name not in _OWN]
         surplus = len(foreign) - len(ours) - 1
@@ -67,8 +69,13 @@ def reason_against() -> Optional[str]:
         # A thread of the engine's may just have been started, and have no name yet.
         time.sleep(0.002)
     if surplus > 0:
-        return f"{surplus} native threads run ({', '.join(sorted(set(foreign))[:3])}), and locks that they hold would stay held"
+        names = ", ".join(sorted(set(foreign))[:3])
+        return f"{_threads(surplus, 'native')} ({names}), and locks held there would stay held"
     return None
+
+
+def _threads(count: int, kind: str) -> str:
+    return f"1 {kind} thread runs" if count == 1 else f"{count} {kind} threads run"
 
 
 def _native_threads() -> list[str]:
@@ -128,5 +135,6 @@ def _serve(names: dict[str, Any], orders: int, call: Callable[[], Any]) -> None:
 
 def refuse(reason: str) -> SandboxUnavailable:
     return SandboxUnavailable(
-        f'start="fork" is refused: {reason}; use start="zygote", or force=True where you know that it is safe'
+        f'start="fork" is refused: {reason}; use start="zygote", or run and call in a process without other threads, '
+        "or force=True where you know that it is safe"
     )

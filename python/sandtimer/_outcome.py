@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import threading
+from concurrent.futures import Future, TimeoutError
 from typing import Any, Optional, TypeVar
 
 from ._results import RemoteTraceback
@@ -111,7 +114,7 @@ class Outcome:
     returned 6 0
     """
 
-    __slots__ = ("_ended", "_ending", "_error", "_record", "_settled", "value")
+    __slots__ = ("_ended", "_ending", "_error", "_process", "_record", "_settled", "value")
 
     def __init__(
         self, ended: Any, ending: Optional[str] = None, value: Any = None, error: Optional[BaseException] = None
@@ -120,6 +123,7 @@ class Outcome:
         self._ending = ending
         self._record: Optional[dict[str, Any]] = None
         self._settled = False
+        self._process = os.getpid()
         self.value = value
         self._error = error
         if isinstance(error, SandtimerError):
@@ -127,9 +131,23 @@ class Outcome:
 
     def _wait(self, settled: bool = False) -> dict[str, Any]:
         if self._record is None or (settled and not self._settled):
-            self._record = json.loads(self._ended.outcome(settled))
+            self._record = json.loads(self._outcome(settled))
             self._settled = settled
         return self._record
+
+    def _outcome(self, settled: bool) -> str:
+        if self._process == os.getpid():
+            return str(self._ended.outcome(settled))
+        # The engine that will know it is the parent's. What was known when this process was forked is known here too.
+        known: Future[str] = Future()
+        asking = threading.Thread(target=lambda: known.set_result(self._ended.outcome(settled)), daemon=True)
+        asking.start()
+        try:
+            return known.result(timeout=1.0)
+        except TimeoutError:
+            raise SandboxUnavailable(
+                "what became of the call was not known when this process was forked; read `outcome.tree` before forking"
+            ) from None
 
     @property
     def run_id(self) -> str:
@@ -238,9 +256,9 @@ class Outcome:
         record = dict(self._wait(settled=True))
         record["ending"], record["ok"] = self.ending, self.ok
         try:
-            json.dumps(self.value)
+            json.dumps(self.value, allow_nan=False)
             record["value"] = self.value
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             record["value"] = None
         if self.error is not None:
             record["error"] = {"code": type(self.error).__name__, "message": str(self.error)}
@@ -260,7 +278,7 @@ class Outcome:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._record, self._settled = state["record"], True
+        self._record, self._settled, self._process = state["record"], True, os.getpid()
         self._ended, self._ending = Record(state["record"]), state["ending"]
         self.value, self._error = state["value"], state["error"]
         if self._error is not None and state["traceback"] is not None:

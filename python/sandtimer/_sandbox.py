@@ -401,7 +401,7 @@ class Sandbox:
         outcome = await self.arun(fn, *args, **kwargs)
         if isinstance(outcome.error, StopIteration):
             # A coroutine cannot raise it.
-            raise RemoteError("StopIteration", str(outcome.error)) from outcome.error
+            raise _in_place_of(outcome.error, outcome)
         return value_of(outcome)  # type: ignore[no-any-return]
 
     def map(
@@ -576,5 +576,14 @@ def value_of(outcome: Outcome) -> Any:
         raise error
     if not isinstance(error, Exception):
         # A SystemExit or KeyboardInterrupt of the call's must not end its caller.
-        raise RemoteError(type(error).__name__, str(error)) from error
+        raise _in_place_of(error, outcome)
     raise error
+
+
+def _in_place_of(error: BaseException, outcome: Outcome) -> RemoteError:
+    """Says the same as what must not be raised here."""
+    cause = error.__cause__
+    remote = str(cause.args[0]) if isinstance(cause, _results.RemoteTraceback) else ""
+    stand_in = RemoteError(type(error).__name__, str(error), remote)
+    stand_in.outcome, stand_in.__cause__ = outcome, error
+    return stand_in

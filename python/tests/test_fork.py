@@ -92,3 +92,23 @@ def test_a_worker_that_leaves_in_good_order_takes_nothing_along() -> None:
         box.close()
     """)
     assert said == "1\n[0, 1, 2, 3]\n"
+
+
+def test_background_calls_say_why_they_cannot_fork() -> None:
+    said = run_alone("""
+        import asyncio
+
+        with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
+            for call in (
+                lambda: box.submit(abs, -1).result(timeout=30),
+                lambda: list(box.map(abs, [-1])),
+                lambda: asyncio.run(box.acall(abs, -1)),
+                lambda: asyncio.run(box.arun(abs, -1)),
+            ):
+                try:
+                    call()
+                except sandtimer.SandboxUnavailable as refusal:
+                    print(all(word in str(refusal) for word in ("submit", "map", "awaited", "zygote", "force=True", "run and call")))
+            print(box.call(abs, -1))
+    """)
+    assert said == "True\n" * 4 + "1\n"
