@@ -139,13 +139,20 @@ def pickled(
             with _with_code(by_value):
                 _Pickler(stream, protocol=5, buffer_callback=keep).dump(call)
         except Exception as error:
-            name = getattr(function, "__qualname__", repr(function))
             raise Unserializable(
-                f"the call of {name} cannot be sent to a sandbox: {type(error).__name__}: {error}; "
+                f"the call of {_named(function)} cannot be sent to a sandbox: {type(error).__name__}: {error}; "
                 'pass what can be pickled, or use start="fork", which needs no pickling'
             ) from error
         data = stream.getvalue()
     return data, buffers
+
+
+def _named(function: Any) -> str:
+    try:
+        return str(getattr(function, "__qualname__", None) or f"{function!r:.200}")
+    except Exception:
+        # Its own code may fail, where that is why it cannot be sent.
+        return type(function).__name__
 
 
 # Run inside, which needs nothing of this package there.

@@ -1,18 +1,23 @@
-"""Parameters that are none are refused where they are given, by name, with the value and the remedy."""
+"""Parameters that are none, and arguments that cannot be sent, are refused where they are given, with the remedy."""
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import enum
 import os
 import pathlib
+import socket
 import subprocess
 import sys
-from typing import Any
+import threading
+from typing import Any, Callable, Iterator
 
 import pytest
 import sandtimer
 from sandtimer import adtools
+
+from test_fork import run_alone
 
 NAN, INFINITY = float("nan"), float("inf")
 SURROGATE = "/tmp/\udcff"
@@ -186,3 +191,86 @@ def test_what_is_meant_is_taken() -> None:
         ) as box:
             drawn.append(box.call(exec, "import random; assert random.random() == random.Random(7).random()"))
     assert drawn == [None, None]
+
+
+class Stateless:
+    """Fails in whatever is asked of it."""
+
+    def __getstate__(self) -> Any:
+        raise RuntimeError("no state to give")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words either")
+
+    def __call__(self) -> None:
+        pass
+
+    def step(self) -> None:
+        pass
+
+
+def deep() -> Any:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    return nested
+
+
+UNSENDABLE: dict[str, Callable[[], Any]] = {
+    "lock": threading.Lock,
+    "generator": lambda: (x for x in "abc"),
+    "socket": socket.socket,
+    "frame": sys._getframe,
+    "thread": threading.current_thread,
+    "state": Stateless,
+    "deep": deep,
+}
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[sandtimer.Sandbox]:
+    with sandtimer.Sandbox(timeout=20.0) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", UNSENDABLE)
+def test_an_argument_that_cannot_be_sent_is_refused_with_the_remedy(box: sandtimer.Sandbox, name: str) -> None:
+    argument = UNSENDABLE[name]()
+    words = ["id", "pickle", "fork"]
+    for call in (box.run, box.call, box.submit, lambda *given: asyncio.run(box.acall(*given))):
+        refused(sandtimer.Unserializable, words, lambda: call(id, argument))
+    outcomes = list(box.map(repr, [1, argument, 2]))
+    assert [outcome.value for outcome in outcomes] == ["1", None, "2"]
+    assert isinstance(outcomes[1].error, sandtimer.Unserializable)
+    refused(sandtimer.Unserializable, ["pickle"], lambda: box.judge(repr, [((argument,), "")]))
+    executor = adtools.SandboxExecutor([])
+    refused(sandtimer.Unserializable, ["pickle"], lambda: executor.secure_execute("append", [argument], timeout_seconds=20))
+    # With a large part beside it, which a file is made for.
+    before = box.call(abs, -1), len(os.listdir("/proc/self/fd"))
+    for _ in range(30):
+        refused(sandtimer.Unserializable, ["pickle"], lambda: box.call(max, bytearray(1 << 18), argument))
+    assert len(os.listdir("/proc/self/fd")) < before[1] + 30
+    assert box.call(abs, -3) == 3
+    if name == "socket":
+        argument.close()
+
+
+def test_a_worker_that_cannot_be_sent_is_refused(box: sandtimer.Sandbox) -> None:
+    worker = Stateless()
+    executor = adtools.SandboxExecutor(worker)
+    refused(sandtimer.Unserializable, ["no state to give", "pickle"], lambda: executor.secure_execute("step", timeout_seconds=20))
+    refused(sandtimer.Unserializable, ["no state to give", "pickle"], lambda: box.call(worker.step))
+    refused(sandtimer.Unserializable, ["Stateless", "no state to give"], lambda: box.call(worker))
+    answers = [each.secure_execute("upper", timeout_seconds=20)["result"] for each in (adtools.SandboxExecutor("a"),) * 2]
+    assert answers == ["A", "A"] and box.call(abs, -3) == 3
+
+
+def test_a_fork_sends_nothing() -> None:
+    said = run_alone("""
+        import socket, threading
+
+        with sandtimer.Sandbox(timeout=20.0, start="fork") as box, socket.socket() as open_one:
+            generator = (x for x in [7])
+            print(box.call(next, generator), box.call(threading.Lock().locked), box.call(lambda: open_one.family == socket.AF_INET))
+    """)
+    assert said == "7 False True\n"
