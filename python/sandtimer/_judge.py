@@ -439,7 +439,14 @@ class Judgement:
 
 
 class Judgements(Sequence[Judgement]):
-    """The judgements of several programs by the same cases: a sequence of rows, one for each program."""
+    """The judgements of several programs by the same cases: a sequence of rows, one for each program.
+
+    >>> import sandtimer
+    >>> with sandtimer.Sandbox(timeout=5.0) as box:
+    ...     judgements = box.judge_many(["print(9)", "print(8)"], [("", "9")])
+    >>> judgements.passed, judgements.scores
+    ([True, False], [1.0, 0.0])
+    """
 
     def __init__(self, judgements: Sequence[Judgement]) -> None:
         self._rows = list(judgements)
@@ -464,6 +471,7 @@ class Judgements(Sequence[Judgement]):
 
     @property
     def verdicts(self) -> list[list[str]]:
+        """A row for each program, a column for each case."""
         return [row.verdicts for row in self._rows]
 
     @property
@@ -473,9 +481,11 @@ class Judgements(Sequence[Judgement]):
 
     @property
     def passed(self) -> list[bool]:
+        """Of each program, whether every case was accepted."""
         return [row.passed for row in self._rows]
 
     def retry_overloaded(self) -> Judgements:
+        """As `Judgement.retry_overloaded`, for each program."""
         return Judgements([row.retry_overloaded() for row in self._rows])
 
     def __repr__(self) -> str:

@@ -50,7 +50,14 @@ def _without_run(ending: str, code: str, message: str, tree: dict[str, Any]) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Why Sandtimer ended a run. Times in milliseconds, sizes in bytes."""
+    """Why Sandtimer ended a run. Times in milliseconds, sizes in bytes; `sentence` says it in words.
+
+    >>> import sandtimer
+    >>> with sandtimer.Sandbox(timeout=0.1) as box:
+    ...     verdict = box.run(exec, "while True: pass").verdict
+    >>> verdict.kind, verdict.limit_ms, verdict.source
+    ('wall', 100, 'call')
+    """
 
     kind: Optional[str]
     layer: str
@@ -81,7 +88,7 @@ class Tree:
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What a run used. Times in milliseconds."""
+    """What a run used. Times in milliseconds, sizes in bytes; `run_queue_ms`: ready, and without a processor."""
 
     wall_ms: int
     user_ms: int
@@ -151,6 +158,7 @@ class Outcome:
 
     @property
     def run_id(self) -> str:
+        """The name of its run, in messages and records."""
         return str(self._ended.id)
 
     @property
@@ -193,6 +201,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> Optional[int]:
+        """Of a process that ended by itself, without an answer."""
         return self._wait()["exit_code"]  # type: ignore[no-any-return]
 
     @property
@@ -202,10 +211,12 @@ class Outcome:
 
     @property
     def stdout(self) -> str:
+        """What it printed, as far as `output` allows: head and tail. What is not UTF-8 is replaced."""
         return self._text("stdout")
 
     @property
     def stderr(self) -> str:
+        """As `stdout`, of its standard error."""
         return self._text("stderr")
 
     def _text(self, name: str) -> str:
@@ -218,10 +229,12 @@ class Outcome:
 
     @property
     def stdout_truncated(self) -> bool:
+        """Whether it printed more than `output` allows."""
         return bool(self._wait()["stdout_truncated"])
 
     @property
     def stderr_truncated(self) -> bool:
+        """As `stdout_truncated`, of its standard error."""
         return bool(self._wait()["stderr_truncated"])
 
     @property
@@ -232,14 +245,17 @@ class Outcome:
 
     @property
     def tree(self) -> Tree:
+        """What became of all processes that it started: waits for the proof that none lives."""
         return _build(Tree, self._wait(settled=True)["tree"])
 
     @property
     def usage(self) -> Usage:
+        """What it used: times in milliseconds, sizes in bytes."""
         return _build(Usage, self._wait()["usage"])
 
     @property
     def isolation(self) -> Isolation:
+        """The walls that were in force."""
         return _build(Isolation, self._wait()["isolation"])
 
     @property
@@ -249,6 +265,7 @@ class Outcome:
 
     @property
     def state(self) -> str:
+        """What became of a context's variables; "none" for a call, which keeps none."""
         return str(self._wait()["state"])
 
     def to_dict(self) -> dict[str, Any]:

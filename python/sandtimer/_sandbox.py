@@ -99,7 +99,14 @@ class _Pool:
 
 
 class CallFuture(Future):  # type: ignore[type-arg]
-    """A `concurrent.futures.Future` of a call; cancelling it ends the call, running or not."""
+    """A `concurrent.futures.Future` of a call; cancelling it ends the call, running or not.
+
+    >>> import sandtimer, time
+    >>> with sandtimer.Sandbox() as box:
+    ...     future = box.submit(time.sleep, 60)
+    ...     future.cancel()
+    True
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,7 +235,15 @@ class Sandbox:
         output: Size = _UNSET,
         result_bytes: Size = _UNSET,
     ) -> Sandbox:
-        """A view of the same pool with other limits; those not named stay."""
+        """A view of the same pool with other limits; those not named stay. Closing it closes the pool.
+
+        Seconds and sizes as in `Sandbox`; raises `InvalidLimit` for what is no limit.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=60.0) as box:
+        ...     box.limits(timeout=0.1).run(exec, "while True: pass").ending
+        'timeout'
+        """
         given = dict(zip(_LIMITS, (timeout, cpu, stall, grace, memory, processes, output, result_bytes)))
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
@@ -237,7 +252,10 @@ class Sandbox:
         return view
 
     def warm(self, count: int = 1) -> None:
-        """Waits until `count` processes stand ready for calls: with `start="zygote"`; otherwise there are none to wait for."""
+        """Waits until `count` processes stand ready for calls: with `start="zygote"`; otherwise there are none to wait for.
+
+        Raises `ProfileRefused` where the interpreter, or a module of `preload`, cannot be used.
+        """
         self._pool.check_open()
         _arguments.count("count", count, 0)
         if self._start == "zygote":
@@ -253,7 +271,7 @@ class Sandbox:
         return {**dict.fromkeys(("ready", "wanted", "calls", "cold", "lost", "zygotes"), 0), "version": ""}
 
     def close(self) -> None:
-        """Ends what stands ready. Calls under way go on to their end."""
+        """Ends what stands ready. Calls under way go on to their end; any other raises `SandboxUnavailable`."""
         self._pool.close()
 
     def __enter__(self) -> Sandbox:
@@ -265,7 +283,17 @@ class Sandbox:
     # Calls
 
     def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
-        """Calls `fn` in a process of its own. Never raises for what `fn` did."""
+        """Calls `fn` in a process of its own. Never raises for what `fn` did.
+
+        Raises `Unserializable` where an argument cannot be sent, `ProfileRefused`, `IsolationRefused` and
+        `SandboxUnavailable` where there is no sandbox to run it in.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     outcome = box.run(divmod, 1, 0)
+        >>> outcome.ending, type(outcome.error).__name__
+        ('raised', 'ZeroDivisionError')
+        """
         return self._perform(self._make(fn, args, kwargs), lambda _: None)
 
     def _make(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _job.Job:
@@ -294,13 +322,28 @@ class Sandbox:
         return self._perform(again, begun)
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised."""
+        """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     box.call(divmod, 7, 3)
+        (2, 1)
+        """
         return value_of(self.run(fn, *args, **kwargs))  # type: ignore[no-any-return]
 
     def exec(
         self, code: str, language: str = "python", stdin: Union[str, bytes, None] = None, name: str = "<program>"
     ) -> Outcome:
-        """Runs a whole program. Its value is that of its last line, if that is an expression."""
+        """Runs a whole program, which reads `stdin`. Its value is that of its last line, if that is an expression.
+
+        Never raises for what it did; `name` is what its tracebacks call it.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     outcome = box.exec("print('hello', input())\\n6 * 7", stdin="world")
+        >>> outcome.stdout, outcome.value
+        ('hello world\\n', 42)
+        """
         if language != "python":
             raise ValueError(f'language={language!r}: use "python"')
         _arguments.text("code", code, "use the program's text")
@@ -343,7 +386,14 @@ class Sandbox:
     # Many at a time
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
-        """As `call`, in the background: a real `concurrent.futures.Future`. Waiting for a worker is not run time."""
+        """As `call`, in the background: a real `concurrent.futures.Future`. Waiting for a worker is not run time.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     future = box.submit(pow, 2, 10)
+        ...     future.result()
+        1024
+        """
         return self._submit(value_of, fn, args, kwargs)
 
     def _submit(
@@ -397,7 +447,13 @@ class Sandbox:
         return await asyncio.wrap_future(future)
 
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """As `call`, awaited. Cancelling the task ends the call."""
+        """As `call`, awaited. Cancelling the task ends the call.
+
+        >>> import asyncio, sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     asyncio.run(box.acall(pow, 2, 10))
+        1024
+        """
         outcome = await self.arun(fn, *args, **kwargs)
         if isinstance(outcome.error, StopIteration):
             # A coroutine cannot raise it.
@@ -411,6 +467,11 @@ class Sandbox:
 
         Each item has the sandbox's own limits; `total` bounds all of them together, in seconds from the first: items that
         it leaves no time for are not begun and come as timeouts. With `progress`, a bar by tqdm or rich.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     [outcome.value for outcome in box.map(lambda x: 10 // x, [5, 0, 2])]
+        [2, None, 5]
         """
         _arguments.function("fn", fn)
         _arguments.iterable("items", items)
