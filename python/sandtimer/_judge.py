@@ -181,6 +181,10 @@ class _Submission:
         self.scores = [0.0] * len(cases)
         self.errors: list[Optional[BaseException]] = [None] * len(cases)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: the evidence of its runs, and no means to run anything."""
+        return {"runs": self.runs, "box": None}
+
     # In the sandbox's threads
 
     def run(self, index: int, future: CallFuture) -> Optional[_Run]:
@@ -427,6 +431,8 @@ class Judgement:
         ]
         if not unfair:
             return self
+        if self._submission.box is None:
+            raise SandboxUnavailable("a judgement that was copied or sent on has no sandbox to run anything in; judge again")
         indices = sorted({*unfair, *(index for index, verdict in enumerate(self.verdicts) if verdict == "not_run")})
         submission = self._submission.again(indices)
         _work_off([(submission, indices)], 1)
@@ -524,6 +530,7 @@ def judge_all(
     if entry is not None:
         _arguments.text("entry", entry, 'use the name of a function in the program, such as "solve"')
     _arguments.text("name", name)
+    _arguments.flag("stop_early", stop_early)
     listed = list(cases)
     submissions = [
         _Submission(box, program, listed, checker, entry, timeout, total, stop_early, name) for program in programs

@@ -299,7 +299,7 @@ class Sandbox:
     def _make(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _job.Job:
         _arguments.function("fn", fn)
         if self._start == "fork":
-            return _job.of_fork(lambda: fn(*args, **kwargs), self._options)
+            return _job.of_fork(functools.partial(fn, *args, **kwargs), self._options)
         return _job.of_call(fn, args, kwargs, self._options, self._by_value)
 
     def _perform(self, job: _job.Job, begun: Callable[[Any], None]) -> Outcome:

@@ -134,11 +134,19 @@ def test_judging_refuses_them() -> None:
             ({"checker": 5}, TypeError, ["checker", "5", "function"]),
             ({"entry": 5}, TypeError, ["entry", "5", "name"]),
             ({"name": 5}, TypeError, ["name", "5", "text"]),
+            ({"stop_early": "no"}, TypeError, ["stop_early", "'no'", "True or False"]),
         ):
             refused(kind, words, lambda: box.judge(program, cases, **bad))  # type: ignore[arg-type]
         refused(TypeError, ["cases", "5", "list"], lambda: box.judge(program, 5))  # type: ignore[arg-type]
         refused(TypeError, ["programs", "list"], lambda: box.judge_many(program, cases))
         refused(ValueError, ["stdin", "surrogate", "bytes"], lambda: box.judge(program, [("\ud800", "1")]))
+
+
+def test_executors_refuse_them() -> None:
+    execute = adtools.SandboxExecutor("worker").secure_execute
+    refused(TypeError, ["method_name", "5", "name of a method"], lambda: execute(5))  # type: ignore[arg-type]
+    refused(TypeError, ["method_args", "5", "list"], lambda: execute("upper", 5))  # type: ignore[arg-type]
+    refused(TypeError, ["method_kwargs", "5", "dict"], lambda: execute("upper", None, 5))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("entry", [b"/usr", SURROGATE, 5, None, "/a\0b"], ids=repr)

@@ -112,3 +112,14 @@ def test_background_calls_say_why_they_cannot_fork() -> None:
             print(box.call(abs, -1))
     """)
     assert said == "True\n" * 4 + "1\n"
+
+
+def test_tracebacks_show_the_callers_frames_alone() -> None:
+    said = run_alone("""
+        def divide():
+            return 1 / 0
+
+        with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
+            print(str(box.run(divide).error.__cause__).count("File "))
+    """)
+    assert said == "1\n"

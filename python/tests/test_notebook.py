@@ -104,6 +104,33 @@ def test_functions_of_a_notebook_are_decorated() -> None:
     assert said == "True 2\n"
 
 
+def test_methods_of_a_notebook_are_decorated() -> None:
+    said = run_cells("""
+        class Game:
+            def __init__(self):
+                self.moves = 1
+
+            @sandtimer.sandboxed(timeout=20.0)
+            def play(self, more):
+                self.moves += more
+                return self.moves
+
+            @sandtimer.sandboxed(timeout=20.0)
+            @classmethod
+            def name(cls, mark):
+                return cls.__name__ + mark
+
+            @staticmethod
+            @sandtimer.sandboxed(timeout=20.0)
+            def twice(x):
+                return 2 * x
+
+        game = Game()
+        print(game.play(2), game.moves, Game.name("!"), game.name("?"), Game.twice(3))
+    """)
+    assert said == "3 1 Game! Game? 6\n"
+
+
 def test_classes_of_a_module_that_is_not_shown_come_back(tmp_path: pathlib.Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")

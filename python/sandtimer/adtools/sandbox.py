@@ -97,6 +97,12 @@ class SandboxExecutor:
         timeout_seconds: None is no limit, and 0, as in py-adtools and unlike elsewhere in this package, a timeout at once.
         redirect_to_devnull: drops what the call prints; else it is printed here when the call has ended.
         """
+        _arguments.text("worker_execute_method_name", worker_execute_method_name, "use the name of a method")
+        if method_args is not None:
+            _arguments.iterable("method_args", method_args)
+        if method_kwargs is not None and not isinstance(method_kwargs, Mapping):
+            kind = type(method_kwargs).__name__
+            raise TypeError(f"method_kwargs={method_kwargs!r:.200} is of type {kind}: use a dict of keywords")
         parameters = {
             **self.sandbox_parameters,
             "timeout": timeout_seconds,
