@@ -9,8 +9,10 @@ import math
 import operator
 import os
 import sys
-from typing import Any, Iterable, Optional
+from collections.abc import Iterable
+from typing import Any, Optional
 
+from . import _native
 from .errors import InvalidLimit
 
 _DURATIONS = ("timeout", "cpu", "stall", "grace")
@@ -59,8 +61,6 @@ def _seconds(name: str, value: Any) -> None:
 
 def limits(given: dict[str, Any]) -> None:
     """Refuses limits that are none, and a requirement that is none."""
-    from . import _native
-
     for name in _DURATIONS:
         _seconds(name, given.get(name))
     if given.get("require") is not None:
@@ -132,7 +132,7 @@ def interpreter(value: Any) -> str:
     """The interpreter's path or name."""
     remedy = "use an interpreter's path, its name on PATH, or None for this one"
     path = sys.executable if value is None else value
-    path = os.fspath(path) if isinstance(path, os.PathLike) else path
+    path = os.fspath(path) if hasattr(path, "__fspath__") else path
     if not isinstance(path, str):
         raise _wrong("python", value, remedy)
     if not path or "\0" in path or not _is_utf8(path):
@@ -144,7 +144,7 @@ def paths() -> list[str]:
     """The caller's `sys.path`, absolute. A current directory that is gone is left out, as imports here do."""
     found = []
     for entry in sys.path:
-        path = os.fspath(entry) if isinstance(entry, os.PathLike) else entry
+        path = entry if isinstance(entry, str) or not hasattr(entry, "__fspath__") else os.fspath(entry)
         if not isinstance(path, str):
             kind = type(entry).__name__
             raise TypeError(f"sys.path holds {entry!r}, of type {kind}, where no import looks: remove it, or make it a text")
@@ -158,6 +158,8 @@ def paths() -> list[str]:
 
 
 def _is_utf8(path: str) -> bool:
+    if path.isascii():
+        return True
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -92,6 +92,9 @@ class _Pool:
         if native is not None:
             native.close()
 
+    def __getstate__(self) -> Any:
+        raise TypeError("a sandbox belongs to the process that made it: make another where it is needed")
+
     def __del__(self) -> None:
         # Of a sandbox that nobody closed: its threads would wait for ever.
         for _ in getattr(self, "threads", ()):

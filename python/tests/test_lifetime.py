@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import threading
 import time
 from typing import Any, Callable
@@ -164,3 +166,11 @@ def test_a_caller_that_waits_for_every_child_gets_honest_outcomes(start: str) ->
             print(outcome.ok, outcome.ending in ("infra_error", "signaled"), outcome.tree.survivors)
     """)
     assert said == "returned 3 0\nraised None 0\ntimeout None 0\nFalse True 0\n"
+
+
+def test_a_sandbox_is_not_sent_anywhere() -> None:
+    with sandtimer.Sandbox(timeout=20.0) as box:
+        for send in (lambda: pickle.dumps(box), lambda: box.call(lambda: box.call(abs, -1)), lambda: copy.deepcopy(box)):
+            with pytest.raises(TypeError, match="belongs to the process.*make another"):
+                send()
+        assert copy.copy(box).call(abs, -1) == 1
