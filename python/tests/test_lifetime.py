@@ -174,3 +174,15 @@ def test_a_sandbox_is_not_sent_anywhere() -> None:
             with pytest.raises(TypeError, match="belongs to the process.*make another"):
                 send()
         assert copy.copy(box).call(abs, -1) == 1
+
+
+@pytest.mark.parametrize("without", ["sys.stderr = None", "sys.stderr.close()"])
+def test_progress_is_not_shown_where_nobody_sees_it(without: str) -> None:
+    said = run_alone(f"""
+        import sys
+
+        {without}
+        with sandtimer.Sandbox(timeout=20.0) as box:
+            print([outcome.value for outcome in box.map(abs, [-1, 2], progress=True)])
+    """)
+    assert said == "[1, 2]\n"
