@@ -59,13 +59,13 @@ def _seconds(name: str, value: Any) -> None:
         raise InvalidLimit(f"{name}={value!r}: use a number of seconds from 0 on, or None for no limit")
 
 
-def limits(given: dict[str, Any]) -> None:
-    """Refuses limits that are none, and a requirement that is none."""
+def limits(given: dict[str, Any]) -> Any:
+    """The limits as calls take them. Refuses limits that are none, and a requirement that is none."""
     for name in _DURATIONS:
         _seconds(name, given.get(name))
     if given.get("require") is not None:
         text("require", given["require"], 'use a tier such as "T3", a kill class such as "K2", or None')
-    _native.check(given)
+    return _native.check(given)
 
 
 def total(value: Any) -> Optional[float]:

@@ -1,7 +1,8 @@
 """Jobs as bytes: what a child of a zygote reads.
 
-A job is the length of its options (four bytes, little-endian), the options (pickled), and its body. A body or buffers too
-long for a packet go into a memory file instead, each part aligned to 64 bytes, with their lengths in the options.
+A job is the length of its options (four bytes, little-endian), the options (pickled; the usual ones are left out), and
+its body. A body or buffers too long for a packet go into a memory file instead, each part aligned to 64 bytes, with their
+lengths in the options.
 """
 
 from __future__ import annotations
@@ -70,7 +71,13 @@ class Job:
         self.close()
 
 
+# What a job without options asks for, as its reader knows.
+_PLAIN_CALL = {"kind": "call", "seed": None, "stdout": "capture"}
+
+
 def _head(options: dict[str, Any]) -> bytes:
+    if options == _PLAIN_CALL:
+        return bytes(4)
     pickled = pickle.dumps(options, 5)
     return len(pickled).to_bytes(4, "little") + pickled
 
@@ -117,8 +124,18 @@ def pickled(
     by_value: AbstractSet[str] = frozenset(),
 ) -> tuple[bytes, list[memoryview]]:
     """A call of a function as bytes, and the large buffers of its arguments, which are not copied."""
+    try:
+        return written((function, arguments, keywords), by_value)
+    except Exception as error:
+        raise Unserializable(
+            f"the call of {_named(function)} cannot be sent to a sandbox: {type(error).__name__}: {error}; "
+            'pass what can be pickled, or use start="fork", which needs no pickling'
+        ) from error
+
+
+def written(value: Any, by_value: AbstractSet[str]) -> tuple[bytes, list[memoryview]]:
+    """A value as bytes, and its large buffers: by reference where that can be imported, else with its code."""
     buffers: list[memoryview] = []
-    call = (function, arguments, keywords)
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
@@ -131,18 +148,12 @@ def pickled(
     if not by_value:
         with contextlib.suppress(Exception):
             # Most calls are of something importable, and this is twenty times faster than finding out what is not.
-            data = pickle.dumps(call, 5, buffer_callback=keep)
+            data = pickle.dumps(value, 5, buffer_callback=keep)
     if data is None or b"__main__" in data:
         buffers.clear()
         stream = io.BytesIO()
-        try:
-            with _with_code(by_value):
-                _Pickler(stream, protocol=5, buffer_callback=keep).dump(call)
-        except Exception as error:
-            raise Unserializable(
-                f"the call of {_named(function)} cannot be sent to a sandbox: {type(error).__name__}: {error}; "
-                'pass what can be pickled, or use start="fork", which needs no pickling'
-            ) from error
+        with _with_code(by_value):
+            _Pickler(stream, protocol=5, buffer_callback=keep).dump(value)
         data = stream.getvalue()
     return data, buffers
 

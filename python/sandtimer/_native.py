@@ -50,8 +50,8 @@ def leave(inherited: Any) -> None:
     _inherited.append(inherited)
 
 
-def check(limits: dict[str, Any]) -> None:
-    """Refuses what is no limit, naming it."""
-    from ._sandtimer import check_limits
+def check(limits: dict[str, Any]) -> Any:
+    """The limits as calls take them. Refuses what is no limit, naming it."""
+    from ._sandtimer import Limits
 
-    check_limits(limits)
+    return Limits(limits)

@@ -318,7 +318,14 @@ def never_begun(ending: str, error: SandtimerError) -> Outcome:
     return Outcome(_without_run(ending, "not_begun", str(error), tree), ending, error=error)
 
 
+_UNKNOWN = {"killed": 0, "survivors": None, "proof": "pending", "dead_after_ms": None}
+
+
 def lost(error: SandtimerError) -> Outcome:
     """The outcome of a call that went out of sight with the machine or the engine that made it."""
-    tree = {"killed": 0, "survivors": None, "proof": "pending", "dead_after_ms": None}
-    return Outcome(_without_run("infra_error", "lost", str(error), tree), "infra_error", error=error)
+    return Outcome(_without_run("infra_error", "lost", str(error), _UNKNOWN), "infra_error", error=error)
+
+
+def gone(message: str) -> str:
+    """The record of a call that returned, when its own is gone."""
+    return _without_run("returned", "lost", message, _UNKNOWN).outcome(True)

@@ -208,7 +208,7 @@ class Sandbox:
             "result_bytes": result_bytes,
         }
         self._limits["require"] = require
-        _arguments.limits(self._limits)
+        self._checked = _arguments.limits(self._limits)
         self._start, self._force = start, _arguments.flag("force", force)
         self._options = {"seed": _arguments.seed(seed), "stdout": stdout}
         # Modules that cannot be imported inside.
@@ -251,7 +251,7 @@ class Sandbox:
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view._limits = {**self._limits, **{name: value for name, value in given.items() if value is not _UNSET}}
-        _arguments.limits(view._limits)
+        view._checked = _arguments.limits(view._limits)
         return view
 
     def warm(self, count: int = 1) -> None:
@@ -311,18 +311,21 @@ class Sandbox:
             call = self._begin(job)
             begun(call)
             outcome = self._finish(call)
-        missing = outcome.error
-        # What the job says is missing is not trusted: only the function's own module or package is sent along, and once.
-        if not isinstance(missing, _results.MissingModule) or job.again is None:
+        if job.again is None or not self._lacks(outcome.error, job.module):
             return outcome
-        if not f"{job.module}.".startswith(f"{missing.name}."):
-            return outcome
-        if missing.name in self._by_value or missing.name not in sys.modules:
-            return outcome
-        self._by_value.add(missing.name)
         again = job.again()
         again.scope, again.again = job.scope, None
         return self._perform(again, begun)
+
+    def _lacks(self, error: Optional[BaseException], module: Optional[str]) -> bool:
+        """Whether a call of this module's failed because it is missing inside. From now on it is sent along."""
+        # What the job says is missing is not trusted: only the function's own module or package is sent along, and once.
+        if not isinstance(error, _results.MissingModule) or not f"{module}.".startswith(f"{error.name}."):
+            return False
+        if error.name in self._by_value or error.name not in sys.modules:
+            return False
+        self._by_value.add(error.name)
+        return True
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised.
@@ -355,15 +358,15 @@ class Sandbox:
 
     def _begin(self, job: _job.Job) -> Any:
         if self._start == "zygote":
-            return self._pool.get().call(job, self._limits)
+            return self._pool.get().call(job, self._checked)
         self._pool.check_open()
         engine = _native.engine()
         if self._start == "spawn" or job.call is None:
-            return engine.spawn(self._pool.profile, job, self._limits)
+            return engine.spawn(self._pool.profile, job, self._checked)
         reason = None if self._force else _fork.reason_against()
         if reason is not None:
             raise _fork.refuse(reason)
-        return _fork.begin(engine, self._pool.profile, job, self._limits, job.call)
+        return _fork.begin(engine, self._pool.profile, job, self._checked, job.call)
 
     def _finish(self, call: Any) -> Outcome:
         answer = answer_of(call)
@@ -383,7 +386,8 @@ class Sandbox:
                 elif kind == "refused":
                     value, error = None, _results.refusal(value)
             except Exception as refused:
-                error = refused
+                # Its frames would keep the call, and what it answered, for as long as the outcome lives.
+                error = refused.with_traceback(None)
         return Outcome(ended, "raised" if kind == "raised" else "returned", value, error)
 
     # Many at a time
@@ -457,11 +461,7 @@ class Sandbox:
         ...     asyncio.run(box.acall(pow, 2, 10))
         1024
         """
-        outcome = await self.arun(fn, *args, **kwargs)
-        if isinstance(outcome.error, StopIteration):
-            # A coroutine cannot raise it.
-            raise _in_place_of(outcome.error, outcome)
-        return value_of(outcome)  # type: ignore[no-any-return]
+        return awaited_value_of(await self.arun(fn, *args, **kwargs))  # type: ignore[no-any-return]
 
     def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, total: Seconds = None, progress: bool = False
@@ -605,7 +605,7 @@ def answer_of(call: Any) -> Answer:
     try:
         data, buffers = _results.fetch(call, lengths, inline)
     except SandtimerError as refused:
-        error = refused
+        error = refused.with_traceback(None)
     except PermissionError as refused:
         call.cancel("its answer could not be read")
         text = f"a large result could not be read from the job's memory ({refused}): that needs the right to trace it, in "
@@ -642,6 +642,14 @@ def value_of(outcome: Outcome) -> Any:
         # A SystemExit or KeyboardInterrupt of the call's must not end its caller.
         raise _in_place_of(error, outcome)
     raise error
+
+
+def awaited_value_of(outcome: Outcome) -> Any:
+    """As `value_of`, in a coroutine."""
+    if isinstance(outcome.error, StopIteration):
+        # A coroutine cannot raise it.
+        raise _in_place_of(outcome.error, outcome)
+    return value_of(outcome)
 
 
 def _in_place_of(error: BaseException, outcome: Outcome) -> RemoteError:

@@ -140,6 +140,7 @@ def test_an_outcome_that_is_not_known_in_a_fork_says_so() -> None:
         while call is None:
             call = slow._call
         unknown = sandtimer.Outcome(call.ended(), "returned", 1)
+        del call
         known = box.run(abs, -2)
         known.tree
         pid = os.fork()

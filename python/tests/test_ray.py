@@ -33,8 +33,11 @@ import ray
 import ray_subjects as subjects
 import sandtimer
 from ray.cluster_utils import Cluster
+from sandtimer import _job
 from sandtimer.adtools import SandboxExecutorRay, sandbox_run
 from sandtimer.ray import Pool
+from sandtimer.ray._pool import _Work
+from sandtimer.ray._references import put_back
 
 STORE = 100 << 20
 LONG = 60.0
@@ -74,6 +77,11 @@ def pool(cluster: Any) -> Iterator[Pool]:
     with Pool(timeout=LONG) as pool:
         pool.warm()
         yield pool
+
+
+def outcome_of(pool: Pool, fn: Any, *args: Any) -> Any:
+    """Its future."""
+    return pool._submit(lambda outcome: outcome, _Work(fn, args, {}))
 
 
 def until(condition: Any, seconds: float = 30.0) -> bool:
@@ -199,7 +207,7 @@ def test_a_future_and_a_task_end_their_calls_when_cancelled(pool: Pool) -> None:
 
     asyncio.run(asyncio.wait_for(both(), LONG))
     assert until(lambda: not processes_with(mark))
-    assert until(lambda: all(each["queued"] == 0 == each["under_way"] for each in pool.stats().values()))
+    assert until(lambda: all(each["running"] == 0 == each["under_way"] for each in pool.stats().values()))
 
 
 def test_bad_input_is_refused_where_it_is_given(pool: Pool) -> None:
@@ -222,6 +230,110 @@ def test_a_node_that_cannot_is_asked_why(cluster: Any) -> None:
     with Pool(preload=["no_such_module"], resources={"first": 1}) as pool:
         with pytest.raises(sandtimer.ProfileRefused, match="no_such_module"):
             pool.run(abs, -1)
+
+
+def test_a_module_that_cannot_be_imported_there_goes_along(pool: Pool, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "hidden_from_nodes.py").write_text("FACTOR = 3\ndef times(x):\n    return inner(x)\ndef inner(x):\n    return x * FACTOR\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        import hidden_from_nodes as module
+    finally:
+        sys.path.remove(str(tmp_path))
+    try:
+        assert pool.submit(module.times, 14).result(LONG) == 42
+        assert pool.call(module.times, 2) == 6 and [each.value for each in pool.map(module.times, [1, 2])] == [3, 6]
+        assert pool.limits(timeout=LONG).run(module.times, ray.put(5)).value == 15
+    finally:
+        del sys.modules["hidden_from_nodes"]
+
+
+# References
+
+
+def test_references_are_resolved_on_the_node(pool: Pool) -> None:
+    array = numpy.arange(1_000_000, dtype=numpy.float64)
+    given = ray.put(array)
+
+    def use(a: Any, plain: Any, *, b: int, c: Any) -> Any:
+        plain += 1
+        return a.sum() + plain.sum() + b, c
+
+    def not_in(process: int) -> int:
+        if process == os.getpid():
+            raise RuntimeError("not in this process")
+        return process
+
+    class Elsewhere:
+        def __reduce__(self) -> Any:
+            return not_in, (os.getpid(),)
+
+    elsewhere = ray.put(Elsewhere())
+    value, kind = pool.call(use, given, array.copy(), b=ray.put(3), c=elsewhere)
+    assert value == 2 * array.sum() + 1_000_000 + 3 and kind == os.getpid()
+    with pytest.raises(Exception, match="not in this process"):
+        ray.get(elsewhere)
+    assert [each.value for each in pool.map(len, [given, ray.put("four")])] == [1_000_000, 4]
+    assert asyncio.run(pool.acall(len, given)) == 1_000_000
+
+
+def test_large_arrays_go_beside_a_call_that_is_put_together() -> None:
+    direct, referred = (numpy.arange(100_000, dtype=numpy.float64) for _ in range(2))
+    data, buffers = _job.pickled(numpy.dot, (direct, None), {})
+    body, large = put_back(data, buffers, (1,), [referred])
+    assert len(body) < 8192
+    given = [numpy.frombuffer(each, numpy.float64) for each in large]
+    assert [numpy.shares_memory(*each) for each in zip(given, (direct, referred))] == [True, True]
+
+
+def test_calls_overtake_one_whose_reference_is_not_there_yet(cluster: Any, tmp_path: pathlib.Path) -> None:
+    go = tmp_path / "go"
+
+    @ray.remote(num_cpus=0)
+    def later() -> int:
+        while not go.exists():
+            time.sleep(0.02)
+        return 7
+
+    with Pool(timeout=1.0, workers=1, resources={"first": 0.1}, patience=0.2) as pool:
+        pool.warm()
+        awaited, given_up = pool.submit(abs, later.remote()), pool.submit(abs, later.remote())
+        assert pool.limits(timeout=LONG).call(abs, -1) == 1
+        assert not awaited.done() and given_up.cancel()
+        go.touch()
+        # What it waited was not run time.
+        assert awaited.result(LONG) == 7
+
+
+def test_a_failed_reference_is_the_failure_of_its_call_alone(pool: Pool) -> None:
+    @ray.remote(num_cpus=0, max_retries=0)
+    def fail() -> int:
+        return 1 // 0
+
+    @ray.remote(num_cpus=0)
+    class Dead:
+        def value(self) -> int:
+            os._exit(1)
+
+    before = actors(pool)
+    outcome = pool.run(abs, fail.remote())
+    assert outcome.ending == "raised" and not outcome.ok and outcome.tree.survivors == 0
+    with pytest.raises(sandtimer.RemoteError, match="ZeroDivisionError") as raised:
+        pool.call(abs, fail.remote())
+    assert "in fail" in raised.value.remote_traceback
+    dead = Dead.remote()
+    outcome = pool.run(abs, dead.value.remote())
+    assert outcome.ending == "infra_error" and "argument" in str(outcome.error)
+    assert actors(pool) == before
+
+
+def test_a_reference_elsewhere_is_refused_with_what_to_do(pool: Pool) -> None:
+    reference = ray.put(1)
+    for call in (lambda: pool.run(len, [reference]), lambda: pool.submit(lambda: reference), lambda: pool.call(len, {1: reference})):
+        with pytest.raises(sandtimer.Unserializable, match="ray.get"):
+            call()
+    with pytest.raises(sandtimer.Unserializable, match="ray.get"):
+        pool.call(len, ray.put([reference]))
+    assert pool.call(len, "ObjectRef") == 9
 
 
 # Large data
@@ -276,6 +388,9 @@ def harmed_actors(pool: Pool) -> int:
 def test_a_hostile_result_runs_nothing_here_or_there(pool: Pool, unharmed: None) -> None:
     outcome = pool.run(subjects.Harm)
     assert isinstance(outcome.error, sandtimer.ResultRefused) and outcome.value is None
+    with pytest.raises(sandtimer.ResultRefused) as refused:
+        pool.call(subjects.Harm)
+    assert refused.value.outcome.tree.survivors == 0 and refused.value.outcome.usage.wall_ms > 0
     assert harmed_actors(pool) == 0
 
 
@@ -322,7 +437,7 @@ def test_resources_are_set_aside_where_they_are(cluster: Any) -> None:
 def test_a_killed_actor_costs_its_calls_and_no_others(cluster: Any) -> None:
     mark = uuid.uuid4().hex
     with Pool(timeout=LONG, resources={"first": 0.1}) as pool:
-        future = pool._submit(lambda outcome: outcome, subjects.family, (mark,), {})
+        future = outcome_of(pool, subjects.family, mark)
         assert until(lambda: len(processes_with(mark)) == 2)
         (process,) = actors(pool)
         os.kill(process, signal.SIGKILL)
@@ -340,7 +455,7 @@ def test_an_actor_that_gives_no_sign_is_killed_at_last(cluster: Any) -> None:
         (process,) = actors(pool)
         stopped = os.pidfd_open(process)
         try:
-            late = pool.limits(timeout=2.0)._submit(lambda outcome: outcome, subjects.family, (mark,), {})
+            late = outcome_of(pool.limits(timeout=2.0), subjects.family, mark)
             assert until(lambda: len(processes_with(mark)) == 2 or late.done())
             os.kill(process, signal.SIGSTOP)
             outcome = late.result(LONG)
@@ -466,7 +581,7 @@ def test_a_lost_node_costs_its_calls_and_the_others_go_on(cluster: Any) -> None:
     try:
         with Pool(timeout=LONG, workers=2, resources={"either": 0.1}) as pool:
             pool.warm()
-            futures = [pool._submit(lambda outcome: outcome, time.sleep, (3,), {}) for _ in range(4)]
+            futures = [outcome_of(pool, time.sleep, 3) for _ in range(4)]
             assert [each["under_way"] for each in pool.stats().values()] == [2, 2]
             cluster.remove_node(third, allow_graceful=False)
             endings = sorted(future.result(LONG).ending for future in futures)

@@ -46,6 +46,7 @@ const PROOFS: &[Proof] = &[
         minutes: 240,
     },
     Proof { name: "bench-python", command: &[BENCH_PYTHON, "python/benches/calls.py"], minutes: 60 },
+    Proof { name: "bench-ray", command: &[BENCH_PYTHON, "python/benches/ray_calls.py"], minutes: 60 },
     Proof { name: "soak-python", command: &[BENCH_PYTHON, "python/benches/soak.py"], minutes: 120 },
 ];
 

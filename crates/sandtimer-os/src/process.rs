@@ -37,6 +37,13 @@ pub fn wait_readable(fd: BorrowedFd<'_>, milliseconds: u64) -> bool {
     matches!(poll(&mut fds, Some(&timeout)), Ok(1..))
 }
 
+/// Whether one of these descriptors is readable now.
+pub fn any_readable<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> bool {
+    let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut fds, Some(&now)), Ok(1..))
+}
+
 /// Reaps a dead child by pidfd, so that no zombie stays. Works for children without an exit signal (__WALL).
 pub fn reap(pidfd: BorrowedFd<'_>) -> bool {
     // SAFETY: siginfo_t is plain data that the kernel fills in.

@@ -127,7 +127,7 @@ impl Watchdog {
     }
 
     /// Ends it at once: nothing is left to watch.
-    pub fn dismiss(self) {
+    pub fn dismiss(&self) {
         crate::process::kill_and_reap(self.pidfd.as_fd());
     }
 

@@ -80,24 +80,24 @@ impl Engine {
         py: Python<'_>,
         profile: ProfileOf,
         job: JobOf,
-        parameters: &Bound<'_, PyDict>,
+        limits: &limits::Checked,
     ) -> PyResult<Call> {
-        let spec = spec(job, parameters)?;
+        let spec = spec(job, limits)?;
         let profile = profile.into();
         begun(py, py.detach(|| self.engine.call_spawned(&profile, spec)))
     }
 
     /// Calls in a fork of this process, which serves at the other end of `orders`.
-    #[pyo3(signature = (profile, orders, job, parameters))]
+    #[pyo3(signature = (profile, orders, job, limits))]
     fn fork(
         &self,
         py: Python<'_>,
         profile: ProfileOf,
         orders: i32,
         job: JobOf,
-        parameters: &Bound<'_, PyDict>,
+        limits: &limits::Checked,
     ) -> PyResult<Call> {
-        let spec = spec(job, parameters)?;
+        let spec = spec(job, limits)?;
         let orders = memory::borrow(orders).try_clone_to_owned()?;
         let profile = profile.into();
         begun(py, py.detach(|| self.engine.call_forked(&profile, orders, spec)))
@@ -111,13 +111,12 @@ pub(crate) fn child_source() -> PyResult<(String, i32)> {
     Ok((sandtimer::zygote::source(), std::os::fd::AsRawFd::as_raw_fd(&library)))
 }
 
-/// A call of a job under these limits; `require` among them is the least tier.
-fn spec(job: JobOf, parameters: &Bound<'_, PyDict>) -> PyResult<CallSpec> {
+/// A call of a job under these limits.
+fn spec(job: JobOf, limits: &limits::Checked) -> PyResult<CallSpec> {
     let JobOf { bytes: job, files, program, scope } = job;
     let files = files.into_iter().map(|file| memory::borrow(file).try_clone_to_owned());
     let files = files.collect::<Result<Vec<_>, _>>()?;
-    let limits = limits::read(parameters)?;
-    let require = limits::requirement(parameters)?;
+    let (limits, require) = (limits.limits.clone(), limits.require);
     let parent = scope.map(|scope| scope.get().scope.id());
     Ok(CallSpec { job, files, program, limits, parent, require, ..CallSpec::default() })
 }
@@ -157,9 +156,9 @@ impl Pool {
 #[pymethods]
 impl Pool {
     /// Gives a job to a child.
-    fn call(&self, py: Python<'_>, job: JobOf, parameters: &Bound<'_, PyDict>) -> PyResult<Call> {
+    fn call(&self, py: Python<'_>, job: JobOf, limits: &limits::Checked) -> PyResult<Call> {
         let calls = self.calls(py)?;
-        let spec = spec(job, parameters)?;
+        let spec = spec(job, limits)?;
         let mut raised = None;
         let called = py.detach(|| calls.call(spec, &mut || look_up(&mut raised)));
         match (called, raised) {
@@ -290,7 +289,7 @@ impl Call {
     /// Takes the answer: False when a limit has ended the run before.
     fn accept(&self, raised: bool) -> bool {
         self.over.store(true, Ordering::Relaxed);
-        self.call.accept(if raised { Kind::Raised } else { Kind::Value })
+        self.call.take(if raised { Kind::Raised } else { Kind::Value })
     }
 
     /// The most bytes of a result, where there is a limit.

@@ -24,7 +24,7 @@ mod _sandtimer {
     #[pymodule_export]
     use super::decode::decode;
     #[pymodule_export]
-    use super::limits::check_limits;
+    use super::limits::Checked;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -21,7 +21,7 @@ const NAMES: [(&str, Key); 8] = [
 ];
 
 /// Reads the limits out of a dictionary of parameters; a missing one is inherited.
-pub(crate) fn read(parameters: &Bound<'_, PyDict>) -> PyResult<Limits> {
+fn read(parameters: &Bound<'_, PyDict>) -> PyResult<Limits> {
     let mut limits = Limits::new();
     for (name, key) in NAMES {
         if let Some(value) = parameters.get_item(name)? {
@@ -40,7 +40,7 @@ pub(crate) fn wall(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Limits> {
 }
 
 /// The least isolation, from a parameter such as `require="T3"` or `require="K2"`.
-pub(crate) fn requirement(parameters: &Bound<'_, PyDict>) -> PyResult<Require> {
+fn requirement(parameters: &Bound<'_, PyDict>) -> PyResult<Require> {
     let mut require = Require::default();
     let Some(value) = parameters.get_item("require")?.filter(|value| !value.is_none()) else {
         return Ok(require);
@@ -91,9 +91,18 @@ fn setting(name: &str, key: Key, value: &Bound<'_, PyAny>) -> PyResult<Setting> 
     parse_text(name, format, &text, "the call").or_else(|error| refuse(error.to_string()))
 }
 
-/// Refuses parameters that are no limits.
-#[pyfunction]
-pub(crate) fn check_limits(parameters: &Bound<'_, PyDict>) -> PyResult<()> {
-    requirement(parameters)?;
-    read(parameters).map(drop)
+/// The limits of calls, and their least isolation. Read once for many calls.
+#[pyclass(frozen, name = "Limits", module = "sandtimer._sandtimer")]
+pub(crate) struct Checked {
+    pub limits: Limits,
+    pub require: Require,
+}
+
+#[pymethods]
+impl Checked {
+    /// From a dictionary of parameters. Refuses what is no limit, naming it.
+    #[new]
+    fn new(parameters: &Bound<'_, PyDict>) -> PyResult<Self> {
+        Ok(Checked { require: requirement(parameters)?, limits: read(parameters)? })
+    }
 }

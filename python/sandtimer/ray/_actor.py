@@ -1,61 +1,74 @@
 """The actor of a node: an engine, and the calls that it makes for one pool.
 
 Owns the node's sandbox and the calls that are queued or under way in it. It unpickles neither arguments nor results: both
-pass through as bytes, and what a job wrote down is rebuilt by the driver alone. Its event loop only hands over to the
-sandbox's workers, so it answers whatever the jobs do; when it dies, the engine's watchdog ends them.
+pass through as bytes, and what a job wrote down is rebuilt by the driver alone. (Arguments that the driver gave as
+references are Ray's, which resolves them here.) Calls have threads of their own, as many as run at a time, and questions
+others, so it answers whatever the jobs do; when it dies, the engine's watchdog ends them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pickle
 import signal
+import threading
 import time
 from collections import OrderedDict
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, TypeVar, Union
+
+import ray
 
 from .. import __version__, _job, _native
-from .._sandbox import Answer, CallFuture, Sandbox, answer_of
+from .._sandbox import Answer, Sandbox, answer_of
+from ._references import Places, put_back
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Answers beyond this go beside the reply's pickle rather than through it.
 _LARGE = 64 * 1024
 _MOST_SCOPES = 256
 _MOST_CANCELLED = 10_000
+_MOST_ENDED = 64
+# Threads of the actor's: for calls, and for methods that must answer while all of those are taken.
+CALLS, QUESTIONS = "calls", "questions"
 
 
-class _Queued:
-    """A call in this actor."""
+def _calling(method: F) -> F:
+    return ray.method(concurrency_group=CALLS)(method)  # type: ignore[no-any-return]
 
-    def __init__(self) -> None:
-        self.future: Optional[CallFuture] = None
-        self.begun: Optional[float] = None
+
+def _question(method: F) -> F:
+    return ray.method(concurrency_group=QUESTIONS)(method)  # type: ignore[no-any-return]
 
 
 class Actor:
     def __init__(self, parameters: dict[str, Any], paths: Sequence[str]) -> None:
         self._parameters, self._paths = parameters, paths
         self._box: Any = None
-        self._calls: dict[int, _Queued] = {}
+        self._lock = threading.Lock()
+        # Under way, and since when.
+        self._calls: dict[int, tuple[Any, float]] = {}
         # Of calls whose cancellation came before they did.
         self._cancelled: OrderedDict[int, None] = OrderedDict()
+        # Answered before they were settled, the latest of them.
+        self._ended: OrderedDict[int, Any] = OrderedDict()
         self._scopes: OrderedDict[str, Any] = OrderedDict()
 
-    async def begin(self) -> dict[str, Any]:
+    @_question
+    def begin(self) -> dict[str, Any]:
         """Starts the engine. What this actor is, or the exception that says why it can make no calls."""
         try:
             self._box = Sandbox(**self._parameters)
             self._extend(self._box._pool.profile)
             if self._parameters.get("start", "zygote") == "zygote":
-                await asyncio.to_thread(self._box.warm, 1)
+                self._box.warm(1)
             else:
-                await asyncio.to_thread(_native.engine)
+                _native.engine()
         except Exception as error:
             return {"refused": error}
         process = os.getpid()
         return {
             "version": __version__,
-            "workers": self._box._pool.workers,
             "process": process,
             "started": start_time(process),
         }
@@ -66,45 +79,67 @@ class Actor:
         if here is not None:
             profile["paths"] = [*here, *(each for each in self._paths if each not in here and os.path.exists(each))]
 
-    async def call(
+    @_calling
+    def call(self, request: bytes, *parts: Any) -> Union[bytes, list[Any]]:
+        """Makes a call; see `request_of` and `reply_in`. Its parts are its arguments as they were written down.
+
+        Behind them are the values of arguments that are references. The answer comes with its record: settled, or left out
+        of what has a value and is not to `settle`.
+        """
+        key, options, body, places, limits, scope, settle = pickle.loads(request)
+        split = len(parts) - len(places)
+        buffers, values = [memoryview(each) for each in parts[:split]], parts[split:]
+        if body is None:
+            body, *buffers = buffers
+        return _reply(self._call(key, options, body, buffers, places, values, limits, scope, settle))
+
+    def _call(
         self,
         key: int,
         options: dict[str, Any],
         body: Any,
-        buffers: Sequence[Any],
+        buffers: Sequence[memoryview],
+        places: Places,
+        values: Sequence[Any],
         limits: dict[str, Any],
         scope: Optional[tuple[str, float]],
+        settle: bool,
     ) -> tuple[Any, ...]:
-        """Makes a call. Its settled record, and its answer as it was written down."""
-        if self._cancelled.pop(key, key) is None:
-            return ("cancelled",)
-        queued = self._calls[key] = _Queued()
-        box = self._box.limits(**limits)
-
-        def make() -> _job.Job:
-            content: Any = memoryview(body)
-            job = _job.Job(options, content, [memoryview(each) for each in buffers])
-            job.scope = bound
-            queued.begun = time.monotonic()
-            return job
-
-        def work(begun: Callable[[Any], None]) -> tuple[Any, ...]:
-            with make() as job:
-                call = box._begin(job)
-                begun(call)
-                answer = answer_of(call)
-            return ("answered", call.ended().outcome(True), *_portable(answer))
-
         try:
-            bound = None if scope is None else self._scope(*scope)
-            queued.future = box._queue(work, lambda: None)
-            return await asyncio.wrap_future(queued.future)
-        except asyncio.CancelledError:
-            return ("cancelled",)
+            if places:
+                body, buffers = put_back(body, buffers, places, values)
+            with _job.Job(options, body, buffers) as job:
+                with self._lock:
+                    if self._cancelled.pop(key, key) is None:
+                        return ("cancelled",)
+                    job.scope = None if scope is None else self._scope(*scope)
+                call = self._box.limits(**limits)._begin(job)
+                with self._lock:
+                    self._calls[key] = (call, time.monotonic())
+                    cancelled = key in self._cancelled
+                if cancelled:
+                    call.cancel("its future was cancelled")
+                answer, ended = answer_of(call), call.ended()
+            if settle or answer.kind != "value":
+                return ("answered", ended.outcome(True), answer)
+            with self._lock:
+                self._ended[key] = ended
+                if len(self._ended) > _MOST_ENDED:
+                    self._ended.popitem(last=False)
+            return ("answered", None, answer)
         except Exception as error:
             return ("refused", error)
         finally:
-            del self._calls[key]
+            with self._lock:
+                self._calls.pop(key, None)
+                self._cancelled.pop(key, None)
+
+    @_question
+    def record(self, key: int) -> Optional[str]:
+        """The settled record of a call that was answered without; None if there have been too many since."""
+        with self._lock:
+            ended = self._ended.get(key)
+        return None if ended is None else ended.outcome(True)
 
     def _scope(self, name: str, left: float) -> Any:
         """What bounds the calls of one `map` together."""
@@ -117,39 +152,77 @@ class Actor:
             self._scopes.popitem(last=False)
         return scope
 
-    async def cancel(self, key: int) -> None:
-        queued = self._calls.get(key)
-        if queued is None:
-            self._cancelled[key] = None
-            if len(self._cancelled) > _MOST_CANCELLED:
-                self._cancelled.popitem(last=False)
-        elif queued.future is not None:
-            queued.future.cancel()
+    @_question
+    def cancel(self, key: int) -> None:
+        with self._lock:
+            call, _ = self._calls.get(key, (None, 0.0))
+            if call is None:
+                self._cancelled[key] = None
+                if len(self._cancelled) > _MOST_CANCELLED:
+                    self._cancelled.popitem(last=False)
+        if call is not None:
+            call.cancel("its future was cancelled")
 
-    async def elapsed(self, keys: Sequence[int]) -> dict[int, Optional[float]]:
+    @_question
+    def elapsed(self, keys: Sequence[int]) -> dict[int, Optional[float]]:
         """For how long each has been under way; None for one that waits, or is not here."""
         now = time.monotonic()
-        found = {key: self._calls.get(key) for key in keys}
-        return {key: None if each is None or each.begun is None else now - each.begun for key, each in found.items()}
+        with self._lock:
+            return {key: now - self._calls[key][1] if key in self._calls else None for key in keys}
 
-    async def stats(self) -> dict[str, Any]:
-        return {"process": os.getpid(), "queued": len(self._calls), **self._box.stats()}
+    @_question
+    def stats(self) -> dict[str, Any]:
+        return {"process": os.getpid(), "running": len(self._calls), **self._box.stats()}
 
-    async def close(self) -> None:
-        await asyncio.to_thread(self._box.close)
-
-
-def _portable(answer: Answer) -> tuple[Any, ...]:
-    """An answer as plain values, with the large ones beside the pickle."""
-    data: Any = pickle.PickleBuffer(answer.data) if len(answer.data) >= _LARGE else answer.data
-    buffers = [(isinstance(each, bytes), pickle.PickleBuffer(each)) for each in answer.buffers]
-    return (answer.kind, data, buffers, answer.ending, answer.error)
+    @_question
+    def close(self) -> None:
+        self._box.close()
 
 
-def unported(kind: str, data: Any, buffers: Any, ending: Optional[str], error: Optional[BaseException]) -> Answer:
-    """The answer that `_portable` made these of. Its arrays lie where Ray put them, and cannot be written."""
-    parts = [bytes(each) if immutable else memoryview(each) for immutable, each in buffers]
-    return Answer(kind, data if isinstance(data, bytes) else bytes(data), parts, ending, error)
+def request_of(
+    key: int,
+    options: dict[str, Any],
+    body: bytes,
+    buffers: Sequence[memoryview],
+    places: Places,
+    references: Sequence[Any],
+    limits: dict[str, Any],
+    scope: Optional[tuple[str, float]],
+    settle: bool,
+) -> list[Any]:
+    """The arguments of `Actor.call`: one of bytes, which costs Ray least, after it what is large, and what Ray resolves."""
+    large = len(body) >= _LARGE
+    request = pickle.dumps((key, options, None if large else body, places, limits, scope, settle), 5)
+    parts = [pickle.PickleBuffer(each) for each in ([memoryview(body)] if large else []) + list(buffers)]
+    return [request, *parts, *references]
+
+
+def _reply(said: tuple[Any, ...]) -> Union[bytes, list[Any]]:
+    """What the actor says as bytes, which cost Ray least, or as those and what is large."""
+    parts: list[Any] = []
+    if said[0] == "answered":
+        kind, record, answer = said
+        flags = [isinstance(each, bytes) for each in answer.buffers]
+        parts = [pickle.PickleBuffer(each) for each in answer.buffers]
+        data: Optional[bytes] = answer.data
+        if len(answer.data) >= _LARGE:
+            parts.append(pickle.PickleBuffer(answer.data))
+            data = None
+        said = (kind, record, (answer.kind, data, flags, answer.ending, answer.error))
+    head = pickle.dumps(said, 5)
+    return [head, *parts] if parts else head
+
+
+def reply_in(reply: Union[bytes, list[Any]]) -> tuple[Any, ...]:
+    """What an actor said. Arrays of an answer lie where Ray put them, and cannot be written."""
+    head, *parts = [reply] if isinstance(reply, bytes) else reply
+    said: tuple[Any, ...] = pickle.loads(head)
+    if said[0] != "answered":
+        return said
+    kind, data, flags, ending, error = said[2]
+    buffers = [bytes(part) if immutable else memoryview(part) for immutable, part in zip(flags, parts)]
+    data = bytes(parts[-1]) if data is None else data
+    return (*said[:2], Answer(kind, data, buffers, ending, error))
 
 
 def start_time(process: int) -> str:

@@ -10,66 +10,66 @@ Callbacks of Ray's run in a thread that Ray itself needs, so the lock is never h
 
 from __future__ import annotations
 
+import functools
 import itertools
+import re
 import threading
 import time
 from concurrent.futures import Future
-from typing import Any, Iterable, Mapping, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .. import __version__
 from .._sandbox import paths
-from ..errors import SandboxUnavailable, SandtimerError
-from ._actor import Actor, end_process
+from ..errors import RemoteError, SandboxUnavailable, SandtimerError
+from ._actor import CALLS, QUESTIONS, Actor, end_process, request_of
 
 # Seconds: for an actor to start in, between looks at the cluster, before a node that refused is asked again.
 START = 120.0
 _LOOK = 5.0
 _AGAIN = 30.0
 _CLOSE = 5.0
-# How many calls may wait in an actor; so many are under way as it has workers.
-_MOST_QUEUED = 100_000
+# In Ray's tracebacks.
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
-_Actor: Any = ray.remote(Actor)
 _end_process: Any = ray.remote(num_cpus=0, max_retries=0)(end_process)
 
 
-class Node:
-    """One node's actor. `workers` is 0 until it has begun."""
+@functools.lru_cache(maxsize=None)
+def _actor_class(workers: int) -> Any:
+    return ray.remote(concurrency_groups={CALLS: workers, QUESTIONS: 2})(Actor)
 
-    def __init__(self, identity: str, address: str, actor: Any) -> None:
-        self.identity, self.address, self.actor = identity, address, actor
-        self.workers = 0
+
+class Node:
+    """One node's actor, and how many calls it runs at a time."""
+
+    def __init__(self, identity: str, address: str, actor: Any, workers: int) -> None:
+        self.identity, self.address, self.actor, self.workers = identity, address, actor, workers
+        self.begun = False
         self.process = (0, "")
         self.calls: dict[int, RemoteCall] = {}
+        # Why it was given up.
+        self.why: Optional[str] = None
 
     def load(self) -> float:
         return len(self.calls) / self.workers
 
 
 class RemoteCall:
-    """A call that was sent to a node; `reply` is what the actor answers, or the exception that says why it does not."""
+    """A call that was sent to a node. It has its verdict `longest` seconds after it began, at the latest."""
 
-    def __init__(self, key: int, node: Node, longest: Optional[float]) -> None:
-        self.key, self.node, self.longest = key, node, longest
-        self.reply: Future[Any] = Future()
-        self.look_at = float("inf")
+    def __init__(self, key: int, node: Node, longest: Optional[float], look_at: float) -> None:
+        self.key, self.node, self.longest, self.look_at = key, node, longest, look_at
+        # Of Ray's, to what the actor answers.
+        self.reference: Any = None
+        # Whether arguments of it are references, which may fail.
+        self.refers = False
 
     def cancel(self, reason: str) -> None:
         self.node.actor.cancel.remote(self.key)
-
-    def settle(self, reply: Any, error: Optional[BaseException]) -> None:
-        """The first one wins."""
-        try:
-            if error is None:
-                self.reply.set_result(reply)
-            else:
-                self.reply.set_exception(error)
-        except Exception:
-            pass
 
 
 class Nodes:
@@ -92,7 +92,7 @@ class Nodes:
             return list(self._nodes.values())
 
     def ready(self) -> list[Node]:
-        return [node for node in self._known() if node.workers]
+        return [node for node in self._known() if node.begun]
 
     def _look(self) -> None:
         """Starts an actor on each suitable node that has none."""
@@ -112,7 +112,7 @@ class Nodes:
                 if error is not None and time.monotonic() - since < _AGAIN:
                     continue
                 if identity not in self._nodes and _has(each["Resources"], self._options):
-                    self._start(identity, each["NodeManagerAddress"])
+                    self._start(identity, each["NodeManagerAddress"], int(each["Resources"].get("CPU", 0)))
             with self._changed:
                 for identity in self._refused.keys() - alive.keys():
                     del self._refused[identity]
@@ -120,11 +120,17 @@ class Nodes:
                     self._looked = float("-inf")
                     raise SandboxUnavailable(f"no node of the cluster has what the pool asks for: {self._options}")
 
-    def _start(self, identity: str, address: str) -> None:
-        here = NodeAffinitySchedulingStrategy(identity, soft=False)
-        limits = {"max_concurrency": _MOST_QUEUED, "max_restarts": 0, "max_task_retries": 0}
-        actor = _Actor.options(**self._options, **limits, scheduling_strategy=here).remote(self._parameters, paths())
-        node = Node(identity, address, actor)
+    def _start(self, identity: str, address: str, processors: int) -> None:
+        workers = self._parameters.get("workers") or max(processors, 1)
+        actor = _actor_class(workers).options(
+            **self._options,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(identity, soft=False),
+            max_restarts=0,
+            max_task_retries=0,
+            # Of neither group, and used for nothing. From 2 on, calls overtake those whose references are not there yet.
+            max_concurrency=2,
+        ).remote(self._parameters, paths())
+        node = Node(identity, address, actor, workers)
         with self._changed:
             self._nodes[identity] = node
             self._refused.pop(identity, None)
@@ -141,7 +147,7 @@ class Nodes:
                 self._nodes.pop(node.identity, None)
                 self._refused[node.identity] = (error, time.monotonic())
             else:
-                node.workers, node.process = facts["workers"], (facts["process"], facts["started"])
+                node.begun, node.process = True, (facts["process"], facts["started"])
             self._changed.notify_all()
 
     def wait(self, every: bool = False) -> None:
@@ -155,7 +161,7 @@ class Nodes:
             if not known:
                 self._look()
             with self._changed:
-                begun = [node.workers > 0 for node in self._nodes.values()]
+                begun = [node.begun for node in self._nodes.values()]
                 if any(begun) and (all(begun) or not every):
                     return
                 if not self._nodes and self._refused:
@@ -183,35 +189,69 @@ class Nodes:
     # Calls
 
     def send(self, message: tuple[Any, ...], longest: Optional[float]) -> RemoteCall:
-        """Sends a call, which has its verdict after `longest` seconds of its run at the latest, to the node with most room."""
+        """Sends a call to the node with most room. It must be followed by `reply`, or by `later`."""
         self.wait()
         with self._changed:
-            node = min((each for each in self._nodes.values() if each.workers), key=Node.load, default=None)
+            node = min((each for each in self._nodes.values() if each.begun), key=Node.load, default=None)
             if node is None:
                 raise SandboxUnavailable("the last node was lost just now; try again")
-            call = RemoteCall(next(self._keys), node, longest)
+            look_at = float("inf") if longest is None else time.monotonic() + longest + self._patience
+            call = RemoteCall(next(self._keys), node, longest, look_at)
             if longest is not None:
-                call.look_at = time.monotonic() + longest + self._patience
                 self._guarded()
             node.calls[call.key] = call
         try:
-            sent = node.actor.call.remote(call.key, *message).future()
+            request = request_of(call.key, *message)
+            call.refers = isinstance(request[-1], ray.ObjectRef)
+            call.reference = node.actor.call.remote(*request)
         except BaseException as error:
-            self._done(call, None, error)
+            self._done(call, error)
             raise
-        sent.add_done_callback(lambda _: self._done(call, None if sent.exception() else sent.result(), sent.exception()))
         return call
 
-    def _done(self, call: RemoteCall, reply: Any, error: Optional[BaseException]) -> None:
-        if isinstance(error, RayActorError):
+    def reply(self, call: RemoteCall) -> Any:
+        """Waits for what the actor answers. Raises what `_why` gives if it does not."""
+        error: Optional[BaseException] = None
+        try:
+            return ray.get(call.reference)
+        except RayError as lost:
+            error = lost
+        except BaseException:
+            call.cancel("its caller was interrupted")
+            raise
+        finally:
+            self._done(call, error)
+        raise self._why(call, error) from error
+
+    def later(self, call: RemoteCall, tell: Callable[[Any, Optional[SandtimerError]], Any]) -> None:
+        """Tells what the actor answers, or why it does not, in a thread that Ray needs."""
+
+        def answered(future: Future[Any]) -> None:
+            error = future.exception()
+            self._done(call, error)
+            tell(None if error else future.result(), None if error is None else self._why(call, error))
+
+        call.reference.future().add_done_callback(answered)
+
+    def _why(self, call: RemoteCall, error: BaseException) -> SandtimerError:
+        """Why a call has no answer: a RemoteError where it was not begun, because what an argument refers to failed."""
+        node = call.node
+        if node.why is not None:
+            return SandboxUnavailable(f"node {node.address} was given up: {node.why}")
+        if call.refers and not _of_actor(error, node):
+            cause = getattr(error, "cause", error)
+            if isinstance(error, RayTaskError) and not isinstance(cause, RayError):
+                return RemoteError(type(cause).__name__, str(cause), _COLOURS.sub("", str(error)))
+            return SandboxUnavailable(f"what an argument refers to is not to be had: {_first_line(cause)}")
+        return SandboxUnavailable(f"node {node.address} was lost: {_first_line(error)}")
+
+    def _done(self, call: RemoteCall, error: Optional[BaseException]) -> None:
+        if _of_actor(error, call.node):
             self._lose(call.node)
-        if error is not None:
-            error = SandboxUnavailable(f"node {call.node.address} was lost: {_first_line(error)}")
         with self._changed:
             call.node.calls.pop(call.key, None)
             if self._closed:
                 self._changed.notify_all()
-        call.settle(reply, error)
 
     # The last resort
 
@@ -261,10 +301,7 @@ class Nodes:
 
     def _end(self, node: Node, why: str) -> None:
         self._lose(node)
-        with self._changed:
-            calls = list(node.calls.values())
-        for call in calls:
-            call.settle(None, SandboxUnavailable(f"node {node.address} was given up: {why}"))
+        node.why = why
         ray.kill(node.actor, no_restart=True)
         # Ray asks the process to end, and one that is stopped does not hear it.
         here = NodeAffinitySchedulingStrategy(node.identity, soft=False)
@@ -310,6 +347,11 @@ def _end_actors(nodes: Iterable[Node]) -> None:
     ray.wait([node.actor.close.remote() for node in ending], num_returns=len(ending), timeout=_CLOSE)
     for node in ending:
         ray.kill(node.actor, no_restart=True)
+
+
+def _of_actor(error: Optional[BaseException], node: Node) -> bool:
+    """Whether it is this node's actor that was lost, and not one that an argument refers to."""
+    return isinstance(error, RayActorError) and error.actor_id in (None, node.actor._actor_id.hex())
 
 
 def _has(resources: Mapping[str, float], options: Mapping[str, Any]) -> bool:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import dataclasses
 import json
-import pickle
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, TypeVar
 
+import ray
+from ray.exceptions import RayError
+
 from .. import _job
-from .._outcome import Outcome, Record, lost
-from .._sandbox import CallFuture, Sandbox, Seconds, in_order, value_of
-from ..errors import DeadlineExceeded, SandboxUnavailable
-from ._actor import unported
+from .._outcome import Outcome, Record, gone, lost, never_begun
+from .._sandbox import CallFuture, Sandbox, Seconds, awaited_value_of, in_order, value_of
+from ..errors import RemoteError, SandboxUnavailable, SandtimerError
+from ._actor import reply_in
 from ._nodes import Nodes, RemoteCall
+from ._references import refuse, taken_out
 
 T = TypeVar("T")
 
@@ -27,24 +30,44 @@ _OURS = (
 )  # fmt: skip
 # The parameters that an actor is made with; all others go with each call, or stay here.
 STANDING = ("gpu", "network", "preload", "python", "require", "start", "workers")
+_RECORD = 10.0
 # Rebuilds what is not waited for by a thread of the caller's; Ray's own thread must not.
 _rebuilders = ThreadPoolExecutor(4, "sandtimer-ray")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """A call as its caller gave it."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    # What bounds it together with other calls: a name, and an instant.
+    scope: Optional[tuple[str, float]] = None
+    # Whether its outcome is to be settled when it is there.
+    settle: bool = True
+    # Whether it is not sent another time.
+    last: bool = False
+
+    def again(self) -> _Work:
+        return dataclasses.replace(self, last=True)
 
 
 class Pool:
     """Runs functions on the machines of a Ray cluster, each call in a process of its own, under hard limits.
 
-    One actor on each node holds an engine, which makes the calls and keeps their deadlines; a call costs no actor. The
-    pool joins Ray as it is initialised, or starts it. Parameters are those of `Sandbox`, `workers` for each node (default:
-    its processors), and beside them:
+    One actor on each node holds an engine, which makes the calls and keeps their deadlines; a call costs no actor. Ray
+    must be initialised when the first call is made, and this package installed on each node. Parameters are those of
+    `Sandbox`, `workers` for each node (default: its processors as Ray counts them), and beside them:
 
     num_cpus, num_gpus, resources: what Ray sets aside for the actor on a node; nodes without it make no calls. Of
     `memory` as Ray counts it, and whatever else actors take: actor_options, such as {"memory": 4 << 30}; `memory` itself is
     the limit of each call. patience: seconds that an actor may be silent after a call's deadline before it is killed,
     with all of its calls.
 
-    Calls that are lost with their node end as "infra_error"; none is made twice. Arrays in results lie in Ray's object
-    store and cannot be written; copy them if they must be.
+    Arguments that are Ray's ObjectRefs are resolved on the node, as those of its tasks are; a failed one is the call's
+    RemoteError. Calls that are lost with their node end as "infra_error"; none is made twice. Arrays in results lie in
+    Ray's object store and cannot be written; copy them if they must be.
 
     >>> import sandtimer.ray
     >>> with sandtimer.ray.Pool(timeout=10.0) as pool:  # doctest: +SKIP
@@ -106,96 +129,98 @@ class Pool:
 
     def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
         """Calls `fn` on a node. The outcome is settled. Never raises for what `fn` did."""
-        return self._wait(self._send(fn, args, kwargs))
+        return self._wait(_Work(fn, args, kwargs))
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `run`, but gives the value, or raises as `Sandbox.call` does."""
-        return value_of(self._wait(self._send(fn, args, kwargs)))  # type: ignore[no-any-return]
+        return value_of(self._wait(_Work(fn, args, kwargs, settle=False)))  # type: ignore[no-any-return]
 
-    def _send(
-        self,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        scope: Optional[tuple[str, float]] = None,
-    ) -> RemoteCall:
-        data, buffers = _job.pickled(fn, args, dict(kwargs))
+    def _send(self, work: _Work) -> RemoteCall:
+        args, kwargs, places, references = taken_out(work.args, work.kwargs)
+        data, buffers = _job.pickled(work.fn, args, kwargs, self._box._by_value)
+        refuse(data, work.fn, args, kwargs)
         options = {**self._box._options, "kind": "call"}
-        body = pickle.PickleBuffer(data) if len(data) > _job.MOST_INLINE else data
-        left = None if scope is None else (scope[0], scope[1] - time.monotonic())
-        parts = [pickle.PickleBuffer(each) for each in buffers]
+        left = None if work.scope is None else (work.scope[0], work.scope[1] - time.monotonic())
         limits = {name: value for name, value in self._box._limits.items() if name != "require"}
-        return self._nodes.send((options, body, parts, limits, left), self._longest(left))
+        message = (options, data, buffers, places, references, limits, left, work.settle)
+        return self._nodes.send(message, self._longest(left))
 
     def _longest(self, scope: Optional[tuple[str, float]]) -> Optional[float]:
         wall, grace = self._box._limits["timeout"], self._box._limits["grace"] or 0.0
         bounds = [] if not wall else [float(wall) + float(grace)]
         return min([*bounds, *([] if scope is None else [max(scope[1], 0.0)])], default=None)
 
-    def _wait(self, call: RemoteCall) -> Outcome:
+    def _wait(self, work: _Work) -> Outcome:
+        call = self._send(work)
         try:
-            call.reply.exception()
-        except BaseException:
-            call.cancel("its caller was interrupted")
-            raise
-        return self._outcome(call)
+            reply = self._nodes.reply(call)
+        except (RemoteError, SandboxUnavailable) as error:
+            return _without_answer(error)
+        outcome = self._outcome(call, reply)
+        return self._wait(work.again()) if self._is_to_be_sent_again(work, outcome) else outcome
 
-    def _outcome(self, call: RemoteCall) -> Outcome:
-        """What the reply says, once it is there."""
-        error = call.reply.exception()
-        if isinstance(error, SandboxUnavailable):
-            return lost(error)
-        kind, *rest = call.reply.result()
+    def _is_to_be_sent_again(self, work: _Work, outcome: Outcome) -> bool:
+        """With the code of its function's module, which cannot be imported inside."""
+        return not work.last and self._box._lacks(outcome.error, getattr(work.fn, "__module__", None))
+
+    def _outcome(self, call: RemoteCall, reply: Any) -> Outcome:
+        """What an actor's reply says."""
+        kind, *rest = reply_in(reply)
         if kind == "refused":
             raise rest[0]
         if kind == "cancelled":
             return lost(SandboxUnavailable("the call was cancelled"))
-        record, *answer = rest
-        return self._box._rebuild(Record(json.loads(record)), unported(*answer))
+        record, answer = rest
+        ended = _Unsettled(call) if record is None else Record(json.loads(record))
+        return self._box._rebuild(ended, answer)
 
     # Many at a time
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
         """As `call`, in the background: a real `concurrent.futures.Future`. Waiting on a node is not run time."""
-        return self._submit(value_of, fn, args, kwargs)
+        return self._submit(value_of, _Work(fn, args, kwargs, settle=False))
 
-    def _submit(
-        self,
-        finish: Callable[[Outcome], Any],
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        scope: Optional[tuple[str, float]] = None,
-    ) -> CallFuture:
+    def _submit(self, finish: Callable[[Outcome], Any], work: _Work) -> CallFuture:
         future = CallFuture()
-        call = self._send(fn, args, kwargs, scope)
-        future._call = call
+        self._begin(future, finish, work)
+        return future
 
-        def rebuild() -> None:
+    def _begin(self, future: CallFuture, finish: Callable[[Outcome], Any], work: _Work) -> None:
+        call = self._send(work)
+        future._call = call
+        if future.cancelled():
+            call.cancel("its future was cancelled")
+
+        def rebuild(reply: Any, error: Optional[SandtimerError]) -> None:
             try:
-                result = finish(self._outcome(call))
-            except BaseException as error:
+                outcome = self._outcome(call, reply) if error is None else _without_answer(error)
+                if not future.cancelled() and self._is_to_be_sent_again(work, outcome):
+                    return self._begin(future, finish, work.again())
+                result = finish(outcome)
+            except BaseException as raised:
                 if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
+                    future.set_exception(raised)
             else:
                 if future.set_running_or_notify_cancel():
                     future.set_result(result)
+            # It holds what is in Ray's store.
+            future._call = None
 
-        call.reply.add_done_callback(lambda _: _rebuilders.submit(rebuild))
-        return future
+        self._nodes.later(call, lambda *said: _rebuilders.submit(rebuild, *said))
 
     async def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
         """As `run`, awaited. Cancelling the task ends the call."""
-        return await self._asubmit(_itself, fn, args, kwargs)  # type: ignore[no-any-return]
+        return await self._asubmit(_Work(fn, args, kwargs))
 
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `call`, awaited. Cancelling the task ends the call."""
-        return await self._asubmit(value_of, fn, args, kwargs)  # type: ignore[no-any-return]
+        outcome = await self._asubmit(_Work(fn, args, kwargs, settle=False))
+        return awaited_value_of(outcome)  # type: ignore[no-any-return]
 
-    async def _asubmit(self, finish: Any, fn: Any, args: Any, kwargs: Any) -> Any:
+    async def _asubmit(self, work: _Work) -> Outcome:
         if not self._nodes.ready():
             await asyncio.to_thread(self._nodes.wait)
-        return await asyncio.wrap_future(self._submit(finish, fn, args, kwargs))
+        return await asyncio.wrap_future(self._submit(_itself, work))
 
     def map(
         self, fn: Callable[..., Any], items: Iterable[Any], *, total: Seconds = None, progress: bool = False
@@ -206,8 +231,32 @@ class Pool:
         """
         self._nodes.wait()
         scope = (uuid.uuid4().hex, time.monotonic() + total) if total else None
-        submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
+
+        def submit(args: tuple[Any, ...]) -> CallFuture:
+            return self._submit(_itself, _Work(fn, args, {}, scope))
+
         yield from in_order(submit, items, lambda: 2 * sum(node.workers for node in self._nodes.ready()), progress)
+
+
+class _Unsettled:
+    """The end of a call whose value came first. It is asked for only where the value is refused here."""
+
+    id = ""
+
+    def __init__(self, call: RemoteCall) -> None:
+        self._call = call
+
+    def outcome(self, settled: bool) -> str:
+        try:
+            record = ray.get(self._call.node.actor.record.remote(self._call.key), timeout=_RECORD)
+        except RayError:
+            record = None
+        return record or gone("its record is no longer kept")
+
+
+def _without_answer(error: SandtimerError) -> Outcome:
+    """The outcome of a call for which there is no reply; see `Nodes`."""
+    return never_begun("raised", error) if isinstance(error, RemoteError) else lost(error)
 
 
 def _itself(outcome: Outcome) -> Outcome:

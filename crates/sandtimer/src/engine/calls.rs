@@ -5,7 +5,7 @@
 //! ```
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use super::error::Error;
 use super::refill::{LOOK_UP, Shared, State, Stats};
 use super::start;
 use super::zygotes::{self, Zygote};
-use super::{Engine, Inner, Require, Run};
+use super::{Engine, Inner, Require, Run, Spec};
 use crate::limits::Limits;
 use crate::model::{Ending, LimitKind, Outcome, Path, Source};
 use crate::scope::ScopeId;
-use crate::supervise::enforcer::Command;
+use crate::supervise::orders::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Waiting};
 use crate::zygote::{Answer, Kind, Malformed, Part, Profile};
 
@@ -170,7 +170,8 @@ fn begin(
         return Err(Error::CallTooLong(call.job.len()));
     }
     let builtin = (Source::Builtin, Limits::new().result(DEFAULT_RESULT));
-    let mut spec = zygotes::spec_of(profile);
+    // Files and environment are the child's already.
+    let mut spec = Spec::command([&profile.interpreter]);
     spec.limits = call.limits;
     spec.defaults = call.defaults.into_iter().chain([builtin]).collect();
     spec.parent = call.parent;
@@ -203,7 +204,7 @@ fn begun(inner: &Arc<Inner>, given: Given, scope: ScopeId) -> Call {
     let spools = [0, 1].map(|index: usize| outputs[index].as_ref().map(|(_, spool)| spool.clone()));
     start::watch(inner, given.attachment);
     let run = Run { inner: inner.clone(), running: given.running, scope, spools, pipes: Mutex::default() };
-    Call { run, shared: Weak::new() }
+    Call { run, shared: Weak::new(), accepted: AtomicBool::new(false) }
 }
 
 impl Engine {
@@ -238,11 +239,13 @@ impl Engine {
     }
 }
 
-/// A call under way. Dropping it does not end it; its limits do.
+/// A call under way. Dropping it does not end it, unless its answer was taken; its limits do.
 #[derive(Debug)]
 pub struct Call {
     run: Run,
     shared: Weak<Shared>,
+    /// The enforcer has not heard yet that the answer was taken.
+    accepted: AtomicBool,
 }
 
 /// What a call's wait ends with.
@@ -279,9 +282,9 @@ impl Ended {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // There is room for the next child to be made.
+        self.end_answered();
         if let Some(shared) = self.shared.upgrade() {
-            shared.changed.notify_all();
+            shared.call_ended();
         }
     }
 }
@@ -352,19 +355,36 @@ impl Call {
         Ok(())
     }
 
-    /// Takes the answer: from now on no limit ends the run. False when one already has.
+    /// Takes the answer: from now on no limit ends the run, and nothing of the job is needed any more. False when a limit
+    /// has ended it before.
     pub fn accept(&self, kind: Kind) -> bool {
+        let taken = self.take(kind);
+        self.end_answered();
+        taken
+    }
+
+    /// As [`Call::accept`], but the job is ended when this is dropped: until then who takes the answer has the processor
+    /// for itself.
+    pub fn take(&self, kind: Kind) -> bool {
         let running = &self.run.running;
         let Some(job) = self.job() else { return false };
         let word = if kind == Kind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
         job.answered.store(word, Ordering::Release);
         let taken = running.cell.seal();
+        self.accepted.store(true, Ordering::Relaxed);
         if !taken {
             job.answered.store(0, Ordering::Release);
+            // In the grace of a limit; there is nothing left to wait for.
+            self.end_answered();
         }
-        // One that came in the grace of a limit is not taken, but there is nothing left to wait for.
-        self.run.inner.enforcer.send(Command::Answered { row: running.row, id: running.id.clone() });
         taken
+    }
+
+    fn end_answered(&self) {
+        if self.accepted.swap(false, Ordering::Relaxed) {
+            let running = &self.run.running;
+            self.run.inner.enforcer.send(Command::Answered { row: running.row, id: running.id.clone() });
+        }
     }
 
     /// Whether the verdict is published, or the run ended without one, within this time.

@@ -102,10 +102,13 @@ impl Child {
         );
         let (prepared, sealing, control, spawned) = built.inspect_err(|_| inner.pool.give_back(row, None))?;
         let tasks = prepared.tasks;
+        // Long before there is a run: it wakes the watchdog.
+        let shown = inner.enforcer.show(&slot, spawned.pidfd.as_fd(), inner.sweeps_itself());
         let sandbox = Sandbox {
             slot,
             control,
             pidfd: spawned.pidfd,
+            shown,
             plan: prepared.plan,
             files: prepared.files,
             private: prepared.private,
@@ -261,7 +264,7 @@ impl Child {
         };
         let running = start::running(&self.inner, sandbox, opened, spec, Some(job));
         let spool = || Arc::new(Mutex::new(Spool::new(output, handed.directory.clone())));
-        let outputs = born.outputs.map(|fd| Some((fd, spool())));
+        let outputs = born.outputs.map(|fd| Some((Arc::new(fd), spool())));
         let attachment = Attachment { run: running.clone(), outputs, stdin: None };
         Some(Given { running, attachment })
     }

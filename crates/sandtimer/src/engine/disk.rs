@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, open, opena
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use crate::model::LimitKind;
-use crate::supervise::enforcer::{Command, EnforcerHandle};
+use crate::supervise::orders::{Command, EnforcerHandle};
 use crate::supervise::run::Running;
 
 /// The shortest pause between two looks; a look that takes long is followed by ten times as long a pause.

@@ -49,7 +49,7 @@ use crate::limits::{Ceilings, Limits};
 use crate::model::Outcome;
 use crate::scope::ScopeTree;
 use crate::supervise::collector::{CollectorHandle, ToCollector};
-use crate::supervise::enforcer::{Command, EnforcerHandle};
+use crate::supervise::orders::{Command, EnforcerHandle};
 use crate::supervise::output::SpoolDirectory;
 use launchers::Launchers;
 use pool::Pool;
@@ -256,6 +256,11 @@ impl Inner {
 }
 
 impl Inner {
+    /// Whether no pid namespace dies with a sandbox's init.
+    fn sweeps_itself(&self) -> bool {
+        self.host.get().is_some_and(|host| !host.has_namespaces())
+    }
+
     /// Whether this is a process that the host program forked: it has copies of the descriptors and none of the threads.
     /// Nothing of the engine may be taken down there.
     fn is_a_copy(&self) -> bool {

@@ -96,6 +96,7 @@ impl Engine {
             spawned_at,
             path: Path::Parked,
             namespace: None,
+            shown: None,
         });
         let mut parked = Parked { inner: self.inner.clone(), sandbox, dispatch, files, shape };
         if let Some(sandbox) = parked.sandbox.as_mut() {

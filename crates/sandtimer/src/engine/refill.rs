@@ -23,6 +23,8 @@ const CHILDREN_OF_ONE: u64 = 10_000;
 const AGE_OF_ONE: u64 = 3_600_000_000_000;
 /// A pool that grew goes back to its size after this long without a call.
 const IDLE: Duration = Duration::from_secs(30);
+/// While enough stand ready, new ones are made once nobody has called for this long: a call has the processors for itself.
+const LULL: u64 = 2_000_000;
 /// How often a waiting caller looks up.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(50);
 /// After a failure, how long until the next try.
@@ -46,6 +48,10 @@ pub(super) struct State {
     pub wanted: usize,
     /// Callers that found none.
     pub waiting: usize,
+    /// When a call last began or ended, in monotonic nanoseconds.
+    pub last_call: u64,
+    /// The refiller waits for a lull, and looks at the clock by itself.
+    pub awaits_lull: bool,
     /// Why none could be made ready the last time, and whether it is of no use to try again.
     pub failure: Option<(String, bool)>,
     pub closed: bool,
@@ -120,7 +126,23 @@ impl Source {
     }
 }
 
+impl State {
+    /// Too few are left to wait for a lull.
+    fn is_short(&self) -> bool {
+        self.waiting > 0 || 4 * self.ready.len() < self.wanted
+    }
+}
+
 impl Shared {
+    /// A call is over: there is room for the next child to be made.
+    pub fn call_ended(&self) {
+        let mut state = self.lock();
+        state.last_call = monotonic_nanoseconds();
+        if !state.awaits_lull {
+            self.changed.notify_all();
+        }
+    }
+
     pub fn lock(&self) -> MutexGuard<'_, State> {
         // Lists and counters; whole whatever happened to the thread that held them.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -196,15 +218,21 @@ impl Shared {
             if state.closed {
                 return false;
             }
-            // Tried in vain and nobody asks: it stays so until somebody does. While there are enough, a call that has just
-            // begun has the processors for itself: the refiller is woken by its end.
+            // Tried in vain and nobody asks: it stays so until somebody does.
             let vain = state.failure.is_some() && state.waiting == 0;
-            if state.ready.len() < state.wanted.max(state.waiting) && !vain {
+            let lacking = state.ready.len() < state.wanted.max(state.waiting) && !vain;
+            let quiet = monotonic_nanoseconds().saturating_sub(state.last_call);
+            if lacking && (state.is_short() || quiet >= LULL) {
                 return true;
             }
+            state.awaits_lull = lacking;
+            let most = if lacking { Duration::from_nanos(LULL - quiet) } else { IDLE };
             let (woken, waited) =
-                self.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
             state = woken;
+            if std::mem::take(&mut state.awaits_lull) {
+                continue;
+            }
             if waited.timed_out() && state.wanted > self.size {
                 state.wanted = self.size;
                 let keep = self.size.min(state.ready.len());
@@ -225,7 +253,8 @@ impl Shared {
                 state.wanted = (state.wanted * 2).clamp(1, most);
             }
             state.stats.calls += 1;
-            if 2 * state.ready.len() < state.wanted {
+            state.last_call = monotonic_nanoseconds();
+            if state.is_short() {
                 self.changed.notify_all();
             }
             return Ok((child, false));

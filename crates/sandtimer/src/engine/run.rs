@@ -17,7 +17,7 @@ use crate::limits::Effective;
 use crate::model::{LimitKind, Outcome, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::collector::SharedSpool;
-use crate::supervise::enforcer::Command;
+use crate::supervise::orders::Command;
 use crate::supervise::output::Chunk;
 use crate::supervise::run::Running;
 use crate::time::Moment;

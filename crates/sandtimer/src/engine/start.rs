@@ -31,8 +31,8 @@ use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimit
 use crate::limits::{Effective, Key, Limits, check_least, nanoseconds, nest, precedence};
 use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source, Tier};
 use crate::scope::{Opening, ScopeId};
-use crate::supervise::collector::{Attachment, ToCollector};
-use crate::supervise::enforcer::Command;
+use crate::supervise::collector::Attachment;
+use crate::supervise::orders::Shown;
 use crate::supervise::run::{Job, PrivateDirectory, Running};
 use crate::time::{DeadlineCell, Moment};
 
@@ -193,6 +193,7 @@ fn begin_in(
         spawned_at,
         path: RunPath::Exec,
         namespace: None,
+        shown: None,
     };
     Ok(finish(inner, sandbox, opened, &spec, streams))
 }
@@ -219,6 +220,8 @@ pub(super) struct Sandbox {
     pub spawned_at: u64,
     pub path: RunPath,
     pub namespace: Option<OwnedFd>,
+    /// The watchdog that knows how it is killed.
+    pub shown: Option<Shown>,
 }
 
 /// Limits the slot and plans the sandbox, up to the job's sealed process.
@@ -350,8 +353,8 @@ pub(super) fn finish(
 /// From here on the run is the two threads'.
 pub(super) fn watch(inner: &Inner, attachment: Attachment) {
     let running = attachment.run.clone();
-    inner.collector.send(ToCollector::Attach(Box::new(attachment)));
-    inner.enforcer.send(Command::Watch(running));
+    inner.collector.attach(attachment);
+    inner.enforcer.watch(running);
 }
 
 /// A started sandbox as a run.
@@ -398,7 +401,8 @@ pub(super) fn running(
         path: sandbox.path,
         missing: notes(true),
         hidden: notes(false),
-        sweeps_itself: inner.host.get().is_some_and(|host| !host.has_namespaces()),
+        sweeps_itself: inner.sweeps_itself(),
+        shown: sandbox.shown,
         on_output_limit_end: spec.end_on_output_limit,
         private_directory: sandbox.private,
         namespace: Mutex::new(sandbox.namespace),

@@ -110,7 +110,7 @@ impl Streams {
         };
         let [stdout, stderr] = self.outputs;
         let split = |stream: OutputStream, end: &mut Option<OwnedFd>| match (stream.read, stream.spool) {
-            (Some(read), Some(spool)) => Some((read, spool)),
+            (Some(read), Some(spool)) => Some((Arc::new(read), spool)),
             (read, _) => {
                 *end = read;
                 None

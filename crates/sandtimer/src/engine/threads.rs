@@ -17,7 +17,8 @@ use super::launchers::{Launchers, Starter};
 use super::pool::Pool;
 use crate::isolate::lease::Lease;
 use crate::supervise::collector::{Collector, CollectorHandle, Fate};
-use crate::supervise::enforcer::{Enforcer, EnforcerHandle, EnforcerParts};
+use crate::supervise::enforcer::{Enforcer, EnforcerParts};
+use crate::supervise::orders::EnforcerHandle;
 use crate::supervise::run::Running;
 
 /// What is armed to end runs, and whether the enforcer is real-time.

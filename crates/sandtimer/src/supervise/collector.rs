@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::process;
 
-use super::enforcer::{Command, EnforcerHandle};
 use super::look::look;
+use super::orders::{Command, EnforcerHandle};
 use super::output::Spool;
 use super::run::{Facts, Running};
 use super::sentence;
@@ -48,7 +49,7 @@ pub(crate) type SharedSpool = Arc<Mutex<Spool>>;
 pub(crate) struct Attachment {
     pub run: Arc<Running>,
     /// Read ends with the spools they go to; `None` where the owner reads the stream itself.
-    pub outputs: [Option<(OwnedFd, SharedSpool)>; 2],
+    pub outputs: [Option<(Arc<OwnedFd>, SharedSpool)>; 2],
     /// What is still to be written to stdin.
     pub stdin: Option<(OwnedFd, Vec<u8>)>,
 }
@@ -61,7 +62,7 @@ const STDIN: u64 = 2;
 /// A run's streams while it lives.
 struct Streams {
     run: Arc<Running>,
-    outputs: [Option<OwnedFd>; 2],
+    outputs: [Option<Arc<OwnedFd>>; 2],
     spools: [Option<SharedSpool>; 2],
     stdin: Option<(OwnedFd, Vec<u8>, usize)>,
     dead: Option<Box<Facts>>,
@@ -85,7 +86,7 @@ pub(crate) type Recycle = Box<dyn Fn(&Arc<Running>, Fate) + Send>;
 
 /// The collector's state; lives on its thread.
 pub(crate) struct Collector {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     wake: Arc<OwnedFd>,
     messages: Receiver<ToCollector>,
     streams: HashMap<usize, Streams>,
@@ -100,6 +101,7 @@ pub(crate) struct Collector {
 pub(crate) struct CollectorHandle {
     pub sender: Sender<ToCollector>,
     pub wake: Arc<OwnedFd>,
+    epoll: Arc<OwnedFd>,
 }
 
 impl CollectorHandle {
@@ -108,16 +110,39 @@ impl CollectorHandle {
         let _ = self.sender.send(message);
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
+
+    /// Has it look after a run's streams. It is woken once there is something to do.
+    pub fn attach(&self, attachment: Attachment) {
+        let row = attachment.run.row;
+        let outputs = [0, 1].map(|index| attachment.outputs[index].as_ref().map(|(fd, _)| fd.clone()));
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let mut ready = attachment.stdin.is_some();
+        for (index, fd) in outputs.iter().enumerate() {
+            // Edge-triggered: an event of a run that the collector does not know yet must not keep it busy.
+            ready |= fd
+                .as_ref()
+                .is_some_and(|fd| epoll::add(&self.epoll, fd, token(row, index as u64), flags).is_err());
+        }
+        let _ = self.sender.send(ToCollector::Attach(Box::new(attachment)));
+        // An event from before the message was passed over.
+        if ready || process::any_readable(outputs.iter().flatten().map(|fd| fd.as_fd())) {
+            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+fn token(row: usize, kind: u64) -> epoll::EventData {
+    epoll::EventData::new_u64((row as u64) << 2 | kind)
 }
 
 impl Collector {
     pub fn new(recycle: Recycle) -> io::Result<(Self, CollectorHandle)> {
         let (sender, messages) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         let collector = Collector {
-            epoll,
+            epoll: epoll.clone(),
             wake: wake.clone(),
             messages,
             streams: HashMap::new(),
@@ -126,7 +151,7 @@ impl Collector {
             buffer: vec![0; 64 * 1024],
             stopping: false,
         };
-        Ok((collector, CollectorHandle { sender, wake }))
+        Ok((collector, CollectorHandle { sender, wake, epoll }))
     }
 
     /// Runs until shut down and without runs. `enforcer` is told of limits that only the bytes show.
@@ -140,9 +165,15 @@ impl Collector {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return,
             }
+            // First the messages: an event may be of a run that one of them brings.
+            self.obey();
             for event in &events {
                 match event.data.u64() {
-                    WAKE => self.obey(),
+                    WAKE => {
+                        let mut count = [0u8; 8];
+                        let _ = rustix::io::read(&*self.wake, &mut count);
+                        self.obey();
+                    }
                     token => self.stream((token >> 2) as usize, token & 3),
                 }
             }
@@ -162,9 +193,6 @@ impl Collector {
     }
 
     fn obey(&mut self) {
-        let mut count = [0u8; 8];
-        // Cleared before the messages are read: one that comes later sets it again.
-        let _ = rustix::io::read(&*self.wake, &mut count);
         while let Ok(message) = self.messages.try_recv() {
             match message {
                 ToCollector::Attach(attachment) => self.attach(*attachment),
@@ -217,15 +245,13 @@ impl Collector {
         };
         for (index, output) in outputs.into_iter().enumerate() {
             let Some((fd, spool)) = output else { continue };
-            let data = epoll::EventData::new_u64((row as u64) << 2 | index as u64);
-            // A stream that cannot be watched is still read when the run is dead.
-            let _ = epoll::add(&self.epoll, &fd, data, epoll::EventFlags::IN);
+            // What came before now is seen now. A stream that cannot be watched is still read when the run is dead.
+            let _ = epoll::modify(&self.epoll, &fd, token(row, index as u64), epoll::EventFlags::IN);
             streams.outputs[index] = Some(fd);
             streams.spools[index] = Some(spool);
         }
         if let Some((fd, bytes)) = stdin {
-            let data = epoll::EventData::new_u64((row as u64) << 2 | STDIN);
-            let _ = epoll::add(&self.epoll, &fd, data, epoll::EventFlags::OUT);
+            let _ = epoll::add(&self.epoll, &fd, token(row, STDIN), epoll::EventFlags::OUT);
             streams.stdin = Some((fd, bytes, 0));
         }
         self.streams.insert(row, streams);

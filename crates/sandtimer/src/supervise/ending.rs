@@ -4,7 +4,7 @@
 //! Starting ─▶ Running ─▶ Grace ─▶ Killed ─▶ dead
 //!     └──────────┴─────────┴───────▲  (exit, limit, cancel, infrastructure: whichever seals the deadline cell first)
 //! ```
-//! Owned by the enforcer's thread alone. The caller of [`Ending::time`] and friends then asks for
+//! Owned by one thread at a time: whoever begins the run, then the enforcer. The caller of [`Ending::time`] and friends then asks for
 //! [`Ending::report`] and [`Ending::next_time`]; nothing here waits.
 
 mod watching;
@@ -513,6 +513,17 @@ impl Ending {
         let _ = process::order(&self.run.control, order::DEADLINE, bound_only, hard);
         self.announced = Some(hard);
         Some(hard)
+    }
+
+    /// When all of a job must be dead; none for what has not begun.
+    pub fn begun_until(&self) -> Option<u64> {
+        let hard = || self.run.cell.hard_end().map_or(u64::MAX, Moment::as_nanos);
+        (self.phase == Phase::Running).then(hard)
+    }
+
+    /// Init and the watchdog's row have this end already.
+    pub fn note_announced(&mut self, hard: u64) {
+        self.announced = Some(hard);
     }
 
     /// The watchdog killed it: its row says so.

@@ -7,9 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -21,103 +21,34 @@ use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
 use super::collector::ToCollector;
 use super::ending::Ending;
+use super::orders::{CONTROL, Command, EnforcerHandle, JOB, PIDFD, Shown, kill_by, token};
 use super::run::Running;
-
-/// What others ask of the enforcer.
-#[derive(Debug)]
-pub(crate) enum Command {
-    /// A sandbox was started; watch it.
-    Watch(Arc<Running>),
-    /// The deadline of a row was moved.
-    Moved {
-        row: usize,
-    },
-    /// End a run for this reason; with a SIGTERM first if its grace allows.
-    Cancel {
-        row: usize,
-        id: String,
-        reason: String,
-    },
-    /// Stop (or let go on) a run and its clocks.
-    Pause {
-        row: usize,
-        id: String,
-        paused: bool,
-    },
-    /// End a run because a limit that others measure is passed.
-    Limit {
-        row: usize,
-        id: String,
-        kind: crate::model::LimitKind,
-    },
-    /// The job answered, and whoever waited for it took the answer.
-    Answered {
-        row: usize,
-        id: String,
-    },
-    /// The watchdog stands ready.
-    Adopt(Watchdog),
-    /// None could be started.
-    NoWatchdog,
-    Shutdown,
-}
-
-/// The way to the enforcer.
-#[derive(Debug, Clone)]
-pub(crate) struct EnforcerHandle {
-    commands: Sender<Command>,
-    wake: Arc<OwnedFd>,
-    watched: Arc<AtomicBool>,
-}
-
-impl EnforcerHandle {
-    /// Whether a watchdog stands behind the enforcer.
-    pub fn is_watched(&self) -> bool {
-        self.watched.load(Ordering::Relaxed)
-    }
-
-    /// Tells of a watchdog that was started, or could not be.
-    pub fn watchdog(&self, started: io::Result<Watchdog>) {
-        self.watched.store(started.is_ok(), Ordering::Relaxed);
-        self.send(started.map_or(Command::NoWatchdog, Command::Adopt));
-    }
-
-    pub fn send(&self, command: Command) {
-        // The enforcer ends only after the engine, which owns the last handle, has told it to.
-        let _ = self.commands.send(command);
-        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
-    }
-}
 
 /// Watchdogs are started at most this often.
 const WATCHDOG_AGAIN: u64 = 1_000_000_000;
+
+/// Times of runs that are over stay until they pass, or there are this many.
+const MOST_TIMERS: usize = 8 * sandtimer_os::wire::ROWS;
 
 const WAKE: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 const WATCHDOG: u64 = u64::MAX - 2;
 
-/// What an epoll event of a row is about; the row is the upper part of the token.
-const CONTROL: u64 = 0;
-const PIDFD: u64 = 1;
-const JOB: u64 = 2;
-
-fn token(row: usize, kind: u64) -> epoll::EventData {
-    epoll::EventData::new_u64((row as u64) << 2 | kind)
-}
-
 /// The enforcer's state; lives on its thread.
 pub(crate) struct Enforcer {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     timer: OwnedFd,
     wake: Arc<OwnedFd>,
     commands: Receiver<Command>,
     collector: Sender<ToCollector>,
     collector_wake: Arc<OwnedFd>,
     table: Arc<SharedTable>,
-    watchdog: Option<Watchdog>,
+    watchdog: Option<Arc<Watchdog>>,
     start_watchdog: Box<dyn Fn(EnforcerHandle) + Send>,
     /// When the last one was adopted.
     watchdog_since: u64,
+    /// What it was told of runs beforehand.
+    shown: Option<Shown>,
     /// When the next one is to be started.
     watchdog_due: Option<u64>,
     own_handle: EnforcerHandle,
@@ -147,13 +78,12 @@ impl Enforcer {
     pub fn new(parts: EnforcerParts) -> io::Result<(Self, EnforcerHandle)> {
         let (sender, commands) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
-        let watched = Arc::new(AtomicBool::new(false));
-        let own_handle = EnforcerHandle { commands: sender, wake: wake.clone(), watched };
+        let own_handle = EnforcerHandle::new(sender, wake.clone(), epoll.clone(), parts.table.clone());
         let enforcer = Enforcer {
             epoll,
             timer,
@@ -165,10 +95,11 @@ impl Enforcer {
             watchdog: None,
             start_watchdog: parts.start_watchdog,
             watchdog_since: 0,
+            shown: None,
             watchdog_due: None,
             own_handle: own_handle.clone(),
             runs: std::iter::repeat_with(|| None).take(sandtimer_os::wire::ROWS).collect(),
-            timers: BinaryHeap::with_capacity(sandtimer_os::wire::ROWS),
+            timers: BinaryHeap::new(),
             sweep_directories: parts.sweep_directories,
             lease: parts.lease,
             armed_for: u64::MAX,
@@ -183,14 +114,25 @@ impl Enforcer {
         while !(self.stopping && self.runs.iter().flatten().all(|ending| ending.is_given_up())) {
             events.clear();
             self.arm_timer();
+            // Whoever brings a run reads the time just written, and wakes this thread or not. What came before is seen here.
+            fence(Ordering::SeqCst);
+            if self.obey() {
+                continue;
+            }
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 // Nothing can be watched any more; leaving closes the watchdog's socket, which ends every run.
                 Err(_) => return,
             }
+            // First the commands: an event may be of a run that one of them brings.
+            self.obey();
             for event in &events {
                 match event.data.u64() {
-                    WAKE => self.obey(),
+                    WAKE => {
+                        let mut count = [0u8; 8];
+                        let _ = rustix::io::read(&*self.wake, &mut count);
+                        self.obey();
+                    }
                     TIMER => {
                         let mut expirations = [0u8; 8];
                         // Only clears the readiness; a spurious wake-up costs one look.
@@ -217,6 +159,7 @@ impl Enforcer {
             return;
         }
         self.armed_for = next;
+        self.own_handle.wakes_at.store(next, Ordering::SeqCst);
         let value = if next == u64::MAX { 0 } else { next.max(1) };
         let time =
             Timespec { tv_sec: (value / 1_000_000_000) as i64, tv_nsec: (value % 1_000_000_000) as i64 };
@@ -226,13 +169,13 @@ impl Enforcer {
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &timer);
     }
 
-    fn obey(&mut self) {
-        let mut count = [0u8; 8];
-        // Cleared before the commands are read: one that comes later sets it again.
-        let _ = rustix::io::read(&*self.wake, &mut count);
+    /// Whether there was anything to obey.
+    fn obey(&mut self) -> bool {
+        let mut any = false;
         while let Ok(command) = self.commands.try_recv() {
+            any = true;
             match command {
-                Command::Watch(run) => self.watch(run),
+                Command::Watch(ending) => self.watch(ending),
                 // Init and the watchdog hear of it with what follows every change.
                 Command::Moved { row } => self.with(row, None, |_| {}),
                 Command::Cancel { row, id, reason } => {
@@ -262,6 +205,7 @@ impl Enforcer {
                 }
             }
         }
+        any
     }
 
     /// Does something to the run in `row` (if it is still `id`'s), then sees what has to be done next.
@@ -274,21 +218,23 @@ impl Enforcer {
         self.follow(row);
     }
 
-    fn watch(&mut self, run: Arc<Running>) {
+    fn watch(&mut self, mut ending: Box<Ending>) {
+        let run = ending.run.clone();
         let row = run.row;
-        // Level-triggered and added before anything is read: what came earlier is seen now.
-        let added = epoll::add(&self.epoll, &run.control, token(row, CONTROL), epoll::EventFlags::IN)
-            .and_then(|()| epoll::add(&self.epoll, &run.pidfd, token(row, PIDFD), epoll::EventFlags::IN))
-            .and_then(|()| match &run.job {
-                Some(job) => epoll::add(&self.epoll, &job.pidfd, token(row, JOB), epoll::EventFlags::IN),
-                None => Ok(()),
-            });
-        self.tell_watchdog(&run);
-        let mut ending = Ending::new(run, monotonic_nanoseconds());
+        // They were added edge-triggered, by another thread. What came before now is seen now.
+        let level = |fd: BorrowedFd<'_>, kind| {
+            epoll::modify(&self.epoll, fd, token(row, kind), epoll::EventFlags::IN)
+        };
+        let added = level(run.control.as_fd(), CONTROL)
+            .and_then(|()| level(run.pidfd.as_fd(), PIDFD))
+            .and_then(|()| run.job.as_ref().map_or(Ok(()), |job| level(job.pidfd.as_fd(), JOB)));
+        if run.shown != self.shown {
+            self.tell_watchdog(&run);
+        }
         if let Err(error) = added {
             ending.infrastructure(format!("the run cannot be watched: {error}"), monotonic_nanoseconds());
         }
-        self.runs[row] = Some(Box::new(ending));
+        self.runs[row] = Some(ending);
         self.follow(row);
     }
 
@@ -379,6 +325,13 @@ impl Enforcer {
             && ending.scheduled != Some(at)
         {
             ending.scheduled = Some(at);
+            if self.timers.len() >= MOST_TIMERS {
+                let runs = &self.runs;
+                let is_live = |at: u64, row: usize| {
+                    runs[row].as_ref().is_some_and(|ending| ending.scheduled == Some(at))
+                };
+                self.timers.retain(|Reverse((at, row))| is_live(*at, *row));
+            }
             self.timers.push(Reverse((at, row)));
         }
     }
@@ -386,11 +339,7 @@ impl Enforcer {
     fn tell_watchdog(&self, run: &Running) {
         let Some(watchdog) = &self.watchdog else { return };
         // A failure means that it is stopped or dead; the latter wakes this thread by its pidfd.
-        let _ = match run.slot.kill_file() {
-            Some(file) => watchdog.kill_by_cgroup(run.row, file),
-            None if run.sweeps_itself => watchdog.kill_by_sweeper(run.row, run.pidfd.as_fd()),
-            None => watchdog.kill_by_pidfd(run.row, run.pidfd.as_fd()),
-        };
+        let _ = kill_by(watchdog, &run.slot, run.pidfd.as_fd(), run.sweeps_itself);
     }
 
     fn adopt(&mut self, watchdog: Watchdog) {
@@ -401,8 +350,10 @@ impl Enforcer {
         let _ = watchdog.show_engine();
         let data = epoll::EventData::new_u64(WATCHDOG);
         let _ = epoll::add(&self.epoll, watchdog.pidfd(), data, epoll::EventFlags::IN);
-        self.watchdog = Some(watchdog);
+        let watchdog = Arc::new(watchdog);
+        self.watchdog = Some(watchdog.clone());
         self.watchdog_since = monotonic_nanoseconds();
+        self.shown = self.own_handle.adopted(watchdog);
         for ending in self.runs.iter().flatten() {
             self.tell_watchdog(&ending.run);
         }
@@ -414,10 +365,11 @@ impl Enforcer {
     /// The watchdog died: a new one takes over the same table when it has been started. One that dies again and again is
     /// not started again and again.
     fn replace_watchdog(&mut self) {
+        self.shown = None;
+        self.own_handle.bereft();
         if let Some(dead) = self.watchdog.take() {
             let _ = epoll::delete(&self.epoll, dead.pidfd());
         }
-        self.own_handle.watched.store(false, Ordering::Relaxed);
         self.watchdog_due = Some(self.watchdog_since + WATCHDOG_AGAIN);
     }
 }

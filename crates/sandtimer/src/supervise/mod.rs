@@ -8,6 +8,7 @@ pub(crate) mod collector;
 pub(crate) mod ending;
 pub(crate) mod enforcer;
 mod look;
+pub(crate) mod orders;
 pub mod output;
 pub(crate) mod run;
 pub(crate) mod sentence;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 
+use super::orders::Shown;
 use crate::isolate::cgroup::Slot;
 use crate::limits::Effective;
 use crate::model::{Degraded, Ending, Enforcer, Isolation, LimitKind, Outcome, Path, WaitingFor, Warning};
@@ -181,6 +182,8 @@ pub(crate) struct Running {
     /// The same for what few callers miss: installations, entries of PATH.
     pub hidden: Vec<String>,
     pub sweeps_itself: bool,
+    /// The watchdog that was told beforehand how this is killed.
+    pub shown: Option<Shown>,
     pub on_output_limit_end: bool,
     /// The run's own temporary directory on the host, where there is no mount namespace to hide it in.
     pub private_directory: Option<PrivateDirectory>,

@@ -17,6 +17,10 @@ LIBRARY = 4
 ANSWER = b"A"
 VALUE, RAISED, REFUSED = 0, 1, 2
 INLINE = 48 * 1024
+# What a job without options asks for.
+PLAIN_CALL = {"kind": "call", "seed": None, "stdout": "capture"}
+# Types whose values hold nothing and run nothing when they are written down.
+PLAIN = frozenset((type(None), bool, int, float, str))
 
 
 def load_native():
@@ -89,8 +93,7 @@ def zygote(settings):
         stream.reconfigure(errors="backslashreplace")
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
-    # What the jobs' paths import at their first use belongs to all of them.
-    warm()
+    warm_up()
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -99,15 +102,20 @@ def zygote(settings):
 
 
 def warm():
-    """Runs the paths that every job takes, so that their pages are this process's own before a job is timed."""
-    options = pickle.dumps({"kind": "call", "seed": None, "stdout": "capture"}, 5)
-    for call in ((max, (1, 2), {}), (divmod, (1, 0), {})):
-        job = len(options).to_bytes(4, "little") + options + pickle.dumps(call, 5)
-        try:
-            answer(*run(job, ()))
-        except ZeroDivisionError as error:
-            answer(RAISED, *encode(describe(error)))
+    """Runs the path that every job takes, so that its pages are this process's own before a job is timed."""
+    answer(*run(bytes(4) + pickle.dumps((max, (1, 2), {}), 5), ()))
     flush()
+
+
+def warm_up():
+    """In the zygote: runs the paths that jobs take, so that what they make at first use is there for all of them."""
+    options = pickle.dumps(PLAIN_CALL, 5)
+    try:
+        run(len(options).to_bytes(4, "little") + options + pickle.dumps((divmod, (1, 0), {}), 5), ())
+    except ZeroDivisionError as error:
+        answer(RAISED, *encode(describe(error)))
+    answer(*written([]))
+    warm()
 
 
 def child(channel, hurried):
@@ -154,6 +162,8 @@ def flush():
 
 def answer(kind, data, buffers):
     """Header, addresses and lengths of what is too long for a packet, and the rest; and what must be kept alive."""
+    if not buffers and len(data) <= INLINE:
+        return ANSWER + bytes((kind, 0, 0, 0, 0, 0, 0)) + len(data).to_bytes(8, "little") + data, ()
     kept = [memoryview(buffer).cast("B") for buffer in buffers]
     inline = b"" if len(data) > INLINE else data
     if not inline:
@@ -173,6 +183,8 @@ def is_bytes(view):
 
 def reply(channel, packet, kept):
     os.write(channel, packet)
+    if not kept:
+        os.nice(10)
     # The engine reads what is large from this memory, or asks for it. In the end it ends this process.
     if os.read(channel, 1) == b"S":
         for view in kept:
@@ -201,7 +213,7 @@ def reseed(seed=None):
 def load(job, files):
     """Options, body and buffers of a job. The files that came with it are its large parts, and its stdin."""
     length = int.from_bytes(job[:4], "little")
-    options = pickle.loads(job[4 : 4 + length])
+    options = pickle.loads(job[4 : 4 + length]) if length else PLAIN_CALL
     files = [file for file in files if file >= 0]
     sizes = options.get("parts")
     if options.get("stdin"):
@@ -252,6 +264,8 @@ def prepare(options):
 
 def written(value):
     """The kind of the answer that a value is, and the value written down."""
+    if type(value) in PLAIN:
+        return VALUE, pickle.dumps(value, 5), ()
     if isinstance(value, types.CoroutineType):
         import asyncio
 

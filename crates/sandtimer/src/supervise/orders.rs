@@ -1,0 +1,200 @@
+//! What others ask of the enforcer, and how it hears of runs.
+//!
+//! A run that begins wakes the enforcer only where it would otherwise wake too late: on few processors that wake-up takes
+//! the place of the command itself. Until then the run stands in the queue of commands, its descriptors are in the
+//! enforcer's epoll, and init and the watchdog's row know its end.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::epoll;
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::process;
+use sandtimer_os::watchdog::{SharedTable, Watchdog};
+
+use super::ending::Ending;
+use super::run::Running;
+use crate::isolate::cgroup::Slot;
+
+/// What others ask of the enforcer.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// A sandbox was started; watch it.
+    Watch(Box<Ending>),
+    /// The deadline of a row was moved.
+    Moved {
+        row: usize,
+    },
+    /// End a run for this reason; with a SIGTERM first if its grace allows.
+    Cancel {
+        row: usize,
+        id: String,
+        reason: String,
+    },
+    /// Stop (or let go on) a run and its clocks.
+    Pause {
+        row: usize,
+        id: String,
+        paused: bool,
+    },
+    /// End a run because a limit that others measure is passed.
+    Limit {
+        row: usize,
+        id: String,
+        kind: crate::model::LimitKind,
+    },
+    /// The job answered, and whoever waited for it took the answer.
+    Answered {
+        row: usize,
+        id: String,
+    },
+    /// The watchdog stands ready.
+    Adopt(Watchdog),
+    /// None could be started.
+    NoWatchdog,
+    Shutdown,
+}
+
+/// What an epoll event of a row is about; the row is the upper part of the token.
+pub(super) const CONTROL: u64 = 0;
+pub(super) const PIDFD: u64 = 1;
+pub(super) const JOB: u64 = 2;
+
+pub(super) fn token(row: usize, kind: u64) -> epoll::EventData {
+    epoll::EventData::new_u64((row as u64) << 2 | kind)
+}
+
+/// Which watchdog was told how a row is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shown(u64);
+
+/// The watchdog there is. The enforcer takes this lock only when one comes or goes.
+#[derive(Debug, Default)]
+struct Watchers {
+    count: u64,
+    watchdog: Option<Arc<Watchdog>>,
+}
+
+/// The way to the enforcer.
+#[derive(Debug, Clone)]
+pub(crate) struct EnforcerHandle {
+    commands: Sender<Command>,
+    wake: Arc<OwnedFd>,
+    epoll: Arc<OwnedFd>,
+    table: Arc<SharedTable>,
+    /// When the enforcer wakes by itself, in monotonic nanoseconds.
+    pub(super) wakes_at: Arc<AtomicU64>,
+    watched: Arc<AtomicBool>,
+    watchers: Arc<Mutex<Watchers>>,
+}
+
+impl EnforcerHandle {
+    pub(super) fn new(
+        commands: Sender<Command>,
+        wake: Arc<OwnedFd>,
+        epoll: Arc<OwnedFd>,
+        table: Arc<SharedTable>,
+    ) -> Self {
+        EnforcerHandle {
+            commands,
+            wake,
+            epoll,
+            table,
+            wakes_at: Arc::new(AtomicU64::new(u64::MAX)),
+            watched: Arc::default(),
+            watchers: Arc::default(),
+        }
+    }
+
+    /// Whether a watchdog stands behind the enforcer.
+    pub fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Relaxed)
+    }
+
+    /// Tells of a watchdog that was started, or could not be.
+    pub fn watchdog(&self, started: io::Result<Watchdog>) {
+        self.watched.store(started.is_ok(), Ordering::Relaxed);
+        self.send(started.map_or(Command::NoWatchdog, Command::Adopt));
+    }
+
+    pub(super) fn adopted(&self, watchdog: Arc<Watchdog>) -> Option<Shown> {
+        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        watchers.count += 1;
+        watchers.watchdog = Some(watchdog);
+        Some(Shown(watchers.count))
+    }
+
+    pub(super) fn bereft(&self) {
+        self.watched.store(false, Ordering::Relaxed);
+        // Dropped by the enforcer, which waits for its end.
+        let _ = self.watchers.lock().unwrap_or_else(PoisonError::into_inner).watchdog.take();
+    }
+
+    /// Tells the watchdog how a row is killed, before there is a run in it.
+    pub fn show(&self, slot: &Slot, sandbox: BorrowedFd<'_>, sweeps_itself: bool) -> Option<Shown> {
+        let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = kill_by(watchers.watchdog.as_ref()?, slot, sandbox, sweeps_itself);
+        told.ok().map(|()| Shown(watchers.count))
+    }
+
+    pub fn send(&self, command: Command) {
+        // The enforcer ends only after the engine, which owns the last handle, has told it to.
+        let _ = self.commands.send(command);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Has it watch a run from now on.
+    pub fn watch(&self, run: Arc<Running>) {
+        let descriptors = [
+            (CONTROL, Some(run.control.as_fd())),
+            (PIDFD, Some(run.pidfd.as_fd())),
+            (JOB, run.job.as_ref().map(|job| job.pidfd.as_fd())),
+        ];
+        let descriptors = descriptors.into_iter().filter_map(|(kind, fd)| fd.map(|fd| (kind, fd)));
+        // Edge-triggered: an event of a run that the enforcer does not know yet must not keep it busy.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let mut added = true;
+        for (kind, fd) in descriptors.clone() {
+            added &= epoll::add(&self.epoll, fd, token(run.row, kind), flags).is_ok();
+        }
+        let mut ending = Box::new(Ending::new(run.clone(), monotonic_nanoseconds()));
+        // Init has a job's end already, and the watchdog has it now.
+        let armed = run.shown.is_some()
+            && ending.begun_until().is_some_and(|hard| {
+                let late = self.table.arm(run.row, hard);
+                if !late {
+                    ending.note_announced(hard);
+                }
+                !late
+            });
+        let due = ending.next_time();
+        let _ = self.commands.send(Command::Watch(ending));
+        fence(Ordering::SeqCst);
+        let in_time = due.is_none_or(|due| self.wakes_at.load(Ordering::SeqCst) <= due);
+        // An event from before the command was passed over.
+        if !(armed && added && in_time) || process::any_readable(descriptors.map(|(_, fd)| fd)) {
+            self.wake();
+        }
+    }
+}
+
+/// Tells a watchdog how what is in a slot is killed.
+pub(super) fn kill_by(
+    watchdog: &Watchdog,
+    slot: &Slot,
+    sandbox: BorrowedFd<'_>,
+    sweeps_itself: bool,
+) -> io::Result<()> {
+    match slot.kill_file() {
+        Some(file) => watchdog.kill_by_cgroup(slot.row, file),
+        None if sweeps_itself => watchdog.kill_by_sweeper(slot.row, sandbox),
+        None => watchdog.kill_by_pidfd(slot.row, sandbox),
+    }
+}
