@@ -143,6 +143,10 @@ class _ClassMethod(classmethod):  # type: ignore[type-arg]
     def __get__(self, instance: Any, owner: Optional[type] = None) -> Any:
         return self.__func__.__get__(type(instance) if owner is None else owner)
 
+    def __reduce__(self) -> Any:
+        # Classes of `__main__` are sent with all that they hold.
+        return type(self), (self.__func__,)
+
 
 def decorate(function: Any, kind: type[Decorated], way: Way) -> Any:
     """`function` with its calls going that way; static and class methods stay what they are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar, Union, overload
 
@@ -65,7 +66,7 @@ def sandboxed(timeout: Any = None, **parameters: Any) -> Any:
     >>> product.outcome(["a", None]).ending
     'raised'
     """
-    if callable(timeout) or isinstance(timeout, (staticmethod, classmethod)):
+    if callable(timeout) or isinstance(timeout, (staticmethod, classmethod, property, functools.cached_property)):
         return decorate(timeout, _Function, _InSandbox(parameters))
     parameters["timeout"] = timeout
     _shared.check(parameters)

@@ -7,6 +7,7 @@ is likely, unless it is forced.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.machinery
 import importlib.util
@@ -64,8 +65,10 @@ def reason_against() -> Optional[str]:
         return "CUDA is in use, which a forked process cannot go on with"
     ours = [thread for thread in threading.enumerate() if thread.name == "sandtimer"]
     others = [thread.name for thread in threading.enumerate() if thread not in (*ours, threading.current_thread())]
+    if threading.current_thread() in ours:
+        return "submit, map and the awaited forms fork beside the thread that asked, and locks that it holds would stay held"
     if others:
-        return f"{len(others)} other threads run ({', '.join(others[:3])}), and locks that they hold would stay held"
+        return f"{_threads(len(others), 'other')} ({', '.join(others[:3])}), and locks held there would stay held"
     for _ in range(20):
         foreign = [name for name in _native_threads() if name not in _OWN]
         surplus = len(foreign) - len(ours) - 1
@@ -74,8 +77,13 @@ def reason_against() -> Optional[str]:
         # A thread of the engine's may just have been started, and have no name yet.
         time.sleep(0.002)
     if surplus > 0:
-        return f"{surplus} native threads run ({', '.join(sorted(set(foreign))[:3])}), and locks that they hold would stay held"
+        names = ", ".join(sorted(set(foreign))[:3])
+        return f"{_threads(surplus, 'native')} ({names}), and locks held there would stay held"
     return None
+
+
+def _threads(count: int, kind: str) -> str:
+    return f"1 {kind} thread runs" if count == 1 else f"{count} {kind} threads run"
 
 
 def _native_threads() -> list[str]:
@@ -107,8 +115,9 @@ def begin(engine: Any, profile: dict[str, Any], job: Any, limits: dict[str, Any]
             return engine.fork(profile, ours.fileno(), job, limits)
         finally:
             ours.close()
-            # It ends when its socket does.
-            os.waitpid(pid, 0)
+            # It ends when its socket does. A caller that ignores SIGCHLD, or waits for every child, has its status.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
 def _serve(names: dict[str, Any], orders: int, call: Callable[[], Any]) -> None:
@@ -134,5 +143,6 @@ def _serve(names: dict[str, Any], orders: int, call: Callable[[], Any]) -> None:
 
 def refuse(reason: str) -> SandboxUnavailable:
     return SandboxUnavailable(
-        f'start="fork" is refused: {reason}; use start="zygote", or force=True where you know that it is safe'
+        f'start="fork" is refused: {reason}; use start="zygote", or run and call in a process without other threads, '
+        "or force=True where you know that it is safe"
     )

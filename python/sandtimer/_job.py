@@ -71,11 +71,6 @@ class Job:
         self.close()
 
 
-def text(given: Union[str, bytes, None]) -> Optional[bytes]:
-    """What is written to stdin."""
-    return given.encode() if isinstance(given, str) else given
-
-
 def arguments(argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]]) -> list[bytes]:
     """The arguments of a command as the kernel takes them."""
     if isinstance(argv, (str, bytes)):
@@ -153,9 +148,8 @@ def pickled(
     try:
         return written((function, arguments, keywords), by_value)
     except Exception as error:
-        name = getattr(function, "__qualname__", repr(function))
         raise Unserializable(
-            f"the call of {name} cannot be sent to a sandbox: {type(error).__name__}: {error}; "
+            f"the call of {_named(function)} cannot be sent to a sandbox: {type(error).__name__}: {error}; "
             'pass what can be pickled, or use start="fork", which needs no pickling'
         ) from error
 
@@ -180,9 +174,39 @@ def written(value: Any, by_value: AbstractSet[str]) -> tuple[bytes, list[memoryv
         buffers.clear()
         stream = io.BytesIO()
         with _with_code(by_value):
-            cloudpickle.Pickler(stream, protocol=5, buffer_callback=keep).dump(value)
+            _Pickler(stream, protocol=5, buffer_callback=keep).dump(value)
         data = stream.getvalue()
     return data, buffers
+
+
+def _named(function: Any) -> str:
+    try:
+        return str(getattr(function, "__qualname__", None) or f"{function!r:.200}")
+    except Exception:
+        # Its own code may fail, where that is why it cannot be sent.
+        return type(function).__name__
+
+
+# Run inside, which needs nothing of this package there.
+_NAMED = (
+    "(lambda kind, sys: (setattr([sys.modules.setdefault(each, type(sys)(each)) for each in modules][-1], name, kind), kind))"
+    "(make(*of), __import__('sys'))[1]"
+)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Classes that go along with their code are found inside under their names, so that results may be of them."""
+
+    def reducer_override(self, value: Any) -> Any:
+        reduced = super().reducer_override(value)
+        # Of these six parts are the classes that are made anew, and nothing else.
+        if not isinstance(value, type) or not isinstance(reduced, tuple) or len(reduced) != 6 or "." in value.__qualname__:
+            return reduced
+        make, of, *rest = reduced
+        parts = value.__module__.split(".")
+        modules = [".".join(parts[: length + 1]) for length in range(len(parts))]
+        names = {"make": make, "of": of, "modules": modules, "name": value.__qualname__}
+        return (eval, (_NAMED, names), *rest)
 
 
 _registering = threading.Lock()

@@ -31,8 +31,8 @@ from collections import deque
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, Union, overload
 
-from . import _checkers, _host, _job, _native
-from .errors import DeadlineExceeded, InvalidLimit, RemoteError, SandboxUnavailable
+from . import _arguments, _checkers, _host, _job, _native
+from .errors import DeadlineExceeded, RemoteError, SandboxUnavailable
 
 if TYPE_CHECKING:
     from ._outcome import Outcome
@@ -84,7 +84,7 @@ def _program_case(given: Any) -> Case:
         stdin, expected = _pair(given, "(stdin, expected)")
     if not isinstance(stdin, (str, bytes)):
         raise TypeError(f"a program's stdin is a text or bytes, not {type(stdin).__name__}")
-    return Case(stdin.encode() if isinstance(stdin, str) else stdin, (), {}, expected, given)
+    return Case(_arguments.encoded("stdin", stdin), (), {}, expected, given)
 
 
 def _function_case(given: Any) -> Case:
@@ -167,7 +167,7 @@ class _Submission:
         _check_program(box, program, entry)
         self.cases = [_program_case(case) if self.is_program else _function_case(case) for case in cases]
         self.checker = checker
-        self.total, self.stop_early = _seconds("total", total), stop_early
+        self.total, self.stop_early = _arguments.total(total), stop_early
         self.view = box if timeout is None else box.limits(timeout=timeout)
         self.scope: Any = None
         self.ends: Optional[float] = None
@@ -180,6 +180,10 @@ class _Submission:
         self.verdicts = ["not_run"] * len(cases)
         self.scores = [0.0] * len(cases)
         self.errors: list[Optional[BaseException]] = [None] * len(cases)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: the evidence of its runs, and no means to run anything."""
+        return {"runs": self.runs, "box": None}
 
     # In the sandbox's threads
 
@@ -323,14 +327,6 @@ def _check_program(box: Sandbox, program: Program, entry: Optional[str]) -> None
         raise ValueError('start="fork" shows a call the memory of its caller, and the expected answers with it; use "zygote"')
 
 
-def _seconds(name: str, value: Any) -> Optional[float]:
-    if value is None or (value == 0 and not isinstance(value, bool)):
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0 or math.isinf(value):
-        raise InvalidLimit(f"{name}={value!r}: a positive number of seconds, or None for no limit")
-    return float(value)
-
-
 def _start(submission: _Submission, index: int) -> CallFuture:
     from ._sandbox import CallFuture
 
@@ -435,6 +431,8 @@ class Judgement:
         ]
         if not unfair:
             return self
+        if self._submission.box is None:
+            raise SandboxUnavailable("a judgement that was copied or sent on has no sandbox to run anything in; judge again")
         indices = sorted({*unfair, *(index for index, verdict in enumerate(self.verdicts) if verdict == "not_run")})
         submission = self._submission.again(indices)
         _work_off([(submission, indices)], 1)
@@ -447,7 +445,14 @@ class Judgement:
 
 
 class Judgements(Sequence[Judgement]):
-    """The judgements of several programs by the same cases: a sequence of rows, one for each program."""
+    """The judgements of several programs by the same cases: a sequence of rows, one for each program.
+
+    >>> import sandtimer
+    >>> with sandtimer.Sandbox(timeout=5.0) as box:
+    ...     judgements = box.judge_many(["print(9)", "print(8)"], [("", "9")])
+    >>> judgements.passed, judgements.scores
+    ([True, False], [1.0, 0.0])
+    """
 
     def __init__(self, judgements: Sequence[Judgement]) -> None:
         self._rows = list(judgements)
@@ -472,6 +477,7 @@ class Judgements(Sequence[Judgement]):
 
     @property
     def verdicts(self) -> list[list[str]]:
+        """A row for each program, a column for each case."""
         return [row.verdicts for row in self._rows]
 
     @property
@@ -481,9 +487,11 @@ class Judgements(Sequence[Judgement]):
 
     @property
     def passed(self) -> list[bool]:
+        """Of each program, whether every case was accepted."""
         return [row.passed for row in self._rows]
 
     def retry_overloaded(self) -> Judgements:
+        """As `Judgement.retry_overloaded`, for each program."""
         return Judgements([row.retry_overloaded() for row in self._rows])
 
     def __repr__(self) -> str:
@@ -503,7 +511,7 @@ def _judgement(submission: _Submission) -> Judgement:
 
 def judge_all(
     box: Sandbox,
-    programs: Sequence[Program],
+    programs: Iterable[Program],
     cases: Iterable[Any],
     checker: Optional[Checker],
     entry: Optional[str],
@@ -512,6 +520,17 @@ def judge_all(
     stop_early: bool,
     name: str,
 ) -> Judgements:
+    box._pool.check_open()
+    if isinstance(programs, str):
+        raise TypeError("programs is a text: use a list of programs, or judge for one alone")
+    _arguments.iterable("programs", programs)
+    _arguments.iterable("cases", cases)
+    if checker is not None:
+        _arguments.function("checker", checker, "use a function of a case and its outcome")
+    if entry is not None:
+        _arguments.text("entry", entry, 'use the name of a function in the program, such as "solve"')
+    _arguments.text("name", name)
+    _arguments.flag("stop_early", stop_early)
     listed = list(cases)
     submissions = [
         _Submission(box, program, listed, checker, entry, timeout, total, stop_early, name) for program in programs

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import threading
+from concurrent.futures import Future, TimeoutError
 from typing import Any, Optional, TypeVar
 
 from ._results import RemoteTraceback
@@ -47,7 +50,14 @@ def _without_run(ending: str, code: str, message: str, tree: dict[str, Any], **f
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Why Sandtimer ended a run. Times in milliseconds, sizes in bytes."""
+    """Why Sandtimer ended a run. Times in milliseconds, sizes in bytes; `sentence` says it in words.
+
+    >>> import sandtimer
+    >>> with sandtimer.Sandbox(timeout=0.1) as box:
+    ...     verdict = box.run(exec, "while True: pass").verdict
+    >>> verdict.kind, verdict.limit_ms, verdict.source
+    ('wall', 100, 'call')
+    """
 
     kind: Optional[str]
     layer: str
@@ -78,7 +88,7 @@ class Tree:
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What a run used. Times in milliseconds."""
+    """What a run used. Times in milliseconds, sizes in bytes; `run_queue_ms`: ready, and without a processor."""
 
     wall_ms: int
     user_ms: int
@@ -111,7 +121,7 @@ class Outcome:
     returned 6 0
     """
 
-    __slots__ = ("_ended", "_ending", "_error", "_record", "_settled", "value")
+    __slots__ = ("_ended", "_ending", "_error", "_process", "_record", "_settled", "value")
 
     def __init__(
         self, ended: Any, ending: Optional[str] = None, value: Any = None, error: Optional[BaseException] = None
@@ -120,6 +130,7 @@ class Outcome:
         self._ending = ending
         self._record: Optional[dict[str, Any]] = None
         self._settled = False
+        self._process = os.getpid()
         self.value = value
         self._error = error
         if isinstance(error, SandtimerError):
@@ -127,12 +138,27 @@ class Outcome:
 
     def _wait(self, settled: bool = False) -> dict[str, Any]:
         if self._record is None or (settled and not self._settled):
-            self._record = json.loads(self._ended.outcome(settled))
+            self._record = json.loads(self._outcome(settled))
             self._settled = settled
         return self._record
 
+    def _outcome(self, settled: bool) -> str:
+        if self._process == os.getpid():
+            return str(self._ended.outcome(settled))
+        # The engine that will know it is the parent's. What was known when this process was forked is known here too.
+        known: Future[str] = Future()
+        asking = threading.Thread(target=lambda: known.set_result(self._ended.outcome(settled)), daemon=True)
+        asking.start()
+        try:
+            return known.result(timeout=1.0)
+        except TimeoutError:
+            raise SandboxUnavailable(
+                "what became of the call was not known when this process was forked; read `outcome.tree` before forking"
+            ) from None
+
     @property
     def run_id(self) -> str:
+        """The name of its run, in messages and records."""
         return str(self._ended.id)
 
     @property
@@ -175,6 +201,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> Optional[int]:
+        """Of a process that ended by itself, without an answer."""
         return self._wait()["exit_code"]  # type: ignore[no-any-return]
 
     @property
@@ -184,10 +211,12 @@ class Outcome:
 
     @property
     def stdout(self) -> str:
+        """What it printed, as far as `output` allows: head and tail. What is not UTF-8 is replaced."""
         return self._text("stdout")
 
     @property
     def stderr(self) -> str:
+        """As `stdout`, of its standard error."""
         return self._text("stderr")
 
     def _text(self, name: str) -> str:
@@ -200,10 +229,12 @@ class Outcome:
 
     @property
     def stdout_truncated(self) -> bool:
+        """Whether it printed more than `output` allows."""
         return bool(self._wait()["stdout_truncated"])
 
     @property
     def stderr_truncated(self) -> bool:
+        """As `stdout_truncated`, of its standard error."""
         return bool(self._wait()["stderr_truncated"])
 
     @property
@@ -214,14 +245,17 @@ class Outcome:
 
     @property
     def tree(self) -> Tree:
+        """What became of all processes that it started: waits for the proof that none lives."""
         return _build(Tree, self._wait(settled=True)["tree"])
 
     @property
     def usage(self) -> Usage:
+        """What it used: times in milliseconds, sizes in bytes."""
         return _build(Usage, self._wait()["usage"])
 
     @property
     def isolation(self) -> Isolation:
+        """The walls that were in force."""
         return _build(Isolation, self._wait()["isolation"])
 
     @property
@@ -231,6 +265,7 @@ class Outcome:
 
     @property
     def state(self) -> str:
+        """What became of a context's variables; "none" for a call, which keeps none."""
         return str(self._wait()["state"])
 
     def to_dict(self) -> dict[str, Any]:
@@ -238,9 +273,9 @@ class Outcome:
         record = dict(self._wait(settled=True))
         record["ending"], record["ok"] = self.ending, self.ok
         try:
-            json.dumps(self.value)
+            json.dumps(self.value, allow_nan=False)
             record["value"] = self.value
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             record["value"] = None
         if self.error is not None:
             record["error"] = {"code": type(self.error).__name__, "message": str(self.error)}
@@ -260,7 +295,7 @@ class Outcome:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._record, self._settled = state["record"], True
+        self._record, self._settled, self._process = state["record"], True, os.getpid()
         self._ended, self._ending = Record(state["record"]), state["ending"]
         self.value, self._error = state["value"], state["error"]
         if self._error is not None and state["traceback"] is not None:

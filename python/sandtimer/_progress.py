@@ -14,6 +14,9 @@ class Bar:
         self._done, self._total = 0, total
         self._tqdm: Any = None
         self._rich: Any = None
+        if sys.stderr is None or sys.stderr.closed:
+            # Nobody would see one.
+            return
         try:
             from tqdm.auto import tqdm
 
@@ -39,7 +42,7 @@ class Bar:
             self._tqdm.update(1)
         elif self._rich is not None:
             self._rich.update(self._task, advance=1, description=f"calls ({words})" if words else "calls")
-        elif sys.stderr.isatty():
+        elif _is_seen():
             of = f"/{self._total}" if self._total is not None else ""
             sys.stderr.write(f"\r{self._done}{of} calls{' (' + words + ')' if words else ''}\x1b[K")
 
@@ -48,5 +51,9 @@ class Bar:
             self._tqdm.close()
         elif self._rich is not None:
             self._rich.stop()
-        elif sys.stderr.isatty() and self._done:
+        elif self._done and _is_seen():
             sys.stderr.write("\n")
+
+
+def _is_seen() -> bool:
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()

@@ -32,6 +32,9 @@ class MissingModule(Unserializable):
         )
         self.name = name
 
+    def __reduce__(self) -> Any:
+        return type(self), (self.name,), self.__dict__
+
 
 def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[bytes, list[Any]]:
     """The written-down answer and its large buffers, each copied once: from the job's memory to where they stay."""

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Sized, TypeVar, Union
 
-from . import _fork, _job, _judge, _native, _results
+from . import _arguments, _fork, _job, _judge, _native, _results
 from ._outcome import Outcome, never_begun, not_executed
 from ._progress import Bar
 from .errors import DeadlineExceeded, NoResult, RemoteError, SandboxUnavailable, SandtimerError, Unserializable
@@ -44,25 +44,35 @@ class _Pool:
         if self.native is not None and self.process == os.getpid():
             return self.native
         with self.lock:
-            if self.closed:
-                raise SandboxUnavailable("the sandbox is closed; make a new one")
-            if self.native is None or self.process != os.getpid():
-                if self.native is not None:
-                    # Its engine's threads are in the parent process only: it must never be dropped here.
-                    _native.leave(self.native)
-                    self.queue, self.threads = SimpleQueue(), []
+            self._enter()
+            if self.native is None:
                 self.native = _native.engine().pool(self.profile, self.size)
-                self.process = os.getpid()
             return self.native
 
+    def check_open(self) -> None:
+        if self.closed:
+            raise SandboxUnavailable("the sandbox is closed; make a new one")
+
+    def _enter(self) -> None:
+        """Refuses once it is closed, and leaves behind what is another process's. Under the lock."""
+        self.check_open()
+        if self.process != os.getpid():
+            if self.native is not None:
+                # Its engine's threads are in the parent process only: it must never be dropped here.
+                _native.leave(self.native)
+            self.native, self.queue, self.threads = None, SimpleQueue(), []
+            self.process = os.getpid()
+
     def work(self, task: Callable[[], None]) -> None:
-        self.get()
+        """Has a thread do it. Whether children stand ready for it is the task's affair."""
         with self.lock:
+            self._enter()
             if len(self.threads) < self.workers:
                 thread = threading.Thread(target=self._serve, args=(self.queue,), daemon=True, name="sandtimer")
-                self.threads.append(thread)
                 thread.start()
-        self.queue.put(task)
+                self.threads.append(thread)
+            # Within the lock: nothing that is put behind the ends of a close would ever be done.
+            self.queue.put(task)
 
     @staticmethod
     def _serve(queue: SimpleQueue[Optional[Callable[[], None]]]) -> None:
@@ -73,17 +83,33 @@ class _Pool:
     def close(self) -> None:
         with self.lock:
             self.closed = True
+            if self.process != os.getpid():
+                return
             native, threads = self.native, self.threads
             self.native, self.threads = None, []
-            if native is None or self.process != os.getpid():
-                return
-        for _ in threads:
+            for _ in threads:
+                self.queue.put(None)
+        if native is not None:
+            native.close()
+
+    def __getstate__(self) -> Any:
+        raise TypeError("a sandbox belongs to the process that made it: make another where it is needed")
+
+    def __del__(self) -> None:
+        # Of a sandbox that nobody closed: its threads would wait for ever.
+        for _ in getattr(self, "threads", ()):
             self.queue.put(None)
-        native.close()
 
 
 class CallFuture(Future):  # type: ignore[type-arg]
-    """A `concurrent.futures.Future` of a call; cancelling it ends the call, running or not."""
+    """A `concurrent.futures.Future` of a call; cancelling it ends the call, running or not.
+
+    >>> import sandtimer, time
+    >>> with sandtimer.Sandbox() as box:
+    ...     future = box.submit(time.sleep, 60)
+    ...     future.cancel()
+    True
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,9 +187,9 @@ class Sandbox:
     ) -> None:
         if start not in ("zygote", "fork", "spawn"):
             raise ValueError(f'start={start!r}: use "zygote", "fork" or "spawn"')
-        if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-            raise ValueError(f"workers={workers!r}: use a whole number from 1 on, or None for one each processor")
-        if gpu:
+        if workers is not None:
+            _arguments.count("workers", workers, 1, ", or None for one each processor")
+        if _arguments.flag("gpu", gpu):
             raise SandboxUnavailable("gpu=True: a sandbox is given no devices yet; run GPU code outside, or leave gpu out")
         if start == "fork" and python is not None:
             raise ValueError('start="fork" forks this process, so python= cannot name another interpreter')
@@ -171,8 +197,6 @@ class Sandbox:
             raise ValueError(f'trust={trust!r}: use "data" or "pickle"')
         if stdout not in ("capture", "drop"):
             raise ValueError(f'stdout={stdout!r}: use "capture" or "drop"')
-        if isinstance(preload, str):
-            raise TypeError(f"preload={preload!r} is a text: use a list of module names")
         self._limits = {
             "timeout": timeout,
             "cpu": cpu,
@@ -184,19 +208,19 @@ class Sandbox:
             "result_bytes": result_bytes,
         }
         self._limits["require"] = require
-        self._checked = _native.check(self._limits)
-        self._start, self._force = start, force
-        self._options = {"seed": seed, "stdout": stdout}
+        self._checked = _arguments.limits(self._limits)
+        self._start, self._force = start, _arguments.flag("force", force)
+        self._options = {"seed": _arguments.seed(seed), "stdout": stdout}
         # Modules that cannot be imported inside.
         self._by_value: set[str] = set()
         self._trust = trust
-        self._results = {(kind.__module__, kind.__qualname__): kind for kind in results}
+        self._results = {(kind.__module__, kind.__qualname__): kind for kind in _arguments.classes(results)}
         processors = len(os.sched_getaffinity(0))
         profile = {
-            "interpreter": os.fspath(python) if python is not None else sys.executable,
-            "preload": list(preload),
+            "interpreter": _arguments.interpreter(python),
+            "preload": _arguments.modules(preload),
             "paths": paths() if python is None else None,
-            "network": network,
+            "network": _arguments.flag("network", network),
         }
         self._pool = _Pool(profile, 2 * processors, workers or processors)
 
@@ -214,24 +238,43 @@ class Sandbox:
         output: Size = _UNSET,
         result_bytes: Size = _UNSET,
     ) -> Sandbox:
-        """A view of the same pool with other limits; those not named stay."""
+        """A view of the same pool with other limits; those not named stay. Closing it closes the pool.
+
+        Seconds and sizes as in `Sandbox`; raises `InvalidLimit` for what is no limit.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=60.0) as box:
+        ...     box.limits(timeout=0.1).run(exec, "while True: pass").ending
+        'timeout'
+        """
         given = dict(zip(_LIMITS, (timeout, cpu, stall, grace, memory, processes, output, result_bytes)))
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view._limits = {**self._limits, **{name: value for name, value in given.items() if value is not _UNSET}}
-        view._checked = _native.check(view._limits)
+        view._checked = _arguments.limits(view._limits)
         return view
 
     def warm(self, count: int = 1) -> None:
-        """Waits until `count` processes stand ready for calls."""
-        self._pool.get().warm(count)
+        """Waits until `count` processes stand ready for calls: with `start="zygote"`; otherwise there are none to wait for.
+
+        Raises `ProfileRefused` where the interpreter, or a module of `preload`, cannot be used.
+        """
+        self._pool.check_open()
+        _arguments.count("count", count, 0)
+        if self._start == "zygote":
+            self._pool.get().warm(count)
 
     def stats(self) -> dict[str, Any]:
-        """What the pool has done so far: ready and wanted processes, calls, cold calls, zygotes started."""
-        return dict(self._pool.get().stats())
+        """What the pool has done so far: ready and wanted processes, calls, cold calls (that found none ready), processes
+        lost while they waited, zygotes started, the interpreter's version. Zeros where it is not used: `start` says otherwise.
+        """
+        self._pool.check_open()
+        if self._start == "zygote":
+            return dict(self._pool.get().stats())
+        return {**dict.fromkeys(("ready", "wanted", "calls", "cold", "lost", "zygotes"), 0), "version": ""}
 
     def close(self) -> None:
-        """Ends what stands ready. Calls under way go on to their end."""
+        """Ends what stands ready. Calls under way go on to their end; any other raises `SandboxUnavailable`."""
         self._pool.close()
 
     def __enter__(self) -> Sandbox:
@@ -243,12 +286,23 @@ class Sandbox:
     # Calls
 
     def run(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
-        """Calls `fn` in a process of its own. Never raises for what `fn` did."""
+        """Calls `fn` in a process of its own. Never raises for what `fn` did.
+
+        Raises `Unserializable` where an argument cannot be sent, `ProfileRefused`, `IsolationRefused` and
+        `SandboxUnavailable` where there is no sandbox to run it in.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     outcome = box.run(divmod, 1, 0)
+        >>> outcome.ending, type(outcome.error).__name__
+        ('raised', 'ZeroDivisionError')
+        """
         return self._perform(self._make(fn, args, kwargs), lambda _: None)
 
     def _make(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _job.Job:
+        _arguments.function("fn", fn)
         if self._start == "fork":
-            return _job.of_fork(lambda: fn(*args, **kwargs), self._options)
+            return _job.of_fork(functools.partial(fn, *args, **kwargs), self._options)
         return _job.of_call(fn, args, kwargs, self._options, self._by_value)
 
     def _perform(self, job: _job.Job, begun: Callable[[Any], None]) -> Outcome:
@@ -265,8 +319,8 @@ class Sandbox:
 
     def _lacks(self, error: Optional[BaseException], module: Optional[str]) -> bool:
         """Whether a call of this module's failed because it is missing inside. From now on it is sent along."""
-        # What the job says is missing is not trusted: only the function's own module is sent along, and once.
-        if not isinstance(error, _results.MissingModule) or error.name != module:
+        # What the job says is missing is not trusted: only the function's own module or package is sent along, and once.
+        if not isinstance(error, _results.MissingModule) or not f"{module}.".startswith(f"{error.name}."):
             return False
         if error.name in self._by_value or error.name not in sys.modules:
             return False
@@ -274,16 +328,33 @@ class Sandbox:
         return True
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised."""
+        """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     box.call(divmod, 7, 3)
+        (2, 1)
+        """
         return value_of(self.run(fn, *args, **kwargs))  # type: ignore[no-any-return]
 
     def exec(
         self, code: str, language: str = "python", stdin: Union[str, bytes, None] = None, name: str = "<program>"
     ) -> Outcome:
-        """Runs a whole program. Its value is that of its last line, if that is an expression."""
+        """Runs a whole program, which reads `stdin`. Its value is that of its last line, if that is an expression.
+
+        Never raises for what it did; `name` is what its tracebacks call it.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     outcome = box.exec("print('hello', input())\\n6 * 7", stdin="world")
+        >>> outcome.stdout, outcome.value
+        ('hello world\\n', 42)
+        """
         if language != "python":
             raise ValueError(f'language={language!r}: use "python"')
-        return self._perform(_job.of_program(code, _job.text(stdin) or b"", name, self._options), lambda _: None)
+        _arguments.text("code", code, "use the program's text")
+        text = b"" if stdin is None else _arguments.encoded("stdin", stdin)
+        return self._perform(_job.of_program(code, text, _arguments.text("name", name), self._options), lambda _: None)
 
     def command(
         self, argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]], *, stdin: Union[str, bytes, None] = None
@@ -294,9 +365,9 @@ class Sandbox:
         and `stderr` says why. It sees the files that calls see, starts in an empty directory of its own, and has no stdin
         unless there is some. What is about Python alone (`start`, `preload`, `trust`, `seed`) does not matter to it.
         """
-        command = {"argv": _job.arguments(argv), "stdin": _job.text(stdin), "drop": self._options["stdout"] == "drop"}
-        if self._pool.closed:
-            raise SandboxUnavailable("the sandbox is closed; make a new one")
+        text = None if stdin is None else _arguments.encoded("stdin", stdin)
+        command = {"argv": _job.arguments(argv), "stdin": text, "drop": self._options["stdout"] == "drop"}
+        self._pool.check_open()
         try:
             call = _native.engine().command(self._pool.profile, command, self._checked)
         except FileNotFoundError as error:
@@ -308,6 +379,7 @@ class Sandbox:
     def _begin(self, job: _job.Job) -> Any:
         if self._start == "zygote":
             return self._pool.get().call(job, self._checked)
+        self._pool.check_open()
         engine = _native.engine()
         if self._start == "spawn" or job.call is None:
             return engine.spawn(self._pool.profile, job, self._checked)
@@ -334,13 +406,21 @@ class Sandbox:
                 elif kind == "refused":
                     value, error = None, _results.refusal(value)
             except Exception as refused:
-                error = refused
+                # Its frames would keep the call, and what it answered, for as long as the outcome lives.
+                error = refused.with_traceback(None)
         return Outcome(ended, "raised" if kind == "raised" else "returned", value, error)
 
     # Many at a time
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
-        """As `call`, in the background: a real `concurrent.futures.Future`. Waiting for a worker is not run time."""
+        """As `call`, in the background: a real `concurrent.futures.Future`. Waiting for a worker is not run time.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     future = box.submit(pow, 2, 10)
+        ...     future.result()
+        1024
+        """
         return self._submit(value_of, fn, args, kwargs)
 
     def _submit(
@@ -381,7 +461,11 @@ class Sandbox:
                 future._call = None
                 give_up()
 
-        self._pool.work(task)
+        try:
+            self._pool.work(task)
+        except BaseException:
+            give_up()
+            raise
         return future
 
     async def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
@@ -390,7 +474,13 @@ class Sandbox:
         return await asyncio.wrap_future(future)
 
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """As `call`, awaited. Cancelling the task ends the call."""
+        """As `call`, awaited. Cancelling the task ends the call.
+
+        >>> import asyncio, sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     asyncio.run(box.acall(pow, 2, 10))
+        1024
+        """
         return awaited_value_of(await self.arun(fn, *args, **kwargs))  # type: ignore[no-any-return]
 
     def map(
@@ -400,7 +490,20 @@ class Sandbox:
 
         Each item has the sandbox's own limits; `total` bounds all of them together, in seconds from the first: items that
         it leaves no time for are not begun and come as timeouts. With `progress`, a bar by tqdm or rich.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0) as box:
+        ...     [outcome.value for outcome in box.map(lambda x: 10 // x, [5, 0, 2])]
+        [2, None, 5]
         """
+        _arguments.function("fn", fn)
+        _arguments.iterable("items", items)
+        self._pool.check_open()
+        return self._mapped(fn, items, _arguments.total(total), _arguments.flag("progress", progress))
+
+    def _mapped(
+        self, fn: Callable[..., Any], items: Iterable[Any], total: Optional[float], progress: bool
+    ) -> Iterator[Outcome]:
         scope = _native.engine().scope("map", total)
         submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
         yield from in_order(submit, items, lambda: 2 * self._pool.workers, progress)
@@ -454,7 +557,7 @@ class Sandbox:
         name: str = "<program>",
     ) -> _judge.Judgements:
         """As `judge`, for several programs by the same cases; `total` and `stop_early` are of each program's."""
-        return _judge.judge_all(self, list(programs), cases, checker, entry, timeout, total, stop_early, name)
+        return _judge.judge_all(self, programs, cases, checker, entry, timeout, total, stop_early, name)
 
 
 def in_order(
@@ -522,7 +625,7 @@ def answer_of(call: Any) -> Answer:
     try:
         data, buffers = _results.fetch(call, lengths, inline)
     except SandtimerError as refused:
-        error = refused
+        error = refused.with_traceback(None)
     except OSError as wrong:
         # It died while its memory was read, or what it named is not there.
         call.cancel("its answer could not be read")
@@ -542,7 +645,7 @@ def _itself(outcome: Outcome) -> Outcome:
 
 def paths() -> list[str]:
     """The caller's `sys.path`, absolute."""
-    return [os.path.abspath(entry or os.getcwd()) for entry in sys.path]
+    return _arguments.paths()
 
 
 def value_of(outcome: Outcome) -> Any:
@@ -554,7 +657,7 @@ def value_of(outcome: Outcome) -> Any:
         raise error
     if not isinstance(error, Exception):
         # A SystemExit or KeyboardInterrupt of the call's must not end its caller.
-        raise RemoteError(type(error).__name__, str(error)) from error
+        raise _in_place_of(error, outcome)
     raise error
 
 
@@ -562,5 +665,14 @@ def awaited_value_of(outcome: Outcome) -> Any:
     """As `value_of`, in a coroutine."""
     if isinstance(outcome.error, StopIteration):
         # A coroutine cannot raise it.
-        raise RemoteError("StopIteration", str(outcome.error)) from outcome.error
+        raise _in_place_of(outcome.error, outcome)
     return value_of(outcome)
+
+
+def _in_place_of(error: BaseException, outcome: Outcome) -> RemoteError:
+    """Says the same as what must not be raised here."""
+    cause = error.__cause__
+    remote = str(cause.args[0]) if isinstance(cause, _results.RemoteTraceback) else ""
+    stand_in = RemoteError(type(error).__name__, str(error), remote)
+    stand_in.outcome, stand_in.__cause__ = outcome, error
+    return stand_in

@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from typing import Any, Iterator, Mapping
 
+from . import _arguments
 from ._sandbox import Sandbox, _Pool
 
 _MOST = 4
@@ -67,9 +68,7 @@ def check(parameters: Mapping[str, Any]) -> None:
 def _make(parameters: Mapping[str, Any]) -> Sandbox:
     if parameters.get("python") is not None:
         return Sandbox(**parameters)
-    preload = parameters.get("preload", ())
-    if isinstance(preload, str):
-        return Sandbox(**parameters)
+    preload = _arguments.modules(parameters.get("preload", ()))
     return Sandbox(**{**parameters, "preload": (PRELOAD, *preload)})
 
 

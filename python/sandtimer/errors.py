@@ -7,7 +7,16 @@ from typing import Any
 
 
 class SandtimerError(Exception):
-    """Base of every exception of this package. `outcome` is there where a run existed."""
+    """Base of every exception of this package. `outcome` is there where a run existed.
+
+    >>> import sandtimer
+    >>> with sandtimer.Sandbox(timeout=0.1) as box:
+    ...     try:
+    ...         box.call(exec, "while True: pass")
+    ...     except sandtimer.SandtimerError as error:
+    ...         print(type(error).__name__, error.outcome.ending, error.outcome.tree.survivors)
+    DeadlineExceeded timeout 0
+    """
 
     outcome: Any = None
 
@@ -19,7 +28,7 @@ class SandtimerError(Exception):
 
 
 class DeadlineExceeded(SandtimerError, TimeoutError):
-    """A limit of time ended the run."""
+    """A limit of time ended the run: timeout, cpu, stall, or the `total` of many. Its text is the verdict's sentence."""
 
 
 class OutOfMemory(SandtimerError, MemoryError):
@@ -37,7 +46,16 @@ class NoResult(Crashed):
 class RemoteError(SandtimerError):
     """The run raised an exception of a class that is not rebuilt here.
 
-    Built-in exceptions, and those of classes named in `results=`, are raised as themselves.
+    Built-in exceptions, and those of classes named in `results=`, are raised as themselves; but `SystemExit` and its like,
+    which must not end the caller, come as this.
+
+    >>> import sandtimer
+    >>> with sandtimer.Sandbox(timeout=5.0) as box:
+    ...     try:
+    ...         box.call(exec, "raise type('Lost', (Exception,), {})('no move left')")
+    ...     except sandtimer.RemoteError as error:
+    ...         print(error.message, error.remote_traceback.count("Lost") > 0)
+    no move left True
     """
 
     def __init__(self, type_name: str, message: str, remote_traceback: str = "") -> None:
@@ -52,7 +70,7 @@ class RemoteError(SandtimerError):
 
 
 class ResultRefused(SandtimerError):
-    """A result holds something that `trust="data"` does not rebuild."""
+    """A result holds something that `trust="data"` does not rebuild: name its class in `results=`, or use "pickle"."""
 
 
 class Unserializable(SandtimerError, TypeError):
@@ -72,7 +90,7 @@ class Cancelled(SandtimerError):
 
 
 class LimitExceeded(SandtimerError):
-    """A limit that is neither of time nor of memory ended the run."""
+    """A limit that is neither of time nor of memory ended the run: of processes, output or disk."""
 
 
 class ResultTooLarge(SandtimerError, ValueError):

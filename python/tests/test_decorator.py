@@ -202,6 +202,9 @@ def test_generators_are_refused_with_the_reason() -> None:
 def test_what_cannot_be_decorated_is_refused(function: Any, reason: str) -> None:
     with pytest.raises(TypeError, match=reason):
         sandtimer.sandboxed(timeout=1.0)(function)
+    if isinstance(function, property):
+        with pytest.raises(TypeError, match=reason):
+            sandtimer.sandboxed(function)  # type: ignore[call-overload]
 
 
 def test_bad_parameters_are_refused_where_they_stand() -> None:

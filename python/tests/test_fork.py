@@ -178,3 +178,34 @@ def test_a_fork_beside_the_first_result_can_rebuild_its_own() -> None:
         first.join()
     """)
     assert said == "[1, 'two']\n0\n"
+
+
+def test_background_calls_say_why_they_cannot_fork() -> None:
+    said = run_alone("""
+        import asyncio
+
+        with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
+            for call in (
+                lambda: box.submit(abs, -1).result(timeout=30),
+                lambda: list(box.map(abs, [-1])),
+                lambda: asyncio.run(box.acall(abs, -1)),
+                lambda: asyncio.run(box.arun(abs, -1)),
+            ):
+                try:
+                    call()
+                except sandtimer.SandboxUnavailable as refusal:
+                    print(all(word in str(refusal) for word in ("submit", "map", "awaited", "zygote", "force=True", "run and call")))
+            print(box.call(abs, -1))
+    """)
+    assert said == "True\n" * 4 + "1\n"
+
+
+def test_tracebacks_show_the_callers_frames_alone() -> None:
+    said = run_alone("""
+        def divide():
+            return 1 / 0
+
+        with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
+            print(str(box.run(divide).error.__cause__).count("File "))
+    """)
+    assert said == "1\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import secrets
 import signal
 import threading
@@ -420,3 +422,16 @@ def test_lines_are_compared() -> None:
     assert _checkers.same_lines("1 2\n3\n", "1  2 \r\n\n3")
     assert not _checkers.same_lines("1 2\n3\n", "1\n2 3")
     assert _checkers.same_lines(b"a", "a\n")
+
+
+def test_a_judgement_can_be_sent_on(box: sandtimer.Sandbox) -> None:
+    judgement = box.judge("print(1)", [("", "1"), ("", "2")], checker=lambda case, outcome: outcome.stdout.strip() == case[1])
+    for again in (pickle.loads(pickle.dumps(judgement)), copy.deepcopy(judgement)):
+        assert (again.verdicts, again.score, again.passed) == (["accepted", "wrong_answer"], 0.5, False)
+        assert [each.stdout for each in again.outcomes] == ["1\n", "1\n"]
+        assert again.overloaded == judgement.overloaded
+        again.verdicts[1] = "infra_error"
+        with pytest.raises(sandtimer.SandboxUnavailable, match="judge again"):
+            again.retry_overloaded()
+    rows = pickle.loads(pickle.dumps(box.judge_many(["print(1)"], [("", "1")])))
+    assert rows.passed == [True]

@@ -11,7 +11,7 @@ import time
 import traceback
 from typing import Any, Callable, ContextManager, Literal, Mapping, Optional, Sequence, TypedDict, Union
 
-from .. import _shared
+from .. import _arguments, _shared
 from .._decorated import Decorated, Way, decorate
 from .._outcome import Outcome
 from .._results import RemoteTraceback
@@ -72,7 +72,7 @@ class SandboxExecutor:
         self.debug_mode = debug_mode
         self.recur_kill_eval_proc = recur_kill_eval_proc
         self.join_timeout_seconds = join_timeout_seconds
-        self.sandbox_parameters = {**sandbox_parameters, "trust": trust, "results": tuple(results)}
+        self.sandbox_parameters = {**sandbox_parameters, "trust": trust, "results": tuple(_arguments.classes(results))}
         _shared.check(self.sandbox_parameters)
 
     @property
@@ -97,6 +97,12 @@ class SandboxExecutor:
         timeout_seconds: None is no limit, and 0, as in py-adtools and unlike elsewhere in this package, a timeout at once.
         redirect_to_devnull: drops what the call prints; else it is printed here when the call has ended.
         """
+        _arguments.text("worker_execute_method_name", worker_execute_method_name, "use the name of a method")
+        if method_args is not None:
+            _arguments.iterable("method_args", method_args)
+        if method_kwargs is not None and not isinstance(method_kwargs, Mapping):
+            kind = type(method_kwargs).__name__
+            raise TypeError(f"method_kwargs={method_kwargs!r:.200} is of type {kind}: use a dict of keywords")
         parameters = {
             **self.sandbox_parameters,
             "timeout": timeout_seconds,
@@ -233,6 +239,7 @@ def sandbox_run(
     """
     if sandbox_type not in ("ray", "process"):
         raise ValueError(f'sandbox_type={sandbox_type!r}: use "process" or "ray"')
+    _arguments.limits({"timeout": timeout})
     others = _ONLY_RAY if sandbox_type == "process" else _ONLY_PROCESS
     kept = {name: value for name, value in executor_init_kwargs.items() if name not in others}
     way = _ByExecutor(sandbox_type, timeout, redirect_to_devnull, ray_actor_options, return_raw_result, kept)

@@ -1,0 +1,167 @@
+"""Parameters as callers give them: each is taken as it is meant, or refused at once, by its name and with the remedy.
+
+TypeError for a wrong type, ValueError for a wrong value, InvalidLimit (a ValueError) for what is no limit.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any, Optional
+
+from . import _native
+from .errors import InvalidLimit
+
+_DURATIONS = ("timeout", "cpu", "stall", "grace")
+# Longer than any call: thirty years.
+_FOR_EVER = 1e9
+# Processes or threads that a machine can be asked for at a time.
+_MOST = 4096
+
+
+def _wrong(name: str, value: Any, remedy: str) -> TypeError:
+    return TypeError(f"{name}={value!r:.200} is of type {type(value).__name__}: {remedy}")
+
+
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, value, "use True or False")
+    return value
+
+
+def function(name: str, value: Any, remedy: str = "use a function, with its arguments behind it") -> None:
+    if not callable(value):
+        raise _wrong(name, value, remedy)
+
+
+def text(name: str, value: Any, remedy: str = "use a text") -> str:
+    if not isinstance(value, str):
+        raise _wrong(name, value, remedy)
+    return value
+
+
+def encoded(name: str, value: Any) -> bytes:
+    """Text or bytes, as bytes."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    try:
+        return text(name, value, "use a text or bytes").encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} is no text that UTF-8 can hold ({error}): pass bytes") from error
+
+
+def _seconds(name: str, value: Any) -> None:
+    """Refuses numbers that are no seconds."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value < math.inf:
+        raise InvalidLimit(f"{name}={value!r}: use a number of seconds from 0 on, or None for no limit")
+
+
+def limits(given: dict[str, Any]) -> Any:
+    """The limits as calls take them. Refuses limits that are none, and a requirement that is none."""
+    for name in _DURATIONS:
+        _seconds(name, given.get(name))
+    if given.get("require") is not None:
+        text("require", given["require"], 'use a tier such as "T3", a kill class such as "K2", or None')
+    return _native.check(given)
+
+
+def total(value: Any) -> Optional[float]:
+    """Seconds for several calls together; None where there is no limit."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        kind = type(value).__name__
+        raise InvalidLimit(f"total={value!r} is of type {kind}: use a number of seconds, or None for no limit")
+    _seconds("total", value)
+    return float(min(value, _FOR_EVER)) if value else None
+
+
+def count(name: str, value: Any, least: int, otherwise: str = "") -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+        raise ValueError(f"{name}={value!r}: use a whole number from {least} to {_MOST}{otherwise}")
+    return value
+
+
+def seed(value: Any) -> Optional[int]:
+    """A seed that every generator of random numbers takes."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise _wrong("seed", value, "use a whole number, or None for other numbers in each call")
+    number = operator.index(value)
+    if not -(2**63) <= number < 2**64:
+        raise ValueError(f"seed={value!r}: use a whole number of at most 64 bits")
+    return number
+
+
+def iterable(name: str, value: Any) -> None:
+    try:
+        iter(value)
+    except TypeError:
+        raise _wrong(name, value, "use a list, or anything that can be iterated over") from None
+
+
+def modules(value: Any) -> list[str]:
+    """The names of modules to be preloaded."""
+    wanted = 'use a list of module names, such as ["numpy"]'
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise _wrong("preload", value, wanted)
+    names = list(value)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"preload holds {name!r:.200}, of type {type(name).__name__}: {wanted}")
+        if not all(name.split(".")) or "\0" in name or not _is_utf8(name):
+            raise ValueError(f"preload holds {name!r:.200}, which is no module's name: {wanted}")
+    return names
+
+
+def classes(value: Any) -> list[type]:
+    """The classes that a result may hold."""
+    wanted = "use a list of the classes themselves, such as results=[Move]"
+    if isinstance(value, (type, str)) or not isinstance(value, Iterable):
+        raise _wrong("results", value, wanted)
+    kinds = list(value)
+    for kind in kinds:
+        if not isinstance(kind, type):
+            raise TypeError(f"results holds {kind!r:.200}, of type {type(kind).__name__}: {wanted}")
+    return kinds
+
+
+def interpreter(value: Any) -> str:
+    """The interpreter's path or name."""
+    remedy = "use an interpreter's path, its name on PATH, or None for this one"
+    path = sys.executable if value is None else value
+    path = os.fspath(path) if hasattr(path, "__fspath__") else path
+    if not isinstance(path, str):
+        raise _wrong("python", value, remedy)
+    if not path or "\0" in path or not _is_utf8(path):
+        raise ValueError(f"python={value!r} names no interpreter: {remedy}")
+    return path
+
+
+def paths() -> list[str]:
+    """The caller's `sys.path`, absolute. A current directory that is gone is left out, as imports here do."""
+    found = []
+    for entry in sys.path:
+        path = entry if isinstance(entry, str) or not hasattr(entry, "__fspath__") else os.fspath(entry)
+        if not isinstance(path, str):
+            kind = type(entry).__name__
+            raise TypeError(f"sys.path holds {entry!r}, of type {kind}, where no import looks: remove it, or make it a text")
+        if "\0" in path or not _is_utf8(path):
+            raise ValueError(f"sys.path holds {entry!r}, which is no path in UTF-8: rename the directory, or remove it")
+        try:
+            found.append(os.path.abspath(path))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def _is_utf8(path: str) -> bool:
+    if path.isascii():
+        return True
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
