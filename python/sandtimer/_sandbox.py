@@ -389,8 +389,12 @@ class Sandbox:
         return _fork.begin(engine, self._pool.profile, job, self._checked, job.call)
 
     def _finish(self, call: Any) -> Outcome:
-        answer = answer_of(call)
-        return self._rebuild(call.ended(), answer)
+        try:
+            answer = answer_of(call)
+            return self._rebuild(call.ended(), answer)
+        finally:
+            # Behind the rebuilding, which has the processor for itself, and not with the last reference: an error has those.
+            call.release()
 
     def _rebuild(self, ended: Any, answer: Answer) -> Outcome:
         """The outcome of a call that ended so and answered that, as `trust` says."""
@@ -614,7 +618,7 @@ class Answer(NamedTuple):
 
 
 def answer_of(call: Any) -> Answer:
-    """Waits for the answer of a call, and reads it. Its sandbox may still be being taken down."""
+    """Waits for the answer of a call, and reads it. Its sandbox is taken down once the call is released."""
     kind, inline, lengths = call.wait()
     if kind == "nothing":
         return Answer(ending=bytes(inline).decode() or None)

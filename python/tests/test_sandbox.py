@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import os
 import pickle
+import threading
 import time
 from typing import Any, Iterator
 
@@ -349,3 +351,18 @@ def test_an_outcome_can_be_pickled(box: sandtimer.Sandbox) -> None:
     late = pickle.loads(pickle.dumps(box.limits(timeout=0.1).run(time.sleep, 60)))
     assert isinstance(late.error, sandtimer.DeadlineExceeded) and late.error.outcome is late
     assert late.verdict.kind == "wall" and str(late.error) == late.verdict.sentence
+
+
+def test_an_answer_that_is_refused_leaves_nothing_alive(box: sandtimer.Sandbox) -> None:
+    # The exceptions are kept, and with them all that their tracebacks refer to.
+    refused = box.run(collections.UserDict)
+    assert isinstance(refused.error, sandtimer.ResultRefused)
+    too_large = box.limits(result_bytes="1MB").run(bytes, 2 << 20)
+    assert isinstance(too_large.error, sandtimer.ResultTooLarge)
+    for outcome in (refused, too_large):
+        trees: list[Any] = []
+        # It waits for as long as something lives.
+        waiting = threading.Thread(target=lambda: trees.append(outcome.tree), daemon=True)
+        waiting.start()
+        waiting.join(30)
+        assert [tree.survivors for tree in trees] == [0]

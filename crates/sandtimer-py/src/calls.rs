@@ -362,10 +362,15 @@ impl Call {
         })
     }
 
-    /// Takes the answer: False when a limit has ended the run before.
+    /// Takes the answer: False when a limit has ended the run before. The job then waits for `release`.
     fn accept(&self, raised: bool) -> bool {
         self.over.store(true, Ordering::Relaxed);
         self.call.take(if raised { Kind::Raised } else { Kind::Value })
+    }
+
+    /// Ends the job whose answer was taken. Not left to the end of this object: an exception may keep that for ever.
+    fn release(&self) {
+        self.call.end_answered();
     }
 
     /// The most bytes of a result, where there is a limit.

@@ -119,7 +119,10 @@ class Actor:
                     cancelled = key in self._cancelled
                 if cancelled:
                     call.cancel("its future was cancelled")
-                answer, ended = answer_of(call), call.ended()
+                try:
+                    answer, ended = answer_of(call), call.ended()
+                finally:
+                    call.release()
             if settle or answer.kind != "value":
                 return ("answered", ended.outcome(True), answer)
             with self._lock:

@@ -386,8 +386,8 @@ impl Call {
         taken
     }
 
-    /// As [`Call::accept`], but the job is ended when this is dropped: until then who takes the answer has the processor
-    /// for itself.
+    /// As [`Call::accept`], but the job is ended by [`Call::end_answered`], or when this is dropped: until then who takes the
+    /// answer has the processor for itself.
     pub fn take(&self, kind: Kind) -> bool {
         let running = &self.run.running;
         let Some(job) = self.job() else { return false };
@@ -403,7 +403,8 @@ impl Call {
         taken
     }
 
-    fn end_answered(&self) {
+    /// Ends the job if its answer was taken and it has not been told yet. No limit does so any more.
+    pub fn end_answered(&self) {
         if self.accepted.swap(false, Ordering::Relaxed) {
             let running = &self.run.running;
             self.run.inner.enforcer.send(Command::Answered { row: running.row, id: running.id.clone() });
