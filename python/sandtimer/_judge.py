@@ -219,7 +219,11 @@ class _Submission:
                     self.ends = time.monotonic() + self.total
                     self.scope = _native.engine().scope("judge", self.total)
             job.scope = self.scope
-        return view._perform(job, begun)
+        try:
+            return view._perform(job, begun)
+        finally:
+            # Whoever keeps a call keeps its sandbox.
+            future._call = None
 
     def _compile(self, future: CallFuture) -> bool:
         with self.compiling:

@@ -92,9 +92,6 @@ class _Pool:
         if native is not None:
             native.close()
 
-    def __getstate__(self) -> Any:
-        raise TypeError("a sandbox belongs to the process that made it: make another where it is needed")
-
     def __del__(self) -> None:
         # Of a sandbox that nobody closed: its threads would wait for ever.
         for _ in getattr(self, "threads", ()):
@@ -276,6 +273,12 @@ class Sandbox:
     def close(self) -> None:
         """Ends what stands ready. Calls under way go on to their end; any other raises `SandboxUnavailable`."""
         self._pool.close()
+
+    def __copy__(self) -> Sandbox:
+        return self.limits()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a sandbox belongs to the process that made it: make another where it is needed")
 
     def __enter__(self) -> Sandbox:
         return self
