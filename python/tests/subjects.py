@@ -176,3 +176,7 @@ class Slow(Evaluator):
     """Its limit is its class's."""
 
     timeout = 0.3
+
+
+def many_buffers(count: int) -> list[bytes]:
+    return [bytes([index % 256]) * 65536 for index in range(count)]

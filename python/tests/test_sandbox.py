@@ -6,12 +6,14 @@ import asyncio
 import collections
 import os
 import pickle
+import signal
 import threading
 import time
 from typing import Any, Iterator
 
 import pytest
 import sandtimer
+import subjects
 
 
 @pytest.fixture(scope="module")
@@ -366,3 +368,24 @@ def test_an_answer_that_is_refused_leaves_nothing_alive(box: sandtimer.Sandbox) 
         waiting.start()
         waiting.join(30)
         assert [tree.survivors for tree in trees] == [0]
+
+
+@pytest.mark.parametrize("start", ["zygote", "fork", "spawn"])
+def test_signals_that_the_caller_handles_disturb_no_start(start: str) -> None:
+    heard = []
+    before = signal.signal(signal.SIGALRM, lambda *_: heard.append(1))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+        with sandtimer.Sandbox(timeout=20.0, start=start, force=True) as box:
+            for number in range(3):
+                assert box.call(abs, -number) == number
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert heard
+
+
+def test_a_result_of_too_many_large_buffers_is_refused_with_the_reason() -> None:
+    with sandtimer.Sandbox(timeout=60.0) as box:
+        outcome = box.run(subjects.many_buffers, 2500)
+    assert isinstance(outcome.error, sandtimer.Unserializable) and "2500 large buffers" in str(outcome.error), outcome

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -30,20 +31,30 @@ pub fn is_dead(pidfd: BorrowedFd<'_>) -> bool {
 /// Waits at most `milliseconds` until the descriptor is readable.
 pub fn wait_readable(fd: BorrowedFd<'_>, milliseconds: u64) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    matches!(poll(&mut fds, Some(&timeout(milliseconds))), Ok(1..))
+    poll_for(&mut fds, milliseconds)
 }
 
 /// As [`wait_readable`], unless `other` is readable first or as well.
 pub fn wait_readable_unless(fd: BorrowedFd<'_>, other: BorrowedFd<'_>, milliseconds: u64) -> bool {
     let mut fds =
         [PollFd::from_borrowed_fd(fd, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::IN)];
-    matches!(poll(&mut fds, Some(&timeout(milliseconds))), Ok(1..)) && fds[1].revents().is_empty()
+    poll_for(&mut fds, milliseconds) && fds[1].revents().is_empty()
 }
 
-fn timeout(milliseconds: u64) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(milliseconds / 1000).unwrap_or(i64::MAX),
-        tv_nsec: (milliseconds % 1000) as i64 * 1_000_000,
+/// Polls until one is ready or the time is over, whatever signals the caller's process has handlers for.
+fn poll_for(fds: &mut [PollFd<'_>], milliseconds: u64) -> bool {
+    let begun = Instant::now();
+    let most = Duration::from_millis(milliseconds);
+    loop {
+        let left = most.saturating_sub(begun.elapsed());
+        let timeout = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match poll(fds, Some(&timeout)) {
+            Err(rustix::io::Errno::INTR) => {}
+            polled => return matches!(polled, Ok(1..)),
+        }
     }
 }
 

@@ -17,6 +17,8 @@ LIBRARY = 4
 ANSWER, SEND = b"A", b"S"
 VALUE, RAISED, REFUSED = 0, 1, 2
 INLINE = 48 * 1024
+# So many addresses and lengths fit into a packet.
+MOST_BUFFERS = 2000
 # What a job without options asks for.
 PLAIN_CALL = {"kind": "call", "seed": None, "stdout": "capture"}
 # Types whose values hold nothing and run nothing when they are written down.
@@ -52,10 +54,10 @@ def preload(names):
             __import__(name)
         except BaseException as error:
             line = traceback.format_exception_only(type(error), error)[-1].strip()
-            return "preload %r: %s" % (name, line)
+            return "cannot import %r, which is to be preloaded: %s" % (name, line)
         if threads() > 1:
             return (
-                "preload %r starts %d threads, and a process with threads cannot be forked safely; "
+                "has other threads once %r is preloaded (%d of them), and a process with threads cannot be forked safely; "
                 "leave it out of preload (it is then imported by the calls that need it)" % (name, threads() - 1)
             )
     return None
@@ -63,10 +65,10 @@ def preload(names):
 
 def zygote(settings):
     if sys.version_info < (3, 9):
-        tell("E", "Python %d.%d is too old: 3.9 or newer is needed" % sys.version_info[:2])
+        tell("E", "is Python %d.%d, which is too old: 3.9 or newer is needed" % sys.version_info[:2])
         os._exit(1)
     if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
-        tell("E", "%s cannot be a zygote: it must be a CPython with a GIL" % sys.implementation.name)
+        tell("E", "is %s, which cannot be a zygote: it must be a CPython with a GIL" % sys.implementation.name)
         os._exit(1)
     if settings["paths"] is not None:
         sys.path[:] = settings["paths"]
@@ -85,7 +87,7 @@ def zygote(settings):
         pass
     reason = preload(settings["preload"])
     if reason is None and threads() > 1:
-        reason = "the interpreter has %d threads before anything is imported" % threads()
+        reason = "has %d threads before anything is imported" % threads()
     if reason is not None:
         tell("E", reason)
         os._exit(1)
@@ -165,14 +167,12 @@ def answer(kind, data, buffers):
     if not buffers and len(data) <= INLINE:
         return ANSWER + bytes((kind, 0, 0, 0, 0, 0, 0)) + len(data).to_bytes(8, "little") + data, ()
     kept = [memoryview(buffer).cast("B") for buffer in buffers]
-    inline = b"" if len(data) > INLINE else data
+    inline = b"" if len(data) + 16 * len(kept) > INLINE else data
     if not inline:
         kept.insert(0, memoryview(data))
     words = [word for view in kept for word in (native.address(view), view.nbytes | is_bytes(view) << 63)]
     header = ANSWER + bytes([kind]) + b"\0\0" + len(kept).to_bytes(4, "little") + len(inline).to_bytes(8, "little")
     table = b"".join(word.to_bytes(8, "little") for word in words)
-    if len(header) + len(table) + len(inline) > 60 * 1024:
-        raise ValueError("the result has %d large buffers; at most 2000 can be sent" % len(kept))
     return header + table + inline, kept
 
 
@@ -273,7 +273,10 @@ def written(value):
     if isinstance(value, (types.GeneratorType, types.AsyncGeneratorType)):
         return (REFUSED, *encode(("generator", type(value).__name__)))
     try:
-        return (VALUE, *encode(value))
+        data, buffers = encode(value)
+        if len(buffers) > MOST_BUFFERS:
+            raise ValueError("it has %d large buffers, and at most %d can be sent" % (len(buffers), MOST_BUFFERS))
+        return VALUE, data, buffers
     except Exception as error:
         line = traceback.format_exception_only(type(error), error)[-1].strip()
         return (REFUSED, *encode(("unserializable", type(value).__module__ + "." + type(value).__qualname__, line)))
