@@ -27,6 +27,8 @@ use crate::supervise::orders::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Waiting};
 use crate::zygote::{Answer, Kind, Malformed, Part, Profile};
 
+/// The launcher and the zygote do their part for one child at a time, so that more threads would wait for them.
+const MOST_REFILLERS: usize = 8;
 /// Bytes of a result unless somebody says otherwise.
 const DEFAULT_RESULT: u64 = 1 << 30;
 
@@ -56,7 +58,7 @@ impl CallSpec {
 #[derive(Debug)]
 pub struct Calls {
     shared: Arc<Shared>,
-    refiller: Option<JoinHandle<()>>,
+    refillers: Vec<JoinHandle<()>>,
 }
 
 impl Engine {
@@ -75,18 +77,19 @@ impl Engine {
             state: Mutex::new(state),
             changed: Condvar::new(),
             closing,
+            source: Mutex::default(),
         });
-        let own = shared.clone();
-        let refill = move || {
-            thread::block_signals();
-            own.refill();
-        };
-        let refiller = std::thread::Builder::new()
-            .name("st-refiller".to_owned())
-            .stack_size(256 << 10)
-            .spawn(refill)
-            .map_err(Error::system("cannot start a thread"))?;
-        Ok(Calls { shared, refiller: Some(refiller) })
+        let mut calls = Calls { shared, refillers: Vec::new() };
+        for _ in 0..sandtimer_os::probe::processors().min(MOST_REFILLERS) {
+            let own = calls.shared.clone();
+            let refill = move || {
+                thread::block_signals();
+                own.refill();
+            };
+            let refiller = std::thread::Builder::new().name("st-refiller".to_owned()).stack_size(256 << 10);
+            calls.refillers.push(refiller.spawn(refill).map_err(Error::system("cannot start a thread"))?);
+        }
+        Ok(calls)
     }
 }
 
@@ -164,15 +167,16 @@ impl Calls {
 impl Drop for Calls {
     fn drop(&mut self) {
         if self.shared.inner.is_a_copy() {
-            // The children are another process's, and so is the thread.
-            std::mem::forget((self.shared.clone(), self.refiller.take()));
+            // The children are another process's, and so are the threads.
+            std::mem::forget((self.shared.clone(), std::mem::take(&mut self.refillers)));
             return;
         }
         self.close();
-        if let Some(refiller) = self.refiller.take() {
+        for refiller in self.refillers.drain(..) {
             // A panic there was reported by itself.
             let _ = refiller.join();
         }
+        drop(std::mem::take(&mut *self.shared.source()));
     }
 }
 
@@ -240,7 +244,7 @@ impl Engine {
         let inner = &self.inner;
         begin(inner, profile, call, |_| {
             let zygote = Zygote::start(inner, profile, None)?;
-            let parent = Parent { orders: zygote.orders(), is_caller: false, hurried: true, stop: None };
+            let parent = Parent { orders: zygote.orders(), turn: None, is_caller: false, hurried: true, stop: None };
             let child = Child::bear(inner, &parent, &zygotes::spec_of(profile))?;
             Ok((child, Path::Spawn))
         })
@@ -256,7 +260,7 @@ impl Engine {
             if again {
                 return Err(Error::Closed);
             }
-            let parent = Parent { orders: orders.as_fd(), is_caller: true, hurried: true, stop: None };
+            let parent = Parent { orders: orders.as_fd(), turn: None, is_caller: true, hurried: true, stop: None };
             let child = Child::bear(inner, &parent, &zygotes::spec_of(profile))?;
             Ok((child, Path::Fork))
         })

@@ -8,7 +8,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU8;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -40,6 +40,8 @@ const READY_LIMIT_MILLISECONDS: u64 = 60_000;
 #[derive(Debug)]
 pub(super) struct Parent<'a> {
     pub orders: BorrowedFd<'a>,
+    /// Held while it is asked, where others ask it too.
+    pub turn: Option<&'a Mutex<()>>,
     /// It is a fork of the calling process, not a zygote of ours.
     pub is_caller: bool,
     /// Somebody waits: the child does not run a dummy job first.
@@ -164,8 +166,10 @@ impl Child {
             users,
             hurried: parent.hurried,
         };
+        let turn = parent.turn.map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
         let process =
             os::bear(parent.orders, &request).map_err(Error::system("cannot fork the interpreter"))?;
+        drop(turn);
         if parent.is_caller {
             let reason = "the call was forked from its caller and sees all of the caller's memory".to_owned();
             sandbox.plan.degraded.push(Degraded { layer: "memory".to_owned(), reason });

@@ -1,6 +1,6 @@
 //! Keeps children of one profile ready, off the path of those who take them.
 //!
-//! One thread per pool. A caller that finds none ready waits for the next (`path: cold`). A pool that is used up is made
+//! As many threads as processors, for a child passes from the launcher to the zygote and then seals itself. A caller that finds none ready waits for the next (`path: cold`). A pool that is used up is made
 //! larger, one that is idle goes back to its size. All children of a zygote share the layout of its memory, so zygotes are
 //! replaced after a number of children or a time; the next one stands ready before the old one goes.
 
@@ -39,6 +39,7 @@ pub(super) struct Shared {
     pub profile: Profile,
     pub size: usize,
     pub state: Mutex<State>,
+    pub source: Mutex<Source>,
     pub changed: Condvar,
     /// Readable once the pool is closed, for whatever is being made ready then.
     pub closing: OwnedFd,
@@ -47,8 +48,12 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub ready: VecDeque<Child>,
+    /// How many are being made.
+    pub making: usize,
     /// How many are to be ready.
     pub wanted: usize,
+    /// Attempts in a row that failed.
+    pub failures: u32,
     /// Callers that found none.
     pub waiting: usize,
     /// When a call last began or ended, in monotonic nanoseconds.
@@ -79,9 +84,9 @@ pub struct Stats {
 }
 
 /// The zygote that children come from, and the one that is to follow it.
-#[derive(Default)]
-struct Source {
-    zygote: Option<Zygote>,
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    zygote: Option<Arc<Zygote>>,
     born: u64,
     since: u64,
     next: Option<Receiver<Result<Zygote, Error>>>,
@@ -89,7 +94,7 @@ struct Source {
 
 impl Source {
     /// A zygote that serves: the next one once it stands ready, else the one there is, else a new one.
-    fn serving(&mut self, shared: &Arc<Shared>) -> Result<&Zygote, Error> {
+    fn serving(&mut self, shared: &Arc<Shared>) -> Result<Arc<Zygote>, Error> {
         match self.next.as_ref().map(Receiver::try_recv) {
             Some(Ok(Ok(next))) => self.adopt(next),
             // It did not come to be: tried again when it is due again.
@@ -98,7 +103,7 @@ impl Source {
             }
             Some(Err(TryRecvError::Empty)) | None => {}
         }
-        if self.zygote.as_ref().is_none_or(Zygote::is_dead) {
+        if self.zygote.as_ref().is_none_or(|zygote| zygote.is_dead()) {
             let zygote = shared.start_zygote()?;
             self.adopt(zygote);
         }
@@ -107,11 +112,20 @@ impl Source {
         if self.next.is_none() && (old || self.born >= CHILDREN_OF_ONE) {
             self.ask_for_next(shared);
         }
-        self.zygote.as_ref().ok_or(Error::Closed)
+        self.zygote.clone().ok_or(Error::Closed)
+    }
+
+    /// Has the next child come from another zygote than this.
+    fn discard(&mut self, zygote: Option<&Arc<Zygote>>) {
+        if let (Some(own), Some(zygote)) = (&self.zygote, zygote)
+            && Arc::ptr_eq(own, zygote)
+        {
+            *self = Source::default();
+        }
     }
 
     fn adopt(&mut self, zygote: Zygote) {
-        *self = Source { zygote: Some(zygote), born: 0, since: monotonic_nanoseconds(), next: None };
+        *self = Source { zygote: Some(Arc::new(zygote)), born: 0, since: monotonic_nanoseconds(), next: None };
     }
 
     /// Starts the next one beside this, on a thread that lives as long as that takes.
@@ -132,7 +146,12 @@ impl Source {
 impl State {
     /// Too few are left to wait for a lull.
     fn is_short(&self) -> bool {
-        self.waiting > 0 || 4 * self.ready.len() < self.wanted
+        self.waiting > 0 || 4 * self.coming() < self.wanted
+    }
+
+    /// Children that are ready, or will be.
+    fn coming(&self) -> usize {
+        self.ready.len() + self.making
     }
 }
 
@@ -151,39 +170,43 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The refiller's life.
+    /// A refiller's life.
     pub fn refill(self: &Arc<Self>) {
         let spec = zygotes::spec_of(&self.profile);
-        let mut source = Source::default();
-        let mut failures = 0;
-        while self.wait_for_want() {
-            let hurried = {
-                let state = self.lock();
-                state.waiting > state.ready.len()
-            };
-            let made = source.serving(self).and_then(|zygote| {
+        while let Some(hurried) = self.wait_for_want() {
+            let zygote = self.source().serving(self);
+            let serving = zygote.as_ref().ok().cloned();
+            let made = zygote.and_then(|zygote| {
                 let stop = Some(self.closing.as_fd());
-                let parent = Parent { orders: zygote.orders(), is_caller: false, hurried, stop };
+                let turn = Some(&zygote.turn);
+                let parent = Parent { orders: zygote.orders(), turn, is_caller: false, hurried, stop };
                 Child::bear(&self.inner, &parent, &spec)
             });
+            let mut state = self.lock();
+            state.making -= 1;
             match made {
                 Ok(child) => {
-                    failures = 0;
-                    let mut state = self.lock();
-                    state.failure = None;
+                    (state.failures, state.failure) = (0, None);
                     state.ready.push_back(child);
                     self.changed.notify_all();
                 }
                 Err(error) => {
+                    state.failures += 1;
+                    let failures = state.failures;
+                    drop(state);
                     // Another zygote may have better luck.
-                    source = Source::default();
-                    failures += 1;
+                    self.source().discard(serving.as_ref());
                     self.failed(error, failures);
                 }
             }
         }
         let rest = std::mem::take(&mut self.lock().ready);
         drop(rest);
+    }
+
+    /// Where children come from. While one starts a zygote the others wait for it.
+    pub fn source(&self) -> MutexGuard<'_, Source> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells callers, if it is time to.
@@ -215,26 +238,29 @@ impl Shared {
         drop(self.changed.wait_timeout_while(state, TRY_AGAIN, unless));
     }
 
-    /// Waits until another child is wanted; false when none will be any more.
-    fn wait_for_want(&self) -> bool {
+    /// Waits until another child is wanted, and says whether somebody waits for it; none when no more will be.
+    fn wait_for_want(&self) -> Option<bool> {
         let mut state = self.lock();
         loop {
             if state.closed {
-                return false;
+                return None;
             }
             // Tried in vain and nobody asks: it stays so until somebody does.
             let vain = state.failure.is_some() && state.waiting == 0;
-            let lacking = state.ready.len() < state.wanted.max(state.waiting) && !vain;
+            let lacking = state.coming() < state.wanted.max(state.waiting) && !vain;
             let quiet = monotonic_nanoseconds().saturating_sub(state.last_call);
             if lacking && (state.is_short() || quiet >= LULL) {
-                return true;
+                let hurried = state.waiting > state.coming();
+                state.making += 1;
+                return Some(hurried);
             }
             state.awaits_lull = lacking;
             let most = if lacking { Duration::from_nanos(LULL - quiet) } else { IDLE };
             let (woken, waited) =
                 self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
             state = woken;
-            if std::mem::take(&mut state.awaits_lull) {
+            state.awaits_lull = false;
+            if lacking {
                 continue;
             }
             if waited.timed_out() && state.wanted > self.size {

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use sandtimer_os::process;
@@ -45,6 +45,8 @@ pub(super) struct Zygote {
     orders: OwnedFd,
     /// Held open: at its end a zygote that is still starting knows that nobody waits.
     _control: OwnedFd,
+    /// Held by whoever asks for a child, until the answer.
+    pub turn: Mutex<()>,
     /// The interpreter's version.
     pub version: String,
 }
@@ -80,6 +82,7 @@ impl Zygote {
             pidfd,
             orders,
             _control: control,
+            turn: Mutex::default(),
             version: String::new(),
         };
         zygote.version = zygote.wait(words, stop)?;
