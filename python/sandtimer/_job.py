@@ -154,6 +154,13 @@ def pickled(
         ) from error
 
 
+def _by_reference(value: Any, keep: Callable[[pickle.PickleBuffer], bool]) -> Optional[bytes]:
+    try:
+        return pickle.dumps(value, 5, buffer_callback=keep)
+    except Exception:
+        return None
+
+
 def written(value: Any, by_value: AbstractSet[str]) -> tuple[bytes, list[memoryview]]:
     """A value as bytes, and its large buffers: by reference where that can be imported, else with its code."""
     buffers: list[memoryview] = []
@@ -165,11 +172,8 @@ def written(value: Any, by_value: AbstractSet[str]) -> tuple[bytes, list[memoryv
         buffers.append(raw)
         return False
 
-    data = None
-    if not by_value:
-        with contextlib.suppress(Exception):
-            # Most calls are of something importable, and this is twenty times faster than finding out what is not.
-            data = pickle.dumps(value, 5, buffer_callback=keep)
+    # Most calls are of something importable, and this is twenty times faster than finding out what is not.
+    data = None if by_value else _by_reference(value, keep)
     if data is None or b"__main__" in data:
         buffers.clear()
         stream = io.BytesIO()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import pickle
 from typing import Any, Sequence
@@ -39,7 +40,7 @@ class MissingModule(Unserializable):
 def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[bytes, list[Any]]:
     """The written-down answer and its large buffers, each copied once: from the job's memory to where they stay."""
     limit = call.result_limit()
-    size = sum(length for length, _ in parts) + len(inline)
+    size = sum([length for length, _ in parts], len(inline))
     if limit is not None and size > limit:
         raise ResultTooLarge(
             f"the result has {size} bytes, more than the {limit} of result_bytes; return less, or allow more"
@@ -80,9 +81,14 @@ def value(data: bytes, buffers: Sequence[Any], trust: str, results: dict[tuple[s
 
 def decode(data: bytes, buffers: Sequence[Any], results: dict[tuple[str, str], type]) -> Any:
     """As `trust="data"` allows: built by our own machine, without running anything that the job named."""
+    return _native_decode()(data, list(buffers), results, _INT_BITS, _OBJECTS)
+
+
+@functools.lru_cache(maxsize=None)
+def _native_decode() -> Any:
     from ._sandtimer import decode as native
 
-    return native(data, list(buffers), results, _INT_BITS, _OBJECTS)
+    return native
 
 
 def exception(description: Any, trust: str, results: dict[tuple[str, str], type]) -> BaseException:

@@ -310,10 +310,12 @@ class Sandbox:
 
     def _perform(self, job: _job.Job, begun: Callable[[Any], None]) -> Outcome:
         """Runs a job; `begun` is given the call. A module that cannot be imported inside goes along with its code."""
-        with job:
+        try:
             call = self._begin(job)
             begun(call)
             outcome = self._finish(call)
+        finally:
+            job.close()
         if job.again is None or not self._lacks(outcome.error, job.module):
             return outcome
         again = job.again()
@@ -628,7 +630,8 @@ def answer_of(call: Any) -> Answer:
     if kind == "malformed":
         return Answer(ending="no_result", error=NoResult(bytes(inline).decode()))
     error: Optional[BaseException] = None
-    data, buffers = b"", list[Any]()
+    data = b""
+    buffers: list[Any] = []
     try:
         data, buffers = _results.fetch(call, lengths, inline)
     except SandtimerError as refused:
