@@ -76,6 +76,7 @@ impl Engine {
             size,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            lacking: Condvar::new(),
             closing,
             source: Mutex::default(),
         });
@@ -121,7 +122,7 @@ impl Calls {
         state.wanted = state.wanted.max(count);
         state.failure = None;
         state.waiting += 1;
-        self.shared.changed.notify_all();
+        self.shared.lacking.notify_one();
         let result = loop {
             if state.closed {
                 break Err(Error::Closed);
@@ -155,6 +156,7 @@ impl Calls {
         // Full it is readable as well.
         let _ = rustix::io::write(&self.shared.closing, &1u64.to_ne_bytes());
         self.shared.changed.notify_all();
+        self.shared.lacking.notify_all();
     }
 
     /// What the pool has done so far.
@@ -290,22 +292,35 @@ pub enum Said {
 
 /// The end of a call, for those who keep nothing else of it.
 #[derive(Debug, Clone)]
-pub struct Ended(Arc<Waiting>);
+pub struct Ended {
+    waiting: Arc<Waiting>,
+    inner: Weak<Inner>,
+}
 
 impl Ended {
+    fn waiting(&self) -> &Waiting {
+        // What the enforcer was not woken for it need not have heard.
+        if !self.waiting.wait_for(Duration::ZERO, true, false)
+            && let Some(inner) = self.inner.upgrade()
+        {
+            inner.enforcer.wake();
+        }
+        &self.waiting
+    }
+
     /// Waits for the Outcome; its proof of death may still be pending.
     pub fn wait(&self) -> Arc<Outcome> {
-        self.0.wait_outcome(false)
+        self.waiting().wait_outcome(false)
     }
 
     /// Whether the Outcome, with its final proof where `settled`, is there within this time.
     pub fn is_there_within(&self, most: Duration, settled: bool) -> bool {
-        self.0.wait_for(most, true, settled)
+        self.waiting().wait_for(most, true, settled)
     }
 
     /// Waits for the Outcome with its final proof.
     pub fn settled(&self) -> Arc<Outcome> {
-        self.0.wait_outcome(true)
+        self.waiting().wait_outcome(true)
     }
 }
 
@@ -326,7 +341,7 @@ impl Call {
 
     /// Its end, which needs none of its descriptors.
     pub fn ended(&self) -> Ended {
-        Ended(self.run.running.waiting.clone())
+        Ended { waiting: self.run.running.waiting.clone(), inner: Arc::downgrade(&self.run.inner) }
     }
 
     fn job(&self) -> Option<&crate::supervise::run::Job> {
@@ -409,9 +424,14 @@ impl Call {
 
     /// Ends the job if its answer was taken and it has not been told yet. No limit does so any more.
     pub fn end_answered(&self) {
-        if self.accepted.swap(false, Ordering::Relaxed) {
-            let running = &self.run.running;
-            self.run.inner.enforcer.send(Command::Answered { row: running.row, id: running.id.clone() });
+        if !self.accepted.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let (running, enforcer) = (&self.run.running, &self.run.inner.enforcer);
+        enforcer.queue(Command::Answered { row: running.row, id: running.id.clone() });
+        // Not by the enforcer where that can be: it is real-time, and would put what dies in the place of the caller.
+        if !running.kill_answered() {
+            enforcer.wake();
         }
     }
 

@@ -7,7 +7,7 @@
 //! processes, resource limits, time) is put on with them. Owned here until then; dropping one ends it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::OFlags;
@@ -268,6 +268,7 @@ impl Child {
             begun_at: handed.begun_at,
             program: work.program,
             answered: AtomicU8::new(0),
+            killed: AtomicU64::new(0),
         };
         let running = start::running(&self.inner, sandbox, opened, spec, Some(job));
         let spool = || Arc::new(Mutex::new(Spool::new(output, handed.directory.clone())));

@@ -40,7 +40,10 @@ pub(super) struct Shared {
     pub size: usize,
     pub state: Mutex<State>,
     pub source: Mutex<Source>,
+    /// For those who wait for children.
     pub changed: Condvar,
+    /// For those who make them.
+    pub lacking: Condvar,
     /// Readable once the pool is closed, for whatever is being made ready then.
     pub closing: OwnedFd,
 }
@@ -161,7 +164,7 @@ impl Shared {
         let mut state = self.lock();
         state.last_call = monotonic_nanoseconds();
         if !state.awaits_lull {
-            self.changed.notify_all();
+            self.lacking.notify_one();
         }
     }
 
@@ -235,7 +238,7 @@ impl Shared {
     fn pause(&self) {
         let state = self.lock();
         let unless = |state: &mut State| !state.closed;
-        drop(self.changed.wait_timeout_while(state, TRY_AGAIN, unless));
+        drop(self.lacking.wait_timeout_while(state, TRY_AGAIN, unless));
     }
 
     /// Waits until another child is wanted, and says whether somebody waits for it; none when no more will be.
@@ -252,12 +255,15 @@ impl Shared {
             if lacking && (state.is_short() || quiet >= LULL) {
                 let hurried = state.waiting > state.coming();
                 state.making += 1;
+                if state.coming() < state.wanted.max(state.waiting) {
+                    self.lacking.notify_one();
+                }
                 return Some(hurried);
             }
             state.awaits_lull = lacking;
             let most = if lacking { Duration::from_nanos(LULL - quiet) } else { IDLE };
             let (woken, waited) =
-                self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
+                self.lacking.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.awaits_lull = false;
             if lacking {
@@ -285,7 +291,7 @@ impl Shared {
             state.stats.calls += 1;
             state.last_call = monotonic_nanoseconds();
             if state.is_short() {
-                self.changed.notify_all();
+                self.lacking.notify_one();
             }
             return Ok((child, false));
         }
@@ -294,7 +300,7 @@ impl Shared {
             state.failure = None;
         }
         state.waiting += 1;
-        self.changed.notify_all();
+        self.lacking.notify_one();
         let taken = loop {
             if state.closed {
                 break Err(Error::Closed);

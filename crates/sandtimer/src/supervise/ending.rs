@@ -422,6 +422,13 @@ impl Ending {
             self.publish();
         }
         let run = &self.run;
+        let killed = run.job.as_ref().map_or(0, |job| job.killed.load(Ordering::Acquire));
+        if killed > 0 {
+            self.facts.killed = killed - 1;
+            self.facts.killed_at = Some(now);
+            self.phase = Phase::Killed;
+            return;
+        }
         // Without a controller that counts them, the last sample; the command itself is known to be one.
         let counted = run.slot.processes_now().map(|count| count.saturating_sub(1));
         self.facts.killed = counted.unwrap_or(self.facts.sampled_processes.max(1));

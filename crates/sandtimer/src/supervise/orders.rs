@@ -146,7 +146,13 @@ impl EnforcerHandle {
         self.wake();
     }
 
-    fn wake(&self) {
+    /// Has a command wait until the enforcer wakes.
+    pub fn queue(&self, command: Command) {
+        // As above.
+        let _ = self.commands.send(command);
+    }
+
+    pub fn wake(&self) {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 

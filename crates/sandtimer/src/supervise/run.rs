@@ -47,6 +47,8 @@ pub(crate) struct Job {
     pub program: bool,
     /// 0, or what was taken for its answer: one of the two below.
     pub answered: AtomicU8,
+    /// 0, or one more than there were processes when whoever took the answer ended them.
+    pub killed: AtomicU64,
 }
 
 pub(crate) const ANSWERED_VALUE: u8 = 1;
@@ -202,6 +204,17 @@ pub(crate) fn group_is_gone(slot: &Slot) -> bool {
 }
 
 impl Running {
+    /// Ends all processes of a job whose answer was taken. False where nobody but the enforcer can.
+    pub fn kill_answered(&self) -> bool {
+        let (Some(job), Some(_)) = (&self.job, self.slot.kill_file()) else { return false };
+        let count = self.slot.processes_now().map_or(1, |count| count.saturating_sub(1));
+        let killed = self.slot.kill_all();
+        if killed {
+            job.killed.store(count + 1, Ordering::Release);
+        }
+        killed
+    }
+
     /// Remembers that output was seen.
     pub fn note_output(&self, now: u64) {
         self.last_output.store(now, Ordering::Relaxed);

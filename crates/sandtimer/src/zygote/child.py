@@ -183,8 +183,6 @@ def is_bytes(view):
 
 def reply(channel, packet, kept):
     os.write(channel, packet)
-    if not kept:
-        os.nice(10)
     # The engine reads what is large from this memory, or, where it may not, asks for it. In the end it ends this process.
     if os.read(channel, 1) == SEND:
         for view in kept:
