@@ -2,11 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 
+use crate::clock::monotonic_nanoseconds;
 use crate::socket::{self, bytes_of, from_bytes};
 use crate::wire::{Notice, Order};
 
@@ -43,10 +44,9 @@ pub fn wait_readable_unless(fd: BorrowedFd<'_>, other: BorrowedFd<'_>, milliseco
 
 /// Polls until one is ready or the time is over, whatever signals the caller's process has handlers for.
 fn poll_for(fds: &mut [PollFd<'_>], milliseconds: u64) -> bool {
-    let begun = Instant::now();
-    let most = Duration::from_millis(milliseconds);
+    let end = monotonic_nanoseconds().saturating_add(milliseconds.saturating_mul(1_000_000));
     loop {
-        let left = most.saturating_sub(begun.elapsed());
+        let left = Duration::from_nanos(end.saturating_sub(monotonic_nanoseconds()));
         let timeout = Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),

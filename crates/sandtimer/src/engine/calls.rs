@@ -24,7 +24,7 @@ use crate::limits::Limits;
 use crate::model::{Ending, LimitKind, Outcome, Path, Source};
 use crate::scope::ScopeId;
 use crate::supervise::orders::Command;
-use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Waiting};
+use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Running, Waiting};
 use crate::zygote::{Answer, Kind, Malformed, Part, Profile};
 
 /// The launcher and the zygote do their part for one child at a time, so that more threads would wait for them.
@@ -182,6 +182,14 @@ impl Drop for Calls {
     }
 }
 
+/// Ends a job whose answer was taken. Not by the enforcer where that can be: it is real-time, and would put what dies in
+/// the place of the caller.
+pub(super) fn bury(inner: &Inner, running: &Running) {
+    if !running.kill_answered() {
+        inner.enforcer.wake();
+    }
+}
+
 /// Gives a job to a child that `take` finds; `take` is told whether an earlier one had died while it waited.
 fn begin(
     inner: &Arc<Inner>,
@@ -246,7 +254,8 @@ impl Engine {
         let inner = &self.inner;
         begin(inner, profile, call, |_| {
             let zygote = Zygote::start(inner, profile, None)?;
-            let parent = Parent { orders: zygote.orders(), turn: None, is_caller: false, hurried: true, stop: None };
+            let parent =
+                Parent { orders: zygote.orders(), turn: None, is_caller: false, hurried: true, stop: None };
             let child = Child::bear(inner, &parent, &zygotes::spec_of(profile))?;
             Ok((child, Path::Spawn))
         })
@@ -262,7 +271,8 @@ impl Engine {
             if again {
                 return Err(Error::Closed);
             }
-            let parent = Parent { orders: orders.as_fd(), turn: None, is_caller: true, hurried: true, stop: None };
+            let parent =
+                Parent { orders: orders.as_fd(), turn: None, is_caller: true, hurried: true, stop: None };
             let child = Child::bear(inner, &parent, &zygotes::spec_of(profile))?;
             Ok((child, Path::Fork))
         })
@@ -294,15 +304,19 @@ pub enum Said {
 #[derive(Debug, Clone)]
 pub struct Ended {
     waiting: Arc<Waiting>,
+    /// Neither its descriptors nor the engine are kept for an end that nobody may ever ask for.
+    running: Weak<Running>,
     inner: Weak<Inner>,
 }
 
 impl Ended {
     fn waiting(&self) -> &Waiting {
-        // What the enforcer was not woken for it need not have heard.
+        // Whoever waits for the end of an answered job has it now.
         if !self.waiting.wait_for(Duration::ZERO, true, false)
-            && let Some(inner) = self.inner.upgrade()
+            && let (Some(inner), Some(running)) = (self.inner.upgrade(), self.running.upgrade())
+            && running.job.as_ref().is_some_and(|job| job.answer().is_some())
         {
+            bury(&inner, &running);
             inner.enforcer.wake();
         }
         &self.waiting
@@ -341,7 +355,12 @@ impl Call {
 
     /// Its end, which needs none of its descriptors.
     pub fn ended(&self) -> Ended {
-        Ended { waiting: self.run.running.waiting.clone(), inner: Arc::downgrade(&self.run.inner) }
+        let running = &self.run.running;
+        Ended {
+            waiting: running.waiting.clone(),
+            running: Arc::downgrade(running),
+            inner: Arc::downgrade(&self.run.inner),
+        }
     }
 
     fn job(&self) -> Option<&crate::supervise::run::Job> {
@@ -429,9 +448,8 @@ impl Call {
         }
         let (running, enforcer) = (&self.run.running, &self.run.inner.enforcer);
         enforcer.queue(Command::Answered { row: running.row, id: running.id.clone() });
-        // Not by the enforcer where that can be: it is real-time, and would put what dies in the place of the caller.
-        if !running.kill_answered() {
-            enforcer.wake();
+        if !self.shared.upgrade().is_some_and(|shared| shared.bury_later(running)) {
+            bury(&self.run.inner, running);
         }
     }
 

@@ -14,9 +14,11 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::thread;
 
 use super::Inner;
+use super::calls::bury;
 use super::children::{Child, Parent};
 use super::error::Error;
 use super::zygotes::{self, Zygote};
+use crate::supervise::run::Running;
 use crate::zygote::Profile;
 
 /// A zygote is replaced after this many children, or this long.
@@ -24,8 +26,11 @@ const CHILDREN_OF_ONE: u64 = 10_000;
 const AGE_OF_ONE: u64 = 3_600_000_000_000;
 /// A pool that grew goes back to its size after this long without a call.
 const IDLE: Duration = Duration::from_secs(30);
-/// While enough stand ready, new ones are made once nobody has called for this long: a call has the processors for itself.
+/// While enough stand ready, answered jobs are ended and new ones made once nobody has called for this long: a call has the
+/// processors for itself.
 const LULL: u64 = 2_000_000;
+/// An answered job is ended after this long at the latest.
+const ANSWERED_LIMIT: u64 = 5_000_000;
 /// How often a waiting caller looks up.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(50);
 /// After a failure, how long until the next try.
@@ -51,6 +56,9 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub ready: VecDeque<Child>,
+    /// Jobs whose answer was taken, in a time of calls; and when the first of them was.
+    pub answered: Vec<Arc<Running>>,
+    pub answered_since: u64,
     /// How many are being made.
     pub making: usize,
     /// How many are to be ready.
@@ -128,7 +136,8 @@ impl Source {
     }
 
     fn adopt(&mut self, zygote: Zygote) {
-        *self = Source { zygote: Some(Arc::new(zygote)), born: 0, since: monotonic_nanoseconds(), next: None };
+        *self =
+            Source { zygote: Some(Arc::new(zygote)), born: 0, since: monotonic_nanoseconds(), next: None };
     }
 
     /// Starts the next one beside this, on a thread that lives as long as that takes.
@@ -166,6 +175,22 @@ impl Shared {
         if !state.awaits_lull {
             self.lacking.notify_one();
         }
+    }
+
+    /// Has a job whose answer was taken ended when there is a moment for it. False where there is nobody to do so soon.
+    pub fn bury_later(&self, running: &Arc<Running>) -> bool {
+        let mut state = self.lock();
+        if state.closed || state.making > 0 || state.failures > 0 || state.is_short() {
+            return false;
+        }
+        if state.answered.is_empty() {
+            state.answered_since = monotonic_nanoseconds();
+        }
+        state.answered.push(running.clone());
+        if !state.awaits_lull {
+            self.lacking.notify_one();
+        }
+        true
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
@@ -245,13 +270,24 @@ impl Shared {
     fn wait_for_want(&self) -> Option<bool> {
         let mut state = self.lock();
         loop {
+            let now = monotonic_nanoseconds();
+            let quiet = now.saturating_sub(state.last_call);
+            let over = now.saturating_sub(state.answered_since) >= ANSWERED_LIMIT;
+            if !state.answered.is_empty() && (state.closed || state.is_short() || quiet >= LULL || over) {
+                let answered = std::mem::take(&mut state.answered);
+                drop(state);
+                for running in answered {
+                    bury(&self.inner, &running);
+                }
+                state = self.lock();
+                continue;
+            }
             if state.closed {
                 return None;
             }
             // Tried in vain and nobody asks: it stays so until somebody does.
             let vain = state.failure.is_some() && state.waiting == 0;
             let lacking = state.coming() < state.wanted.max(state.waiting) && !vain;
-            let quiet = monotonic_nanoseconds().saturating_sub(state.last_call);
             if lacking && (state.is_short() || quiet >= LULL) {
                 let hurried = state.waiting > state.coming();
                 state.making += 1;
@@ -260,13 +296,14 @@ impl Shared {
                 }
                 return Some(hurried);
             }
-            state.awaits_lull = lacking;
-            let most = if lacking { Duration::from_nanos(LULL - quiet) } else { IDLE };
+            let awaits_lull = lacking || !state.answered.is_empty();
+            state.awaits_lull = awaits_lull;
+            let most = if awaits_lull { Duration::from_nanos(LULL.saturating_sub(quiet)) } else { IDLE };
             let (woken, waited) =
                 self.lacking.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.awaits_lull = false;
-            if lacking {
+            if awaits_lull {
                 continue;
             }
             if waited.timed_out() && state.wanted > self.size {

@@ -207,6 +207,9 @@ impl Running {
     /// Ends all processes of a job whose answer was taken. False where nobody but the enforcer can.
     pub fn kill_answered(&self) -> bool {
         let (Some(job), Some(_)) = (&self.job, self.slot.kill_file()) else { return false };
+        if job.killed.load(Ordering::Acquire) > 0 {
+            return true;
+        }
         let count = self.slot.processes_now().map_or(1, |count| count.saturating_sub(1));
         let killed = self.slot.kill_all();
         if killed {
