@@ -164,16 +164,18 @@ impl Cgroups {
     /// Makes the groups of a slot. What an earlier engine left under this name is used again: it is empty, swept.
     pub fn slot(&self, row: usize) -> io::Result<Slot> {
         let name = format!("run-{row}");
-        let make = |parent: &Option<OwnedFd>| -> io::Result<Option<OwnedFd>> {
+        let make = |parent: &Option<OwnedFd>, new: &mut bool| -> io::Result<Option<OwnedFd>> {
             let Some(parent) = parent else { return Ok(None) };
             match mkdirat(parent, name.as_str(), Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Ok(()) => {}
+                Err(rustix::io::Errno::EXIST) => *new = false,
                 Err(error) => return Err(error.into()),
             }
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
             Ok(Some(openat(parent, name.as_str(), flags, Mode::empty())?))
         };
-        let unified = make(&self.unified)?;
+        let (mut new, mut new_memory) = (true, true);
+        let unified = make(&self.unified, &mut new)?;
         let kill = match &unified {
             Some(fd) => Some(openat(fd, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?),
             None => None,
@@ -182,8 +184,8 @@ impl Cgroups {
             row,
             unified,
             kill,
-            memory: make(&self.memory)?,
-            pids: make(&self.pids)?,
+            memory: make(&self.memory, &mut new_memory)?,
+            pids: make(&self.pids, &mut new)?,
             tasks: Vec::new(),
             v2_limits: self.layout == Layout::V2,
             limits: None,
@@ -195,7 +197,11 @@ impl Cgroups {
             // The whole run dies of one out-of-memory, not a process of the kernel's choice.
             slot.write(&slot.unified, "memory.oom.group", "1");
         }
-        slot.start = slot.counters();
+        if !new {
+            slot.start = slot.counters();
+        } else if !new_memory {
+            slot.start.out_of_memory_kills = slot.out_of_memory_kills();
+        }
         Ok(slot)
     }
 
@@ -213,7 +219,7 @@ impl Cgroups {
         let mut slot = self.slot(row)?;
         if let Some(limits) = likely {
             // Refused now, it is refused again when a run asks, and reported there.
-            slot.limit(limits);
+            slot.put(limits);
         }
         Ok(slot)
     }
@@ -248,6 +254,19 @@ pub struct Counters {
     pub cpu_microseconds: u64,
     pub out_of_memory_kills: u64,
     pub process_limit_hits: u64,
+}
+
+impl Counters {
+    /// With the processor time of a cpu.stat.
+    fn timed(self, cpu: &str) -> Self {
+        let of = |key| keyed(cpu, key).unwrap_or(0);
+        Counters {
+            user_microseconds: of("user_usec"),
+            system_microseconds: of("system_usec"),
+            cpu_microseconds: of("usage_usec"),
+            ..self
+        }
+    }
 }
 
 /// What a slot's groups limit.
@@ -323,6 +342,12 @@ impl Slot {
         if self.limits == Some(limits) {
             return Vec::new();
         }
+        let refused = self.put(limits);
+        self.start = self.counters();
+        refused
+    }
+
+    fn put(&mut self, limits: SlotLimits) -> Vec<&'static str> {
         let SlotLimits { memory_bytes: memory, processes } = limits;
         let mut refused = Vec::new();
         let bytes = memory.map_or_else(|| "max".to_owned(), |bytes| bytes.to_string());
@@ -350,14 +375,13 @@ impl Slot {
                 refused.push("processes");
             }
         }
-        self.start = self.counters();
         self.limits = refused.is_empty().then_some(limits);
         refused
     }
 
-    /// Starts the counters again, without touching the limits.
+    /// Starts the counters of time again, without touching the limits.
     pub fn start_counting(&mut self) {
-        self.start = self.counters();
+        self.start = self.start.timed(&self.read(&self.unified, "cpu.stat"));
         self.start_run_queue = self.pressure().unwrap_or(0);
     }
 
@@ -374,20 +398,17 @@ impl Slot {
     }
 
     fn counters(&self) -> Counters {
-        let cpu = self.read(&self.unified, "cpu.stat");
-        let of = |key| keyed(&cpu, key).unwrap_or(0);
         let (oom, pids) = if self.v2_limits {
             (self.read(&self.unified, "memory.events"), self.read(&self.unified, "pids.events"))
         } else {
             (self.read(&self.memory, "memory.oom_control"), self.read(&self.pids, "pids.events"))
         };
         Counters {
-            user_microseconds: of("user_usec"),
-            system_microseconds: of("system_usec"),
-            cpu_microseconds: of("usage_usec"),
             out_of_memory_kills: keyed(&oom, "oom_kill").unwrap_or(0),
             process_limit_hits: keyed(&pids, "max").unwrap_or(0),
+            ..Counters::default()
         }
+        .timed(&self.read(&self.unified, "cpu.stat"))
     }
 
     /// What the run in this slot has counted since [`Slot::limit`].
