@@ -613,3 +613,34 @@ fn as_root_on_this_host_everything_is_in_force() {
     assert_eq!(outcome.tree.proof, Proof::CgroupEmpty);
     assert!(outcome.stdout.trim().parse::<u32>().unwrap() >= 0x7000_0000);
 }
+
+#[test]
+fn what_only_a_time_of_many_runs_needed_is_given_back() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        let held = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        engine.start(shell("true")).unwrap().settled_blocking();
+        let before = held();
+        let runs: Vec<_> = (0..30).map(|_| engine.start(shell("sleep 1000")).unwrap()).collect();
+        let during = held() - before;
+        for run in &runs {
+            run.cancel("enough");
+        }
+        for run in &runs {
+            assert_eq!(run.settled_blocking().ending, Ending::Cancelled);
+        }
+        drop(runs);
+        // A row is renewed, or removed, behind the Outcome.
+        let end = std::time::Instant::now() + seconds(10.0);
+        let after = || held().saturating_sub(before);
+        while after() > during / 2 && std::time::Instant::now() < end {
+            std::thread::yield_now();
+        }
+        assert!(after() <= during / 2, "{} descriptors are held of {during}", after());
+        // And they can all be used again.
+        let runs: Vec<_> = (0..30).map(|_| engine.start(shell("exit 7")).unwrap()).collect();
+        for run in &runs {
+            assert_eq!(run.settled_blocking().exit_code, Some(7));
+        }
+    });
+}

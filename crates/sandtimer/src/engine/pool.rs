@@ -9,13 +9,18 @@ use crate::isolate::cgroup::{Cgroups, Slot, SlotLimits};
 /// Runs that one engine can have at a time: one row of the table is init's uid.
 pub const CAPACITY: usize = ROWS - 1;
 
+/// Rows that are held ready; groups and descriptors of more are given back to the system.
+const MOST_READY: usize = 8;
+
 #[derive(Debug)]
 struct Rows {
     /// Emptied and renewed, ready for a run.
     ready: Vec<Slot>,
     /// Rows never used so far start here.
     next: usize,
-    /// Rows given back without a slot.
+    /// Rows whose groups were removed.
+    spare: Vec<usize>,
+    /// Rows given back whose groups could be neither renewed nor removed.
     bare: Vec<usize>,
     /// Rows that hold something unkillable.
     quarantined: usize,
@@ -32,7 +37,14 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub fn new(cgroups: Cgroups) -> Self {
-        let rows = Rows { ready: Vec::new(), next: 0, bare: Vec::new(), quarantined: 0, closing: false };
+        let rows = Rows {
+            ready: Vec::new(),
+            next: 0,
+            spare: Vec::new(),
+            bare: Vec::new(),
+            quarantined: 0,
+            closing: false,
+        };
         Pool { cgroups, rows: Mutex::new(rows) }
     }
 
@@ -52,8 +64,11 @@ impl Pool {
             if let Some(slot) = rows.ready.pop() {
                 return Ok(Some(slot));
             }
-            let fresh = (rows.next < CAPACITY).then_some(rows.next);
-            rows.next += usize::from(fresh.is_some());
+            let fresh = rows.spare.pop().or_else(|| {
+                let next = (rows.next < CAPACITY).then_some(rows.next);
+                rows.next += usize::from(next.is_some());
+                next
+            });
             (if fresh.is_none() { std::mem::take(&mut rows.bare) } else { Vec::new() }, fresh)
         };
         if let Some(row) = fresh {
@@ -72,7 +87,16 @@ impl Pool {
 
     /// Takes a row back whose run is dead; the next one will likely have the same limits.
     pub fn give_back(&self, row: usize, limits: Option<SlotLimits>) {
-        if self.lock().closing {
+        let enough = {
+            let rows = self.lock();
+            if rows.closing {
+                return;
+            }
+            rows.ready.len() >= MOST_READY
+        };
+        // What only a time of many runs needed is not held for ever.
+        if enough && self.cgroups.remove_slot(row) {
+            self.lock().spare.push(row);
             return;
         }
         match self.cgroups.renew(row, limits) {

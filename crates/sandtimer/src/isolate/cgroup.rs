@@ -224,12 +224,17 @@ impl Cgroups {
         Ok(slot)
     }
 
-    /// Removes the groups of a slot. Fails while something is alive in it.
-    pub fn remove_slot(&self, row: usize) {
-        for directory in self.slot_directories() {
-            // One that is busy or gone already is swept by the next engine.
-            let _ = unlinkat(directory, format!("run-{row}"), AtFlags::REMOVEDIR);
-        }
+    /// Removes the groups of a slot, and says whether they are gone. They stay while something is alive in them; what stays
+    /// is swept by the next engine.
+    pub fn remove_slot(&self, row: usize) -> bool {
+        let name = format!("run-{row}");
+        let gone = |directory| {
+            matches!(
+                unlinkat(directory, name.as_str(), AtFlags::REMOVEDIR),
+                Ok(()) | Err(rustix::io::Errno::NOENT)
+            )
+        };
+        self.slot_directories().fold(true, |all, directory| gone(directory) & all)
     }
 }
 
