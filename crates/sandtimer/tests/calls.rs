@@ -136,3 +136,53 @@ fn an_interpreter_that_is_none_is_refused_with_the_reason() {
         assert!(error.contains(reason), "{error}");
     }
 }
+
+fn pass(time: Duration) {
+    let (_held, never) = std::sync::mpsc::channel::<()>();
+    let _ = never.recv_timeout(time);
+}
+
+/// Whoever took an answer may rebuild it for longer than the job had left.
+#[test]
+fn an_answer_that_is_kept_beyond_its_wall_is_an_answer_and_stops_nobody() {
+    let engine = engine();
+    let calls = engine.calls(profile(), 2).expect("a pool");
+    calls.warm(2, &mut || false).expect("children");
+    let mut spec = program("6 * 7");
+    spec.limits = Limits::new().wall(Duration::from_millis(500));
+    let kept = start(&calls, spec);
+    let answer = answer(&kept);
+    assert!(kept.take(answer.kind));
+    pass(Duration::from_millis(700));
+
+    let mut spec = program("while True: pass");
+    spec.limits = Limits::new().wall(Duration::from_millis(200));
+    let call = start(&calls, spec);
+    assert!(call.verdict_within(Duration::from_secs(10)), "nobody ends it");
+    assert_eq!(call.run().settled_blocking().ending, Ending::Timeout);
+    let outcome = kept.run().settled_blocking();
+    assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Returned, Some(0)), "{outcome:?}");
+}
+
+/// Nothing is left to wake the enforcer but what a call without a wall needs.
+#[test]
+fn a_limit_of_silence_is_kept_after_a_time_without_calls() {
+    let engine = engine();
+    let calls = engine.calls(profile(), 1).expect("a pool");
+    for _ in 0..2 {
+        let mut spec = program("6 * 7");
+        spec.limits = Limits::new().wall(Duration::from_millis(600));
+        let call = start(&calls, spec);
+        let answer = answer(&call);
+        assert!(call.accept(answer.kind));
+        call.run().settled_blocking();
+        drop(call);
+        pass(Duration::from_millis(1200));
+
+        let mut spec = program("import time\ntime.sleep(60)");
+        spec.limits = Limits::new().stall(Duration::from_millis(300));
+        let call = start(&calls, spec);
+        assert!(call.verdict_within(Duration::from_secs(10)), "nobody ends it");
+        assert_eq!(call.run().settled_blocking().ending, Ending::Stalled);
+    }
+}

@@ -340,6 +340,10 @@ impl Ended {
 
 impl Drop for Call {
     fn drop(&mut self) {
+        if self.run.inner.is_a_copy() {
+            // The run is another process's, and whoever held a lock there holds it here for ever.
+            return;
+        }
         self.end_answered();
         if let Some(shared) = self.shared.upgrade() {
             shared.call_ended();
@@ -429,6 +433,9 @@ impl Call {
     pub fn take(&self, kind: Kind) -> bool {
         let running = &self.run.running;
         let Some(job) = self.job() else { return false };
+        if job.answered.load(Ordering::Acquire) != 0 {
+            return false;
+        }
         let word = if kind == Kind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
         job.answered.store(word, Ordering::Release);
         let taken = running.cell.seal();

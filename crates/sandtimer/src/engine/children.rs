@@ -40,8 +40,8 @@ const READY_LIMIT_MILLISECONDS: u64 = 60_000;
 #[derive(Debug)]
 pub(super) struct Parent<'a> {
     pub orders: BorrowedFd<'a>,
-    /// Held while it is asked, where others ask it too.
-    pub turn: Option<&'a Mutex<()>>,
+    /// Held while it is asked, where others ask it too. True: an answer did not come, so that the next would be taken for it.
+    pub turn: Option<&'a Mutex<bool>>,
     /// It is a fork of the calling process, not a zygote of ours.
     pub is_caller: bool,
     /// Somebody waits: the child does not run a dummy job first.
@@ -166,10 +166,17 @@ impl Child {
             users,
             hurried: parent.hurried,
         };
-        let turn = parent.turn.map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
-        let process =
-            os::bear(parent.orders, &request).map_err(Error::system("cannot fork the interpreter"))?;
+        let mut turn = parent.turn.map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
+        let doing = "cannot fork the interpreter";
+        if turn.as_deref() == Some(&true) {
+            return Err(Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() });
+        }
+        let asked = os::bear(parent.orders, &request);
+        if let (Err(_), Some(broken)) = (&asked, turn.as_deref_mut()) {
+            *broken = true;
+        }
         drop(turn);
+        let process = asked.map_err(Error::system(doing))?;
         if parent.is_caller {
             let reason = "the call was forked from its caller and sees all of the caller's memory".to_owned();
             sandbox.plan.degraded.push(Degraded { layer: "memory".to_owned(), reason });
@@ -245,7 +252,7 @@ impl Child {
         process::order(&sandbox.control, order::DEADLINE, 0, end).map_err(Error::system(doing))?;
         let directory = self.inner.spool_directory()?;
         os::dispatch(born.channel.as_fd(), &limits, work.bytes, work.files).map_err(Error::system(doing))?;
-        Ok(Handed { begun_at, directory })
+        Ok(Handed { begun_at, until: end, directory })
     }
 
     /// Makes the child that has its job a run.
@@ -266,6 +273,7 @@ impl Child {
             pidfd: born.process.pidfd,
             channel: born.channel,
             begun_at: handed.begun_at,
+            until: handed.until,
             program: work.program,
             answered: AtomicU8::new(0),
             killed: AtomicU64::new(0),
@@ -281,8 +289,9 @@ impl Child {
 /// A job that was sent.
 #[derive(Debug)]
 pub(super) struct Handed {
-    /// In monotonic nanoseconds.
+    /// In monotonic nanoseconds; as is when all of it must be dead, as far as init knows.
     begun_at: u64,
+    until: u64,
     directory: Arc<SpoolDirectory>,
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::thread;
+use sandtimer_os::{process, thread};
 
 use super::Inner;
 use super::calls::bury;
@@ -34,7 +34,7 @@ const ANSWERED_LIMIT: u64 = 5_000_000;
 /// How often a waiting caller looks up.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(50);
 /// After a failure, how long until the next try.
-const TRY_AGAIN: Duration = Duration::from_millis(200);
+const TRY_AGAIN_MILLISECONDS: u64 = 200;
 /// Failures in a row after which callers are told: a zygote that was killed is nobody's business but ours.
 const TRIES: u32 = 3;
 
@@ -126,13 +126,13 @@ impl Source {
         self.zygote.clone().ok_or(Error::Closed)
     }
 
-    /// Has the next child come from another zygote than this.
-    fn discard(&mut self, zygote: Option<&Arc<Zygote>>) {
-        if let (Some(own), Some(zygote)) = (&self.zygote, zygote)
-            && Arc::ptr_eq(own, zygote)
-        {
+    /// Has the next child come from another zygote than this. False where it does already.
+    fn discard(&mut self, zygote: &Arc<Zygote>) -> bool {
+        let own = self.zygote.as_ref().is_some_and(|own| Arc::ptr_eq(own, zygote));
+        if own {
             *self = Source::default();
         }
+        own
     }
 
     fn adopt(&mut self, zygote: Zygote) {
@@ -219,12 +219,11 @@ impl Shared {
                     self.changed.notify_all();
                 }
                 Err(error) => {
-                    state.failures += 1;
-                    let failures = state.failures;
                     drop(state);
-                    // Another zygote may have better luck.
-                    self.source().discard(serving.as_ref());
-                    self.failed(error, failures);
+                    // Another zygote may have better luck. That one was lost counts once, however many children it was to have.
+                    if serving.is_none_or(|zygote| self.source().discard(&zygote)) {
+                        self.failed(error);
+                    }
                 }
             }
         }
@@ -238,7 +237,12 @@ impl Shared {
     }
 
     /// Tells callers, if it is time to.
-    fn failed(&self, error: Error, failures: u32) {
+    fn failed(&self, error: Error) {
+        let failures = {
+            let mut state = self.lock();
+            state.failures += 1;
+            state.failures
+        };
         let last = matches!(error, Error::Interpreter(_) | Error::Files(_) | Error::Refused(_));
         if !last && failures < TRIES {
             return;
@@ -260,10 +264,9 @@ impl Shared {
         Ok(zygote)
     }
 
+    /// Waits before the next try, unless the pool is closed.
     fn pause(&self) {
-        let state = self.lock();
-        let unless = |state: &mut State| !state.closed;
-        drop(self.lacking.wait_timeout_while(state, TRY_AGAIN, unless));
+        process::wait_readable(self.closing.as_fd(), TRY_AGAIN_MILLISECONDS);
     }
 
     /// Waits until another child is wanted, and says whether somebody waits for it; none when no more will be.

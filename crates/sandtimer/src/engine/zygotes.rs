@@ -45,8 +45,8 @@ pub(super) struct Zygote {
     orders: OwnedFd,
     /// Held open: at its end a zygote that is still starting knows that nobody waits.
     _control: OwnedFd,
-    /// Held by whoever asks for a child, until the answer.
-    pub turn: Mutex<()>,
+    /// Held by whoever asks for a child, until the answer; true once one did not come.
+    pub turn: Mutex<bool>,
     /// The interpreter's version.
     pub version: String,
 }

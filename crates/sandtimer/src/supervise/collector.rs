@@ -219,7 +219,7 @@ impl Collector {
                         streams.dead = Some(facts);
                         streams.drain_until = now + DRAIN_LIMIT;
                         // What nobody will read any more need not be written.
-                        streams.stdin = None;
+                        streams.close_stdin(&self.epoll);
                         for output in 0..2 {
                             self.stream(run.row, output);
                         }
@@ -261,7 +261,7 @@ impl Collector {
     fn stream(&mut self, row: usize, kind: u64) {
         let Some(streams) = self.streams.get_mut(&row) else { return };
         if kind == STDIN {
-            streams.feed();
+            streams.feed(&self.epoll);
             return;
         }
         let rounds = if streams.dead.is_some() { 64 } else { 8 };
@@ -269,14 +269,14 @@ impl Collector {
             let Some(fd) = &streams.outputs[kind as usize] else { return };
             match rustix::io::read(fd, &mut self.buffer[..]) {
                 Ok(0) => {
-                    streams.outputs[kind as usize] = None;
+                    streams.close_output(kind as usize, &self.epoll);
                     return;
                 }
                 Ok(length) => streams.store(kind as usize, &self.buffer[..length], self.enforcer.as_ref()),
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => {
-                    streams.outputs[kind as usize] = None;
+                    streams.close_output(kind as usize, &self.epoll);
                     return;
                 }
             }
@@ -298,9 +298,11 @@ impl Collector {
             .map(|(row, _)| *row)
             .collect();
         for row in done {
-            if let Some(streams) = self.streams.remove(&row)
-                && let Some(facts) = streams.dead
-            {
+            let Some(mut streams) = self.streams.remove(&row) else { continue };
+            for output in 0..2 {
+                streams.close_output(output, &self.epoll);
+            }
+            if let Some(facts) = streams.dead.take() {
                 let outcome = sentence::outcome(&streams.run, &facts, &streams.spools);
                 streams.run.waiting.outcome(outcome, true);
                 let quarantined = facts.overdue == Some(true);
@@ -326,7 +328,20 @@ impl Streams {
         }
     }
 
-    fn feed(&mut self) {
+    /// A copy of the descriptor may live on in a process that the host program forked, and with it the entry in the epoll.
+    fn close_output(&mut self, index: usize, epoll: &OwnedFd) {
+        if let Some(fd) = self.outputs[index].take() {
+            let _ = epoll::delete(epoll, &fd);
+        }
+    }
+
+    fn close_stdin(&mut self, epoll: &OwnedFd) {
+        if let Some((fd, ..)) = self.stdin.take() {
+            let _ = epoll::delete(epoll, &fd);
+        }
+    }
+
+    fn feed(&mut self, epoll: &OwnedFd) {
         let Some((fd, bytes, at)) = &mut self.stdin else { return };
         match rustix::io::write(fd.as_fd(), &bytes[*at..]) {
             Ok(written) => *at += written,
@@ -335,7 +350,7 @@ impl Streams {
             Err(_) => *at = bytes.len(),
         }
         if *at == bytes.len() {
-            self.stdin = None;
+            self.close_stdin(epoll);
         }
     }
 }

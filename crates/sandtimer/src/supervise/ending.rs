@@ -317,6 +317,14 @@ impl Ending {
     }
 
     fn time_running(&mut self, now: u64) {
+        if self.run.cell.is_fired() {
+            // Its answer was taken, and nobody has come to end it yet.
+            self.answered(now);
+            if self.phase == Phase::Running {
+                self.infrastructure("its deadline was sealed, and nobody has said why".to_owned(), now);
+            }
+            return;
+        }
         let bound = self.hard_end(u64::MAX);
         if let Fire::Fired(_) = self.run.cell.fire(Moment::from_nanos(now)) {
             self.end_by_wall(bound, now);

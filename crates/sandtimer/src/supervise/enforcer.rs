@@ -137,7 +137,8 @@ impl Enforcer {
                         let mut expirations = [0u8; 8];
                         // Only clears the readiness; a spurious wake-up costs one look.
                         let _ = rustix::io::read(&self.timer, &mut expirations);
-                        self.armed_for = u64::MAX;
+                        // Neither this nor that it is for nothing: what follows is written in any case.
+                        self.armed_for = 0;
                     }
                     WATCHDOG => self.replace_watchdog(),
                     other => self.event((other >> 2) as usize, other & 3),
@@ -299,13 +300,11 @@ impl Enforcer {
             // A watchdog that does not listen is replaced when it is dead; init stands behind it meanwhile.
             let _ = watchdog.wake();
         }
-        for message in [ending.look(), ending.report()].into_iter().flatten() {
-            // The collector outlives the enforcer.
-            let _ = self.collector.send(message);
-            let _ = rustix::io::write(&*self.collector_wake, &1u64.to_ne_bytes());
-        }
-        if ending.is_dead() {
-            let run = ending.run.clone();
+        let messages = [ending.look(), ending.report()];
+        let run = ending.is_dead().then(|| ending.run.clone());
+        let next = ending.next_time().filter(|at| ending.scheduled != Some(*at));
+        if let Some(run) = &run {
+            // Before anybody hears of it: the row may be another run's at once.
             self.runs[row] = None;
             self.table.disarm(row);
             // Gone from the set by themselves once closed; but the owner may keep the run, and with it the files.
@@ -319,11 +318,13 @@ impl Enforcer {
             {
                 let _ = watchdog.forget(row);
             }
-            return;
         }
-        if let Some(at) = ending.next_time()
-            && ending.scheduled != Some(at)
-        {
+        for message in messages.into_iter().flatten() {
+            // The collector outlives the enforcer.
+            let _ = self.collector.send(message);
+            let _ = rustix::io::write(&*self.collector_wake, &1u64.to_ne_bytes());
+        }
+        if let (Some(at), Some(ending)) = (next, self.runs[row].as_mut()) {
             ending.scheduled = Some(at);
             if self.timers.len() >= MOST_TIMERS {
                 let runs = &self.runs;

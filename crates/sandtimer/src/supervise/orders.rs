@@ -175,10 +175,11 @@ impl EnforcerHandle {
         let armed = run.shown.is_some()
             && ending.begun_until().is_some_and(|hard| {
                 let late = self.table.arm(run.row, hard);
-                if !late {
+                let told = run.job.as_ref().is_some_and(|job| job.until == hard);
+                if told && !late {
                     ending.note_announced(hard);
                 }
-                !late
+                told && !late
             });
         let due = ending.next_time();
         let _ = self.commands.send(Command::Watch(ending));

@@ -43,6 +43,8 @@ pub(crate) struct Job {
     pub channel: OwnedFd,
     /// When it was given its work, in monotonic nanoseconds.
     pub begun_at: u64,
+    /// When all of it must be dead, as init was told.
+    pub until: u64,
     /// A whole program, which need not answer.
     pub program: bool,
     /// 0, or what was taken for its answer: one of the two below.

@@ -44,6 +44,7 @@ impl Ending {
 
     /// Looks at processor time, directly or by asking init.
     pub(super) fn sample(&mut self, now: u64) {
+        self.next_sample = self.sample_interval().map(|interval| now + interval);
         if self.run.slot.counts_cpu() {
             if self.memory_is_chosen() && self.run.slot.out_of_memory_kills() > 0 {
                 self.limit(LimitKind::Memory, now);
