@@ -1,8 +1,10 @@
 //! Keeps children of one profile ready, off the path of those who take them.
 //!
-//! As many threads as processors, for a child passes from the launcher to the zygote and then seals itself. A caller that finds none ready waits for the next (`path: cold`). A pool that is used up is made
-//! larger, one that is idle goes back to its size. All children of a zygote share the layout of its memory, so zygotes are
-//! replaced after a number of children or a time; the next one stands ready before the old one goes.
+//! As many threads for each pool as processors: while one child seals itself, the next passes through launcher and zygote.
+//! They make children in moments without calls, or as soon as few are left, and end answered jobs then as well. A caller
+//! that finds none ready waits for the next (`path: cold`). A pool that is used up is made larger, one that is idle goes
+//! back to its size. All children of a zygote share the layout of its memory, so zygotes are replaced after a number of
+//! children or a time; the next one stands ready before the old one goes.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};

@@ -2,7 +2,8 @@
 //!
 //! Two threads share the work and nothing but messages: the enforcer (deadlines, kills, verdicts; real-time where
 //! allowed) and the collector (output, stdin, the last look at a command, and the Outcome once a run is dead). A run
-//! passes through `Starting → Running → (Grace) → Killed → dead`, and only the enforcer moves it.
+//! passes through `Starting → Running → (Grace) → Killed → dead`. Whoever begins it makes its state and hands it over
+//! (`orders`); from then on only the enforcer moves it.
 
 pub(crate) mod collector;
 pub(crate) mod ending;

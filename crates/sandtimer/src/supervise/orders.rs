@@ -141,14 +141,13 @@ impl EnforcerHandle {
     }
 
     pub fn send(&self, command: Command) {
-        // The enforcer ends only after the engine, which owns the last handle, has told it to.
-        let _ = self.commands.send(command);
+        self.queue(command);
         self.wake();
     }
 
     /// Has a command wait until the enforcer wakes.
     pub fn queue(&self, command: Command) {
-        // As above.
+        // The enforcer ends only after the engine, which owns the last handle, has told it to.
         let _ = self.commands.send(command);
     }
 
@@ -182,7 +181,7 @@ impl EnforcerHandle {
                 told && !late
             });
         let due = ending.next_time();
-        let _ = self.commands.send(Command::Watch(ending));
+        self.queue(Command::Watch(ending));
         fence(Ordering::SeqCst);
         let in_time = due.is_none_or(|due| self.wakes_at.load(Ordering::SeqCst) <= due);
         // An event from before the command was passed over.
