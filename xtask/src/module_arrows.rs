@@ -17,6 +17,7 @@ const ORDER: &[&[&str]] = &[
     &["isolate"],
     &["supervise"],
     &["zygote"],
+    &["context"],
     &["context", "session"],
     &["task"],
     &["resilience"],

@@ -5,6 +5,7 @@
 //! Its words to the engine are the only trusted report from inside; the job never holds its socket.
 
 use crate::census;
+use crate::checkpoints::Checkpoints;
 use crate::execute;
 use crate::steps::{self, Program, Step};
 use crate::sys::{self, Fd, PollFd, call, nr};
@@ -27,6 +28,9 @@ struct Init {
     grace: u64,
     /// Whether this process is pid 1 of a namespace, so that its end is the end of all.
     whole_namespace: bool,
+    /// Whether it is a live sandbox, which the end of the command's process does not end.
+    live: bool,
+    checkpoints: Checkpoints,
 }
 
 pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
@@ -45,6 +49,8 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
         wall: step.number(3),
         grace: step.number(4),
         whole_namespace,
+        live: false,
+        checkpoints: Checkpoints::NONE,
     };
     if step.header.op == op::SERVE {
         // A zygote's child enters them: by these, because entering by process would need the right to trace this one.
@@ -300,6 +306,7 @@ impl Init {
                 PollFd { fd: self.control, events: sys::POLLIN, revents: 0 },
                 PollFd { fd: children, events: sys::POLLIN, revents: 0 },
                 PollFd { fd: status, events: sys::POLLIN, revents: 0 },
+                PollFd { fd: self.checkpoints.listener, events: sys::POLLIN, revents: 0 },
             ];
             sys::poll(&mut fds, sys::poll_timeout(self.deadline));
             // The engine first: it may have moved the deadline while this process was frozen, and told a parked run's
@@ -309,7 +316,17 @@ impl Init {
             }
             if sys::now() >= self.deadline {
                 notify(self.control, notice::FIRED, [sys::now(), self.alive(), 0, 0, 0, 0]);
-                self.end();
+                match self.checkpoints.last() {
+                    0 => self.end(),
+                    checkpoint => self.roll_back(checkpoint),
+                }
+            }
+            // Behind the engine's orders: what is kept is known before anybody is let to signal.
+            if fds[3].revents & sys::POLLIN != 0 {
+                self.checkpoints.answer();
+            } else if fds[3].revents != 0 {
+                sys::close(self.checkpoints.listener);
+                self.checkpoints.listener = -1;
             }
             if fds[2].revents != 0 && !self.read_status(status) {
                 sys::close(status);
@@ -359,7 +376,8 @@ impl Init {
         // SAFETY: Order is plain numbers; any bytes are a valid value of it.
         let bytes =
             unsafe { core::slice::from_raw_parts_mut((&raw mut message).cast::<u8>(), size_of::<Order>()) };
-        let length = sys::receive(self.control, bytes, sys::MSG_DONTWAIT).length;
+        let received = sys::receive(self.control, bytes, sys::MSG_DONTWAIT);
+        let length = received.length;
         if length == sys::EINTR || length == sys::EAGAIN {
             return false;
         }
@@ -372,6 +390,11 @@ impl Init {
                 self.deadline = if message.argument == 1 { self.deadline.min(end) } else { end };
             }
             // From pid 1 that is everything in the namespace; elsewhere it would be everything of this uid.
+            order::SIGNAL_ALL if self.live => census::each(|stat| {
+                if !self.checkpoints.is_kept(stat.pid as i32) {
+                    call!(nr::KILL, stat.pid, message.argument);
+                }
+            }),
             order::SIGNAL_ALL if self.whole_namespace => {
                 call!(nr::KILL, -1isize, message.argument);
             }
@@ -389,6 +412,13 @@ impl Init {
                 self.wall = message.value;
                 self.grace = 0;
             }
+            order::SUPERVISE => {
+                self.live = true;
+                self.checkpoints.listener = received.fds[0];
+            }
+            order::KEEP => self.checkpoints.keep(message.argument, self.main),
+            order::FORGET => self.checkpoints.forget(message.argument),
+            order::ROLL_BACK => self.roll_back(message.argument),
             _ => {}
         }
         true
@@ -406,6 +436,7 @@ impl Init {
             if pid <= 0 {
                 return;
             }
+            self.checkpoints.lose(pid as i32);
             if pid as i32 != self.main {
                 continue;
             }
@@ -414,8 +445,31 @@ impl Init {
             let alive = self.alive();
             let cpu = |at: usize| usage[at].wrapping_mul(1_000_000).wrapping_add(usage[at + 1]);
             notify(self.control, notice::EXITED, [code as u32 as u64, cpu(0), cpu(2), usage[4], time, alive]);
-            self.end();
+            if !self.live {
+                self.end();
+            }
+            self.main = 0;
         }
+    }
+
+    /// Goes back to a checkpoint, and says what came of it.
+    fn roll_back(&mut self, checkpoint: i32) {
+        self.deadline = u64::MAX;
+        let back = self.checkpoints.roll_back(checkpoint, |checkpoints| {
+            loop {
+                match call!(nr::WAIT4, -1isize, 0, 1, 0) {
+                    sys::EINTR => {}
+                    pid if pid > 0 => checkpoints.lose(pid as i32),
+                    _ => return,
+                }
+            }
+        });
+        let resumed = if back.resumed { checkpoint } else { 0 };
+        self.main = resumed;
+        let process = if back.resumed { call!(nr::PIDFD_OPEN, checkpoint, 0) } else { -1 };
+        let values = [back.left, back.killed, resumed as u64, 0, 0, 0];
+        notify_with(self.control, notice::ROLLED_BACK, values, (process >= 0).then_some(process as Fd));
+        sys::close(process as Fd);
     }
 
     /// Processes of the sandbox beside init.

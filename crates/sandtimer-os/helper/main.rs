@@ -7,6 +7,7 @@
 #![no_main]
 
 mod census;
+mod checkpoints;
 mod clone;
 mod execute;
 mod init;

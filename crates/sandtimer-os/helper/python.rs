@@ -86,8 +86,9 @@ const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Obje
     Method { name: name.as_ptr(), function: Some(function), flags: METH_VARARGS, documentation: null() }
 }
 
-static METHODS: Static<[Method; 4]> = Static(core::cell::UnsafeCell::new([
+static METHODS: Static<[Method; 5]> = Static(core::cell::UnsafeCell::new([
     method(c"serve", serve),
+    method(c"checkpoint", checkpoint),
     method(c"receive", receive),
     method(c"address", address),
     Method { name: null(), function: None, flags: 0, documentation: null() },
@@ -124,6 +125,8 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
     }
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
     let thread_id = thread_id_address();
+    // SAFETY: one thread, GIL held.
+    unsafe { *THREAD_ID.0.get() = thread_id };
     if thread_id.is_null() {
         // SAFETY: a static message and an exception that the interpreter owns.
         unsafe { PyErr_SetString(PyExc_OSError, c"the C library keeps its thread id where it was not found".as_ptr()) };
@@ -195,6 +198,105 @@ fn bear(birth: &Birth, fds: &[Fd], orders: Fd, thread_id: *mut i32) -> Option<c_
     None
 }
 
+/// Where the C library keeps the id of its main thread; the same in all children.
+static THREAD_ID: Static<*mut i32> = Static(core::cell::UnsafeCell::new(null_mut()));
+
+/// `checkpoint() -> int`: makes a copy of this process that waits until it is to go on. The copy's process id here, or a
+/// negated errno; 0 in the copy, once it goes on in place of this process.
+unsafe extern "C" fn checkpoint(_module: Object, _arguments: Object) -> Object {
+    let (every, mut before) = (!0u64, 0u64);
+    // A signal must find neither a handler in the copy nor this process between two.
+    call!(nr::RT_SIGPROCMASK, 2, &raw const every, &raw mut before, 8);
+    // SAFETY: the GIL is held, as these three ask.
+    unsafe { PyOS_BeforeFork() };
+    // SAFETY: one thread, GIL held.
+    let copy = copy(unsafe { *THREAD_ID.0.get() });
+    if copy == 0 {
+        wait_to_go_on();
+        // SAFETY: as above.
+        unsafe { PyOS_AfterFork_Child() };
+    } else {
+        // SAFETY: as above.
+        unsafe { PyOS_AfterFork_Parent() };
+    }
+    call!(nr::RT_SIGPROCMASK, 2, &raw const before, 0, 8);
+    // SAFETY: the format makes a Python int of a C long.
+    unsafe { Py_BuildValue(c"l".as_ptr(), copy as c_long) }
+}
+
+/// Forks a copy that is a child of init and not of this process, whose own children a job waits for: by way of a process
+/// that shares this memory and is gone at once. 0 in the copy.
+fn copy(thread_id: *mut i32) -> isize {
+    const CLONE_VM: usize = 0x100;
+    const CLONE_VFORK: usize = 0x4000;
+    const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
+    const CLONE_CHILD_SETTID: usize = 0x100_0000;
+    const SIGCHLD: usize = 17;
+    const WCLONE: usize = 0x8000_0000;
+    const CLONE: usize = 56;
+    const EXIT: usize = 60;
+    let mut made: isize = sys::ESRCH;
+    let between: isize;
+    // SAFETY: the process between runs on this stack while this one waits, as after vfork(2); it touches registers and
+    // `made` only. The copy goes on behind the block with the same registers, on its own copy of the stack.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "mov eax, {clone}",
+            "mov edi, {fork}",
+            "xor esi, esi",
+            "xor edx, edx",
+            "mov r10, r12",
+            "xor r8d, r8d",
+            "syscall",
+            "test rax, rax",
+            "jz 2f",
+            "mov [r13], rax",
+            "xor edi, edi",
+            "mov eax, {exit}",
+            "syscall",
+            "ud2",
+            "2:",
+            clone = const CLONE,
+            exit = const EXIT,
+            fork = const CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | SIGCHLD,
+            in("r12") thread_id,
+            in("r13") &raw mut made,
+            inlateout("rax") CLONE as isize => between,
+            inlateout("rdi") CLONE_VM | CLONE_VFORK => _,
+            inlateout("rsi") 0usize => _,
+            inlateout("rdx") 0usize => _,
+            inlateout("r10") 0usize => _,
+            inlateout("r8") 0usize => _,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    if between <= 0 {
+        return between;
+    }
+    // Without an exit signal it is a child that only this waits for; wait(2).
+    while call!(nr::WAIT4, between, 0, WCLONE, 0) == sys::EINTR {}
+    made
+}
+
+/// In the copy: out of reach of the process it was copied from, until init has it go on.
+fn wait_to_go_on() {
+    // What reads these streams must not wait for the end of a process that never writes to them.
+    let null = sys::open_at(sys::AT_FDCWD, c"/dev/null".as_ptr().cast(), 2, 0);
+    for standard in 0..3 {
+        call!(nr::DUP2, null, standard);
+    }
+    sys::close(null as Fd);
+    let go_on = 1u64 << (sys::SIGCONT - 1);
+    call!(nr::SETSID);
+    sys::prctl(sys::PR_SET_DUMPABLE, 0);
+    while call!(nr::RT_SIGTIMEDWAIT, &raw const go_on, 0, 0, 8) != sys::SIGCONT as isize {}
+    sys::prctl(sys::PR_SET_DUMPABLE, 1);
+}
+
 /// The channel's descriptor in a child.
 const CHANNEL: Fd = 3;
 
@@ -217,6 +319,7 @@ fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     for (number, step) in program.enumerate() {
         let result = match step.header.op {
             op::SESSION => call!(nr::SETSID),
+            op::SECCOMP if step.header.number_count == 1 => supervised(&step, fds[BIRTH_CHANNEL]),
             _ => steps::apply(&step, &fds[BIRTH_EXTRA..]),
         };
         if result < 0 {
@@ -232,6 +335,16 @@ fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     }
     call!(nr::CLOSE_RANGE, CHANNEL + 1, u32::MAX, 0);
     CHANNEL
+}
+
+/// Loads the filter of a live sandbox, and hands its listener to whoever supervises.
+fn supervised(step: &steps::Step, channel_fd: Fd) -> isize {
+    let listener = steps::seccomp(step.string(0), steps::NEW_LISTENER);
+    if listener >= 0 {
+        sys::send(channel_fd, &[channel::LISTENER], Some(listener as Fd), 0);
+        sys::close(listener as Fd);
+    }
+    listener
 }
 
 fn fail(channel: Fd, error: isize, number: u64) -> ! {
@@ -280,7 +393,7 @@ fn thread_id_address() -> *mut i32 {
 
 static PACKET: Static<[u8; CHANNEL_PACKET]> = Static(core::cell::UnsafeCell::new([0; CHANNEL_PACKET]));
 
-/// `receive(channel) -> (bytes, descriptor or -1, descriptor or -1)`: waits for the job, and puts the resource limits on this process that
+/// `receive(channel) -> (bytes, and four descriptors, -1 for those that did not come)`: waits for the job, and puts the resource limits on this process that
 /// come before it. Ends the process when the engine has closed its end.
 unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
     let mut socket: c_int = -1;
@@ -297,12 +410,11 @@ unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
         }
     };
     let Some(start) = limit(packet, received.length) else { sys::exit(0) };
-    // Those that did not come are -1.
-    let [first, second] = [received.fds[0], received.fds[1]];
+    let [first, second, third, fourth] = [0, 1, 2, 3].map(|index: usize| received.fds[index]);
     // SAFETY: the bytes lie within the packet; the interpreter copies them.
     unsafe {
         let length = (received.length as usize - start) as c_long;
-        Py_BuildValue(c"y#ii".as_ptr(), packet.as_ptr().add(start), length, first, second)
+        Py_BuildValue(c"y#iiii".as_ptr(), packet.as_ptr().add(start), length, first, second, third, fourth)
     }
 }
 

@@ -9,6 +9,9 @@ use crate::wire::{StepHeader, op};
 /// A step's result above this is a success with a note: `NOTE + errno` of the part that did not work.
 pub const NOTE: isize = 100_000;
 
+/// SECCOMP_FILTER_FLAG_NEW_LISTENER.
+pub const NEW_LISTENER: usize = 1 << 3;
+
 /// A string inside the program: NUL-terminated, with its length.
 #[derive(Clone, Copy)]
 pub struct Text {
@@ -126,7 +129,7 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
         op::NO_CAPABILITIES => sys::set_capabilities(0),
         op::NO_NEW_PRIVILEGES => sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1),
         op::LANDLOCK => landlock(step),
-        op::SECCOMP => seccomp(step.string(0)),
+        op::SECCOMP => seccomp(step.string(0), 0),
         op::WORKING_DIRECTORY => call!(nr::CHDIR, step.string(0).pointer),
         op::UMASK => call!(nr::UMASK, step.number(0)),
         op::SUBREAPER => sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1),
@@ -336,12 +339,13 @@ fn landlock(step: &Step) -> isize {
     result
 }
 
-fn seccomp(program: Text) -> isize {
+/// Loads a filter; with [`NEW_LISTENER`] the result is the descriptor of its listener.
+pub fn seccomp(program: Text, flags: usize) -> isize {
     #[repr(C)]
     struct Filter {
         length: u16,
         instructions: *const u8,
     }
     let filter = Filter { length: (program.length / 8) as u16, instructions: program.pointer };
-    call!(nr::SECCOMP, 1, 0, &raw const filter)
+    call!(nr::SECCOMP, 1, flags, &raw const filter)
 }

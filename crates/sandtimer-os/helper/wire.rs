@@ -46,7 +46,7 @@ pub mod op {
     /// numbers: handled file accesses, handled network accesses, scopes, then one access mask per string.
     /// strings: paths.
     pub const LANDLOCK: u16 = 16;
-    /// strings: the BPF program.
+    /// numbers: none, or 1: whoever supervises is sent the listener; seccomp_unotify(2). strings: the BPF program.
     pub const SECCOMP: u16 = 17;
     /// strings: path.
     pub const WORKING_DIRECTORY: u16 = 18;
@@ -198,6 +198,8 @@ pub mod channel {
     pub const ANSWER: u8 = b'A';
     /// From the engine: send the parts of the answer, for its memory cannot be read.
     pub const SEND: u8 = b'S';
+    /// What it may signal is asked of whoever holds the descriptor that comes with this, from before it has its job.
+    pub const LISTENER: u8 = b'L';
 }
 
 /// Kinds of [`Notice`], from init to the engine.
@@ -222,6 +224,9 @@ pub mod notice {
     pub const NAMESPACE: u32 = 8;
     /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not end.
     pub const SWEPT: u32 = 9;
+    /// The sandbox is back at a checkpoint. a: how many init could not end, b: how many were killed, c: the process that
+    /// goes on, 0 where it was gone; its pidfd comes with it.
+    pub const ROLLED_BACK: u32 = 10;
 }
 
 #[repr(C)]
@@ -252,6 +257,16 @@ pub mod order {
     pub const END: u32 = 5;
     /// The wall and grace of a parked sandbox's run: `value` nanoseconds together.
     pub const CLOCK: u32 = 6;
+    /// From now on it is a live sandbox: the end of the command's process does not end it. With it comes the listener of the
+    /// calls that send signals; see [`super::channel::LISTENER`].
+    pub const SUPERVISE: u32 = 7;
+    /// Process `argument` is a checkpoint: it is stopped, nothing in the sandbox reaches it by a signal, and it stays alive
+    /// when init's timer ends everything else.
+    pub const KEEP: u32 = 8;
+    /// Kills checkpoint `argument`.
+    pub const FORGET: u32 = 9;
+    /// Kills everything but init and the checkpoints, and has checkpoint `argument` go on.
+    pub const ROLL_BACK: u32 = 10;
 }
 
 #[repr(C)]

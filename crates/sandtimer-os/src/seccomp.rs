@@ -36,6 +36,8 @@ pub struct Policy {
     /// The sandbox has an IPC namespace of its own, so System V IPC and POSIX message queues end with it.
     /// Without one they would outlive the run and connect it with others, and are refused.
     pub ipc_namespace: bool,
+    /// Calls that send signals are asked of the listener's holder: the filter must be loaded with one.
+    pub supervised: bool,
 }
 
 /// One classic BPF instruction, laid out as the kernel's `struct sock_filter`.

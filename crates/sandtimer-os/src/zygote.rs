@@ -89,21 +89,30 @@ pub fn bear(orders: BorrowedFd<'_>, request: &BirthRequest<'_>) -> io::Result<Sp
 }
 
 /// What a child says before its answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Word {
     /// It is sealed and waits for its job.
     Ready,
     /// A step of its program failed.
     Failed { step: u64, errno: i32, required: bool },
+    /// It is supervised through this from now on; [`crate::wire::channel::LISTENER`].
+    Listener(OwnedFd),
     /// Something else.
     Other,
+}
+
+/// Has init supervise what a child may signal.
+pub fn supervise(control: BorrowedFd<'_>, listener: BorrowedFd<'_>) -> io::Result<()> {
+    let order = wire::Order { kind: wire::order::SUPERVISE, argument: 0, value: 0 };
+    socket::send(control, bytes_of(&order), &[listener], false)
 }
 
 /// The next word of a child that is being born; `None` when its end is closed.
 pub fn word(channel: BorrowedFd<'_>) -> io::Result<Option<Word>> {
     let mut packet = [0u8; 16];
-    let (length, _) = socket::receive(channel, &mut packet, true)?;
+    let (length, fd) = socket::receive(channel, &mut packet, true)?;
     Ok(match (length, packet[0]) {
+        (1, wire::channel::LISTENER) => fd.map_or(Some(Word::Other), |fd| Some(Word::Listener(fd))),
         (0, _) => None,
         (_, wire::channel::READY) => Some(Word::Ready),
         (16, wire::channel::FAILED) => Some(Word::Failed {

@@ -18,6 +18,7 @@
 //! A timeout, a non-zero exit and an out-of-memory are data in the [`Outcome`]; [`Error`] means that no run existed.
 #![forbid(unsafe_code)]
 
+pub(crate) mod context;
 pub mod engine;
 pub mod isolate;
 pub mod limits;

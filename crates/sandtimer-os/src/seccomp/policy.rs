@@ -20,6 +20,8 @@ pub(super) enum Answer {
     Errno(u16),
     /// The process dies with SIGSYS.
     KillProcess,
+    /// The supervisor is asked; seccomp_unotify(2).
+    Ask,
 }
 
 impl Answer {
@@ -29,6 +31,7 @@ impl Answer {
             Answer::Allow => 0x7fff_0000,
             Answer::Errno(errno) => 0x0005_0000 | u32::from(errno),
             Answer::KillProcess => 0x8000_0000,
+            Answer::Ask => 0x7fc0_0000,
         }
     }
 }
@@ -233,6 +236,17 @@ const FCNTLS_REFUSED: &[u32] = &[
     1040, // F_SETDELEG
 ];
 
+/// Requests that make a descriptor send signals to a process of the caller's choosing.
+const IOCTLS_THAT_SIGNAL: &[u32] = &[
+    0x8901, // FIOSETOWN
+    0x8902, // SIOCSPGRP
+];
+/// The same by fcntl(2).
+const FCNTLS_THAT_SIGNAL: &[u32] = &[
+    8,  // F_SETOWN
+    15, // F_SETOWN_EX
+];
+
 /// prctl(2) options refused whatever their arguments. `PR_SET_SECCOMP` is not among them: a further filter
 /// only tightens.
 const PRCTLS_REFUSED: &[u32] = &[
@@ -249,8 +263,11 @@ pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
     if !policy.ipc_namespace {
         rules.extend(IPC.iter().map(|&number| (number, refused())));
     }
-    rules.extend(process_rules());
-    rules.extend(file_rules());
+    rules.extend(process_rules(policy.supervised));
+    if policy.supervised {
+        rules.extend(signal_rules());
+    }
+    rules.extend(file_rules(policy.supervised));
     rules.extend([
         (number::SOCKET, socket(policy.network)),
         (number::SOCKETPAIR, case(int(0), &[libc::AF_UNIX as u32], ALLOW, errno(libc::EAFNOSUPPORT))),
@@ -259,8 +276,18 @@ pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
     rules
 }
 
+/// Calls that send a signal by a number are asked about. One that names its target in memory, or by a descriptor that
+/// another thread could replace meanwhile, could not be answered for: it is refused.
+fn signal_rules() -> Vec<(u32, Rule)> {
+    let ask = || Rule::Answer(Answer::Ask);
+    let asked = [number::KILL, number::TKILL, number::TGKILL, number::RT_SIGQUEUEINFO, number::RT_TGSIGQUEUEINFO];
+    let mut rules: Vec<(u32, Rule)> = asked.iter().map(|&number| (number, ask())).collect();
+    rules.push((number::PIDFD_SEND_SIGNAL, errno(libc::ENOSYS)));
+    rules
+}
+
 /// Calls that make, schedule or describe processes.
-fn process_rules() -> Vec<(u32, Rule)> {
+fn process_rules(supervised: bool) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
     let own_process = || case(int(0), &[0], ALLOW, refused());
     vec![
@@ -286,7 +313,8 @@ fn process_rules() -> Vec<(u32, Rule)> {
         // memory executable.
         (number::PERSONALITY, case(int(0), &[0, 0xffff_ffff], ALLOW, refused())),
         (number::PRCTL, {
-            let undumpable_only = case(long(1), &[0], ALLOW, refused());
+            // A checkpoint that goes on may be looked at by its own children again.
+            let undumpable_only = case(long(1), if supervised { &[0, 1] } else { &[0] }, ALLOW, refused());
             let dumpable = case(int(0), &[libc::PR_SET_DUMPABLE as u32], undumpable_only, ALLOW);
             case(int(0), PRCTLS_REFUSED, refused(), dumpable)
         }),
@@ -305,8 +333,11 @@ fn process_rules() -> Vec<(u32, Rule)> {
 const TMPFILE: u32 = 0o20_000_000;
 
 /// Calls on files and descriptors.
-fn file_rules() -> Vec<(u32, Rule)> {
+fn file_rules(supervised: bool) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
+    let with = |always: &[u32], signals: &[u32]| {
+        [always, if supervised { signals } else { &[] }].concat()
+    };
     // Regular (also as 0), FIFO and socket. The parameter is 16 bits wide, and all of the type is inside
     // them.
     let harmless = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];
@@ -332,8 +363,8 @@ fn file_rules() -> Vec<(u32, Rule)> {
         (number::OPENAT, open(2)),
         // Its mode is in memory, where a filter cannot see it. Programs fall back to openat(2).
         (number::OPENAT2, errno(libc::ENOSYS)),
-        (number::IOCTL, case(int(1), IOCTLS_REFUSED, refused(), ALLOW)),
-        (number::FCNTL, case(int(1), FCNTLS_REFUSED, refused(), ALLOW)),
+        (number::IOCTL, case(int(1), &with(IOCTLS_REFUSED, IOCTLS_THAT_SIGNAL), refused(), ALLOW)),
+        (number::FCNTL, case(int(1), &with(FCNTLS_REFUSED, FCNTLS_THAT_SIGNAL), refused(), ALLOW)),
     ]
 }
 

@@ -12,13 +12,13 @@ const ALLOW: u32 = 0x7fff_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const X86_64: u32 = 0xc000_003e;
 const POLICIES: [Policy; 4] = [
-    Policy { network: false, ipc_namespace: false },
-    Policy { network: false, ipc_namespace: true },
-    Policy { network: true, ipc_namespace: false },
-    Policy { network: true, ipc_namespace: true },
+    Policy { network: false, ipc_namespace: false, supervised: false },
+    Policy { network: false, ipc_namespace: true, supervised: false },
+    Policy { network: true, ipc_namespace: false, supervised: false },
+    Policy { network: true, ipc_namespace: true, supervised: false },
 ];
-const SEALED: Policy = Policy { network: false, ipc_namespace: true };
-const NETWORKED: Policy = Policy { network: true, ipc_namespace: true };
+const SEALED: Policy = Policy { network: false, ipc_namespace: true, supervised: false };
+const NETWORKED: Policy = Policy { network: true, ipc_namespace: true, supervised: false };
 
 /// A system call as the filter sees it.
 #[derive(Debug, Clone, Copy)]

@@ -95,6 +95,11 @@ impl Engine {
 }
 
 impl Calls {
+    /// The pool itself.
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Gives a job to a child. `give_up` is asked now and then should there be none ready.
     ///
     /// # Errors

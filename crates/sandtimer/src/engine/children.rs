@@ -66,6 +66,14 @@ struct Born {
     outputs: [OwnedFd; 2],
 }
 
+/// What an interpreter that stands ready consists of.
+pub(super) struct Stood {
+    pub place: start::Place,
+    pub belongings: start::Belongings,
+    pub process: Spawned,
+    pub channel: OwnedFd,
+}
+
 /// A job that was given to a child.
 pub(super) struct Given {
     pub running: Arc<Running>,
@@ -195,6 +203,10 @@ impl Child {
             }
             match os::word(born.channel.as_fd()).map_err(Error::system(doing))? {
                 Some(Word::Ready) => break,
+                // It has no job yet: this is the zygote's own program.
+                Some(Word::Listener(listener)) => {
+                    os::supervise(sandbox.control.as_fd(), listener.as_fd()).map_err(Error::system(doing))?;
+                }
                 Some(Word::Failed { step, errno, required }) => {
                     let error = std::io::Error::from_raw_os_error(errno);
                     let name = sealing.names.get(step as usize).copied().unwrap_or("enter the sandbox");
@@ -220,15 +232,10 @@ impl Child {
         self.sandbox.as_ref().map_or(Ok(()), |sandbox| start::check_requirement(spec, &sandbox.plan))
     }
 
-    /// Puts the job's limits on, arms init, and sends the job. `opened` is the job's scope.
-    ///
-    /// # Errors
-    /// `System` when it died while it waited, or its group is gone: another one is to be taken.
-    pub fn hand_over(&mut self, opened: &Opened, work: &Work<'_>) -> Result<Handed, Error> {
+    /// Puts the limits of its job on the sandbox; those that its process is to put on itself.
+    fn limit(&mut self, opened: &Opened) -> Result<Vec<(u64, u64, u64)>, Error> {
         let doing = "cannot use a parked child";
-        let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &self.born) else {
-            return Err(Error::Closed);
-        };
+        let Some(sandbox) = self.sandbox.as_mut() else { return Err(Error::Closed) };
         if group_is_gone(&sandbox.slot) {
             let source = std::io::Error::new(std::io::ErrorKind::NotFound, "its control group was removed");
             return Err(Error::System { doing, source });
@@ -245,7 +252,20 @@ impl Child {
             sandbox.plan.tier = sandbox.plan.tier.min(Tier::T2);
         }
         let host = self.inner.host()?;
-        let limits = plan::resource_limits(host, &start::process_limits(effective), host.has_namespaces());
+        Ok(plan::resource_limits(host, &start::process_limits(effective), host.has_namespaces()))
+    }
+
+    /// Puts the job's limits on, arms init, and sends the job. `opened` is the job's scope.
+    ///
+    /// # Errors
+    /// `System` when it died while it waited, or its group is gone: another one is to be taken.
+    pub fn hand_over(&mut self, opened: &Opened, work: &Work<'_>) -> Result<Handed, Error> {
+        let doing = "cannot use a parked child";
+        let limits = self.limit(opened)?;
+        let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &self.born) else {
+            return Err(Error::Closed);
+        };
+        let effective = &opened.effective;
         let begun_at = monotonic_nanoseconds();
         let end = hard_end(opened, effective, begun_at);
         // Before the job: were the engine stopped between the two, init would not know when to end it.
@@ -253,6 +273,23 @@ impl Child {
         let directory = self.inner.spool_directory()?;
         os::dispatch(born.channel.as_fd(), &limits, work.bytes, work.files).map_err(Error::system(doing))?;
         Ok(Handed { begun_at, until: end, directory })
+    }
+
+    /// Has it become the interpreter of a context, under the limits of `opened`.
+    ///
+    /// # Errors
+    /// As [`Child::hand_over`].
+    pub fn become_context(&mut self, opened: &Opened, settings: &[u8]) -> Result<(), Error> {
+        let limits = self.limit(opened)?;
+        let Some(born) = &self.born else { return Err(Error::Closed) };
+        os::dispatch(born.channel.as_fd(), &limits, settings, &[]).map_err(Error::system("cannot use a parked child"))
+    }
+
+    /// Its sandbox and its process, which are the caller's to end from now on.
+    pub fn into_parts(mut self) -> Option<Stood> {
+        let (sandbox, born) = self.sandbox.take().zip(self.born.take())?;
+        let (place, belongings) = start::Place::of(sandbox);
+        Some(Stood { place, belongings, process: born.process, channel: born.channel })
     }
 
     /// Makes the child that has its job a run.
@@ -270,13 +307,14 @@ impl Child {
         sandbox.path = path;
         let job = Job {
             pid: born.process.pid,
-            pidfd: born.process.pidfd,
-            channel: born.channel,
+            pidfd: Arc::new(born.process.pidfd),
+            channel: Arc::new(born.channel),
             begun_at: handed.begun_at,
             until: handed.until,
             program: work.program,
             answered: AtomicU8::new(0),
             killed: AtomicU64::new(0),
+            live: None,
         };
         let running = start::running(&self.inner, sandbox, opened, spec, Some(job));
         let spool = || Arc::new(Mutex::new(Spool::new(output, handed.directory.clone())));
@@ -296,7 +334,7 @@ pub(super) struct Handed {
 }
 
 /// When all of a job must be dead, as far as is known when it begins.
-fn hard_end(opened: &Opened, effective: &Effective, begun_at: u64) -> u64 {
+pub(super) fn hard_end(opened: &Opened, effective: &Effective, begun_at: u64) -> u64 {
     let grace = effective.get(Key::Grace).map_or(0, |effect| effect.value);
     let own = opened.wall.map_or(u64::MAX, |wall| begun_at.saturating_add(wall).saturating_add(grace));
     opened.bound().map_or(own, |bound| own.min(bound))

@@ -9,7 +9,7 @@
 //! nothing is ended by its limits, which shuts its channel down.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 use sandtimer_os::wire::channel;
@@ -46,7 +46,7 @@ impl Parts {
         if *self != Parts::Streamed {
             match (copy(job, address, buffer), *self) {
                 (Err(error), Parts::Unknown) if is_refusal(&error) => {
-                    socket::send(&job.channel, &[channel::SEND], &[], false)?;
+                    socket::send(&*job.channel, &[channel::SEND], &[], false)?;
                     *self = Parts::Streamed;
                 }
                 // Asked now it would send what was read already as well.
@@ -57,7 +57,7 @@ impl Parts {
                 }
             }
         }
-        receive(job, buffer, give_up)
+        receive(job.channel.as_fd(), buffer, give_up)
     }
 }
 
@@ -80,10 +80,15 @@ fn copy(job: &Job, mut address: u64, buffer: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn receive(job: &Job, buffer: &mut [u8], give_up: &mut dyn FnMut() -> bool) -> io::Result<()> {
+/// What a job sends, in packets of a length that is agreed on.
+pub(super) fn receive(
+    from: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    give_up: &mut dyn FnMut() -> bool,
+) -> io::Result<()> {
     for chunk in buffer.chunks_mut(SENT_AT_A_TIME) {
         loop {
-            match os::packet(job.channel.as_fd(), chunk, true) {
+            match os::packet(from, chunk, true) {
                 Ok(length) if length == chunk.len() => break,
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(_) => return Err(Errno::PROTO.into()),

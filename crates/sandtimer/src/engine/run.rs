@@ -189,7 +189,7 @@ impl Run {
     /// # Errors
     /// When the run is over.
     pub fn signal(&self, signal: i32) -> Result<(), Error> {
-        sandtimer_os::process::order(&self.running.control, order::SIGNAL_ALL, signal, 0)
+        sandtimer_os::process::order(&*self.running.control, order::SIGNAL_ALL, signal, 0)
             .map_err(Error::system("cannot signal the run"))
     }
 

@@ -95,6 +95,9 @@ pub struct Spec {
     /// Shows the host's /proc: for a zygote, which is in the host's pid namespace.
     #[doc(hidden)]
     pub host_proc: bool,
+    /// A live sandbox: init is asked about calls that send signals.
+    #[doc(hidden)]
+    pub supervised: bool,
 }
 
 impl Spec {

@@ -286,6 +286,7 @@ pub(super) fn prepare_to<T>(
         terminal: spec.terminal.is_some(),
         identity,
         limits: process_limits(effective),
+        supervised: spec.supervised,
         template,
         private: private.as_ref().map(PrivateDirectory::path),
         without: &spec.without,
@@ -357,6 +358,61 @@ pub(super) fn watch(inner: &Inner, attachment: Attachment) {
     inner.enforcer.watch(running);
 }
 
+/// A sandbox that stands, as the runs in it share it.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub control: Arc<OwnedFd>,
+    pub pidfd: Arc<OwnedFd>,
+    pub slot: Arc<Slot>,
+    pub isolation: Isolation,
+    names: Vec<&'static str>,
+    optional: Vec<(u64, &'static str)>,
+    missing: Vec<String>,
+    hidden: Vec<String>,
+    shown: Option<Shown>,
+    pub spawned_at: u64,
+    pub path: RunPath,
+}
+
+impl Place {
+    /// What a sandbox is, beside what ends with its first run.
+    pub(super) fn of(sandbox: Sandbox) -> (Self, Belongings) {
+        let notes = |about_the_directory: bool| {
+            let notes = sandbox.files.notes.iter();
+            let wanted = notes.filter(|note| (note.kind == NoteKind::CurrentDirectory) == about_the_directory);
+            wanted.map(|note| note.text.clone()).collect()
+        };
+        let (missing, hidden) = (notes(true), notes(false));
+        let isolation = Isolation {
+            tier: sandbox.plan.tier,
+            kill: sandbox.plan.kill,
+            deadline_layers: Vec::new(),
+            degraded: sandbox.plan.degraded,
+        };
+        let place = Place {
+            control: Arc::new(sandbox.control),
+            pidfd: Arc::new(sandbox.pidfd),
+            slot: Arc::new(sandbox.slot),
+            isolation,
+            names: sandbox.plan.names,
+            optional: sandbox.plan.optional,
+            missing,
+            hidden,
+            shown: sandbox.shown,
+            spawned_at: sandbox.spawned_at,
+            path: sandbox.path,
+        };
+        (place, Belongings { private: sandbox.private, namespace: sandbox.namespace })
+    }
+}
+
+/// What is held for a sandbox until it is dead.
+#[derive(Debug, Default)]
+pub(super) struct Belongings {
+    pub private: Option<PrivateDirectory>,
+    pub namespace: Option<OwnedFd>,
+}
+
 /// A started sandbox as a run.
 pub(super) fn running(
     inner: &Inner,
@@ -365,25 +421,27 @@ pub(super) fn running(
     spec: &Spec,
     job: Option<Job>,
 ) -> Arc<Running> {
+    let (place, belongings) = Place::of(sandbox);
+    running_at(inner, &place, opened, spec, (job, belongings))
+}
+
+/// A run in a sandbox that stands.
+pub(super) fn running_at(
+    inner: &Inner,
+    place: &Place,
+    opened: Opened,
+    spec: &Spec,
+    (job, belongings): (Option<Job>, Belongings),
+) -> Arc<Running> {
     let effective = opened.effective;
-    let isolation = Isolation {
-        tier: sandbox.plan.tier,
-        kill: sandbox.plan.kill,
-        deadline_layers: deadline_layers(inner, &effective),
-        degraded: sandbox.plan.degraded,
-    };
-    let notes = |about_the_directory: bool| {
-        let notes = sandbox.files.notes.iter();
-        let wanted = notes.filter(|note| (note.kind == NoteKind::CurrentDirectory) == about_the_directory);
-        wanted.map(|note| note.text.clone()).collect()
-    };
+    let deadline_layers = deadline_layers(inner, &effective);
     Arc::new(Running {
         id: opened.id,
-        row: sandbox.slot.row,
-        control: sandbox.control,
-        pidfd: sandbox.pidfd,
+        row: place.slot.row,
+        control: place.control.clone(),
+        pidfd: place.pidfd.clone(),
         job,
-        slot: sandbox.slot,
+        slot: place.slot.clone(),
         cell: opened.cell,
         wall: opened.wall,
         grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
@@ -391,21 +449,21 @@ pub(super) fn running(
         effective,
         scope: opened.place,
         submitted_at: opened.submitted_at,
-        spawned_at: sandbox.spawned_at,
+        spawned_at: place.spawned_at,
         started_at: AtomicU64::new(0),
         last_output: AtomicU64::new(0),
         looked: Mutex::default(),
-        isolation,
-        step_names: sandbox.plan.names,
-        optional_steps: sandbox.plan.optional,
-        path: sandbox.path,
-        missing: notes(true),
-        hidden: notes(false),
+        isolation: Isolation { deadline_layers, ..place.isolation.clone() },
+        step_names: place.names.clone(),
+        optional_steps: place.optional.clone(),
+        path: place.path,
+        missing: place.missing.clone(),
+        hidden: place.hidden.clone(),
         sweeps_itself: inner.sweeps_itself(),
-        shown: sandbox.shown,
+        shown: place.shown,
         on_output_limit_end: spec.end_on_output_limit,
-        private_directory: sandbox.private,
-        namespace: Mutex::new(sandbox.namespace),
+        private_directory: belongings.private,
+        namespace: Mutex::new(belongings.namespace),
         waiting: Arc::default(),
     })
 }

@@ -66,6 +66,10 @@ impl Threads {
                 if quarantined {
                     recycled.release();
                 }
+                if run.live().is_some() {
+                    // The sandbox is the context's.
+                    return;
+                }
                 run.drop_namespace();
                 if let Some(directory) = &run.private_directory {
                     directory.remove();

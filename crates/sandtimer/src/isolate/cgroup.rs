@@ -262,6 +262,17 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// What was counted since `start`.
+    pub fn since(&self, start: &Counters) -> Self {
+        Counters {
+            user_microseconds: self.user_microseconds.saturating_sub(start.user_microseconds),
+            system_microseconds: self.system_microseconds.saturating_sub(start.system_microseconds),
+            cpu_microseconds: self.cpu_microseconds.saturating_sub(start.cpu_microseconds),
+            out_of_memory_kills: self.out_of_memory_kills.saturating_sub(start.out_of_memory_kills),
+            process_limit_hits: self.process_limit_hits.saturating_sub(start.process_limit_hits),
+        }
+    }
+
     /// With the processor time of a cpu.stat.
     fn timed(self, cpu: &str) -> Self {
         let of = |key| keyed(cpu, key).unwrap_or(0);
@@ -418,14 +429,7 @@ impl Slot {
 
     /// What the run in this slot has counted since [`Slot::limit`].
     pub fn used(&self) -> Counters {
-        let (now, start) = (self.counters(), self.start);
-        Counters {
-            user_microseconds: now.user_microseconds.saturating_sub(start.user_microseconds),
-            system_microseconds: now.system_microseconds.saturating_sub(start.system_microseconds),
-            cpu_microseconds: now.cpu_microseconds.saturating_sub(start.cpu_microseconds),
-            out_of_memory_kills: now.out_of_memory_kills.saturating_sub(start.out_of_memory_kills),
-            process_limit_hits: now.process_limit_hits.saturating_sub(start.process_limit_hits),
-        }
+        self.counters().since(&self.start)
     }
 
     /// Whether processor time is counted for the whole group.

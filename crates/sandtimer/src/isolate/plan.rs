@@ -42,6 +42,8 @@ pub struct Policy<'a> {
     pub limits: ProcessLimits,
     /// The template of the root that stands ready in the launcher's mount namespace.
     pub template: Option<usize>,
+    /// A live sandbox: calls that send signals are asked of init.
+    pub supervised: bool,
     /// Where there is no mount namespace: the run's own directory on the host, in place of private ones.
     pub private: Option<&'a Path>,
     pub without: &'a [Wall],
@@ -210,14 +212,15 @@ pub fn zygote(
     plan.names.push("execute the interpreter");
 }
 
-/// The compiled filter; compiling takes longer than many a step, and there are only four.
-fn filter(network: bool, ipc_namespace: bool) -> &'static [u8] {
-    static FILTERS: [OnceLock<Vec<u8>>; 4] = [const { OnceLock::new() }; 4];
-    let index = usize::from(network) * 2 + usize::from(ipc_namespace);
+/// The compiled filter; compiling takes longer than many a step, and there are only eight.
+fn filter(policy: seccomp::Policy) -> &'static [u8] {
+    static FILTERS: [OnceLock<Vec<u8>>; 8] = [const { OnceLock::new() }; 8];
+    let index = [policy.supervised, policy.network, policy.ipc_namespace];
+    let index = index.iter().fold(0, |index, part| index * 2 + usize::from(*part));
     let filter = &FILTERS[index];
     filter.get().unwrap_or_else(|| {
         // Before the cell is taken: in a process that is forked while it is being filled it would never be.
-        let compiled = seccomp::to_bytes(&seccomp::compile(&seccomp::Policy { network, ipc_namespace }));
+        let compiled = seccomp::to_bytes(&seccomp::compile(&policy));
         filter.get_or_init(|| compiled)
     })
 }
@@ -492,8 +495,11 @@ impl Builder<'_> {
     fn give_up_privileges(&mut self) {
         self.push::<&str>("no new privileges", op::NO_NEW_PRIVILEGES, &[], &[]);
         if self.host.seccomp && !self.without(Wall::Seccomp) {
-            let filter = filter(self.policy.network, self.plan.flags & NEWIPC != 0);
-            self.push("seccomp", op::SECCOMP, &[], &[OsStr::from_bytes(filter)]);
+            let ipc_namespace = self.plan.flags & NEWIPC != 0;
+            let Policy { network, supervised, .. } = *self.policy;
+            let filter = filter(seccomp::Policy { network, ipc_namespace, supervised });
+            let listener: &[u64] = if supervised { &[1] } else { &[] };
+            self.push("seccomp", op::SECCOMP, listener, &[OsStr::from_bytes(filter)]);
         }
     }
 

@@ -19,7 +19,7 @@ use super::orders::{Command, EnforcerHandle};
 use super::output::Spool;
 use super::run::{Facts, Running};
 use super::sentence;
-use crate::model::LimitKind;
+use crate::model::{LimitKind, State};
 
 /// What the collector is told.
 #[derive(Debug)]
@@ -58,6 +58,8 @@ pub(crate) struct Attachment {
 const DRAIN_LIMIT: u64 = 200_000_000;
 const WAKE: u64 = u64::MAX;
 const STDIN: u64 = 2;
+/// Streams of runs that are over have no row; they are counted from here.
+const LATE: usize = sandtimer_os::wire::ROWS;
 
 /// A run's streams while it lives.
 struct Streams {
@@ -68,7 +70,7 @@ struct Streams {
     dead: Option<Box<Facts>>,
     drain_until: u64,
     limit_reported: bool,
-    /// Its run counts as unkillable; nobody waits for it.
+    /// Its run counts as unkillable, or is over and something of it goes on in a live sandbox; nobody waits for it.
     given_up: bool,
 }
 
@@ -94,6 +96,8 @@ pub(crate) struct Collector {
     recycle: Recycle,
     buffer: Vec<u8>,
     stopping: bool,
+    /// How many runs were over before their streams were.
+    late: usize,
 }
 
 /// The way to the collector.
@@ -150,6 +154,7 @@ impl Collector {
             recycle,
             buffer: vec![0; 64 * 1024],
             stopping: false,
+            late: 0,
         };
         Ok((collector, CollectorHandle { sender, wake, epoll }))
     }
@@ -216,8 +221,10 @@ impl Collector {
                 ToCollector::Dead { run, facts } => {
                     let now = monotonic_nanoseconds();
                     if let Some(streams) = self.streams.get_mut(&run.row) {
+                        // In a live sandbox they go on. What the run itself has written is there.
+                        let goes_on = matches!(facts.state, Some(State::Kept | State::RolledBack));
+                        streams.drain_until = if goes_on { now } else { now + DRAIN_LIMIT };
                         streams.dead = Some(facts);
-                        streams.drain_until = now + DRAIN_LIMIT;
                         // What nobody will read any more need not be written.
                         streams.close_stdin(&self.epoll);
                         for output in 0..2 {
@@ -270,6 +277,9 @@ impl Collector {
             match rustix::io::read(fd, &mut self.buffer[..]) {
                 Ok(0) => {
                     streams.close_output(kind as usize, &self.epoll);
+                    if row > LATE && streams.outputs.iter().all(Option::is_none) {
+                        self.streams.remove(&row);
+                    }
                     return;
                 }
                 Ok(length) => streams.store(kind as usize, &self.buffer[..length], self.enforcer.as_ref()),
@@ -299,16 +309,39 @@ impl Collector {
             .collect();
         for row in done {
             let Some(mut streams) = self.streams.remove(&row) else { continue };
+            let facts = streams.dead.take();
+            let kept = facts.as_ref().is_some_and(|facts| facts.state == Some(State::Kept));
             for output in 0..2 {
-                streams.close_output(output, &self.epoll);
+                if !kept {
+                    streams.close_output(output, &self.epoll);
+                }
             }
-            if let Some(facts) = streams.dead.take() {
+            if let Some(facts) = facts {
                 let outcome = sentence::outcome(&streams.run, &facts, &streams.spools);
                 streams.run.waiting.outcome(outcome, true);
                 let quarantined = facts.overdue == Some(true);
                 (self.recycle)(&streams.run, Fate::Free { quarantined });
             }
+            if kept {
+                self.keep_late(streams);
+            }
         }
+    }
+
+    /// Goes on reading what a run's own processes write behind its end, so that they can go on.
+    fn keep_late(&mut self, mut streams: Streams) {
+        if streams.outputs.iter().all(Option::is_none) {
+            return;
+        }
+        self.late += 1;
+        let key = LATE + self.late;
+        for (index, fd) in streams.outputs.iter().enumerate() {
+            if let Some(fd) = fd {
+                let _ = epoll::modify(&self.epoll, fd, token(key, index as u64), epoll::EventFlags::IN);
+            }
+        }
+        streams.given_up = true;
+        self.streams.insert(key, streams);
     }
 }
 

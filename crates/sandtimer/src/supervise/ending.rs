@@ -7,6 +7,7 @@
 //! Owned by one thread at a time: whoever begins the run, then the enforcer. The caller of [`Ending::time`] and friends then asks for
 //! [`Ending::report`] and [`Ending::next_time`]; nothing here waits.
 
+mod live;
 mod watching;
 
 use std::sync::Arc;
@@ -80,6 +81,8 @@ pub(crate) struct Ending {
     quiet_since: u64,
     /// Since when it was quiet when notice of that was given.
     warned_of_quiet: u64,
+    /// The end of the wall that an interpreter was interrupted before.
+    interrupted_before: u64,
     pause: Option<Stopwatch>,
     processors: u64,
 }
@@ -106,6 +109,7 @@ impl Ending {
             warned_of: 0,
             quiet_since: now,
             warned_of_quiet: 0,
+            interrupted_before: 0,
             pause: None,
             processors: sandtimer_os::probe::processors() as u64,
         };
@@ -131,7 +135,10 @@ impl Ending {
     /// Reads everything init has said so far.
     pub fn hear(&mut self, now: u64) {
         loop {
-            match process::notice(&self.run.control) {
+            match process::notice(&*self.run.control) {
+                Ok(Some((notice, process))) if notice.kind == notice::ROLLED_BACK => {
+                    self.rolled_back(&notice, process, now);
+                }
                 Ok(Some((_, Some(namespace)))) => self.run.keep_namespace(namespace),
                 Ok(Some((notice, None))) => self.note(&notice, now),
                 Ok(None) => {
@@ -164,7 +171,10 @@ impl Ending {
                     resident_peak_kib: notice.d,
                     at: notice.e,
                 };
-                if self.exited(exit, now) {
+                let won = self.exited(exit, now);
+                if self.run.live().is_some() {
+                    self.interpreter_ended(won, now);
+                } else if won {
                     // Init ends by itself, and all with it.
                     self.facts.killed_at = Some(now);
                     self.phase = Phase::Killed;
@@ -200,6 +210,10 @@ impl Ending {
     pub fn job_ended(&mut self, now: u64) {
         let Some(job) = &self.run.job else { return };
         let pidfd = std::os::fd::AsFd::as_fd(&job.pidfd);
+        if job.live.as_ref().is_some_and(|live| live.is_inits) {
+            // Init says how it ended.
+            return;
+        }
         let Some(end) = process::end_of(pidfd) else {
             if process::is_dead(pidfd) && self.facts.cause.is_none() && job.answer().is_none() {
                 let reason = "the job ended, and how is not known: the host program waits for every child of its own, \
@@ -231,6 +245,10 @@ impl Ending {
         if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer())
             && self.facts.cause.is_none()
         {
+            if self.run.live().is_some() {
+                self.goes_on(cause, now);
+                return;
+            }
             self.decide(cause, Enforcer::Kernel, now);
             self.publish();
             self.kill(now);
@@ -275,7 +293,7 @@ impl Ending {
             Phase::Running => {
                 let wall = cell.wall_end().map(Moment::as_nanos);
                 let hard = cell.hard_end().map(Moment::as_nanos);
-                [wall, hard, self.next_sample, self.wall_look(), self.wall_warning()]
+                [wall, hard, self.next_sample, self.wall_look(), self.wall_warning(), self.interrupt_at()]
                     .into_iter()
                     .flatten()
                     .min()
@@ -336,6 +354,9 @@ impl Ending {
                 self.looked_for[0] = self.ending_starts();
                 self.look = true;
             }
+            if self.interrupt_at().is_some_and(|at| at <= now) {
+                self.interrupt(now);
+            }
             if self.wall_warning().is_some_and(|at| at <= now) {
                 self.warned_of = self.ending_starts();
                 let left_ms = (self.warned_of - now) / 1_000_000;
@@ -365,7 +386,7 @@ impl Ending {
 
     fn signal(&mut self, signal: Signal, name: &'static str, now: u64) {
         // An init that does not listen is killed when the grace is over.
-        let _ = process::order(&self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
+        let _ = process::order(&*self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
         self.facts.signals.push((name, now));
     }
 
@@ -429,6 +450,9 @@ impl Ending {
             // Before the kill: that takes milliseconds with thousands of threads, and the verdict does not change.
             self.publish();
         }
+        if self.roll_back(now) {
+            return;
+        }
         let run = &self.run;
         let killed = run.job.as_ref().map_or(0, |job| job.killed.load(Ordering::Acquire));
         if killed > 0 {
@@ -442,7 +466,7 @@ impl Ending {
         self.facts.killed = counted.unwrap_or(self.facts.sampled_processes.max(1));
         let by_cgroup = run.slot.kill_all();
         if !by_cgroup && run.sweeps_itself {
-            let ordered = process::order(&run.control, order::END, 0, 0);
+            let ordered = process::order(&*run.control, order::END, 0, 0);
             self.last_resort = Some(if ordered.is_ok() { now + SWEEP_LIMIT } else { now });
         } else if !by_cgroup {
             let _ = process::kill(std::os::fd::AsFd::as_fd(&run.pidfd));
@@ -490,7 +514,7 @@ impl Ending {
         if !self.run.slot.freeze(paused) {
             // Without a freezer: what init can reach is stopped by signal, which the run's processes may see.
             let signal = if paused { Signal::STOP } else { Signal::CONT };
-            let _ = process::order(&self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
+            let _ = process::order(&*self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
         }
         if paused {
             let mut watch = Stopwatch::started(Moment::from_nanos(now));
@@ -525,7 +549,7 @@ impl Ending {
         // Init works out the command's own end by itself; what it cannot know is an ancestor's bound, and changes. Before
         // the start it must not take a bound for the end.
         let bound_only = i32::from(self.phase == Phase::Starting);
-        let _ = process::order(&self.run.control, order::DEADLINE, bound_only, hard);
+        let _ = process::order(&*self.run.control, order::DEADLINE, bound_only, hard);
         self.announced = Some(hard);
         Some(hard)
     }
@@ -562,6 +586,7 @@ impl Ending {
         process::reap(std::os::fd::AsFd::as_fd(&self.run.pidfd));
         // Its own event may come behind this one.
         self.job_ended(now);
+        self.sandbox_is_gone();
         if self.facts.cause.is_none() {
             self.explain_death(table, now);
         }
@@ -605,7 +630,7 @@ impl Ending {
             self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Watchdog, now);
             return;
         }
-        if self.run.slot.out_of_memory_kills() > 0 {
+        if self.run.out_of_memory_kills() > 0 {
             self.decide(Cause::Limit(LimitKind::Memory), Enforcer::Kernel, now);
             return;
         }

@@ -14,9 +14,9 @@ use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 
 use super::orders::Shown;
-use crate::isolate::cgroup::Slot;
+use crate::isolate::cgroup::{Counters, Slot};
 use crate::limits::Effective;
-use crate::model::{Degraded, Ending, Enforcer, Isolation, LimitKind, Outcome, Path, WaitingFor, Warning};
+use crate::model::{Degraded, Ending, Enforcer, Isolation, LimitKind, Outcome, Path, State, WaitingFor, Warning};
 use crate::time::DeadlineCell;
 
 /// Why a run ended. Decided once, by the enforcer.
@@ -38,9 +38,9 @@ pub(crate) enum Cause {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub pid: i32,
-    pub pidfd: OwnedFd,
+    pub pidfd: Arc<OwnedFd>,
     /// Where its answer comes from. Shut down with the verdict, so that whoever waits there hears of it.
-    pub channel: OwnedFd,
+    pub channel: Arc<OwnedFd>,
     /// When it was given its work, in monotonic nanoseconds.
     pub begun_at: u64,
     /// When all of it must be dead, as init was told.
@@ -51,6 +51,45 @@ pub(crate) struct Job {
     pub answered: AtomicU8,
     /// 0, or one more than there were processes when whoever took the answer ended them.
     pub killed: AtomicU64,
+    /// What it is in a live sandbox.
+    pub live: Option<Live>,
+}
+
+/// What a job is in a live sandbox: its end leaves the interpreter standing, or goes back to a checkpoint of it.
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// The checkpoint to go back to, by its process id inside; `None` where there is none.
+    pub checkpoint: Option<i32>,
+    /// The interpreter was a checkpoint once, and is a child of init, which says how it ends.
+    pub is_inits: bool,
+    /// Readable once there is a verdict: the channel is the next job's too.
+    pub over: OwnedFd,
+    /// What the sandbox had counted when the job began.
+    pub before: Used,
+    /// What came with the answer.
+    pub reply: Mutex<Option<Reply>>,
+    /// The checkpoint that has become the interpreter.
+    pub resumed: Mutex<Option<OwnedFd>>,
+    /// Tasks in the sandbox while nothing goes on in it.
+    pub idle_tasks: u64,
+}
+
+/// What came with a job's answer, beside that there is one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reply {
+    pub value: Option<serde_json::Value>,
+    pub error: Option<serde_json::Value>,
+    pub results: Vec<serde_json::Value>,
+    pub execution_count: Option<u64>,
+    /// It was ended by the interrupt that comes before the wall.
+    pub interrupted: bool,
+}
+
+/// What a slot has counted so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Used {
+    pub counters: Counters,
+    pub run_queue_microseconds: Option<u64>,
 }
 
 pub(crate) const ANSWERED_VALUE: u8 = 1;
@@ -67,8 +106,13 @@ impl Job {
 
     /// Wakes whoever waits for an answer.
     pub fn hang_up(&self) {
+        if let Some(live) = &self.live {
+            // Full it is readable as well.
+            let _ = rustix::io::write(&live.over, &1u64.to_ne_bytes());
+            return;
+        }
         // Closed already is as good.
-        let _ = rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(&*self.channel, rustix::net::Shutdown::Both);
     }
 }
 
@@ -118,6 +162,10 @@ pub(crate) struct Facts {
     pub sampled_resident_bytes: u64,
     /// How many init could not end in its sweep, where it swept.
     pub swept: Option<u64>,
+    /// What remains of the interpreter's state, where the job was one of a live sandbox.
+    pub state: Option<State>,
+    /// Something of the job goes on in its live sandbox.
+    pub goes_on: bool,
 }
 
 /// A directory on the host that goes with the run.
@@ -156,10 +204,10 @@ impl Drop for PrivateDirectory {
 pub(crate) struct Running {
     pub id: String,
     pub row: usize,
-    pub control: OwnedFd,
-    pub pidfd: OwnedFd,
+    pub control: Arc<OwnedFd>,
+    pub pidfd: Arc<OwnedFd>,
     pub job: Option<Job>,
-    pub slot: Slot,
+    pub slot: Arc<Slot>,
     pub cell: Arc<DeadlineCell>,
     pub effective: Effective,
     pub scope: String,
@@ -205,10 +253,28 @@ pub(crate) fn group_is_gone(slot: &Slot) -> bool {
     })
 }
 
+impl Used {
+    /// Of everything in a slot.
+    pub fn of(slot: &Slot) -> Self {
+        Used { counters: slot.used(), run_queue_microseconds: slot.run_queue_microseconds() }
+    }
+
+    fn since(self, before: &Used) -> Self {
+        let run_queue = self.run_queue_microseconds.zip(before.run_queue_microseconds);
+        Used {
+            counters: self.counters.since(&before.counters),
+            run_queue_microseconds: run_queue.map(|(now, then)| now.saturating_sub(then)),
+        }
+    }
+}
+
 impl Running {
     /// Ends all processes of a job whose answer was taken. False where nobody but the enforcer can.
     pub fn kill_answered(&self) -> bool {
         let (Some(job), Some(_)) = (&self.job, self.slot.kill_file()) else { return false };
+        if job.live.is_some() {
+            return false;
+        }
         if job.killed.load(Ordering::Acquire) > 0 {
             return true;
         }
@@ -218,6 +284,29 @@ impl Running {
             job.killed.store(count + 1, Ordering::Release);
         }
         killed
+    }
+
+    /// What it is in a live sandbox, if it is in one.
+    pub fn live(&self) -> Option<&Live> {
+        self.job.as_ref()?.live.as_ref()
+    }
+
+    /// What the run has used so far.
+    pub fn used(&self) -> Used {
+        let now = Used::of(&self.slot);
+        self.live().map_or(now, |live| now.since(&live.before))
+    }
+
+    /// Processor time of the run so far in microseconds: one small read, for the enforcer.
+    pub fn cpu_microseconds(&self) -> u64 {
+        let before = self.live().map_or(0, |live| live.before.counters.cpu_microseconds);
+        self.slot.cpu_microseconds().saturating_sub(before)
+    }
+
+    /// Out-of-memory kills in the run so far.
+    pub fn out_of_memory_kills(&self) -> u64 {
+        let before = self.live().map_or(0, |live| live.before.counters.out_of_memory_kills);
+        self.slot.out_of_memory_kills().saturating_sub(before)
     }
 
     /// Remembers that output was seen.

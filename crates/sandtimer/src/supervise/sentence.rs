@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::collector::SharedSpool;
 use super::output::{Collected, encode};
-use super::run::{Cause, Facts, Running};
+use super::run::{Cause, Facts, Reply, Running, Used};
 use crate::limits::Effect;
 use crate::model::{
     Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Proof, SentSignal, Source, Spent, State, Tree,
@@ -25,8 +25,8 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
     let (stdout, stderr, encoding) = encode(&collected[0], &collected[1]);
     let status = facts.exit.map(|exit| exit.status);
     let (exit_code, signal) = status.map_or((None, None), status_parts);
-    let used = run.slot.used();
-    let kernel = kernel_limit(run, facts, status, &used);
+    let used = run.used();
+    let kernel = kernel_limit(run, facts, status, &used.counters);
     let ending = match ending(facts, kernel, status) {
         // A call must answer.
         Ending::Exited if run.job.as_ref().is_some_and(|job| !job.program) => Ending::NoResult,
@@ -36,6 +36,7 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
     let finished = facts.exit.map_or(end, |exit| exit.at);
     let usage = usage(run, facts, &used, finished);
     let verdict = verdict(run, facts, kernel, ending, &usage);
+    let reply = reply(run, facts);
     Outcome {
         run_id: run.id.clone(),
         ending,
@@ -47,17 +48,24 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
         stdout_truncated: collected[0].truncated(),
         stderr_truncated: collected[1].truncated(),
         encoding,
-        value: None,
-        error: error(facts, signal_words(ending, status)),
-        results: Vec::new(),
-        execution_count: None,
+        value: reply.value,
+        error: reply.error.or_else(|| error(facts, signal_words(ending, status))),
+        results: reply.results,
+        execution_count: reply.execution_count,
         verdict,
         tree: tree(run, facts),
-        state: State::None,
+        state: facts.state.unwrap_or(State::None),
         usage,
         isolation: run.applied(facts),
         path: run.path,
     }
+}
+
+/// What came with the answer of a job in a live sandbox. It counts only if the answer did.
+fn reply(run: &Running, facts: &Facts) -> Reply {
+    let reply = || run.live()?.reply.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let answered = facts.state == Some(State::Kept);
+    answered.then(reply).flatten().unwrap_or_default()
 }
 
 fn collect(spool: &Option<SharedSpool>) -> Collected {
@@ -191,10 +199,10 @@ fn ending_by(kind: LimitKind) -> Ending {
     }
 }
 
-fn usage(run: &Running, facts: &Facts, used: &crate::isolate::cgroup::Counters, finished: u64) -> Usage {
+fn usage(run: &Running, facts: &Facts, used: &Used, finished: u64) -> Usage {
     let exit = facts.exit;
     let (user, system) = if run.slot.counts_cpu() {
-        (used.user_microseconds, used.system_microseconds)
+        (used.counters.user_microseconds, used.counters.system_microseconds)
     } else {
         let whole = exit.map_or((0, 0), |exit| (exit.user_microseconds, exit.system_microseconds));
         (whole.0.max(facts.sampled_cpu_microseconds.saturating_sub(whole.1)), whole.1)
@@ -206,7 +214,7 @@ fn usage(run: &Running, facts: &Facts, used: &crate::isolate::cgroup::Counters, 
         system_ms: system / 1000,
         memory_peak_bytes: run.slot.memory_peak().unwrap_or(resident),
         processes_peak: run.slot.processes_peak().unwrap_or(facts.sampled_processes.max(1)),
-        run_queue_ms: run.slot.run_queue_microseconds().map(|microseconds| microseconds / 1000),
+        run_queue_ms: used.run_queue_microseconds.map(|microseconds| microseconds / 1000),
     }
 }
 
@@ -214,13 +222,15 @@ fn tree(run: &Running, facts: &Facts) -> Tree {
     let proof = match (facts.dead_at, facts.overdue) {
         (None, Some(true)) => Proof::Unkillable,
         (None, _) => Proof::Pending,
+        _ if facts.goes_on => Proof::Pending,
+        _ if matches!(facts.state, Some(State::Kept | State::RolledBack)) => Proof::SubreaperSweep,
         (Some(_), _) => match run.isolation.kill {
             KillClass::K3 if run.slot.is_empty() => Proof::CgroupEmpty,
             KillClass::K3 | KillClass::K2 if !run.sweeps_itself => Proof::PidNamespaceGone,
             _ => Proof::SubreaperSweep,
         },
     };
-    let dead = facts.dead_at.is_some();
+    let dead = facts.dead_at.is_some() && !facts.goes_on;
     let after =
         facts.dead_at.zip(facts.killed_at).map(|(dead, killed)| milliseconds(dead.saturating_sub(killed)));
     Tree { killed: facts.killed, survivors: dead.then_some(0), proof, dead_after_ms: after }
@@ -352,12 +362,20 @@ fn remains(run: &Running, facts: &Facts) -> String {
         1 => "1 process was killed; ".to_owned(),
         count => format!("{count} processes were killed; "),
     };
-    match (tree.survivors, killed.is_empty()) {
+    let dead = match (tree.survivors, killed.is_empty()) {
+        (None, _) if facts.goes_on => "What it started goes on in the context.".to_owned(),
         (Some(_), true) => "Nothing of it is left alive.".to_owned(),
         (Some(_), false) => format!("{killed}nothing of it is left alive."),
         (None, true) => "Its death is not confirmed yet.".to_owned(),
         (None, false) => format!("{killed}its death is not confirmed yet."),
-    }
+    };
+    let state = match facts.state {
+        Some(State::Kept) => " All of the context's state is kept.",
+        Some(State::RolledBack) => " The context has the state from before it.",
+        Some(State::Reset) => " The context begins anew.",
+        _ => "",
+    };
+    dead + state
 }
 
 fn origin(effect: &Effect) -> &'static str {

@@ -74,7 +74,8 @@ def zygote(settings):
         sys.path[:] = settings["paths"]
     sys.argv = [""]
     sys.dont_write_bytecode = True
-    global native
+    global native, live
+    live = settings["live"]
     native = load_native()
     # What the package, imported here, knows by that it is inside a sandbox.
     sys.modules["_sandtimer_inside"] = native
@@ -126,6 +127,10 @@ def child(channel, hurried):
         warm()
     os.write(channel, b"R")
     job, *files = native.receive(channel)
+    if live:
+        import json
+
+        context(json.loads(job))
     finish(channel, lambda: run(job, files))
 
 

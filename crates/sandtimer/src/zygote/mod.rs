@@ -17,6 +17,9 @@ const CHILD: &str = include_str!("child.py");
 /// How children write down results; part of [`CHILD`]'s program.
 const ENCODE: &str = include_str!("encode.py");
 
+/// What live interpreters run beside it; see [`crate::context`].
+const LIVE: &str = include_str!("../context/context.py");
+
 /// What the interpreter is told on its command line: the program is in descriptor 3.
 pub(crate) const BOOT: &str = "import sys\nwith open(3, 'rb', closefd=False) as f: \
      exec(compile(f.read(), '<sandtimer>', 'exec'), {'__name__': '_sandtimer', '__file__': '<sandtimer>'})";
@@ -46,6 +49,8 @@ pub struct Profile {
     pub paths: Option<Vec<String>>,
     /// The host's network instead of none.
     pub network: bool,
+    /// Children are live interpreters, which stand for many jobs one after the other.
+    pub live: bool,
 }
 
 impl Profile {
@@ -55,6 +60,8 @@ impl Profile {
         let preload = serde_json::json!(self.preload);
         let paths =
             self.paths.as_ref().map_or("None".to_owned(), |paths| serde_json::json!(paths).to_string());
-        format!("{}\nzygote({{'preload': {preload}, 'paths': {paths}}})\n", source())
+        let (context, live) = if self.live { (LIVE, "True") } else { ("", "False") };
+        let settings = format!("{{'preload': {preload}, 'paths': {paths}, 'live': {live}}}");
+        format!("{}\n{context}\nzygote({settings})\n", source())
     }
 }

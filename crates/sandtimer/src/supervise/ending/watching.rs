@@ -46,14 +46,14 @@ impl Ending {
     pub(super) fn sample(&mut self, now: u64) {
         self.next_sample = self.sample_interval().map(|interval| now + interval);
         if self.run.slot.counts_cpu() {
-            if self.memory_is_chosen() && self.run.slot.out_of_memory_kills() > 0 {
+            if self.memory_is_chosen() && self.run.out_of_memory_kills() > 0 {
                 self.limit(LimitKind::Memory, now);
                 return;
             }
-            let used = self.run.slot.cpu_microseconds();
+            let used = self.run.cpu_microseconds();
             self.judge(used, now);
         } else {
-            let _ = process::order(&self.run.control, order::SAMPLE, 0, 0);
+            let _ = process::order(&*self.run.control, order::SAMPLE, 0, 0);
         }
         self.next_sample = self.sample_interval().map(|interval| now + interval);
     }

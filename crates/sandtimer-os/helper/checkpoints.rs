@@ -1,0 +1,191 @@
+//! Checkpoints of a live sandbox: stopped copies of its interpreter, beside the one that runs on.
+//!
+//! ```text
+//! interpreter ── KEEP ──▶ checkpoint (stopped) ── ROLL_BACK ──▶ it is the interpreter; all others are dead
+//!                               └── FORGET ──▶ dead
+//! ```
+//! Interpreter and checkpoints are of one user in one namespace, so one could signal the other. Every call of the sandbox
+//! that sends a signal is therefore asked of init first, which holds the filter's listener: it looks at numbers in
+//! registers only, which nobody can change while the caller waits, and lets through what does not reach a checkpoint.
+
+use crate::census;
+use crate::sys::{self, Fd, call, nr};
+
+/// The one to go back to, the one before, and the next.
+const MOST: usize = 4;
+/// Passes over /proc until everything that was killed must be gone; 100 µs each at first, then 1 ms.
+const PASSES: u32 = 2000;
+
+pub struct Checkpoints {
+    pids: [i32; MOST],
+    /// Where calls that send signals are asked about; -1 for none.
+    pub listener: Fd,
+}
+
+/// What was there when everything was killed.
+pub struct RolledBack {
+    pub left: u64,
+    pub killed: u64,
+    /// The checkpoint goes on.
+    pub resumed: bool,
+}
+
+impl Checkpoints {
+    pub const NONE: Self = Checkpoints { pids: [0; MOST], listener: -1 };
+
+    pub fn is_kept(&self, pid: i32) -> bool {
+        pid > 0 && self.pids.contains(&pid)
+    }
+
+    /// The last one; 0 for none.
+    pub fn last(&self) -> i32 {
+        self.pids.iter().rev().copied().find(|pid| *pid > 0).unwrap_or(0)
+    }
+
+    /// Stops it. What is no process, or the interpreter itself, is no checkpoint.
+    pub fn keep(&mut self, pid: i32, interpreter: i32) {
+        if pid <= 1 || pid == interpreter || call!(nr::KILL, pid, sys::SIGSTOP) < 0 {
+            return;
+        }
+        if self.pids[MOST - 1] != 0 {
+            self.forget(self.pids[0]);
+        }
+        self.put(pid);
+    }
+
+    /// Adds it behind the others.
+    fn put(&mut self, pid: i32) {
+        let mut at = MOST;
+        while at > 0 && self.pids[at - 1] == 0 {
+            at -= 1;
+        }
+        if at < MOST {
+            self.pids[at] = pid;
+        }
+    }
+
+    /// Takes it out; the others keep their order.
+    pub fn lose(&mut self, pid: i32) {
+        let mut to = 0;
+        for from in 0..MOST {
+            if self.pids[from] != pid {
+                self.pids[to] = self.pids[from];
+                to += 1;
+            }
+        }
+        for rest in to..MOST {
+            self.pids[rest] = 0;
+        }
+    }
+
+    pub fn forget(&mut self, pid: i32) {
+        if self.is_kept(pid) {
+            self.lose(pid);
+            call!(nr::KILL, pid, sys::SIGKILL);
+        }
+    }
+
+    /// Kills all but the checkpoints, and has one go on. `reap` collects dead children.
+    pub fn roll_back(&mut self, pid: i32, mut reap: impl FnMut(&mut Self)) -> RolledBack {
+        // Everything at once, so that nothing forks on: one signal to all is not interrupted by a fork; kill(2).
+        call!(nr::KILL, -1isize, sys::SIGSTOP);
+        let (mut left, mut killed) = (0, 0);
+        for pass in 0..PASSES {
+            left = 0;
+            census::each(|stat| {
+                if !stat.zombie && !self.is_kept(stat.pid as i32) {
+                    call!(nr::KILL, stat.pid, sys::SIGKILL);
+                    left += 1;
+                }
+            });
+            killed = if pass == 0 { left } else { killed };
+            reap(self);
+            if left == 0 {
+                break;
+            }
+            let pause = [0u64, if pass < 50 { 100_000 } else { 1_000_000 }];
+            call!(nr::NANOSLEEP, pause.as_ptr(), 0);
+        }
+        let resumed = left == 0 && self.is_kept(pid);
+        if resumed {
+            self.lose(pid);
+            call!(nr::KILL, pid, sys::SIGCONT);
+        }
+        RolledBack { left, killed, resumed }
+    }
+
+    /// Answers one call that sends a signal.
+    pub fn answer(&self) {
+        let mut asked = Asked { id: 0, pid: 0, flags: 0, number: 0, architecture: 0, pointer: 0, arguments: [0; 6] };
+        // Gone again already: its caller was killed.
+        if call!(nr::IOCTL, self.listener, NOTIFICATION_RECEIVE, &raw mut asked) < 0 {
+            return;
+        }
+        let result = self.decide(&asked);
+        let mut reply = Reply { id: asked.id, value: 0, error: 0, flags: 0 };
+        match result {
+            Decision::GoesOn => reply.flags = CONTINUE,
+            Decision::Fails(error) => reply.error = error as i32,
+            Decision::Done => {}
+        }
+        call!(nr::IOCTL, self.listener, NOTIFICATION_SEND, &raw mut reply);
+    }
+
+    fn decide(&self, asked: &Asked) -> Decision {
+        let [first, second] = [asked.arguments[0] as i32, asked.arguments[1] as i32];
+        match asked.number as usize {
+            nr::KILL if first == -1 => self.signal_all(second, asked.pid as i32),
+            // A group: a checkpoint is alone in one of its own number.
+            nr::KILL if self.is_kept(first) || self.is_kept(first.wrapping_neg()) => Decision::Fails(sys::ESRCH),
+            nr::KILL => Decision::GoesOn,
+            // Of the others the first argument is a process or a thread, and of two the second a thread.
+            nr::TGKILL | nr::RT_TGSIGQUEUEINFO if self.is_kept(second) => Decision::Fails(sys::ESRCH),
+            _ if self.is_kept(first) => Decision::Fails(sys::ESRCH),
+            _ => Decision::GoesOn,
+        }
+    }
+
+    /// kill(-1): everything but init, the checkpoints, and the caller, which Linux spares.
+    fn signal_all(&self, signal: i32, caller: i32) -> Decision {
+        let mut reached = false;
+        census::each(|stat| {
+            let pid = stat.pid as i32;
+            if pid != caller && !self.is_kept(pid) {
+                reached |= call!(nr::KILL, pid, signal) >= 0;
+            }
+        });
+        if reached { Decision::Done } else { Decision::Fails(sys::ESRCH) }
+    }
+}
+
+enum Decision {
+    GoesOn,
+    Done,
+    Fails(isize),
+}
+
+/// `struct seccomp_notif`.
+#[repr(C)]
+struct Asked {
+    id: u64,
+    pid: u32,
+    flags: u32,
+    number: i32,
+    architecture: u32,
+    pointer: u64,
+    arguments: [u64; 6],
+}
+
+/// `struct seccomp_notif_resp`.
+#[repr(C)]
+struct Reply {
+    id: u64,
+    value: i64,
+    error: i32,
+    flags: u32,
+}
+
+const NOTIFICATION_RECEIVE: usize = 0xc050_2100;
+const NOTIFICATION_SEND: usize = 0xc018_2101;
+/// SECCOMP_USER_NOTIF_FLAG_CONTINUE.
+const CONTINUE: u32 = 1;

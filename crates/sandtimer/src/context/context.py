@@ -1,0 +1,271 @@
+"""What runs in a live Python interpreter: cells one after the other, in one namespace.
+
+Shares its process with child.py, which is executed before it. Requests come by the channel: `C` and a nonce asks for a
+checkpoint, `X` and JSON is a cell, with its stdout, stderr and, where JSON says so, its stdin and its source as files.
+Answered by `K`, nonce, the checkpoint's process id and why there is none; and by `A`, with `D` before it for everything
+that is displayed meanwhile. The engine takes none of it on trust.
+"""
+
+import ast
+import asyncio
+import base64
+import inspect
+import io
+import json
+import linecache
+import signal
+
+LONGEST_REPR = 1 << 20
+# Bytes of a display that fit into one packet.
+DISPLAY_PACKET = 48 * 1024
+# Of what is displayed in one cell, beside which the rest is dropped.
+MOST_DISPLAYED = 64 << 20
+# A copy of more than this takes longer than most cells.
+MOST_RESIDENT = 4 << 30
+TEXT_TYPES = (
+    ("text/html", "_repr_html_"),
+    ("text/markdown", "_repr_markdown_"),
+    ("image/svg+xml", "_repr_svg_"),
+    ("image/png", "_repr_png_"),
+    ("image/jpeg", "_repr_jpeg_"),
+    ("application/pdf", "_repr_pdf_"),
+    ("text/latex", "_repr_latex_"),
+    ("application/json", "_repr_json_"),
+)
+
+
+class Context:
+    """The state of the interpreter beside that of the code that runs in it."""
+
+    def __init__(self, channel):
+        self.channel = channel
+        self.count = 0
+        self.loop = None
+        self.displayed = 0
+        self.running = False
+        self.main = sys.modules["__main__"].__dict__
+        self.main["__builtins__"] = __builtins__
+        self.main["display"] = self.display
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def serve(self):
+        while True:
+            packet, *files = native.receive(self.channel)
+            files = [file for file in files if file >= 0]
+            if packet[:1] == b"C":
+                self.checkpoint(packet[1:9])
+            elif packet[:1] == b"X":
+                self.cell(json.loads(packet[1:]), files)
+
+    def checkpoint(self, nonce):
+        reason, pid = self.why_not(), 0
+        if not reason:
+            pid = native.checkpoint()
+            if pid == 0:
+                # This is the copy, and goes on in place of the one it was made from. It is asked again.
+                self.running = False
+                return
+            if pid < 0:
+                reason, pid = os.strerror(-pid), 0
+        os.write(self.channel, b"K" + nonce + pid.to_bytes(4, "little") + reason.encode("utf-8", "replace")[:1000])
+
+    def why_not(self):
+        """Why a copy of this process would not be what this process is; empty if it would."""
+        count = threads()
+        if count > 1:
+            return "%d other threads are running in the interpreter, and a copy has none of them" % (count - 1)
+        try:
+            with open("/proc/self/task/%d/children" % os.getpid()) as file:
+                children = file.read().split()
+        except OSError:
+            children = ()
+        if children:
+            return "%d processes that were started here are running, and they are not children of a copy" % len(children)
+        torch = sys.modules.get("torch")
+        if torch is not None and getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
+            return "CUDA is in use, and a copy cannot use it"
+        with open("/proc/self/statm") as file:
+            resident = int(file.read().split()[1]) * 4096
+        if resident > MOST_RESIDENT:
+            return "the interpreter uses %d MiB, and is copied up to %d MiB" % (resident >> 20, MOST_RESIDENT >> 20)
+        return ""
+
+    # -- a cell ------------------------------------------------------------------------------------------------------
+
+    def cell(self, request, files):
+        source = request["source"]
+        if request["file"]:
+            source = read_all(files.pop())
+        if not request["stdin"]:
+            files.append(os.open("/dev/null", os.O_RDONLY))
+        for file, standard in zip(files, (1, 2, 0)):
+            os.dup2(file, standard)
+            os.close(file)
+        self.displayed = 0
+        interrupted = False
+        try:
+            signal.signal(signal.SIGINT, self.interrupt)
+            sys.stdin = open(0, "r", closefd=False, errors="replace")
+            self.running = True
+            value = self.run(source)
+            self.running = False
+            reply = {"status": "ok", "results": [bundle(value)] if value is not None else []}
+        except BaseException as error:
+            self.running = False
+            interrupted = isinstance(error, KeyboardInterrupt)
+            reply = {"status": "error", "results": [], "error": self.describe(error)}
+        try:
+            reply["results"] = self.figures() + reply["results"]
+        except BaseException as error:
+            reply = {"status": "error", "results": [], "error": self.describe(error)}
+        self.count += 1
+        reply["execution_count"], reply["interrupted"] = self.count, interrupted
+        flush()
+        data = as_json(reply)
+        kind = VALUE if reply["status"] == "ok" else RAISED
+        packet, kept = answer(kind, data, ())
+        os.write(self.channel, packet)
+        if kept and os.read(self.channel, 1) == SEND:
+            for view in kept:
+                for start in range(0, view.nbytes, INLINE):
+                    os.write(self.channel, view[start : start + INLINE])
+
+    def interrupt(self, *_):
+        # One that comes too late is nobody's, and one is enough.
+        if self.running:
+            self.running = False
+            raise KeyboardInterrupt
+
+    def run(self, source):
+        """Executes a cell; the value of its last line, if that is an expression without a semicolon behind it."""
+        name = "<cell %d>" % (self.count + 1)
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        tree = ast.parse(source, name)
+        last = None
+        if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";"):
+            last = ast.Expression(tree.body.pop().value)
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        self.evaluate(compile(tree, name, "exec", flags=flags, dont_inherit=True))
+        if last is None:
+            return None
+        value = self.evaluate(compile(last, name, "eval", flags=flags, dont_inherit=True))
+        if value is not None:
+            self.main["_"] = value
+        return value
+
+    def evaluate(self, code):
+        value = eval(code, self.main)
+        if code.co_flags & inspect.CO_COROUTINE:
+            if self.loop is None or self.loop.is_closed():
+                self.loop = asyncio.new_event_loop()
+                asyncio.set_event_loop(self.loop)
+            return self.loop.run_until_complete(value)
+        return value
+
+    def describe(self, error):
+        said = describe(error)
+        return {key: said[key] for key in ("type", "module", "message", "traceback")}
+
+    # -- what is displayed -------------------------------------------------------------------------------------------
+
+    def display(self, *values, **_):
+        """Shows values as the last expression of a cell is shown, at once."""
+        for value in values:
+            flush()
+            data = as_json(bundle(value))
+            self.displayed += len(data)
+            if self.displayed > MOST_DISPLAYED:
+                raise ValueError("more than %d MiB are displayed in one cell" % (MOST_DISPLAYED >> 20))
+            for start in range(0, len(data), DISPLAY_PACKET):
+                last = start + DISPLAY_PACKET >= len(data)
+                os.write(self.channel, (b"D" if last else b"d") + data[start : start + DISPLAY_PACKET])
+
+    def figures(self):
+        """The figures that the cell left open, which are closed."""
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot is None or not pyplot.get_fignums():
+            return []
+        shown = []
+        for number in pyplot.get_fignums():
+            file = io.BytesIO()
+            pyplot.figure(number).savefig(file, format="png", bbox_inches="tight")
+            text = "<Figure %d>" % number
+            shown.append({"text/plain": text, "image/png": base64.b64encode(file.getvalue()).decode()})
+        pyplot.close("all")
+        return shown
+
+
+def as_json(value):
+    try:
+        return json.dumps(value, allow_nan=False).encode("utf-8", "replace")
+    except (TypeError, ValueError, RecursionError):
+        # Something in a bundle is no JSON: its text is.
+        return json.dumps(only_text(value)).encode("utf-8", "replace")
+
+
+def only_text(value):
+    if "results" in value:
+        return dict(value, results=[only_text(result) for result in value["results"]])
+    return {kind: data for kind, data in value.items() if isinstance(data, str)}
+
+
+def read_all(file):
+    os.lseek(file, 0, os.SEEK_SET)
+    with open(file, "rb") as opened:
+        return opened.read().decode("utf-8", "surrogatepass")
+
+
+def bundle(value):
+    """A value by MIME type, as notebooks show it."""
+    shown = {"text/plain": repr(value)[:LONGEST_REPR]}
+    if type(value) in PLAIN or isinstance(value, type):
+        if isinstance(value, (bool, int, float, str)) and value == value and abs_is_finite(value):
+            shown["application/json"] = value
+        return shown
+    whole = getattr(value, "_repr_mimebundle_", None)
+    if callable(whole):
+        said = whole()
+        said = said[0] if isinstance(said, tuple) else said
+        if isinstance(said, dict):
+            shown.update((str(kind), mime_data(data)) for kind, data in said.items())
+    for kind, name in TEXT_TYPES:
+        method = getattr(value, name, None)
+        if callable(method) and kind not in shown:
+            data = method()
+            data = data[0] if isinstance(data, tuple) else data
+            if data is not None:
+                shown[kind] = mime_data(data)
+    if type(value).__module__.startswith("pandas.") and hasattr(value, "to_json"):
+        kind = "application/vnd.dataresource+json"
+        if kind not in shown:
+            shown[kind] = json.loads(value.to_json(orient="split", date_format="iso", default_handler=str))
+    elif type(value) in (list, tuple, dict) and "application/json" not in shown:
+        try:
+            shown["application/json"] = json.loads(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError, RecursionError):
+            pass
+    return shown
+
+
+def abs_is_finite(value):
+    return not isinstance(value, float) or abs(value) != float("inf")
+
+
+def mime_data(data):
+    """Bytes as base64, as MIME bundles have them; everything else as it is."""
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return base64.b64encode(bytes(data)).decode()
+    return data
+
+
+def context(options):
+    """A job that never answers: the interpreter is the context's from now on."""
+    os.environ.update(options["environment"])
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    if options["directory"]:
+        os.makedirs(options["directory"], exist_ok=True)
+        os.chdir(options["directory"])
+    sys.path[:0] = [""] if "" not in sys.path else []
+    gc.enable()
+    Context(3).serve()

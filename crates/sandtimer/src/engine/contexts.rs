@@ -1,0 +1,394 @@
+//! Contexts: live interpreters, each in a sandbox that stands for many runs, one after the other.
+//!
+//! ```text
+//! caller ── waits for its turn ─▶ readies the interpreter ─▶ a cell is a run in the standing sandbox ─▶ Outcome
+//!                                    (checkpoint, see docs/design/contexts.md)      kept · rolled back · reset
+//! ```
+//! The context owns the sandbox between runs; while a run is on it shares it with the enforcer, which alone ends runs.
+//! Whoever executes drives the interpreter's channel, on his own thread; no deadline depends on that.
+
+mod standing;
+mod turns;
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::wire::{CHANNEL_PACKET, order};
+use sandtimer_os::{process, zygote as os};
+
+use super::calls::Calls;
+use super::error::Error;
+use super::refill::{Shared, Stats};
+use super::run::Run;
+use super::spec::{Require, Spec, Stdin};
+use super::start;
+use super::streams::Streams;
+use super::{Engine, Inner};
+use crate::context::{Frame, cell_request, reply};
+use crate::limits::Limits;
+use crate::model::{LimitKind, Outcome, Source, State};
+use crate::scope::ScopeId;
+use crate::supervise::orders::Command;
+use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Running};
+use crate::zygote::{Answer, Kind, Profile};
+use standing::Standing;
+use turns::Turns;
+
+/// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
+const DEFAULT_RESULT: u64 = 64 << 20;
+
+/// A pool of interpreters that stand ready to become contexts. Dropping it ends those; contexts go on.
+#[derive(Debug)]
+pub struct Contexts {
+    calls: Calls,
+}
+
+/// How a context is to be.
+#[derive(Debug, Clone, Default)]
+pub struct ContextSpec {
+    /// What holds for the context as a whole: memory, processes, open files, disk.
+    pub limits: Limits,
+    pub defaults: Vec<(Source, Limits)>,
+    pub parent: Option<ScopeId>,
+    pub require: Require,
+    /// Variables added to the clean environment.
+    pub environment: HashMap<String, String>,
+    /// Where it begins, inside; made if it is not there. Its workspace by default.
+    pub directory: Option<String>,
+}
+
+/// A piece of code for a context, and what bounds it.
+#[derive(Debug, Default)]
+pub struct Cell {
+    pub source: String,
+    /// What it reads from stdin; nothing by default.
+    pub stdin: Option<Vec<u8>>,
+    pub limits: Limits,
+    pub defaults: Vec<(Source, Limits)>,
+    pub warn: Option<Duration>,
+    pub end_on_output_limit: bool,
+}
+
+/// What is told of a cell while it runs.
+#[derive(Debug)]
+pub enum Told {
+    /// It has begun; its output can be read, and it can be cancelled.
+    Begun(Arc<Run>),
+    /// Something that it displays, by MIME type.
+    Displayed(serde_json::Value),
+    /// The interpreter was lost since the last cell: what remains of its state, and why.
+    Lost(State, String),
+}
+
+/// What is known of a context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// Runs that wait for their turn.
+    pub waiting: usize,
+    pub executions: u64,
+    /// Whether there is a checkpoint that the next run would be rolled back to; else why not. As far as was heard.
+    pub checkpoint: Result<(), String>,
+    /// Whether the last run can be undone.
+    pub can_undo: bool,
+}
+
+/// A live interpreter. Dropping it ends it.
+#[derive(Debug)]
+pub struct Context {
+    inner: Arc<Inner>,
+    source: Arc<Shared>,
+    spec: ContextSpec,
+    turns: Turns,
+    standing: Mutex<Option<Standing>>,
+    info: Mutex<(Result<(), String>, bool)>,
+    executions: AtomicU64,
+    /// The run that is on.
+    current: Mutex<Option<Arc<Run>>>,
+    closed: AtomicBool,
+}
+
+impl Engine {
+    /// A pool of `size` interpreters of this profile, being filled.
+    ///
+    /// # Errors
+    /// As [`Engine::calls`].
+    pub fn contexts(&self, profile: Profile, size: usize) -> Result<Contexts, Error> {
+        Ok(Contexts { calls: self.calls(Profile { live: true, ..profile }, size)? })
+    }
+}
+
+impl Contexts {
+    /// Opens a context with an interpreter that stands ready, or the next one that does. `give_up` is asked now and then while
+    /// there is none.
+    ///
+    /// # Errors
+    /// Only what stops Sandtimer before a context exists; see [`Error`].
+    pub fn open(&self, spec: ContextSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Context, Error> {
+        let source = self.calls.shared().clone();
+        let standing = Standing::take(&source, &spec, give_up)?;
+        Ok(Context {
+            inner: source.inner.clone(),
+            source,
+            spec,
+            turns: Turns::default(),
+            standing: Mutex::new(Some(standing)),
+            info: Mutex::new((Ok(()), false)),
+            executions: AtomicU64::new(0),
+            current: Mutex::default(),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Waits until `count` interpreters stand ready.
+    ///
+    /// # Errors
+    /// As [`Calls::warm`].
+    pub fn warm(&self, count: usize, give_up: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+        self.calls.warm(count, give_up)
+    }
+
+    /// What the pool has done so far.
+    pub fn stats(&self) -> Stats {
+        self.calls.stats()
+    }
+}
+
+impl Context {
+    fn standing(&self) -> MutexGuard<'_, Option<Standing>> {
+        // What stands was left whole, or is dead: that is looked at before every use.
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Run>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of it, without waiting for it.
+    pub fn info(&self) -> Info {
+        let (checkpoint, can_undo) = self.info.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let executions = self.executions.load(Ordering::Relaxed);
+        Info { waiting: self.turns.waiting(), executions, checkpoint, can_undo }
+    }
+
+    fn note(&self, standing: &Standing) {
+        *self.info.lock().unwrap_or_else(PoisonError::into_inner) = (standing.checkpoint(), standing.can_undo());
+    }
+
+    /// Executes code when its turn has come, blocking the calling thread until the Outcome is there. `tell` is told of it as
+    /// it goes on. Waiting for the turn is not on the run's bill.
+    ///
+    /// # Errors
+    /// What stops Sandtimer before a run exists; a closed context.
+    pub fn execute(&self, cell: Cell, tell: &mut dyn FnMut(Told)) -> Result<Arc<Outcome>, Error> {
+        let asked_at = monotonic_nanoseconds();
+        let _turn = self.turns.take();
+        let mut place = self.standing();
+        self.ready(&mut place, tell)?;
+        let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
+        let run = self.begin(standing, cell, asked_at)?;
+        *self.current() = Some(run.clone());
+        tell(Told::Begun(run.clone()));
+        self.drive(&run.running, standing, tell);
+        let outcome = run.running.waiting.wait_outcome(false);
+        *self.current() = None;
+        self.executions.fetch_add(1, Ordering::Relaxed);
+        match outcome.state {
+            State::Kept => {}
+            State::RolledBack => standing.resumed(&run.running),
+            _ => {
+                *place = None;
+                return Ok(outcome);
+            }
+        }
+        // Made while nobody waits for it.
+        standing.ask_for_checkpoint();
+        Ok(outcome)
+    }
+
+    /// Sees that an interpreter stands there and has made its checkpoint.
+    fn ready(&self, place: &mut Option<Standing>, tell: &mut dyn FnMut(Told)) -> Result<(), Error> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        if let Some(standing) = place.as_mut() {
+            match standing.ready() {
+                Ok(None) => {}
+                Ok(Some(reason)) => tell(Told::Lost(State::RolledBack, reason)),
+                Err(reason) => {
+                    *place = None;
+                    tell(Told::Lost(State::Reset, reason));
+                }
+            }
+        }
+        if place.is_none() {
+            let mut standing = Standing::take(&self.source, &self.spec, &mut || self.closed.load(Ordering::Acquire))?;
+            // One that is new has nothing to lose yet.
+            let _ = standing.ready();
+            *place = Some(standing);
+        }
+        if let Some(standing) = place.as_ref() {
+            self.note(standing);
+        }
+        Ok(())
+    }
+
+    /// Makes the cell a run, and sends it.
+    fn begin(&self, standing: &mut Standing, cell: Cell, asked_at: u64) -> Result<Arc<Run>, Error> {
+        let inner = &self.inner;
+        let mut spec = Spec::command(["python3"]);
+        spec.limits = cell.limits;
+        let builtin = (Source::Builtin, Limits::new().result(DEFAULT_RESULT));
+        spec.defaults = cell.defaults.into_iter().chain([builtin]).collect();
+        spec.parent = self.spec.parent;
+        spec.warn = cell.warn;
+        spec.end_on_output_limit = cell.end_on_output_limit;
+        let has_stdin = cell.stdin.is_some();
+        if let Some(bytes) = cell.stdin {
+            spec.stdin = Stdin::Bytes(bytes);
+        }
+        let mut opened = start::open(inner, &spec)?;
+        let scope = opened.scope;
+        opened.submitted_at = asked_at;
+        let sent = Streams::make(inner, &mut spec, &opened.effective).and_then(|streams| {
+            standing.send_cell(&cell.source, has_stdin, &streams, &opened).map(|begun| (streams, begun))
+        });
+        let (streams, (begun_at, until)) = sent.inspect_err(|_| start::close(inner, scope))?;
+        let job = standing.job(begun_at, until).inspect_err(|_| start::close(inner, scope))?;
+        let spools = streams.spools();
+        standing.place.spawned_at = begun_at;
+        let running = start::running_at(inner, &standing.place, opened, &spec, (Some(job), start::Belongings::default()));
+        let (attachment, _) = streams.attach(running.clone());
+        start::watch(inner, attachment);
+        Ok(Arc::new(Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::default() }))
+    }
+
+    /// Hears what the interpreter says until it answers, or there is a verdict.
+    fn drive(&self, running: &Running, standing: &Standing, tell: &mut dyn FnMut(Told)) {
+        let Some(job) = &running.job else { return };
+        let Some(live) = &job.live else { return };
+        let limit = running.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
+        let mut packet = vec![0u8; CHANNEL_PACKET];
+        let mut displayed = Vec::new();
+        loop {
+            let mut fds = [PollFd::new(&live.over, PollFlags::IN), PollFd::new(&*job.channel, PollFlags::IN)];
+            if !matches!(poll(&mut fds, None), Ok(_) | Err(rustix::io::Errno::INTR)) || !fds[0].revents().is_empty() {
+                return;
+            }
+            let length = match os::packet(standing.channel(), &mut packet, false) {
+                Ok(length) if length > 0 => length.min(packet.len()),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                // It has closed its end: what it is now, the enforcer finds out.
+                _ => {
+                    process::wait_readable(std::os::fd::AsFd::as_fd(&live.over), u64::from(u32::MAX));
+                    return;
+                }
+            };
+            match Frame::parse(&packet[..length]) {
+                Frame::Display { bytes, last } => {
+                    if displayed.len() as u64 + bytes.len() as u64 <= limit {
+                        displayed.extend_from_slice(bytes);
+                    }
+                    if last {
+                        let whole = std::mem::take(&mut displayed);
+                        if let Ok(value @ serde_json::Value::Object(_)) = serde_json::from_slice(&whole) {
+                            tell(Told::Displayed(value));
+                        }
+                    }
+                }
+                Frame::Answer => {
+                    if let Ok(answer) = Answer::parse(&packet[..length]) {
+                        self.answered(running, standing, &answer, limit);
+                        return;
+                    }
+                }
+                // Nothing that is asked for now.
+                Frame::Checkpoint { .. } | Frame::Unknown => {}
+            }
+        }
+    }
+
+    /// Takes an answer. From then on no limit ends the run; one that did before has won.
+    fn answered(&self, running: &Running, standing: &Standing, answer: &Answer, limit: u64) {
+        let Some((job, live)) = running.job.as_ref().and_then(|job| Some((job, job.live.as_ref()?))) else { return };
+        let mut said = match standing.read(answer, limit) {
+            Ok(Some(data)) => reply(&data),
+            Ok(None) => {
+                let message = format!("what it shows has {} bytes, and the result limit is {limit}", answer.size());
+                let error = serde_json::json!({"type": "ResultTooLarge", "module": "sandtimer", "message": message, "traceback": ""});
+                crate::supervise::run::Reply { error: Some(error), ..Default::default() }
+            }
+            // It died on the way, or was ended.
+            Err(_) => return,
+        };
+        let raised = answer.kind != Kind::Value || said.error.is_some();
+        said.value = said.results.last().and_then(|shown| shown.get("application/json")).cloned();
+        *live.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+        job.answered.store(if raised { ANSWERED_RAISED } else { ANSWERED_VALUE }, Ordering::Release);
+        if running.cell.seal() {
+            let (row, id) = (running.row, running.id.clone());
+            self.inner.enforcer.send(Command::Answered { row, id });
+        } else {
+            job.answered.store(0, Ordering::Release);
+        }
+    }
+
+    /// Interrupts the run that is on, as Ctrl-C does. False when none is.
+    pub fn interrupt(&self) -> bool {
+        let Some(run) = self.current().clone() else { return false };
+        const INTERRUPT: i32 = 2;
+        process::order(&*run.running.control, order::SIGNAL_MAIN, INTERRUPT, 0).is_ok()
+    }
+
+    /// The run that is on.
+    pub fn running(&self) -> Option<Arc<Run>> {
+        self.current().clone()
+    }
+
+    /// Goes back to the state before the last run that changed it. False where there is no such state any more.
+    ///
+    /// # Errors
+    /// A closed context; the interpreter was lost on the way, and begins anew.
+    pub fn undo(&self) -> Result<bool, Error> {
+        let _turn = self.turns.take();
+        let mut place = self.standing();
+        self.ready(&mut place, &mut |_| {})?;
+        let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
+        if !standing.can_undo() {
+            return Ok(false);
+        }
+        let undone = standing.undo();
+        if undone.is_err() {
+            *place = None;
+        } else {
+            standing.ask_for_checkpoint();
+            self.note(standing);
+        }
+        undone.map(|()| true)
+    }
+
+    /// Ends it: a run that is on is cancelled, those that wait for their turn are refused.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(run) = self.current().clone() {
+            run.cancel("the context was closed");
+        }
+        let _turn = self.turns.take();
+        *self.standing() = None;
+    }
+}
+
+/// The variables that an interpreter begins with, as JSON.
+fn variables(spec: &ContextSpec) -> serde_json::Value {
+    serde_json::json!({"environment": spec.environment, "directory": spec.directory})
+}
+
+/// What an interpreter of this profile is called, for messages.
+fn interpreter(source: &Shared) -> OsString {
+    source.profile.interpreter.clone()
+}

@@ -1,0 +1,346 @@
+//! An interpreter in its sandbox, between runs: its channel, its checkpoints, and what becomes of them.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::wire::{CHANNEL_PACKET, channel, notice, order};
+use sandtimer_os::{process, socket, zygote as os};
+
+use super::super::children::hard_end;
+use super::super::error::Error;
+use super::super::parts;
+use super::super::refill::Shared;
+use super::super::start::{Belongings, Opened, Place};
+use super::super::streams::Streams;
+use super::super::{Inner, Spec};
+use super::{ContextSpec, cell_request, interpreter, variables};
+use crate::context::{Frame, Nonce, checkpoint_request};
+use crate::supervise::run::{Job, Live, Running, Used};
+use crate::zygote::Answer;
+
+/// How long an interpreter may take to make a checkpoint: forking takes 20 ms for each GB. Infrastructure: always finite.
+const CHECKPOINT_LIMIT: u64 = 10_000_000_000;
+/// How long init may take to go back to one, where no run's enforcer waits for it.
+const ROLL_BACK_LIMIT: u64 = 2_000_000_000;
+/// The one to go back to, and the one before.
+const MOST_CHECKPOINTS: usize = 2;
+/// The longest source that is sent in a packet.
+const INLINE_SOURCE: usize = 32 * 1024;
+
+/// An interpreter that is this context's. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Standing {
+    inner: Arc<Inner>,
+    pub place: Place,
+    _belongings: Belongings,
+    pid: i32,
+    pidfd: Arc<OwnedFd>,
+    channel: Arc<OwnedFd>,
+    /// It was a checkpoint once, and is a child of init.
+    is_inits: bool,
+    /// A checkpoint was asked for.
+    awaited: Option<Nonce>,
+    /// Oldest first.
+    checkpoints: Vec<i32>,
+    why_none: Option<String>,
+}
+
+impl Standing {
+    /// Takes an interpreter that stands ready, and makes it this context's.
+    pub fn take(source: &Arc<Shared>, spec: &ContextSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Self, Error> {
+        let mut run = Spec::command([interpreter(source)]);
+        run.limits = spec.limits.clone();
+        run.defaults = spec.defaults.clone();
+        run.parent = spec.parent;
+        run.require = spec.require;
+        let opened = super::start::open(&source.inner, &run)?;
+        let scope = opened.scope;
+        let begun = variables(spec).to_string();
+        let taken = loop {
+            let (mut child, _) = match source.take(give_up).and_then(|(child, cold)| child.check(&run).map(|()| (child, cold))) {
+                Ok(taken) => taken,
+                Err(error) => break Err(error),
+            };
+            match child.become_context(&opened, begun.as_bytes()) {
+                Ok(()) => break child.into_parts().ok_or(Error::Closed),
+                // It died while it waited: the next one.
+                Err(Error::System { .. }) => source.lock().stats.lost += 1,
+                Err(error) => break Err(error),
+            }
+        };
+        super::start::close(&source.inner, scope);
+        let parts = taken?;
+        let mut standing = Standing {
+            inner: source.inner.clone(),
+            place: parts.place,
+            _belongings: parts.belongings,
+            pid: parts.process.pid,
+            pidfd: Arc::new(parts.process.pidfd),
+            channel: Arc::new(parts.channel),
+            is_inits: false,
+            awaited: None,
+            checkpoints: Vec::new(),
+            why_none: None,
+        };
+        standing.ask_for_checkpoint();
+        Ok(standing)
+    }
+
+    pub fn channel(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+
+    /// Whether there is a checkpoint, or why not.
+    pub fn checkpoint(&self) -> Result<(), String> {
+        self.why_none.clone().map_or(Ok(()), Err)
+    }
+
+    pub fn can_undo(&self) -> bool {
+        self.checkpoints.len() == MOST_CHECKPOINTS
+    }
+
+    /// Asks the interpreter for a checkpoint of what it is now.
+    pub fn ask_for_checkpoint(&mut self) {
+        let mut nonce = Nonce::default();
+        // The kernel's generator does not fail for so few bytes once the machine is up.
+        let _ = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
+        // One that is dead is found so when it is waited for.
+        let _ = os::dispatch(self.channel.as_fd(), &[], &checkpoint_request(nonce), &[]);
+        self.awaited = Some(nonce);
+    }
+
+    /// Waits until it has made its checkpoint. `Ok` with a reason: it was lost, and a checkpoint has taken its place; an error
+    /// with one: the sandbox is of no use any more.
+    pub fn ready(&mut self) -> Result<Option<String>, String> {
+        let mut lost = None;
+        loop {
+            let Err(reason) = self.await_checkpoint() else { return Ok(lost) };
+            let Some(checkpoint) = self.checkpoints.last().copied().filter(|_| lost.is_none()) else { return Err(reason) };
+            if !self.roll_back(checkpoint) {
+                return Err(reason);
+            }
+            lost = Some(reason);
+            self.ask_for_checkpoint();
+        }
+    }
+
+    /// The answer to the last request for a checkpoint; what was said before is passed over.
+    fn await_checkpoint(&mut self) -> Result<(), String> {
+        let end = monotonic_nanoseconds() + CHECKPOINT_LIMIT;
+        let mut packet = vec![0u8; CHANNEL_PACKET];
+        while let Some(nonce) = self.awaited {
+            if !self.wait_for_word(end)? {
+                return Err("the interpreter did not make a checkpoint within 10 s".to_owned());
+            }
+            let length = match os::packet(self.channel.as_fd(), &mut packet, false) {
+                Ok(length) if length > 0 => length.min(packet.len()),
+                Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::INTR)) => continue,
+                _ => return Err("the interpreter has closed its channel".to_owned()),
+            };
+            match Frame::parse(&packet[..length]) {
+                Frame::Checkpoint { nonce: said, made } if said == nonce => {
+                    self.awaited = None;
+                    self.keep(made);
+                }
+                _ => {}
+            }
+        }
+        match process::is_dead(self.pidfd.as_fd()) {
+            true => Err("the interpreter ended while nothing was executed in it".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether its channel is readable before `end`.
+    fn wait_for_word(&self, end: u64) -> Result<bool, String> {
+        loop {
+            let now = monotonic_nanoseconds();
+            if now >= end {
+                return Ok(false);
+            }
+            let left = end - now;
+            let timeout = Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+            let mut fds = [
+                PollFd::new(&*self.channel, PollFlags::IN),
+                PollFd::new(&*self.pidfd, PollFlags::IN),
+                PollFd::new(&*self.place.pidfd, PollFlags::IN),
+            ];
+            match poll(&mut fds, Some(&timeout)) {
+                Err(Errno::INTR) | Ok(0) => {}
+                Err(error) => return Err(error.to_string()),
+                Ok(_) if fds[0].revents().contains(PollFlags::IN) => return Ok(true),
+                Ok(_) => return Err("the interpreter ended while nothing was executed in it".to_owned()),
+            }
+        }
+    }
+
+    fn keep(&mut self, made: Result<i32, String>) {
+        match made {
+            Ok(pid) => {
+                // Before the next cell is sent: init knows it before anything of that cell can signal.
+                let _ = process::order(&*self.place.control, order::KEEP, pid, 0);
+                self.checkpoints.push(pid);
+                self.why_none = None;
+                if self.checkpoints.len() > MOST_CHECKPOINTS {
+                    self.forget(0);
+                }
+            }
+            Err(reason) => {
+                // The ones there are would be of a state from before.
+                while !self.checkpoints.is_empty() {
+                    self.forget(0);
+                }
+                self.why_none = Some(reason);
+            }
+        }
+    }
+
+    fn forget(&mut self, index: usize) {
+        let pid = self.checkpoints.remove(index);
+        let _ = process::order(&*self.place.control, order::FORGET, pid, 0);
+    }
+
+    /// Sends a cell; when it began, and when all of it must be dead.
+    pub fn send_cell(
+        &mut self,
+        source: &str,
+        has_stdin: bool,
+        streams: &Streams,
+        opened: &Opened,
+    ) -> Result<(u64, u64), Error> {
+        let doing = "cannot use the context's interpreter";
+        let inline = source.len() <= INLINE_SOURCE;
+        let file = match inline {
+            true => None,
+            false => Some(os::sealed_text("sandtimer-cell", source.as_bytes()).map_err(Error::system(doing))?),
+        };
+        let [stdin, stdout, stderr] = streams.inside();
+        let mut files = vec![stdout, stderr];
+        files.extend(has_stdin.then_some(stdin));
+        files.extend(file.as_ref().map(AsFd::as_fd));
+        let begun_at = monotonic_nanoseconds();
+        let until = hard_end(opened, &opened.effective, begun_at);
+        // Before the job: were the engine stopped between the two, init would not know when to end it.
+        process::order(&*self.place.control, order::DEADLINE, 0, until).map_err(Error::system(doing))?;
+        let request = cell_request(inline.then_some(source), has_stdin);
+        os::dispatch(self.channel.as_fd(), &[], &request, &files).map_err(Error::system(doing))?;
+        Ok((begun_at, until))
+    }
+
+    /// The interpreter as the job of a run.
+    pub fn job(&self, begun_at: u64, until: u64) -> Result<Job, Error> {
+        let over = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::System { doing: "cannot make a descriptor", source: error.into() })?;
+        let live = Live {
+            checkpoint: self.checkpoints.last().copied(),
+            is_inits: self.is_inits,
+            over,
+            before: Used::of(&self.place.slot),
+            reply: Mutex::default(),
+            resumed: Mutex::default(),
+            // Init and the interpreter.
+            idle_tasks: 2 + self.checkpoints.len() as u64,
+        };
+        Ok(Job {
+            pid: self.pid,
+            pidfd: self.pidfd.clone(),
+            channel: self.channel.clone(),
+            begun_at,
+            until,
+            program: false,
+            answered: AtomicU8::new(0),
+            killed: AtomicU64::new(0),
+            live: Some(live),
+        })
+    }
+
+    /// All of an answer; `None` where it is longer than `limit`, and then the interpreter is told that nobody wants it.
+    pub fn read(&self, answer: &Answer, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
+        if answer.parts.is_empty() {
+            return Ok(Some(answer.inline.clone()));
+        }
+        if answer.size() > limit {
+            socket::send(&*self.channel, b"N", &[], false)?;
+            return Ok(None);
+        }
+        socket::send(&*self.channel, &[channel::SEND], &[], false)?;
+        let mut data = Vec::new();
+        for part in &answer.parts {
+            let start = data.len();
+            data.resize(start + part.length as usize, 0);
+            parts::receive(self.channel.as_fd(), &mut data[start..], &mut || true)?;
+        }
+        Ok(Some(data))
+    }
+
+    /// A checkpoint has become the interpreter.
+    pub fn resumed(&mut self, running: &Running) {
+        let Some(live) = running.live() else { return };
+        let process = live.resumed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.become_checkpoint(live.checkpoint.unwrap_or(0), process);
+    }
+
+    fn become_checkpoint(&mut self, checkpoint: i32, process: Option<OwnedFd>) {
+        self.checkpoints.retain(|pid| *pid != checkpoint);
+        self.is_inits = true;
+        if let Some(process) = process {
+            self.pidfd = Arc::new(process);
+        }
+    }
+
+    /// Goes back to the state before the last checkpoint.
+    pub fn undo(&mut self) -> Result<(), Error> {
+        self.forget(1);
+        let checkpoint = self.checkpoints[0];
+        let reason = || std::io::Error::other("the interpreter's earlier state was lost");
+        let undone = self.roll_back(checkpoint);
+        undone.then_some(()).ok_or_else(|| Error::System { doing: "cannot undo", source: reason() })
+    }
+
+    /// Has a checkpoint take the interpreter's place, where no run is on.
+    fn roll_back(&mut self, checkpoint: i32) -> bool {
+        if process::order(&*self.place.control, order::ROLL_BACK, checkpoint, 0).is_err() {
+            return false;
+        }
+        let end = monotonic_nanoseconds() + ROLL_BACK_LIMIT;
+        loop {
+            let left = end.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
+            if left == 0 || !process::wait_readable(self.place.control.as_fd(), left) {
+                return false;
+            }
+            match process::notice(&*self.place.control) {
+                Ok(Some((notice, process))) if notice.kind == notice::ROLLED_BACK => {
+                    process::reap(self.pidfd.as_fd());
+                    let back = notice.a == 0 && process.is_some();
+                    if back {
+                        self.become_checkpoint(checkpoint, process);
+                    }
+                    return back;
+                }
+                Ok(Some(_)) => {}
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        let place = &self.place;
+        if !place.slot.kill_all() {
+            // Gone already is as good.
+            let _ = process::kill(place.pidfd.as_fd());
+        }
+        // Init's end waits for it to be reaped, and that is for its parent to do.
+        process::wait_readable(self.pidfd.as_fd(), 1000);
+        process::reap(self.pidfd.as_fd());
+        process::wait_readable(place.pidfd.as_fd(), 1000);
+        process::reap(place.pidfd.as_fd());
+        let limits = place.slot.limits();
+        self.inner.pool.give_back(place.slot.row, limits);
+    }
+}

@@ -1,0 +1,116 @@
+//! How a job in a live sandbox ends: without the sandbox, if that can be.
+//!
+//! ```text
+//! Running ─┬─ answer ──────────────────────────────▶ Dead, state kept: the interpreter goes on
+//!          ├─ interrupt, shortly before the wall ─▶ an answer; else the wall
+//!          └─ limit, cancel, crash ─▶ Killed ─┬─ init is back at the checkpoint ─▶ Dead, state rolled_back
+//!                                             └─ no checkpoint, or not in time: the sandbox dies ─▶ Dead, state reset
+//! ```
+//! What is to be said to init goes the same way as for every run; it answers with [`notice::ROLLED_BACK`].
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::PoisonError;
+
+use rustix::process::Signal;
+use sandtimer_os::process;
+use sandtimer_os::wire::{Notice, notice, order};
+
+use super::{Cause, Ending, Enforcer, Phase};
+use crate::model::{LimitKind, State};
+
+/// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.
+const ROLL_BACK_LIMIT: u64 = 2_000_000_000;
+/// How long before its wall an interpreter is interrupted, at most; of a shorter wall a tenth.
+const INTERRUPT_BEFORE: u64 = 50_000_000;
+
+impl Ending {
+    /// When to interrupt the interpreter, so that it may end the job itself; unless there is a grace, or that was done.
+    pub(super) fn interrupt_at(&self) -> Option<u64> {
+        let end = self.ending_starts();
+        let wanted = self.run.live().is_some() && self.run.grace == 0 && self.pause.is_none();
+        if !wanted || end == u64::MAX || self.interrupted_before == end {
+            return None;
+        }
+        let length = end.saturating_sub(self.facts.started_at?);
+        Some(end - INTERRUPT_BEFORE.min(length / 10))
+    }
+
+    /// Interrupts the interpreter, once before each end of the wall.
+    pub(super) fn interrupt(&mut self, now: u64) {
+        self.interrupted_before = self.ending_starts();
+        // One that does not hear is ended at the wall.
+        let _ = process::order(&*self.run.control, order::SIGNAL_MAIN, Signal::INT.as_raw(), 0);
+        self.facts.signals.push(("SIGINT", now));
+    }
+
+    /// The job answered: its interpreter goes on, and with it what the job started.
+    pub(super) fn goes_on(&mut self, cause: Cause, now: u64) {
+        let Some(live) = self.run.live() else { return };
+        let interrupted = self.interrupted_before != 0
+            && live.reply.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|reply| reply.interrupted);
+        let tasks = self.run.slot.processes_now().unwrap_or(live.idle_tasks);
+        self.facts.goes_on = tasks > live.idle_tasks;
+        // It raised because it was interrupted, and it was interrupted because of its wall.
+        let cause = if interrupted { Cause::Limit(LimitKind::Wall) } else { cause };
+        let by = if interrupted { Enforcer::Enforcer } else { Enforcer::Kernel };
+        self.decide(cause, by, now);
+        self.publish();
+        // Init knows the job's end, and nobody is to be ended by it any more.
+        let _ = process::order(&*self.run.control, order::DEADLINE, 0, u64::MAX);
+        self.facts.state = Some(State::Kept);
+        self.facts.dead_at = Some(now);
+        self.phase = Phase::Dead;
+    }
+
+    /// The interpreter ended, and `won` says whether that is the cause of the job's end.
+    pub(super) fn interpreter_ended(&mut self, won: bool, now: u64) {
+        if won {
+            self.publish();
+        }
+        if self.facts.killed_at.is_none() {
+            self.kill(now);
+        }
+    }
+
+    /// Has init go back to the checkpoint. False where there is none, or init cannot be told: then the sandbox is ended.
+    pub(super) fn roll_back(&mut self, now: u64) -> bool {
+        let Some(checkpoint) = self.run.live().and_then(|live| live.checkpoint) else { return false };
+        if process::order(&*self.run.control, order::ROLL_BACK, checkpoint, 0).is_err() {
+            return false;
+        }
+        self.last_resort = Some(now + ROLL_BACK_LIMIT);
+        self.facts.killed_at = Some(now);
+        self.phase = Phase::Killed;
+        true
+    }
+
+    /// Init went back, or could not.
+    pub(super) fn rolled_back(&mut self, notice: &Notice, process: Option<OwnedFd>, now: u64) {
+        debug_assert_eq!(notice.kind, notice::ROLLED_BACK);
+        let run = self.run.clone();
+        let (Some(live), Some(job)) = (run.live(), &run.job) else { return };
+        self.facts.killed = notice.b;
+        self.facts.swept = Some(notice.a);
+        // The first interpreter is this process's child, and dead.
+        process::reap(job.pidfd.as_fd());
+        let (0, Some(process)) = (notice.a, process) else {
+            // Nothing to go back to, or something that does not die.
+            if !run.slot.kill_all() {
+                let _ = process::kill(run.pidfd.as_fd());
+            }
+            return;
+        };
+        *live.resumed.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+        self.last_resort = None;
+        self.facts.state = Some(State::RolledBack);
+        self.facts.dead_at = Some(now);
+        self.phase = Phase::Dead;
+    }
+
+    /// All that was in the sandbox is dead.
+    pub(super) fn sandbox_is_gone(&mut self) {
+        if self.run.live().is_some() {
+            self.facts.state = Some(State::Reset);
+        }
+    }
+}
