@@ -37,6 +37,11 @@ impl Checkpoints {
         pid > 0 && self.pids.contains(&pid)
     }
 
+    /// Whether a checkpoint is in this group. It is alone there, in a session of its own, which nobody else can enter.
+    fn is_group(&self, group: i32) -> bool {
+        group > 0 && self.pids.iter().any(|pid| *pid > 0 && call!(nr::GETPGID, *pid) == group as isize)
+    }
+
     /// The last one; 0 for none.
     pub fn last(&self) -> i32 {
         self.pids.iter().rev().copied().find(|pid| *pid > 0).unwrap_or(0)
@@ -135,8 +140,7 @@ impl Checkpoints {
         let [first, second] = [asked.arguments[0] as i32, asked.arguments[1] as i32];
         match asked.number as usize {
             nr::KILL if first == -1 => self.signal_all(second, asked.pid as i32),
-            // A group: a checkpoint is alone in one of its own number.
-            nr::KILL if self.is_kept(first) || self.is_kept(first.wrapping_neg()) => Decision::Fails(sys::ESRCH),
+            nr::KILL if self.is_kept(first) || self.is_group(first.wrapping_neg()) => Decision::Fails(sys::ESRCH),
             nr::KILL => Decision::GoesOn,
             // Of the others the first argument is a process or a thread, and of two the second a thread.
             nr::TGKILL | nr::RT_TGSIGQUEUEINFO if self.is_kept(second) => Decision::Fails(sys::ESRCH),

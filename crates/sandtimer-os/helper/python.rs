@@ -225,7 +225,8 @@ unsafe extern "C" fn checkpoint(_module: Object, _arguments: Object) -> Object {
 }
 
 /// Forks a copy that is a child of init and not of this process, whose own children a job waits for: by way of a process
-/// that shares this memory and is gone at once. 0 in the copy.
+/// that shares this memory and is gone at once. The copy is out of reach from its first moment: in a session of its own, and
+/// shown to nobody. 0 in the copy.
 fn copy(thread_id: *mut i32) -> isize {
     const CLONE_VM: usize = 0x100;
     const CLONE_VFORK: usize = 0x4000;
@@ -235,6 +236,8 @@ fn copy(thread_id: *mut i32) -> isize {
     const WCLONE: usize = 0x8000_0000;
     const CLONE: usize = 56;
     const EXIT: usize = 60;
+    // Of this memory, and of every copy of it.
+    sys::prctl(sys::PR_SET_DUMPABLE, 0);
     let mut made: isize = sys::ESRCH;
     let between: isize;
     // SAFETY: the process between runs on this stack while this one waits, as after vfork(2); it touches registers and
@@ -244,6 +247,8 @@ fn copy(thread_id: *mut i32) -> isize {
             "syscall",
             "test rax, rax",
             "jnz 2f",
+            "mov eax, {setsid}",
+            "syscall",
             "mov eax, {clone}",
             "mov edi, {fork}",
             "xor esi, esi",
@@ -259,6 +264,7 @@ fn copy(thread_id: *mut i32) -> isize {
             "syscall",
             "ud2",
             "2:",
+            setsid = const nr::SETSID,
             clone = const CLONE,
             exit = const EXIT,
             fork = const CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | SIGCHLD,
@@ -274,7 +280,11 @@ fn copy(thread_id: *mut i32) -> isize {
             lateout("r11") _,
         );
     }
-    if between <= 0 {
+    if between == 0 {
+        return 0;
+    }
+    sys::prctl(sys::PR_SET_DUMPABLE, 1);
+    if between < 0 {
         return between;
     }
     // Without an exit signal it is a child that only this waits for; wait(2).
@@ -282,7 +292,7 @@ fn copy(thread_id: *mut i32) -> isize {
     made
 }
 
-/// In the copy: out of reach of the process it was copied from, until init has it go on.
+/// In the copy: until init has it go on.
 fn wait_to_go_on() {
     // What reads these streams must not wait for the end of a process that never writes to them.
     let null = sys::open_at(sys::AT_FDCWD, c"/dev/null".as_ptr().cast(), 2, 0);
@@ -291,8 +301,6 @@ fn wait_to_go_on() {
     }
     sys::close(null as Fd);
     let go_on = 1u64 << (sys::SIGCONT - 1);
-    call!(nr::SETSID);
-    sys::prctl(sys::PR_SET_DUMPABLE, 0);
     while call!(nr::RT_SIGTIMEDWAIT, &raw const go_on, 0, 0, 8) != sys::SIGCONT as isize {}
     sys::prctl(sys::PR_SET_DUMPABLE, 1);
 }

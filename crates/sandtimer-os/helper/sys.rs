@@ -68,6 +68,7 @@ pub mod nr {
     pub const CHMOD: usize = 90;
     pub const UMASK: usize = 95;
     pub const SETSID: usize = 112;
+    pub const GETPGID: usize = 121;
     pub const SETGROUPS: usize = 116;
     pub const SETRESUID: usize = 117;
     pub const SETRESGID: usize = 119;

@@ -164,6 +164,8 @@ class Context:
         return value
 
     def describe(self, error):
+        if isinstance(error, KeyboardInterrupt):
+            leave_out_own(error.__traceback__)
         said = describe(error)
         return {key: said[key] for key in ("type", "module", "message", "traceback")}
 
@@ -194,6 +196,14 @@ class Context:
             shown.append({"text/plain": text, "image/png": base64.b64encode(file.getvalue()).decode()})
         pyplot.close("all")
         return shown
+
+
+def leave_out_own(trace):
+    """Cuts off where the interrupt came from, which is here and nobody's business."""
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code is Context.interrupt.__code__:
+            trace.tb_next = None
+        trace = trace.tb_next
 
 
 def as_json(value):

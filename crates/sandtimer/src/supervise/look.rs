@@ -52,11 +52,21 @@ mod call {
     pub(super) const EPOLL_PWAIT2: u64 = 441;
 }
 
+/// What the process of this descriptor waits for; `None` where that cannot be known.
+pub(crate) fn look_at(process: BorrowedFd<'_>) -> Option<WaitingFor> {
+    let seen = Process(format!("/proc/{}", number_of(process)?)).waits_for();
+    // Numbers are used again: what was seen is of this process if it is still alive.
+    seen.filter(|_| !process::is_dead(process))
+}
+
+fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
+    let information = read(&format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
+    information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
+}
+
 /// What the command under this init waits for; `None` where that cannot be known.
 pub(crate) fn look(init: BorrowedFd<'_>) -> Option<WaitingFor> {
-    let information = read(&format!("/proc/self/fdinfo/{}", init.as_raw_fd()))?;
-    let init_pid: u32 =
-        information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())?;
+    let init_pid = number_of(init)?;
     // The command is the first process that init made; orphans come behind it.
     let pid = children(&format!("/proc/{init_pid}/task/{init_pid}")).first().copied()?;
     let seen = Process(format!("/proc/{pid}")).waits_for();
