@@ -33,7 +33,7 @@ struct ProfileOf {
 
 impl From<ProfileOf> for Profile {
     fn from(ProfileOf { interpreter, preload, paths, network }: ProfileOf) -> Self {
-        Profile { interpreter, preload, paths, network, live: false }
+        Profile { interpreter, preload, paths, network, live: false, unsupervised: false }
     }
 }
 

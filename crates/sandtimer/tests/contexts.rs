@@ -8,13 +8,16 @@ use sandtimer::model::State;
 use sandtimer::zygote::Profile;
 use sandtimer::{Ending, Engine, Limits, Outcome};
 
+fn profile(unsupervised: bool) -> Profile {
+    let interpreter = "python3".into();
+    Profile { interpreter, preload: Vec::new(), paths: None, network: false, live: true, unsupervised }
+}
+
 fn contexts() -> &'static Contexts {
     static CONTEXTS: OnceLock<Contexts> = OnceLock::new();
     CONTEXTS.get_or_init(|| {
         let engine = Engine::new().expect("an engine");
-        let profile =
-            Profile { interpreter: "python3".into(), preload: Vec::new(), paths: None, network: false, live: true };
-        engine.contexts(profile, 2).expect("a pool")
+        engine.contexts(profile(false), 2).expect("a pool")
     })
 }
 
@@ -122,4 +125,129 @@ fn a_hostile_cell_loses_nothing_but_itself() {
             assert_eq!(alive, format!("({}, 1)", round * HOSTILE.len() + HOSTILE.iter().position(|(other, _)| *other == name).expect("one of them") + 1), "{name}");
         }
     }
+}
+
+#[test]
+fn without_supervision_a_hostile_cell_takes_the_checkpoint_along() {
+    let pool = Engine::new().expect("an engine").contexts(profile(true), 1).expect("a pool");
+    let context = pool.open(ContextSpec::default(), &mut || false).expect("a context");
+    run(&context, cell("x = 0"));
+    for (name, source) in &HOSTILE[..4] {
+        let outcome = run(&context, within(&format!("{DEAF}\n{source}"), 60));
+        assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Reset), "{name}: {outcome:?}");
+        run(&context, cell("x = 0"));
+    }
+}
+
+#[test]
+fn a_cell_that_hears_its_interrupt_keeps_everything() {
+    let context = open();
+    let outcome = run(&context, within("x = 1\nimport time\ntime.sleep(60)", 300));
+    assert_eq!((outcome.ending, outcome.state, outcome.tree.killed), (Ending::Timeout, State::Kept, 0), "{outcome:?}");
+    assert_eq!(outcome.error.as_ref().expect("an error")["type"], "KeyboardInterrupt");
+    let verdict = outcome.verdict.as_ref().expect("a verdict");
+    assert_eq!((verdict.limit_ms, verdict.signals[0].signal.as_str()), (Some(300), "SIGINT"));
+    assert_eq!(shown(&context, "x"), "1");
+}
+
+#[test]
+fn an_interpreter_that_ends_goes_back_to_before() {
+    let context = open();
+    run(&context, cell("x = 7"));
+    let endings = [
+        ("import os; os._exit(0)", Ending::NoResult),
+        ("import os; os.kill(os.getpid(), 11)", Ending::Signaled),
+        ("import ctypes; ctypes.string_at(0)", Ending::Signaled),
+    ];
+    for (source, ending) in endings {
+        let outcome = run(&context, cell(&format!("x = 8\n{source}")));
+        assert_eq!((outcome.ending, outcome.state), (ending, State::RolledBack), "{source}: {outcome:?}");
+        assert_eq!(shown(&context, "x"), "7", "{source}");
+    }
+    let spec = ContextSpec { limits: Limits::new().memory(200 << 20), ..ContextSpec::default() };
+    let context = contexts().open(spec, &mut || false).expect("a context");
+    run(&context, cell("x = 7"));
+    let outcome = run(&context, cell("x = bytearray(1 << 30)"));
+    assert_eq!((outcome.ending, outcome.state), (Ending::OutOfMemory, State::RolledBack), "{outcome:?}");
+    assert_eq!(shown(&context, "x"), "7");
+}
+
+#[test]
+fn the_last_run_can_be_undone_once() {
+    let context = open();
+    for source in ["x = 1", "x = 2", "x = 3"] {
+        run(&context, cell(source));
+    }
+    assert!(context.undo().expect("the interpreter lives"));
+    assert_eq!(shown(&context, "x"), "2");
+    assert!(context.undo().expect("the interpreter lives"), "the last run, which showed x, is undone");
+    assert!(!context.undo().expect("the interpreter lives"), "only one state from before is kept");
+    assert_eq!(shown(&context, "x"), "2");
+}
+
+#[test]
+fn what_cannot_be_copied_is_said_and_ends_in_a_reset() {
+    let context = open();
+    run(&context, cell("import threading, time\nx = 1\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()"));
+    run(&context, cell("x"));
+    let reason = context.info().checkpoint.expect_err("a thread is running");
+    assert!(reason.contains("1 other threads"), "{reason}");
+    let outcome = run(&context, within(&format!("{DEAF}\nwhile True: pass"), 100));
+    assert_eq!((outcome.ending, outcome.state, outcome.tree.survivors), (Ending::Timeout, State::Reset, Some(0)));
+    assert_eq!(run(&context, cell("x")).error.as_ref().expect("it begins anew")["type"], "NameError");
+}
+
+#[test]
+fn cells_show_what_notebooks_show() {
+    let context = open();
+    let mut displayed = Vec::new();
+    let source = "class Rich:\n    def _repr_html_(self): return '<b>7</b>'\n    def _repr_png_(self): return b'\\x89PNG'\ndisplay(Rich())\nRich()";
+    let outcome = context
+        .execute(cell(source), &mut |told| {
+            if let Told::Displayed(value) = told {
+                displayed.push(value);
+            }
+        })
+        .expect("a run");
+    for shown in [&displayed[0], &outcome.results[0]] {
+        assert_eq!((&shown["text/html"], &shown["image/png"]), (&"<b>7</b>".into(), &"iVBORw==".into()));
+    }
+    let outcome = run(&context, cell("import asyncio\nawait asyncio.sleep(0)\n{'a': [1, None]}"));
+    assert_eq!(outcome.value, Some(serde_json::json!({"a": [1, null]})));
+    let stdin = Cell { stdin: Some(b"one\ntwo".to_vec()), ..cell("[input(), input()]") };
+    assert_eq!(run(&context, stdin).value, Some(serde_json::json!(["one", "two"])));
+    assert_eq!(run(&context, cell("input()")).error.as_ref().expect("at its end")["type"], "EOFError");
+    let long = format!("x = '{}'\nlen(x)", "y".repeat(300_000));
+    assert_eq!(run(&context, cell(&long)).value, Some(300_000.into()));
+    assert_eq!(run(&context, cell("'z' * 300_000")).value, Some("z".repeat(300_000).into()));
+    let outcome = run(&context, cell("import os, subprocess\nos.system('echo one')\nsubprocess.run(['echo', 'two'])\nprint('three');"));
+    assert_eq!((outcome.stdout.as_str(), outcome.results.len()), ("one\ntwo\nthree\n", 0));
+}
+
+#[test]
+fn runs_of_one_context_come_one_after_the_other() {
+    let context = open();
+    run(&context, cell("order = []"));
+    let done: Vec<bool> = std::thread::scope(|scope| {
+        let one = |_| scope.spawn(|| run(&context, cell("order.append(1)\nimport time\ntime.sleep(0.02)")).ok);
+        let handles: Vec<_> = (0..6).map(one).collect();
+        handles.into_iter().map(|handle| handle.join().expect("no panic")).collect()
+    });
+    assert!(done.iter().all(|ok| *ok));
+    assert_eq!((shown(&context, "len(order)"), context.info().waiting), ("6".to_owned(), 0));
+}
+
+#[test]
+fn a_closed_context_refuses_and_its_run_is_cancelled() {
+    let context = open();
+    let outcome = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(&context, cell(&format!("{DEAF}\nwhile True: pass"))));
+        while context.running().is_none() {
+            std::thread::yield_now();
+        }
+        context.close();
+        running.join().expect("no panic")
+    });
+    assert_eq!(outcome.ending, Ending::Cancelled);
+    assert!(context.execute(cell("1"), &mut |_| {}).is_err());
 }

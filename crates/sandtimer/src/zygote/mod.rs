@@ -39,7 +39,7 @@ pub fn library() -> std::io::Result<std::os::fd::BorrowedFd<'static>> {
 }
 
 /// How a zygote is to be: one is made for each of these.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Profile {
     /// The interpreter: a path, or a name that is looked for on PATH.
     pub interpreter: std::ffi::OsString,
@@ -51,6 +51,9 @@ pub struct Profile {
     pub network: bool,
     /// Children are live interpreters, which stand for many jobs one after the other.
     pub live: bool,
+    /// Live interpreters whose signals reach their checkpoints, for tests that show what that wall is for.
+    #[doc(hidden)]
+    pub unsupervised: bool,
 }
 
 impl Profile {

@@ -1,0 +1,60 @@
+//! What executing code in a live context costs, checkpoint included: `cargo run --release -p sandtimer --example contexts`.
+
+use std::time::{Duration, Instant};
+
+use sandtimer::engine::{Cell, Context, ContextSpec};
+use sandtimer::model::State;
+use sandtimer::zygote::Profile;
+use sandtimer::{Engine, Error, Limits};
+
+const DEAF: &str = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass";
+
+fn main() -> Result<(), Error> {
+    let engine = Engine::new()?;
+    let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
+    let pool = engine.contexts(profile, 4)?;
+    pool.warm(4, &mut || false)?;
+    for megabytes in [0, 50] {
+        let context = pool.open(ContextSpec::default(), &mut || false)?;
+        execute(&context, &format!("import os\nheld = [bytearray(os.urandom(4096)) for _ in range({megabytes} * 256)]"), 20_000)?;
+        for pause in [0, 5] {
+            let mut times = Vec::new();
+            for _ in 0..500 {
+                std::thread::sleep(Duration::from_millis(pause));
+                times.push(execute(&context, "1+1", 20_000)?.1);
+            }
+            report(&format!("{megabytes} MB more, 1+1 every {pause} ms"), times);
+        }
+        let mut late = Vec::new();
+        for _ in 0..50 {
+            let (state, took) = execute(&context, DEAF, 50)?;
+            assert_eq!(state, State::RolledBack, "the cell hears nothing");
+            late.push(took.saturating_sub(Duration::from_millis(50)));
+            execute(&context, "1+1", 20_000)?;
+        }
+        report(&format!("{megabytes} MB more, answered behind a wall"), late);
+    }
+    let mut times = Vec::new();
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(30));
+        let begun = Instant::now();
+        let context = pool.open(ContextSpec::default(), &mut || false)?;
+        times.push(begun.elapsed());
+        drop(context);
+    }
+    report("a new context", times);
+    Ok(())
+}
+
+fn execute(context: &Context, source: &str, wall_ms: u64) -> Result<(State, Duration), Error> {
+    let limits = Limits::new().wall(Duration::from_millis(wall_ms));
+    let begun = Instant::now();
+    let outcome = context.execute(Cell { source: source.to_owned(), limits, ..Cell::default() }, &mut |_| {})?;
+    Ok((outcome.state, begun.elapsed()))
+}
+
+fn report(what: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1000.0;
+    println!("{what}: p50 {:.2} ms, p90 {:.2} ms, p99 {:.2} ms", at(0.5), at(0.9), at(0.99));
+}
