@@ -40,5 +40,6 @@ fn main() {
     };
     let executable = ["-C", "relocation-model=static", "-C", "link-arg=-static"];
     build("helper/main.rs", "bin", "sandtimer_helper", &executable, &directory.join("helper"));
+    build("helper/shell.rs", "cdylib", "sandtimer_shell", &[], &directory.join("shell.so"));
     build("helper/python.rs", "cdylib", "sandtimer_zygote", &[], &directory.join("python.so"));
 }

@@ -49,6 +49,22 @@ pub fn each(mut visit: impl FnMut(&Stat)) {
     sys::close(directory as Fd);
 }
 
+/// The parent of a process; 0 where there is none.
+pub fn parent(pid: i32) -> i32 {
+    let mut digits = [0u8; 12];
+    let mut at = digits.len() - 1;
+    let mut rest = pid.max(0);
+    while rest > 0 {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let directory = sys::open_at(sys::AT_FDCWD, c"/proc".as_ptr().cast(), sys::O_RDONLY | sys::O_DIRECTORY, 0);
+    let stat = read(directory, &digits[at..]);
+    sys::close(directory as Fd);
+    stat.map_or(0, |stat| stat.parent as i32)
+}
+
 fn read(proc: isize, name: &[u8]) -> Option<Stat> {
     let mut path = [0u8; 32];
     let digits = name.iter().position(|byte| *byte == 0)?;

@@ -13,6 +13,10 @@ use crate::sys::{self, Fd, call, nr};
 
 /// The one to go back to, the one before, and the next.
 const MOST: usize = 4;
+/// Processes that earlier commands of a shell left running; more are taken for the next command's.
+const MOST_ELDERS: usize = 256;
+/// Generations that are looked at.
+const MOST_ANCESTORS: usize = 64;
 /// Passes over /proc until everything that was killed must be gone; 100 µs each at first, then 1 ms.
 const PASSES: u32 = 2000;
 
@@ -20,6 +24,16 @@ pub struct Checkpoints {
     pids: [i32; MOST],
     /// Where calls that send signals are asked about; -1 for none.
     pub listener: Fd,
+    /// The interpreter, where it is a shell, whose commands end without it; 0 for others.
+    pub shell: i32,
+    /// What was there at the last [`Checkpoints::keep`], in a shell's sandbox.
+    elders: [i32; MOST_ELDERS],
+}
+
+/// How many were there when everything was killed, and how many were left in the end.
+pub struct Killed {
+    pub left: u64,
+    pub killed: u64,
 }
 
 /// What was there when everything was killed.
@@ -31,7 +45,7 @@ pub struct RolledBack {
 }
 
 impl Checkpoints {
-    pub const NONE: Self = Checkpoints { pids: [0; MOST], listener: -1 };
+    pub const NONE: Self = Checkpoints { pids: [0; MOST], listener: -1, shell: 0, elders: [0; MOST_ELDERS] };
 
     pub fn is_kept(&self, pid: i32) -> bool {
         pid > 0 && self.pids.contains(&pid)
@@ -49,6 +63,10 @@ impl Checkpoints {
 
     /// Stops it. What is no process, or the interpreter itself, is no checkpoint.
     pub fn keep(&mut self, pid: i32, interpreter: i32) {
+        if self.shell != 0 {
+            self.shell = interpreter;
+            self.note_elders();
+        }
         if pid <= 1 || pid == interpreter || call!(nr::KILL, pid, sys::SIGSTOP) < 0 {
             return;
         }
@@ -90,16 +108,66 @@ impl Checkpoints {
         }
     }
 
-    /// Kills all but the checkpoints, and has one go on. `reap` collects dead children.
-    pub fn roll_back(&mut self, pid: i32, mut reap: impl FnMut(&mut Self)) -> RolledBack {
+    fn note_elders(&mut self) {
+        let mut count = 0;
+        let elders = &mut self.elders;
+        let (shell, pids) = (self.shell, &self.pids);
+        census::each(|stat| {
+            let pid = stat.pid as i32;
+            if count < MOST_ELDERS && pid != shell && !pids.contains(&pid) && !stat.zombie {
+                elders[count] = pid;
+                count += 1;
+            }
+        });
+        for rest in &mut elders[count..] {
+            *rest = 0;
+        }
+    }
+
+    /// Whether it is not of what is to be ended: a checkpoint, or, in a shell's sandbox, one that was there before, or comes from
+    /// one.
+    fn is_spared(&self, pid: i32) -> bool {
+        if self.is_kept(pid) {
+            return true;
+        }
+        let mut ancestor = pid;
+        for _ in 0..MOST_ANCESTORS {
+            if self.shell == 0 || ancestor <= 1 || ancestor == self.shell {
+                return false;
+            }
+            if self.elders.contains(&ancestor) {
+                return true;
+            }
+            ancestor = census::parent(ancestor);
+        }
+        false
+    }
+
+    /// Signals everything that is not spared; in a shell's sandbox not the shell itself.
+    pub fn signal(&self, signal: i32) {
+        census::each(|stat| {
+            let pid = stat.pid as i32;
+            if pid != self.shell && !self.is_spared(pid) {
+                call!(nr::KILL, pid, signal);
+            }
+        });
+    }
+
+    /// Kills everything that is not spared; in a shell's sandbox not the shell itself. `reap` collects dead children.
+    pub fn kill_all(&mut self, reap: impl FnMut(&mut Self)) -> Killed {
+        self.end(self.shell, reap)
+    }
+
+    fn end(&mut self, but: i32, mut reap: impl FnMut(&mut Self)) -> Killed {
         // Everything at once, so that nothing forks on: one signal to all is not interrupted by a fork; kill(2).
         call!(nr::KILL, -1isize, sys::SIGSTOP);
         let (mut left, mut killed) = (0, 0);
         for pass in 0..PASSES {
             left = 0;
             census::each(|stat| {
-                if !stat.zombie && !self.is_kept(stat.pid as i32) {
-                    call!(nr::KILL, stat.pid, sys::SIGKILL);
+                let pid = stat.pid as i32;
+                if !stat.zombie && pid != but && !self.is_spared(pid) {
+                    call!(nr::KILL, pid, sys::SIGKILL);
                     left += 1;
                 }
             });
@@ -111,6 +179,20 @@ impl Checkpoints {
             let pause = [0u64, if pass < 50 { 100_000 } else { 1_000_000 }];
             call!(nr::NANOSLEEP, pause.as_ptr(), 0);
         }
+        if self.shell != 0 {
+            // What is spared goes on; checkpoints do not.
+            census::each(|stat| {
+                if !self.is_kept(stat.pid as i32) {
+                    call!(nr::KILL, stat.pid, sys::SIGCONT);
+                }
+            });
+        }
+        Killed { left, killed }
+    }
+
+    /// Kills all that is not spared, and has a checkpoint go on. `reap` collects dead children.
+    pub fn roll_back(&mut self, pid: i32, reap: impl FnMut(&mut Self)) -> RolledBack {
+        let Killed { left, killed } = self.end(0, reap);
         let resumed = left == 0 && self.is_kept(pid);
         if resumed {
             self.lose(pid);

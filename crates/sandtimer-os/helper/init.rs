@@ -228,6 +228,10 @@ fn child(mut program: Program, status: Fd, built: Fd, stdio: &[Fd], extra: &[Fd]
         let result = match step.header.op {
             op::EXECUTE => execute(&step, status, ready),
             op::SESSION => steps::session(step.number(0) == 1, ready[0]),
+            op::SECCOMP if step.header.number_count == 2 => {
+                steps::supervised(&step, extra[step.number(1) as usize])
+            }
+            op::EXECUTE_WITH => execute_with(&step, status, ready, extra),
             op::JOIN => {
                 if sys::read(built, &mut [0; 1]) != 1 {
                     sys::exit(122);
@@ -295,6 +299,40 @@ fn execute(step: &Step, status: Fd, stdio: [Fd; 3]) -> isize {
     let result = call!(nr::EXECVE, step.string(0).pointer, arguments, environment);
     tell(status, STATUS_EXECUTE_FAILED, -result as i32, 0);
     // As env(1).
+    sys::exit(if result == sys::ENOENT { 127 } else { 126 })
+}
+
+/// Collects every dead child, whoever it was.
+fn reap_all(checkpoints: &mut Checkpoints) {
+    loop {
+        match call!(nr::WAIT4, -1isize, 0, 1, 0) {
+            sys::EINTR => {}
+            pid if pid > 0 => checkpoints.lose(pid as i32),
+            _ => return,
+        }
+    }
+}
+
+/// As [`execute`], for a program that is given more descriptors than the standard ones.
+fn execute_with(step: &Step, status: Fd, stdio: [Fd; 3], extra: &[Fd]) -> isize {
+    let status = call!(nr::FCNTL, status, execute::F_DUPFD_CLOEXEC, 30) as Fd;
+    let mut given = [stdio[0], stdio[1], stdio[2], -1, -1, -1, -1, -1];
+    let count = (step.header.number_count as usize - 1).min(given.len() - 3);
+    for index in 0..count {
+        given[3 + index] = extra[step.number(index + 1) as usize];
+    }
+    let result = execute::place(&given[..3 + count], 0);
+    if result < 0 {
+        return result;
+    }
+    call!(nr::CLOSE_RANGE, 3 + count, u32::MAX, 4);
+    let (arguments, environment) = match execute::vectors(step) {
+        Ok(vectors) => vectors,
+        Err(error) => return error,
+    };
+    tell(status, STATUS_STARTING, 0, sys::now());
+    let result = call!(nr::EXECVE, step.string(0).pointer, arguments, environment);
+    tell(status, STATUS_EXECUTE_FAILED, -result as i32, 0);
     sys::exit(if result == sys::ENOENT { 127 } else { 126 })
 }
 
@@ -390,11 +428,7 @@ impl Init {
                 self.deadline = if message.argument == 1 { self.deadline.min(end) } else { end };
             }
             // From pid 1 that is everything in the namespace; elsewhere it would be everything of this uid.
-            order::SIGNAL_ALL if self.live => census::each(|stat| {
-                if !self.checkpoints.is_kept(stat.pid as i32) {
-                    call!(nr::KILL, stat.pid, message.argument);
-                }
-            }),
+            order::SIGNAL_ALL if self.live => self.checkpoints.signal(message.argument),
             order::SIGNAL_ALL if self.whole_namespace => {
                 call!(nr::KILL, -1isize, message.argument);
             }
@@ -415,8 +449,25 @@ impl Init {
             order::SUPERVISE => {
                 self.live = true;
                 self.checkpoints.listener = received.fds[0];
+                if message.argument == 1 {
+                    self.checkpoints.shell = self.main;
+                    let process = call!(nr::PIDFD_OPEN, self.main, 0);
+                    let process = (process >= 0).then_some(process as Fd);
+                    notify_with(self.control, notice::INTERPRETER, [self.main as u64, 0, 0, 0, 0, 0], process);
+                    sys::close(process.unwrap_or(-1));
+                }
             }
-            order::KEEP => self.checkpoints.keep(message.argument, self.main),
+            order::KEEP => {
+                self.checkpoints.keep(message.argument, self.main);
+                if self.checkpoints.shell != 0 {
+                    notify(self.control, notice::KEPT, [0; 6]);
+                }
+            }
+            order::SWEEP => {
+                self.deadline = u64::MAX;
+                let swept = self.checkpoints.kill_all(reap_all);
+                notify(self.control, notice::SWEPT, [swept.left, swept.killed, 0, 0, 0, 0]);
+            }
             order::FORGET => self.checkpoints.forget(message.argument),
             order::ROLL_BACK => self.roll_back(message.argument),
             _ => {}
@@ -455,15 +506,7 @@ impl Init {
     /// Goes back to a checkpoint, and says what came of it.
     fn roll_back(&mut self, checkpoint: i32) {
         self.deadline = u64::MAX;
-        let back = self.checkpoints.roll_back(checkpoint, |checkpoints| {
-            loop {
-                match call!(nr::WAIT4, -1isize, 0, 1, 0) {
-                    sys::EINTR => {}
-                    pid if pid > 0 => checkpoints.lose(pid as i32),
-                    _ => return,
-                }
-            }
-        });
+        let back = self.checkpoints.roll_back(checkpoint, reap_all);
         let resumed = if back.resumed { checkpoint } else { 0 };
         self.main = resumed;
         let process = if back.resumed { call!(nr::PIDFD_OPEN, checkpoint, 0) } else { -1 };

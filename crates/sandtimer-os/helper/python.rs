@@ -12,6 +12,7 @@
 #![no_std]
 
 mod clone;
+mod copy;
 mod runtime;
 mod steps;
 mod sys;
@@ -124,7 +125,7 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
         return null_mut();
     }
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
-    let thread_id = thread_id_address();
+    let thread_id = copy::thread_id_address();
     // SAFETY: one thread, GIL held.
     unsafe { *THREAD_ID.0.get() = thread_id };
     if thread_id.is_null() {
@@ -210,9 +211,10 @@ unsafe extern "C" fn checkpoint(_module: Object, _arguments: Object) -> Object {
     // SAFETY: the GIL is held, as these three ask.
     unsafe { PyOS_BeforeFork() };
     // SAFETY: one thread, GIL held.
-    let copy = copy(unsafe { *THREAD_ID.0.get() });
-    if copy == 0 {
-        wait_to_go_on();
+    let made = copy::make(unsafe { *THREAD_ID.0.get() });
+    if made == 0 {
+        copy::drop_streams();
+        copy::wait_to_go_on();
         // SAFETY: as above.
         unsafe { PyOS_AfterFork_Child() };
     } else {
@@ -221,88 +223,7 @@ unsafe extern "C" fn checkpoint(_module: Object, _arguments: Object) -> Object {
     }
     call!(nr::RT_SIGPROCMASK, 2, &raw const before, 0, 8);
     // SAFETY: the format makes a Python int of a C long.
-    unsafe { Py_BuildValue(c"l".as_ptr(), copy as c_long) }
-}
-
-/// Forks a copy that is a child of init and not of this process, whose own children a job waits for: by way of a process
-/// that shares this memory and is gone at once. The copy is out of reach from its first moment: in a session of its own, and
-/// shown to nobody. 0 in the copy.
-fn copy(thread_id: *mut i32) -> isize {
-    const CLONE_VM: usize = 0x100;
-    const CLONE_VFORK: usize = 0x4000;
-    const CLONE_CHILD_CLEARTID: usize = 0x20_0000;
-    const CLONE_CHILD_SETTID: usize = 0x100_0000;
-    const SIGCHLD: usize = 17;
-    const WCLONE: usize = 0x8000_0000;
-    const CLONE: usize = 56;
-    const EXIT: usize = 60;
-    // Of this memory, and of every copy of it.
-    sys::prctl(sys::PR_SET_DUMPABLE, 0);
-    let mut made: isize = sys::ESRCH;
-    let between: isize;
-    // SAFETY: the process between runs on this stack while this one waits, as after vfork(2); it touches registers and
-    // `made` only. The copy goes on behind the block with the same registers, on its own copy of the stack.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "mov eax, {setsid}",
-            "syscall",
-            "mov eax, {clone}",
-            "mov edi, {fork}",
-            "xor esi, esi",
-            "xor edx, edx",
-            "mov r10, r12",
-            "xor r8d, r8d",
-            "syscall",
-            "test rax, rax",
-            "jz 2f",
-            "mov [r13], rax",
-            "xor edi, edi",
-            "mov eax, {exit}",
-            "syscall",
-            "ud2",
-            "2:",
-            setsid = const nr::SETSID,
-            clone = const CLONE,
-            exit = const EXIT,
-            fork = const CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | SIGCHLD,
-            in("r12") thread_id,
-            in("r13") &raw mut made,
-            inlateout("rax") CLONE as isize => between,
-            inlateout("rdi") CLONE_VM | CLONE_VFORK => _,
-            inlateout("rsi") 0usize => _,
-            inlateout("rdx") 0usize => _,
-            inlateout("r10") 0usize => _,
-            inlateout("r8") 0usize => _,
-            lateout("rcx") _,
-            lateout("r11") _,
-        );
-    }
-    if between == 0 {
-        return 0;
-    }
-    sys::prctl(sys::PR_SET_DUMPABLE, 1);
-    if between < 0 {
-        return between;
-    }
-    // Without an exit signal it is a child that only this waits for; wait(2).
-    while call!(nr::WAIT4, between, 0, WCLONE, 0) == sys::EINTR {}
-    made
-}
-
-/// In the copy: until init has it go on.
-fn wait_to_go_on() {
-    // What reads these streams must not wait for the end of a process that never writes to them.
-    let null = sys::open_at(sys::AT_FDCWD, c"/dev/null".as_ptr().cast(), 2, 0);
-    for standard in 0..3 {
-        call!(nr::DUP2, null, standard);
-    }
-    sys::close(null as Fd);
-    let go_on = 1u64 << (sys::SIGCONT - 1);
-    while call!(nr::RT_SIGTIMEDWAIT, &raw const go_on, 0, 0, 8) != sys::SIGCONT as isize {}
-    sys::prctl(sys::PR_SET_DUMPABLE, 1);
+    unsafe { Py_BuildValue(c"l".as_ptr(), made as c_long) }
 }
 
 /// The channel's descriptor in a child.
@@ -327,7 +248,7 @@ fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     for (number, step) in program.enumerate() {
         let result = match step.header.op {
             op::SESSION => call!(nr::SETSID),
-            op::SECCOMP if step.header.number_count == 1 => supervised(&step, fds[BIRTH_CHANNEL]),
+            op::SECCOMP if step.header.number_count == 1 => steps::supervised(&step, fds[BIRTH_CHANNEL]),
             _ => steps::apply(&step, &fds[BIRTH_EXTRA..]),
         };
         if result < 0 {
@@ -343,16 +264,6 @@ fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     }
     call!(nr::CLOSE_RANGE, CHANNEL + 1, u32::MAX, 0);
     CHANNEL
-}
-
-/// Loads the filter of a live sandbox, and hands its listener to whoever supervises.
-fn supervised(step: &steps::Step, channel_fd: Fd) -> isize {
-    let listener = steps::seccomp(step.string(0), steps::NEW_LISTENER);
-    if listener >= 0 {
-        sys::send(channel_fd, &[channel::LISTENER], Some(listener as Fd), 0);
-        sys::close(listener as Fd);
-    }
-    listener
 }
 
 fn fail(channel: Fd, error: isize, number: u64) -> ! {
@@ -374,29 +285,6 @@ fn answer(orders: Fd, result: isize, pidfd: Option<Fd>) {
     // SAFETY: Reply is plain numbers without padding.
     let bytes = unsafe { core::slice::from_raw_parts((&raw const reply).cast::<u8>(), size_of::<Reply>()) };
     sys::send(orders, bytes, pidfd, 0);
-}
-
-/// Where the C library keeps the id of its main thread: the kernel clears that word when the thread ends, and tells where
-/// it is; PR_GET_TID_ADDRESS(2const). Musl has another word cleared, so what is there is looked at.
-fn thread_id_address() -> *mut i32 {
-    const PR_GET_TID_ADDRESS: usize = 40;
-    let own = call!(nr::GETTID) as i32;
-    let mut address: *mut i32 = null_mut();
-    sys::prctl(PR_GET_TID_ADDRESS, &raw mut address as usize);
-    // SAFETY: a word that the C library gave the kernel to write to.
-    if !address.is_null() && unsafe { *address } == own {
-        return address;
-    }
-    let thread: *mut i32;
-    // SAFETY: reads the thread pointer: on x86-64 its first word is its own address, in every libc.
-    unsafe { core::arch::asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly)) };
-    for index in 0..256 {
-        // SAFETY: the thread's own descriptor, which is longer than that in glibc and followed by static data in musl.
-        if unsafe { *thread.add(index) } == own {
-            return thread.wrapping_add(index);
-        }
-    }
-    null_mut()
 }
 
 static PACKET: Static<[u8; CHANNEL_PACKET]> = Static(core::cell::UnsafeCell::new([0; CHANNEL_PACKET]));

@@ -4,7 +4,7 @@
 //! and every failure goes back with the number of the step.
 
 use crate::sys::{self, Fd, call, nr};
-use crate::wire::{StepHeader, op};
+use crate::wire::{StepHeader, channel, op};
 
 /// A step's result above this is a success with a note: `NOTE + errno` of the part that did not work.
 pub const NOTE: isize = 100_000;
@@ -337,6 +337,16 @@ fn landlock(step: &Step) -> isize {
     let result = call!(nr::LANDLOCK_RESTRICT_SELF, ruleset, 0);
     sys::close(ruleset as Fd);
     result
+}
+
+/// Loads the filter of a live sandbox, and hands its listener to whoever supervises, by way of this socket.
+pub fn supervised(step: &Step, socket: Fd) -> isize {
+    let listener = seccomp(step.string(0), NEW_LISTENER);
+    if listener >= 0 {
+        sys::send(socket, &[channel::LISTENER], Some(listener as Fd), 0);
+        sys::close(listener as Fd);
+    }
+    listener
 }
 
 /// Loads a filter; with [`NEW_LISTENER`] the result is the descriptor of its listener.

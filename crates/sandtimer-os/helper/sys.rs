@@ -89,6 +89,7 @@ pub mod nr {
     pub const UNLINKAT: usize = 263;
     pub const UNSHARE: usize = 272;
     pub const SIGNALFD4: usize = 289;
+    pub const DUP3: usize = 292;
     pub const PIPE2: usize = 293;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const PRLIMIT64: usize = 302;

@@ -46,7 +46,8 @@ pub mod op {
     /// numbers: handled file accesses, handled network accesses, scopes, then one access mask per string.
     /// strings: paths.
     pub const LANDLOCK: u16 = 16;
-    /// numbers: none, or 1: whoever supervises is sent the listener; seccomp_unotify(2). strings: the BPF program.
+    /// numbers: none; or 1: whoever supervises is sent the listener, seccomp_unotify(2); and then the fd index of the socket it is
+    /// sent by, where that is not the channel. strings: the BPF program.
     pub const SECCOMP: u16 = 17;
     /// strings: path.
     pub const WORKING_DIRECTORY: u16 = 18;
@@ -202,6 +203,18 @@ pub mod channel {
     pub const LISTENER: u8 = b'L';
 }
 
+/// What a shell session's library and its script agree on.
+pub mod shell {
+    /// `kill -0` with this number takes the next command.
+    pub const NEXT: i32 = 2_000_000_000;
+    /// `kill -0` with this number and an exit code added says that the command ended with it.
+    pub const ENDED: i32 = 2_000_000_001;
+    /// Where the channel is.
+    pub const CHANNEL: i32 = 240;
+    /// Where a command's descriptors are: stdout, stderr, stdin, its text, and a file for what the shell says at its own end.
+    pub const FIRST: i32 = 241;
+}
+
 /// Kinds of [`Notice`], from init to the engine.
 pub mod notice {
     /// A step failed. a: step number, b: errno, c: 1 if it ended the run.
@@ -222,8 +235,13 @@ pub mod notice {
     /// A namespace of the sandbox, as a descriptor. a: which, as for setns(2); its mount namespace always comes. Whoever holds that
     /// one puts off taking the mounts apart, which waits for RCU, until after init's death is known.
     pub const NAMESPACE: u32 = 8;
-    /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not end.
+    /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not end. In a shell's sandbox:
+    /// the shell's command was ended. b: how many were killed.
     pub const SWEPT: u32 = 9;
+    /// The interpreter of a live sandbox; its pidfd comes with it. Answer to [`super::order::SUPERVISE`] with `argument` 1.
+    pub const INTERPRETER: u32 = 11;
+    /// A checkpoint is kept. Answer to [`super::order::KEEP`] in a shell's sandbox: what is there then is of earlier commands.
+    pub const KEPT: u32 = 12;
     /// The sandbox is back at a checkpoint. a: how many init could not end, b: how many were killed, c: the process that
     /// goes on, 0 where it was gone; its pidfd comes with it.
     pub const ROLLED_BACK: u32 = 10;
@@ -258,15 +276,19 @@ pub mod order {
     /// The wall and grace of a parked sandbox's run: `value` nanoseconds together.
     pub const CLOCK: u32 = 6;
     /// From now on it is a live sandbox: the end of the command's process does not end it. With it comes the listener of the
-    /// calls that send signals; see [`super::channel::LISTENER`].
+    /// calls that send signals; see [`super::channel::LISTENER`]. `argument` 1: the command is a shell, and what signals all
+    /// spares it and what it had started before the last [`KEEP`].
     pub const SUPERVISE: u32 = 7;
     /// Process `argument` is a checkpoint: it is stopped, nothing in the sandbox reaches it by a signal, and it stays alive
     /// when init's timer ends everything else.
     pub const KEEP: u32 = 8;
     /// Kills checkpoint `argument`.
     pub const FORGET: u32 = 9;
-    /// Kills everything but init and the checkpoints, and has checkpoint `argument` go on.
+    /// Kills everything but init and the checkpoints, and has checkpoint `argument` go on. In a shell's sandbox it spares what
+    /// was started before the last [`KEEP`].
     pub const ROLL_BACK: u32 = 10;
+    /// Kills what a shell has started since the last [`KEEP`]; answered by [`super::notice::SWEPT`].
+    pub const SWEEP: u32 = 11;
 }
 
 #[repr(C)]

@@ -11,6 +11,13 @@ use crate::wire::{self, Birth, JobHeader, Reply, ResourceLimit};
 
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/python.so"));
 
+static SHELL_LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shell.so"));
+
+/// The native half of a shell session, in a sealed memfd.
+pub fn shell_library() -> io::Result<OwnedFd> {
+    sealed_memfd("sandtimer-shell", SHELL_LIBRARY, true)
+}
+
 /// The native half of a Python zygote, in a sealed memfd.
 pub fn python_library() -> io::Result<BorrowedFd<'static>> {
     static FILE: OnceLock<OwnedFd> = OnceLock::new();
@@ -101,9 +108,9 @@ pub enum Word {
     Other,
 }
 
-/// Has init supervise what a child may signal.
-pub fn supervise(control: BorrowedFd<'_>, listener: BorrowedFd<'_>) -> io::Result<()> {
-    let order = wire::Order { kind: wire::order::SUPERVISE, argument: 0, value: 0 };
+/// Has init supervise what a child may signal; see [`wire::order::SUPERVISE`].
+pub fn supervise(control: BorrowedFd<'_>, listener: BorrowedFd<'_>, shell: bool) -> io::Result<()> {
+    let order = wire::Order { kind: wire::order::SUPERVISE, argument: i32::from(shell), value: 0 };
     socket::send(control, bytes_of(&order), &[listener], false)
 }
 

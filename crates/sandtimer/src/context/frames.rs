@@ -64,5 +64,6 @@ pub(crate) fn reply(data: &[u8]) -> Reply {
         results,
         execution_count: take("execution_count").and_then(|count| count.as_u64()),
         interrupted: take("interrupted") == Some(serde_json::Value::Bool(true)),
+        exit_code: None,
     }
 }

@@ -205,7 +205,7 @@ impl Child {
                 Some(Word::Ready) => break,
                 // It has no job yet: this is the zygote's own program.
                 Some(Word::Listener(listener)) => {
-                    os::supervise(sandbox.control.as_fd(), listener.as_fd()).map_err(Error::system(doing))?;
+                    os::supervise(sandbox.control.as_fd(), listener.as_fd(), false).map_err(Error::system(doing))?;
                 }
                 Some(Word::Failed { step, errno, required }) => {
                     let error = std::io::Error::from_raw_os_error(errno);

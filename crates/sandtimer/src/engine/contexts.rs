@@ -7,16 +7,18 @@
 //! The context owns the sandbox between runs; while a run is on it shares it with the enforcer, which alone ends runs.
 //! Whoever executes drives the interpreter's channel, on his own thread; no deadline depends on that.
 
+mod shell;
 mod standing;
 mod turns;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::wire::{CHANNEL_PACKET, order};
 use sandtimer_os::{process, zygote as os};
@@ -34,7 +36,7 @@ use crate::limits::Limits;
 use crate::model::{LimitKind, Outcome, Source, State};
 use crate::scope::ScopeId;
 use crate::supervise::orders::Command;
-use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Running};
+use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Job, Live, Running};
 use crate::zygote::{Answer, Kind, Profile};
 use standing::Standing;
 use turns::Turns;
@@ -101,7 +103,8 @@ pub struct Info {
 #[derive(Debug)]
 pub struct Context {
     inner: Arc<Inner>,
-    source: Arc<Shared>,
+    /// Where its interpreters come from; a shell is started when it is needed.
+    source: Option<Arc<Shared>>,
     spec: ContextSpec,
     turns: Turns,
     standing: Mutex<Option<Standing>>,
@@ -120,6 +123,15 @@ impl Engine {
     pub fn contexts(&self, profile: Profile, size: usize) -> Result<Contexts, Error> {
         Ok(Contexts { calls: self.calls(Profile { live: true, ..profile }, size)? })
     }
+
+    /// Opens a session: a context whose interpreter is bash, and whose cells are commands.
+    ///
+    /// # Errors
+    /// Only what stops Sandtimer before a session exists; see [`Error`].
+    pub fn session(&self, spec: ContextSpec) -> Result<Context, Error> {
+        let standing = Standing::shell(&self.inner, &spec)?;
+        Ok(Context::new(self.inner.clone(), None, spec, standing))
+    }
 }
 
 impl Contexts {
@@ -131,17 +143,7 @@ impl Contexts {
     pub fn open(&self, spec: ContextSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Context, Error> {
         let source = self.calls.shared().clone();
         let standing = Standing::take(&source, &spec, give_up)?;
-        Ok(Context {
-            inner: source.inner.clone(),
-            source,
-            spec,
-            turns: Turns::default(),
-            standing: Mutex::new(Some(standing)),
-            info: Mutex::new((Ok(()), false)),
-            executions: AtomicU64::new(0),
-            current: Mutex::default(),
-            closed: AtomicBool::new(false),
-        })
+        Ok(Context::new(source.inner.clone(), Some(source), spec, standing))
     }
 
     /// Waits until `count` interpreters stand ready.
@@ -159,6 +161,20 @@ impl Contexts {
 }
 
 impl Context {
+    fn new(inner: Arc<Inner>, source: Option<Arc<Shared>>, spec: ContextSpec, standing: Standing) -> Self {
+        Context {
+            inner,
+            source,
+            spec,
+            turns: Turns::default(),
+            standing: Mutex::new(Some(standing)),
+            info: Mutex::new((Ok(()), false)),
+            executions: AtomicU64::new(0),
+            current: Mutex::default(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
     fn standing(&self) -> MutexGuard<'_, Option<Standing>> {
         // What stands was left whole, or is dead: that is looked at before every use.
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
@@ -200,6 +216,8 @@ impl Context {
         match outcome.state {
             State::Kept => {}
             State::RolledBack => standing.resumed(&run.running),
+            // The shell ended by itself: a new one goes on where it was.
+            State::Reset if standing.is_shell() && standing.begin_anew(&run.running) => {}
             _ => {
                 *place = None;
                 return Ok(outcome);
@@ -226,7 +244,10 @@ impl Context {
             }
         }
         if place.is_none() {
-            let mut standing = Standing::take(&self.source, &self.spec, &mut || self.closed.load(Ordering::Acquire))?;
+            let mut standing = match &self.source {
+                Some(source) => Standing::take(source, &self.spec, &mut || self.closed.load(Ordering::Acquire))?,
+                None => Standing::shell(&self.inner, &self.spec)?,
+            };
             // One that is new has nothing to lose yet.
             let _ = standing.ready();
             *place = Some(standing);
@@ -275,8 +296,7 @@ impl Context {
         let mut packet = vec![0u8; CHANNEL_PACKET];
         let mut displayed = Vec::new();
         loop {
-            let mut fds = [PollFd::new(&live.over, PollFlags::IN), PollFd::new(&*job.channel, PollFlags::IN)];
-            if !matches!(poll(&mut fds, None), Ok(_) | Err(rustix::io::Errno::INTR)) || !fds[0].revents().is_empty() {
+            if !wait_for_word(running, live, job) {
                 return;
             }
             let length = match os::packet(standing.channel(), &mut packet, false) {
@@ -285,7 +305,7 @@ impl Context {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 // It has closed its end: what it is now, the enforcer finds out.
                 _ => {
-                    process::wait_readable(std::os::fd::AsFd::as_fd(&live.over), u64::from(u32::MAX));
+                    running.waiting.wait_verdict();
                     return;
                 }
             };
@@ -317,6 +337,7 @@ impl Context {
     fn answered(&self, running: &Running, standing: &Standing, answer: &Answer, limit: u64) {
         let Some((job, live)) = running.job.as_ref().and_then(|job| Some((job, job.live.as_ref()?))) else { return };
         let mut said = match standing.read(answer, limit) {
+            Ok(Some(code)) if live.is_shell => crate::supervise::run::Reply { exit_code: code.first().copied(), ..Default::default() },
             Ok(Some(data)) => reply(&data),
             Ok(None) => {
                 let message = format!("what it shows has {} bytes, and the result limit is {limit}", answer.size());
@@ -330,7 +351,8 @@ impl Context {
         said.value = said.results.last().and_then(|shown| shown.get("application/json")).cloned();
         *live.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
         job.answered.store(if raised { ANSWERED_RAISED } else { ANSWERED_VALUE }, Ordering::Release);
-        if running.cell.seal() {
+        // A shell whose command a limit has ended says so all the same.
+        if running.cell.seal() || live.is_shell {
             let (row, id) = (running.row, running.id.clone());
             self.inner.enforcer.send(Command::Answered { row, id });
         } else {
@@ -338,11 +360,13 @@ impl Context {
         }
     }
 
-    /// Interrupts the run that is on, as Ctrl-C does. False when none is.
+    /// Interrupts the run that is on, as Ctrl-C does: the interpreter, or what a shell's command has started. False when none is.
     pub fn interrupt(&self) -> bool {
         let Some(run) = self.current().clone() else { return false };
         const INTERRUPT: i32 = 2;
-        process::order(&*run.running.control, order::SIGNAL_MAIN, INTERRUPT, 0).is_ok()
+        let is_shell = run.running.live().is_some_and(|live| live.is_shell);
+        let order = if is_shell { order::SIGNAL_ALL } else { order::SIGNAL_MAIN };
+        process::order(&*run.running.control, order, INTERRUPT, 0).is_ok()
     }
 
     /// The run that is on.
@@ -380,6 +404,27 @@ impl Context {
         }
         let _turn = self.turns.take();
         *self.standing() = None;
+    }
+}
+
+/// Whether the interpreter has said something. False once nothing that it says counts any more.
+fn wait_for_word(running: &Running, live: &Live, job: &Job) -> bool {
+    const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+    loop {
+        let mut fds = [PollFd::new(&*job.channel, PollFlags::IN), PollFd::new(&live.over, PollFlags::IN)];
+        // What a shell says behind a verdict still counts, until the Outcome is there.
+        let over = process::wait_readable(live.over.as_fd(), 0);
+        let (fds, most) = if over { (&mut fds[..1], Some(&AGAIN)) } else { (&mut fds[..], None) };
+        if !matches!(poll(fds, most), Ok(_) | Err(rustix::io::Errno::INTR)) {
+            return false;
+        }
+        let (spoke, now_over) = (!fds[0].revents().is_empty(), fds.len() > 1 && !fds[1].revents().is_empty());
+        if (over || now_over) && (!live.is_shell || running.waiting.is_over()) {
+            return false;
+        }
+        if spoke {
+            return true;
+        }
     }
 }
 

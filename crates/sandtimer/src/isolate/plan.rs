@@ -164,7 +164,9 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usi
         builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
     }
     builder.take_identity(cgroup_files);
-    builder.give_up_privileges();
+    // The first descriptor behind the plan's own is the socket that the listener is sent by.
+    let socket = (cgroup_files + builder.plan.idmapped.len()) as u64;
+    builder.give_up_privileges(&[1, socket]);
     if !waits {
         builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
     }
@@ -184,7 +186,7 @@ pub fn child(host: &Host, policy: &Policy<'_>, flags: u64, cgroup_files: usize) 
     let mut builder = Builder { host, policy, plan: Plan { flags, ..empty() }, idmap_base: 0 };
     builder.take_identity(cgroup_files);
     builder.push::<&str>("belong to the engine", op::OWN, &[], &[]);
-    builder.give_up_privileges();
+    builder.give_up_privileges(&[1]);
     builder.enter_root();
     builder.plan
 }
@@ -246,6 +248,19 @@ pub fn execute(
     environment: &[(OsString, OsString)],
 ) -> u64 {
     become_program(program, op::EXECUTE, path, arguments, environment, &[])
+}
+
+/// Appends the last step of a program that is given more descriptors than the standard ones: become it. `descriptors` are the
+/// indices of those from number 3 on.
+pub fn execute_with(
+    plan: &mut Plan,
+    command: &[OsString],
+    path: &Path,
+    environment: &[(OsString, OsString)],
+    descriptors: &[u64],
+) {
+    become_program(&mut plan.program, op::EXECUTE_WITH, path, command, environment, descriptors);
+    plan.names.push("execute the command");
 }
 
 fn become_program(
@@ -491,15 +506,14 @@ impl Builder<'_> {
         self.push::<&str>("set umask", op::UMASK, &[0o022], &[]);
     }
 
-    /// What cannot be undone.
-    fn give_up_privileges(&mut self) {
+    /// What cannot be undone. `listener` are the numbers of a filter that is loaded with one.
+    fn give_up_privileges(&mut self, listener: &[u64]) {
         self.push::<&str>("no new privileges", op::NO_NEW_PRIVILEGES, &[], &[]);
         if self.host.seccomp && !self.without(Wall::Seccomp) {
             let ipc_namespace = self.plan.flags & NEWIPC != 0;
             let Policy { network, supervised, .. } = *self.policy;
             let filter = filter(seccomp::Policy { network, ipc_namespace, supervised });
-            let listener: &[u64] = if supervised { &[1] } else { &[] };
-            self.push("seccomp", op::SECCOMP, listener, &[OsStr::from_bytes(filter)]);
+            self.push("seccomp", op::SECCOMP, if supervised { listener } else { &[] }, &[OsStr::from_bytes(filter)]);
         }
     }
 

@@ -19,7 +19,7 @@ use super::orders::{Command, EnforcerHandle};
 use super::output::Spool;
 use super::run::{Facts, Running};
 use super::sentence;
-use crate::model::{LimitKind, State};
+use crate::model::LimitKind;
 
 /// What the collector is told.
 #[derive(Debug)]
@@ -225,8 +225,7 @@ impl Collector {
                     let now = monotonic_nanoseconds();
                     if let Some(streams) = self.streams.get_mut(&run.row) {
                         // In a live sandbox they go on. What the run itself has written is there.
-                        let goes_on = matches!(facts.state, Some(State::Kept | State::RolledBack));
-                        streams.drain_until = if goes_on { now } else { now + DRAIN_LIMIT };
+                        streams.drain_until = if facts.stands { now } else { now + DRAIN_LIMIT };
                         streams.dead = Some(facts);
                         // What nobody will read any more need not be written.
                         streams.close_stdin(&self.epoll);
@@ -313,7 +312,7 @@ impl Collector {
         for row in done {
             let Some(mut streams) = self.streams.remove(&row) else { continue };
             let facts = streams.dead.take();
-            let kept = facts.as_ref().is_some_and(|facts| facts.state == Some(State::Kept));
+            let kept = facts.as_ref().is_some_and(|facts| facts.stands);
             for output in 0..2 {
                 if !kept {
                     streams.close_output(output, &self.epoll);

@@ -83,6 +83,8 @@ pub(crate) struct Ending {
     warned_of_quiet: u64,
     /// The end of the wall that an interpreter was interrupted before.
     interrupted_before: u64,
+    /// Going back to a checkpoint was tried.
+    last_resort_is_sandbox: bool,
     pause: Option<Stopwatch>,
     processors: u64,
 }
@@ -110,6 +112,7 @@ impl Ending {
             quiet_since: now,
             warned_of_quiet: 0,
             interrupted_before: 0,
+            last_resort_is_sandbox: false,
             pause: None,
             processors: sandtimer_os::probe::processors() as u64,
         };
@@ -189,7 +192,13 @@ impl Ending {
                 self.phase = Phase::Killed;
             }
             notice::SAMPLE => self.sampled(notice, now),
-            notice::SWEPT => self.facts.swept = Some(notice.a),
+            notice::SWEPT => {
+                self.facts.swept = Some(notice.a);
+                self.facts.killed += notice.b;
+                if self.command_ended() {
+                    self.goes_on(Cause::Exit, now);
+                }
+            }
             _ => {}
         }
     }
@@ -242,6 +251,10 @@ impl Ending {
 
     /// The job answered. Whoever waited for it took the answer, and sealed the deadline's cell before; or came too late.
     pub fn answered(&mut self, now: u64) {
+        if self.command_ended() {
+            self.goes_on(Cause::Exit, now);
+            return;
+        }
         if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer())
             && self.facts.cause.is_none()
         {
@@ -391,7 +404,10 @@ impl Ending {
     }
 
     fn time_killed(&mut self, now: u64) {
-        if self.last_resort.is_some_and(|at| at <= now) {
+        if self.last_resort.is_some_and(|at| at <= now) && self.run.live().is_some() {
+            self.last_resort = None;
+            self.harder(now);
+        } else if self.last_resort.is_some_and(|at| at <= now) {
             self.last_resort = None;
             let _ = process::kill(std::os::fd::AsFd::as_fd(&self.run.pidfd));
         }
@@ -450,7 +466,7 @@ impl Ending {
             // Before the kill: that takes milliseconds with thousands of threads, and the verdict does not change.
             self.publish();
         }
-        if self.roll_back(now) {
+        if self.end_command(now) || self.roll_back(now) {
             return;
         }
         let run = &self.run;

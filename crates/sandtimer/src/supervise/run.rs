@@ -72,6 +72,8 @@ pub(crate) struct Live {
     pub resumed: Mutex<Option<OwnedFd>>,
     /// Tasks in the sandbox while nothing goes on in it.
     pub idle_tasks: u64,
+    /// The interpreter is a shell: what a command has started is ended without it, as long as it hears.
+    pub is_shell: bool,
 }
 
 /// What came with a job's answer, beside that there is one.
@@ -83,6 +85,8 @@ pub(crate) struct Reply {
     pub execution_count: Option<u64>,
     /// It was ended by the interrupt that comes before the wall.
     pub interrupted: bool,
+    /// What a shell's command ended with.
+    pub exit_code: Option<u8>,
 }
 
 /// What a slot has counted so far.
@@ -164,6 +168,8 @@ pub(crate) struct Facts {
     pub swept: Option<u64>,
     /// What remains of the interpreter's state, where the job was one of a live sandbox.
     pub state: Option<State>,
+    /// Its live sandbox stands.
+    pub stands: bool,
     /// Something of the job goes on in its live sandbox.
     pub goes_on: bool,
 }

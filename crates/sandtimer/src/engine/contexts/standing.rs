@@ -7,16 +7,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::wire::{CHANNEL_PACKET, channel, notice, order};
+use sandtimer_os::wire::{CHANNEL_PACKET, Notice, channel, notice, order};
 use sandtimer_os::{process, socket, zygote as os};
 
-use super::super::children::hard_end;
+use super::super::children::{Stood, hard_end};
 use super::super::error::Error;
 use super::super::parts;
 use super::super::refill::Shared;
 use super::super::start::{Belongings, Opened, Place};
 use super::super::streams::Streams;
 use super::super::{Inner, Spec};
+use super::shell::Shell;
 use super::{ContextSpec, cell_request, interpreter, variables};
 use crate::context::{Frame, Nonce, checkpoint_request};
 use crate::supervise::run::{Job, Live, Running, Used};
@@ -24,8 +25,8 @@ use crate::zygote::Answer;
 
 /// How long an interpreter may take to make a checkpoint: forking takes 20 ms for each GB. Infrastructure: always finite.
 const CHECKPOINT_LIMIT: u64 = 10_000_000_000;
-/// How long init may take to go back to one, where no run's enforcer waits for it.
-const ROLL_BACK_LIMIT: u64 = 2_000_000_000;
+/// How long init may take to answer, where no run's enforcer waits for it.
+const INIT_LIMIT: u64 = 2_000_000_000;
 /// The one to go back to, and the one before.
 const MOST_CHECKPOINTS: usize = 2;
 /// The longest source that is sent in a packet.
@@ -47,6 +48,7 @@ pub(super) struct Standing {
     /// Oldest first.
     checkpoints: Vec<i32>,
     why_none: Option<String>,
+    pub(super) shell: Option<Shell>,
 }
 
 impl Standing {
@@ -74,20 +76,34 @@ impl Standing {
         };
         super::start::close(&source.inner, scope);
         let parts = taken?;
-        let mut standing = Standing {
-            inner: source.inner.clone(),
+        let mut standing = Self::new(source.inner.clone(), parts, None);
+        standing.ask_for_checkpoint();
+        Ok(standing)
+    }
+
+    pub(super) fn new(inner: Arc<Inner>, parts: Stood, shell: Option<Shell>) -> Self {
+        Standing {
+            inner,
             place: parts.place,
             _belongings: parts.belongings,
             pid: parts.process.pid,
             pidfd: Arc::new(parts.process.pidfd),
             channel: Arc::new(parts.channel),
-            is_inits: false,
+            is_inits: shell.is_some(),
             awaited: None,
             checkpoints: Vec::new(),
             why_none: None,
-        };
-        standing.ask_for_checkpoint();
-        Ok(standing)
+            shell,
+        }
+    }
+
+    /// It is this process.
+    pub(super) fn is_process(&mut self, process: OwnedFd) {
+        self.pidfd = Arc::new(process);
+    }
+
+    pub fn is_shell(&self) -> bool {
+        self.shell.is_some()
     }
 
     pub fn channel(&self) -> BorrowedFd<'_> {
@@ -183,6 +199,9 @@ impl Standing {
             Ok(pid) => {
                 // Before the next cell is sent: init knows it before anything of that cell can signal.
                 let _ = process::order(&*self.place.control, order::KEEP, pid, 0);
+                if self.is_shell() {
+                    self.wait_for_notice(notice::KEPT);
+                }
                 self.checkpoints.push(pid);
                 self.why_none = None;
                 if self.checkpoints.len() > MOST_CHECKPOINTS {
@@ -226,13 +245,21 @@ impl Standing {
         let until = hard_end(opened, &opened.effective, begun_at);
         // Before the job: were the engine stopped between the two, init would not know when to end it.
         process::order(&*self.place.control, order::DEADLINE, 0, until).map_err(Error::system(doing))?;
-        let request = cell_request(inline.then_some(source), has_stdin);
-        os::dispatch(self.channel.as_fd(), &[], &request, &files).map_err(Error::system(doing))?;
+        match &mut self.shell {
+            Some(shell) => shell.send(self.channel.as_fd(), source, streams.inside())?,
+            None => {
+                let request = cell_request(inline.then_some(source), has_stdin);
+                os::dispatch(self.channel.as_fd(), &[], &request, &files).map_err(Error::system(doing))?;
+            }
+        }
         Ok((begun_at, until))
     }
 
     /// The interpreter as the job of a run.
     pub fn job(&self, begun_at: u64, until: u64) -> Result<Job, Error> {
+        // Init, the interpreter and its checkpoints; of a shell also what earlier commands left running.
+        let idle = 2 + self.checkpoints.len() as u64;
+        let idle_tasks = if self.is_shell() { self.place.slot.processes_now().unwrap_or(idle) } else { idle };
         let over = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::System { doing: "cannot make a descriptor", source: error.into() })?;
         let live = Live {
@@ -242,8 +269,8 @@ impl Standing {
             before: Used::of(&self.place.slot),
             reply: Mutex::default(),
             resumed: Mutex::default(),
-            // Init and the interpreter.
-            idle_tasks: 2 + self.checkpoints.len() as u64,
+            idle_tasks,
+            is_shell: self.is_shell(),
         };
         Ok(Job {
             pid: self.pid,
@@ -251,7 +278,8 @@ impl Standing {
             channel: self.channel.clone(),
             begun_at,
             until,
-            program: false,
+            // A command need not answer: it may end the shell.
+            program: self.is_shell(),
             answered: AtomicU8::new(0),
             killed: AtomicU64::new(0),
             live: Some(live),
@@ -284,6 +312,16 @@ impl Standing {
         self.become_checkpoint(live.checkpoint.unwrap_or(0), process);
     }
 
+    /// A shell has ended by itself, and a checkpoint has taken its place, which is to be a new shell where the old one was.
+    pub fn begin_anew(&mut self, running: &Running) -> bool {
+        if running.live().is_none_or(|live| live.resumed.lock().unwrap_or_else(PoisonError::into_inner).is_none()) {
+            return false;
+        }
+        self.resumed(running);
+        let channel = self.channel.clone();
+        self.shell.as_mut().is_some_and(|shell| shell.begin_anew(channel.as_fd()))
+    }
+
     fn become_checkpoint(&mut self, checkpoint: i32, process: Option<OwnedFd>) {
         self.checkpoints.retain(|pid| *pid != checkpoint);
         self.is_inits = true;
@@ -306,23 +344,27 @@ impl Standing {
         if process::order(&*self.place.control, order::ROLL_BACK, checkpoint, 0).is_err() {
             return false;
         }
-        let end = monotonic_nanoseconds() + ROLL_BACK_LIMIT;
+        let Some((notice, process)) = self.wait_for_notice(notice::ROLLED_BACK) else { return false };
+        process::reap(self.pidfd.as_fd());
+        let back = notice.a == 0 && process.is_some();
+        if back {
+            self.become_checkpoint(checkpoint, process);
+        }
+        back
+    }
+
+    /// The next notice of this kind from init, where no run is on; others are of what is over. None if it does not come in time.
+    fn wait_for_notice(&self, kind: u32) -> Option<(Notice, Option<OwnedFd>)> {
+        let end = monotonic_nanoseconds() + INIT_LIMIT;
         loop {
             let left = end.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
             if left == 0 || !process::wait_readable(self.place.control.as_fd(), left) {
-                return false;
+                return None;
             }
             match process::notice(&*self.place.control) {
-                Ok(Some((notice, process))) if notice.kind == notice::ROLLED_BACK => {
-                    process::reap(self.pidfd.as_fd());
-                    let back = notice.a == 0 && process.is_some();
-                    if back {
-                        self.become_checkpoint(checkpoint, process);
-                    }
-                    return back;
-                }
+                Ok(Some((notice, fd))) if notice.kind == kind => return Some((notice, fd)),
                 Ok(Some(_)) => {}
-                _ => return false,
+                _ => return None,
             }
         }
     }

@@ -3,7 +3,8 @@
 //! ```text
 //! Running ─┬─ answer ──────────────────────────────▶ Dead, state kept: the interpreter goes on
 //!          ├─ interrupt, shortly before the wall ─▶ an answer; else the wall
-//!          └─ limit, cancel, crash ─▶ Killed ─┬─ init is back at the checkpoint ─▶ Dead, state rolled_back
+//!          └─ limit, cancel, crash ─▶ Killed ─┬─ a shell's command is dead and the shell says so ─▶ Dead, state kept
+//!                                             ├─ init is back at the checkpoint ─▶ Dead, state rolled_back
 //!                                             └─ no checkpoint, or not in time: the sandbox dies ─▶ Dead, state reset
 //! ```
 //! What is to be said to init goes the same way as for every run; it answers with [`notice::ROLLED_BACK`].
@@ -15,11 +16,14 @@ use rustix::process::Signal;
 use sandtimer_os::process;
 use sandtimer_os::wire::{Notice, notice, order};
 
-use super::{Cause, Ending, Enforcer, Phase};
+use super::{Cause, Ending, Enforcer, Exit, Phase};
 use crate::model::{LimitKind, State};
+use crate::supervise::run::Live;
 
 /// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.
 const ROLL_BACK_LIMIT: u64 = 2_000_000_000;
+/// How long a shell may take to say that the command which was ended is over; then it is in a loop of its own.
+const SHELL_LIMIT: u64 = 100_000_000;
 /// How long before its wall an interpreter is interrupted, at most; of a shorter wall a tenth.
 const INTERRUPT_BEFORE: u64 = 50_000_000;
 
@@ -27,7 +31,8 @@ impl Ending {
     /// When to interrupt the interpreter, so that it may end the job itself; unless there is a grace, or that was done.
     pub(super) fn interrupt_at(&self) -> Option<u64> {
         let end = self.ending_starts();
-        let wanted = self.run.live().is_some() && self.run.grace == 0 && self.pause.is_none();
+        let listens = self.run.live().is_some_and(|live| !live.is_shell);
+        let wanted = listens && self.run.grace == 0 && self.pause.is_none();
         if !wanted || end == u64::MAX || self.interrupted_before == end {
             return None;
         }
@@ -45,21 +50,73 @@ impl Ending {
 
     /// The job answered: its interpreter goes on, and with it what the job started.
     pub(super) fn goes_on(&mut self, cause: Cause, now: u64) {
-        let Some(live) = self.run.live() else { return };
+        let run = self.run.clone();
+        let Some(live) = run.live() else { return };
+        if self.facts.cause.is_some() {
+            // A limit has ended its command, and the shell has said so.
+            self.stands(now);
+            return;
+        }
+        let code = exit_code(live);
+        if let Some(code) = code {
+            self.facts.exit = Some(Exit {
+                status: i32::from(code) << 8,
+                user_microseconds: 0,
+                system_microseconds: 0,
+                resident_peak_kib: 0,
+                at: now,
+            });
+        }
         let interrupted = self.interrupted_before != 0
             && live.reply.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|reply| reply.interrupted);
         let tasks = self.run.slot.processes_now().unwrap_or(live.idle_tasks);
         self.facts.goes_on = tasks > live.idle_tasks;
         // It raised because it was interrupted, and it was interrupted because of its wall.
-        let cause = if interrupted { Cause::Limit(LimitKind::Wall) } else { cause };
+        let cause = match code {
+            Some(_) => Cause::Exit,
+            None if interrupted => Cause::Limit(LimitKind::Wall),
+            None => cause,
+        };
         let by = if interrupted { Enforcer::Enforcer } else { Enforcer::Kernel };
         self.decide(cause, by, now);
         self.publish();
         // Init knows the job's end, and nobody is to be ended by it any more.
         let _ = process::order(&*self.run.control, order::DEADLINE, 0, u64::MAX);
+        self.stands(now);
+    }
+
+    /// The run is over, and its interpreter stands.
+    fn stands(&mut self, now: u64) {
+        self.last_resort = None;
         self.facts.state = Some(State::Kept);
+        self.facts.stands = true;
         self.facts.dead_at = Some(now);
         self.phase = Phase::Dead;
+    }
+
+    /// Whether a shell's command was ended, and the shell goes on: what it says of its command it may say before init.
+    pub(super) fn command_ended(&self) -> bool {
+        let ended = self.phase == Phase::Killed && self.facts.swept == Some(0) && !self.last_resort_is_sandbox;
+        ended && self.run.live().is_some_and(|live| exit_code(live).is_some())
+    }
+
+    /// Ends what a shell's command has started, in hope that the shell goes on. False where it is no shell, or is dead.
+    pub(super) fn end_command(&mut self, now: u64) -> bool {
+        let is_shell = self.run.live().is_some_and(|live| live.is_shell);
+        if !is_shell || self.facts.exit.is_some() || process::order(&*self.run.control, order::SWEEP, 0, 0).is_err() {
+            return false;
+        }
+        self.last_resort = Some(now + SHELL_LIMIT);
+        self.facts.killed_at = Some(now);
+        self.phase = Phase::Killed;
+        true
+    }
+
+    /// Init did not report in time, or the shell did not: the next harder way.
+    pub(super) fn harder(&mut self, now: u64) {
+        if self.last_resort_is_sandbox || !self.roll_back(now) {
+            let _ = process::kill(self.run.pidfd.as_fd());
+        }
     }
 
     /// The interpreter ended, and `won` says whether that is the cause of the job's end.
@@ -78,6 +135,7 @@ impl Ending {
         if process::order(&*self.run.control, order::ROLL_BACK, checkpoint, 0).is_err() {
             return false;
         }
+        self.last_resort_is_sandbox = true;
         self.last_resort = Some(now + ROLL_BACK_LIMIT);
         self.facts.killed_at = Some(now);
         self.phase = Phase::Killed;
@@ -89,7 +147,7 @@ impl Ending {
         debug_assert_eq!(notice.kind, notice::ROLLED_BACK);
         let run = self.run.clone();
         let (Some(live), Some(job)) = (run.live(), &run.job) else { return };
-        self.facts.killed = notice.b;
+        self.facts.killed += notice.b;
         self.facts.swept = Some(notice.a);
         // The first interpreter is this process's child, and dead.
         process::reap(job.pidfd.as_fd());
@@ -102,7 +160,10 @@ impl Ending {
         };
         *live.resumed.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         self.last_resort = None;
-        self.facts.state = Some(State::RolledBack);
+        // A shell that ended by itself begins anew; the context sees to it.
+        let by_itself = live.is_shell && self.facts.cause == Some(Cause::Exit);
+        self.facts.stands = true;
+        self.facts.state = Some(if by_itself { State::Reset } else { State::RolledBack });
         self.facts.dead_at = Some(now);
         self.phase = Phase::Dead;
     }
@@ -113,4 +174,9 @@ impl Ending {
             self.facts.state = Some(State::Reset);
         }
     }
+}
+
+/// What a shell has said that its command ended with.
+fn exit_code(live: &Live) -> Option<u8> {
+    live.reply.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.exit_code
 }

@@ -1,0 +1,254 @@
+//! A session's shell: an unmodified bash that reads its script line by line from the engine, on its stdin.
+//!
+//! ```text
+//! engine ── packet: the command's streams and text ─▶ library in bash (helper/shell.rs)
+//!        ── script: take it, execute it, say how it ended ─▶ bash, at its top level
+//! ```
+//! Commands are executed where no loop or function of ours is around them, so `break`, `declare`, `return` and options mean
+//! what they mean in a script. Each has streams of its own: what earlier ones left running writes to theirs.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::pipe::{PipeFlags, pipe_with};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::process;
+use sandtimer_os::socket;
+use sandtimer_os::wire::{notice, shell};
+use sandtimer_os::zygote::{self as os, Word};
+
+use super::super::children::Stood;
+use super::super::error::Error;
+use super::super::park;
+use super::super::start::{self, Context as Planned, Descriptors, Place, Sandbox};
+use super::super::{Inner, Spec};
+use super::ContextSpec;
+use super::standing::Standing;
+use crate::isolate::cgroup::Slot;
+use crate::isolate::plan::{self, InitClock, Plan};
+use crate::limits::Effective;
+use crate::model::Path;
+
+/// How long a shell may take to start. Infrastructure: always finite.
+const START_LIMIT_MILLISECONDS: u64 = 60_000;
+/// How long a new shell may take to take over from one that ended.
+const ANEW_LIMIT_MILLISECONDS: u64 = 5_000;
+/// Of what a shell says at its end.
+const MOST_LAST_WORDS: usize = 1 << 20;
+
+/// What a shell does before its first command. The trap notes what a shell that ends hands on.
+const BEGIN: &str = r#"\unset LD_PRELOAD
+\shopt -s expand_aliases
+\builtin trap '{ \builtin export -p; \builtin printf "\\\\builtin cd -- %q\\n" "$PWD"; } >&245 2>/dev/null' EXIT
+__sandtimer_options=$(\shopt -p; \set +o)
+"#;
+
+/// Forgets everything but the environment and the directory.
+const ANEW: &str = r#"for __sandtimer in $(\compgen -A function); do \unset -f "$__sandtimer"; done
+\unalias -a
+\eval "$__sandtimer_options" 2>/dev/null
+for __sandtimer in $(\compgen -v); do
+case $__sandtimer in
+BASH*|COMP_WORDBREAKS|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HOST*|IFS|LINENO|MACHTYPE|OPT*|OSTYPE|PATH|PIPESTATUS|PPID|PS4|PWD|RANDOM|SECONDS|SHELL*|SHLVL|SRANDOM|TERM|UID|_|__sandtimer*) ;;
+*) \unset -v "$__sandtimer" 2>/dev/null ;;
+esac
+done
+"#;
+
+/// The engine's ends of a shell.
+#[derive(Debug)]
+pub(super) struct Shell {
+    script: OwnedFd,
+    /// What the shell says at its end.
+    last_words: Option<OwnedFd>,
+}
+
+impl Shell {
+    /// Sends a command and its streams.
+    pub fn send(&mut self, channel: BorrowedFd<'_>, source: &str, streams: [BorrowedFd<'_>; 3]) -> Result<(), Error> {
+        if source.contains('\0') {
+            return Err(Error::Nul { what: "command", value: source.replace('\0', "\\0") });
+        }
+        let doing = "cannot use the session's shell";
+        let text = os::sealed_text("sandtimer-command", format!("{source}\0").as_bytes()).map_err(Error::system(doing))?;
+        let last_words = memfd_create("sandtimer-end", MemfdFlags::CLOEXEC)
+            .map_err(|error| Error::System { doing, source: error.into() })?;
+        let [stdin, stdout, stderr] = streams;
+        let files = [stdout, stderr, stdin, text.as_fd(), last_words.as_fd()];
+        os::dispatch(channel, &[], b"X", &files).map_err(Error::system(doing))?;
+        let first = shell::FIRST;
+        // One line, so that nothing of it is left for whoever takes this shell's place.
+        let line = format!(
+            "IFS= \\builtin read -r -d '' -u {} __sandtimer; \\builtin eval \"$__sandtimer\" >&{} 2>&{} <&{}; \
+             \\builtin kill -0 $(({} + $?)); \\builtin kill -0 {}\n",
+            first + 3,
+            first,
+            first + 1,
+            first + 2,
+            shell::ENDED,
+            shell::NEXT
+        );
+        self.write(&line).map_err(Error::system(doing))?;
+        self.last_words = Some(last_words);
+        Ok(())
+    }
+
+    fn write(&self, mut text: &str) -> std::io::Result<()> {
+        while !text.is_empty() {
+            let written = rustix::io::retry_on_intr(|| rustix::io::write(&self.script, text.as_bytes()))?;
+            text = &text[written..];
+        }
+        Ok(())
+    }
+
+    /// Has a shell that was a checkpoint forget what the one before it was, and go on where that ended. False where it does not.
+    pub fn begin_anew(&mut self, channel: BorrowedFd<'_>) -> bool {
+        let mut words = vec![0; MOST_LAST_WORDS];
+        let length = self.last_words.take().and_then(|file| rustix::io::pread(&file, &mut words, 0).ok()).unwrap_or(0);
+        words.truncate(length);
+        let words = String::from_utf8_lossy(&words).replace('\0', "");
+        let Ok(null) = park::null() else { return false };
+        let source = format!("{ANEW}{words}");
+        if self.send(channel, &source, [null.as_fd(); 3]).is_err() {
+            return false;
+        }
+        let end = monotonic_nanoseconds() + ANEW_LIMIT_MILLISECONDS * 1_000_000;
+        let mut packet = [0u8; 64];
+        while monotonic_nanoseconds() < end && process::wait_readable(channel, ANEW_LIMIT_MILLISECONDS) {
+            match os::packet(channel, &mut packet, false) {
+                // Anything else is of the one before.
+                Ok(17) if packet[0] == sandtimer_os::wire::channel::ANSWER => return true,
+                Ok(0) => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+}
+
+impl Standing {
+    /// Starts a shell, and waits until it is there.
+    pub fn shell(inner: &Arc<Inner>, spec: &ContextSpec) -> Result<Self, Error> {
+        let mut run = Spec::command(["bash", "--norc", "--noprofile", "-s"]);
+        run.private_workspace = true;
+        run.supervised = true;
+        run.limits = spec.limits.clone();
+        run.defaults = spec.defaults.clone();
+        run.parent = spec.parent;
+        run.require = spec.require;
+        for (name, value) in &spec.environment {
+            run = run.env(name, value);
+        }
+        run = run.env("LD_PRELOAD", "/proc/self/fd/4");
+        let opened = start::open(inner, &run)?;
+        start::close(inner, opened.scope);
+        let slot = inner.pool.take().map_err(Error::system("cannot make the session's control groups"))?;
+        let mut slot = slot.ok_or(Error::Full(super::super::CAPACITY))?;
+        let row = slot.row;
+        let built = build(inner, &run, &opened.effective, &mut slot);
+        let (spawned, prepared, control, channel, script) = built.inspect_err(|_| inner.pool.give_back(row, None))?;
+        let shown = inner.enforcer.show(&slot, spawned.pidfd.as_fd(), inner.sweeps_itself());
+        let sandbox = Sandbox {
+            slot,
+            control,
+            pidfd: spawned.pidfd,
+            shown,
+            plan: prepared.plan,
+            files: prepared.files,
+            private: prepared.private,
+            spawned_at: monotonic_nanoseconds(),
+            path: Path::Exec,
+            namespace: None,
+        };
+        let (place, belongings) = Place::of(sandbox);
+        // Until it is known init's own stands for the shell: it is what is to be ended.
+        let pidfd = place.pidfd.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
+        let process = sandtimer_os::launcher::Spawned { pid: 0, pidfd };
+        let shell = Shell { script, last_words: None };
+        let mut standing = Standing::new(inner.clone(), Stood { place, belongings, process, channel }, Some(shell));
+        standing.meet_shell(spec)?;
+        Ok(standing)
+    }
+
+    /// Has init supervise the shell, and hears which process it is.
+    fn meet_shell(&mut self, spec: &ContextSpec) -> Result<(), Error> {
+        let doing = "cannot start the session's shell";
+        let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
+        if !process::wait_readable(self.channel(), START_LIMIT_MILLISECONDS) {
+            return Err(failed("it was not ready within 60 s".to_owned()));
+        }
+        match os::word(self.channel()).map_err(Error::system(doing))? {
+            Some(Word::Listener(listener)) => {
+                os::supervise(self.place.control.as_fd(), listener.as_fd(), true).map_err(Error::system(doing))?;
+            }
+            _ => return Err(failed(self.why_not_started())),
+        }
+        loop {
+            if !process::wait_readable(self.place.control.as_fd(), START_LIMIT_MILLISECONDS) {
+                return Err(failed("it was not ready within 60 s".to_owned()));
+            }
+            match process::notice(&*self.place.control).map_err(Error::system(doing))? {
+                Some((notice, Some(process))) if notice.kind == notice::INTERPRETER => {
+                    self.is_process(process);
+                    break;
+                }
+                Some(_) => {}
+                None => return Err(failed("its sandbox ended".to_owned())),
+            }
+        }
+        if let Some(shell) = &self.shell {
+            let directory = spec.directory.as_ref().map_or_else(String::new, |directory| {
+                let quoted = format!("'{}'", directory.replace('\'', "'\\''"));
+                format!("\\mkdir -p -- {quoted} && \\builtin cd -- {quoted}\n")
+            });
+            shell.write(&format!("{BEGIN}{directory}\\builtin kill -0 {}\n", shell::NEXT)).map_err(Error::system(doing))?;
+        }
+        self.ask_for_checkpoint();
+        Ok(())
+    }
+
+    /// What init has said of a start that failed.
+    fn why_not_started(&self) -> String {
+        while let Ok(Some((notice, _))) = process::notice(&*self.place.control) {
+            let error = std::io::Error::from_raw_os_error(notice.b as i32);
+            if notice.kind == notice::STEP_FAILED && notice.c == 1 {
+                return format!("step {} of its sandbox: {error}", notice.a);
+            }
+        }
+        "its filter could not be loaded with a listener".to_owned()
+    }
+}
+
+type Built = (sandtimer_os::launcher::Spawned, start::Prepared, OwnedFd, OwnedFd, OwnedFd);
+
+fn build(inner: &Inner, spec: &Spec, effective: &Effective, slot: &mut Slot) -> Result<Built, Error> {
+    let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
+    let (control, their_control) = pair()?;
+    let (channel, their_channel) = pair()?;
+    let (their_script, script) = pipe_with(PipeFlags::CLOEXEC)
+        .map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })?;
+    let library = os::shell_library().map_err(Error::system("cannot write the shell's library"))?;
+    let clock = InitClock { wall: u64::MAX, grace: 0 };
+    let finish = |plan: &mut Plan, context: &Planned<'_>| {
+        plan::seal(plan, context.host, context.policy, context.tasks, clock);
+        let first = (context.tasks + plan.idmapped.len()) as u64;
+        let files = context.policy.files;
+        let Some(executable) = &files.executable else { return };
+        let environment = start::environment(spec, files, None);
+        plan::execute_with(plan, &spec.command, &executable.path, &environment, &[first, first + 1]);
+    };
+    let (prepared, ()) = start::prepare_to(inner, spec, effective, slot, finish)?;
+    if !inner.host()?.has_namespaces() {
+        return Err(Error::Interpreter("sessions need namespaces, which this host does not give".to_owned()));
+    }
+    let null = park::null()?;
+    let descriptors = Descriptors {
+        slot,
+        stdio: [their_script.as_fd(), null.as_fd(), null.as_fd()],
+        control: their_control.as_fd(),
+        given: &[their_channel.as_fd(), library.as_fd()],
+    };
+    let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
+    Ok((spawned, prepared, control, channel, script))
+}
