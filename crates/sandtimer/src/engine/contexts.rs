@@ -210,7 +210,11 @@ impl Context {
         *self.current() = Some(run.clone());
         tell(Told::Begun(run.clone()));
         self.drive(&run.running, standing, tell);
-        let outcome = run.running.waiting.wait_outcome(false);
+        let mut outcome = run.running.waiting.wait_outcome(false);
+        if outcome.state == State::None {
+            // What is left of the interpreter is known when what was killed is dead.
+            outcome = run.running.waiting.wait_outcome(true);
+        }
         *self.current() = None;
         self.executions.fetch_add(1, Ordering::Relaxed);
         match outcome.state {

@@ -21,7 +21,7 @@ use sandtimer_os::wire::{Notice, notice, order};
 use super::collector::ToCollector;
 use super::run::{Cause, Exit, Facts, FailedStep, Running, group_is_gone};
 use super::sentence;
-use crate::model::{Enforcer, LimitKind, Warning};
+use crate::model::{Enforcer, LimitKind, State, Warning};
 use crate::time::{Fire, Moment, Stopwatch};
 
 /// How long building a sandbox may take. Infrastructure: always finite.
@@ -417,6 +417,7 @@ impl Ending {
         let since = now.saturating_sub(self.facts.killed_at.unwrap_or(now));
         if since >= UNKILLABLE_AFTER {
             self.facts.overdue = Some(true);
+            self.facts.state = self.run.live().map(|_| State::Lost);
         } else if since >= PROOF_LIMIT {
             self.facts.overdue = Some(false);
         }
