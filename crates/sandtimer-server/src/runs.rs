@@ -24,7 +24,7 @@ use crate::error::{Code, Refusal};
 use crate::events;
 
 pub(crate) use live::{CancelOnDrop, LiveRun, Runs, keep_house};
-pub(crate) use request::RunRequest;
+pub(crate) use request::{LIMITS, RunRequest};
 
 /// Runs in a listing unless it says how many, and at most.
 const LISTED: u64 = 100;
