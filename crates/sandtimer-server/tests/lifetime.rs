@@ -2,7 +2,6 @@
 
 mod support;
 
-use std::io::Read;
 use std::time::Duration;
 
 use sandtimer_server::{Retention, Server, StartError};
@@ -49,16 +48,12 @@ fn the_end_of_the_server_is_recorded_and_finished_runs_are_there_when_it_is_back
     let script = "head -c 300000 /dev/zero | tr '\\0' b; echo oops >&2";
     let finished = client.run(&json!({"command": ["sh", "-c", script], "output_bytes": 100_000}));
     let running = client.start(json!({"command": ["sleep", "60"], "grace_ms": 30_000}));
-    // Waits for a run that goes on: it gets its answer.
-    let waiting = raw(
-        serving.address,
-        format!("GET /v1/runs/{running}?wait_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes(),
-    );
+    // A request that is open is served to its end.
+    let mut events = client.events(&running, None);
+    assert_eq!(events.next().map(|event| event.name).as_deref(), Some("started"));
     let state = serving.stop();
-    let mut answer = String::new();
-    let mut waiting = waiting;
-    waiting.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.contains("\"cancelled\""), "{answer}");
+    let last = events.last().expect("an event");
+    assert_eq!((last.name.as_str(), &last.data["outcome"]["ending"]), ("ended", &json!("cancelled")));
 
     let serving = Serving::at(state, |_| {});
     let client = serving.client();
