@@ -29,6 +29,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -s V -l version -d 'Pr
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "run" -d 'Run a command in a sandbox, under limits'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "python" -d 'Run a Python file, or code given with -c, in a sandbox'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bash" -d 'Run a bash script, or code given with -c, in a sandbox'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "serve" -d 'Serve runs over HTTP'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "doctor" -d 'Show what this machine can enforce, and what is missing'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bench" -d 'Measure how late limits are and what a sandbox costs, on this machine'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "config" -d 'Show the settings that apply here'
@@ -120,6 +121,12 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l network -d 
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l listen -d 'Where to listen [default: 127.0.0.1:7880]; port 0 takes a free one' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l state-dir -d 'Where records are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l token-file -d 'Who may ask: lines of a name and a token' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l keep-runs -d 'How many runs that are over are kept [default: 1000]; 0 or `unlimited` is all' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l keep-for -d 'How long they are kept [default: 7d]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l require -d 'Exit with 125 unless this tier (T0–T3) or kill class (K0–K3) can be had; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -s h -l help -d 'Print help'

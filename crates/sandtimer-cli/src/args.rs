@@ -26,6 +26,9 @@ pub(crate) enum Command {
     /// Run a bash script, or code given with -c, in a sandbox
     #[command(after_long_help = LANGUAGE_NOTES)]
     Bash(LanguageArguments),
+    /// Serve runs over HTTP
+    #[command(after_long_help = SERVE_NOTES)]
+    Serve(ServeArguments),
     /// Show what this machine can enforce, and what is missing
     Doctor(DoctorArguments),
     /// Measure how late limits are and what a sandbox costs, on this machine
@@ -53,6 +56,33 @@ sandtimer itself (SIGTSTP, SIGSTOP) stops no clock: limits go on being enforced.
 const LANGUAGE_NOTES: &str = "\
 Arguments for the program that begin with a dash go behind `--`. The file has to be below the current directory or a \
 --workspace. Exit codes are those of `sandtimer run`.";
+
+const SERVE_NOTES: &str = "\
+Without a token file the server answers only its own user, on this machine. A token file has lines of a name and a token \
+and must be readable by that user alone; what is made with a token belongs to its name.
+
+SIGTERM, SIGHUP or Ctrl-C ends it: no new requests, 5 s for open ones, then all runs are cancelled and recorded. Each flag \
+has a variable: SANDTIMER_LISTEN, SANDTIMER_STATE_DIR, SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR. The \
+limits that apply to requests come from the same variables and files as those of `sandtimer run`.";
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    /// Where to listen [default: 127.0.0.1:7880]; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<OsString>,
+    /// Where records are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) state_dir: Option<OsString>,
+    /// Who may ask: lines of a name and a token
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) token_file: Option<OsString>,
+    /// How many runs that are over are kept [default: 1000]; 0 or `unlimited` is all
+    #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
+    pub(crate) keep_runs: Option<OsString>,
+    /// How long they are kept [default: 7d]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) keep_for: Option<OsString>,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, Command};
-use commands::{Failure, bench, config as settings, doctor, generate, run};
+use commands::{Failure, bench, config as settings, doctor, generate, run, serve};
 
 fn main() -> ExitCode {
     // A panic has been reported on stderr by then; what is left is that it is Sandtimer's failure.
@@ -39,6 +39,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Run(given)) => run::command(given),
         Some(Command::Python(given)) => run::language(run::Language::Python, given),
         Some(Command::Bash(given)) => run::language(run::Language::Bash, given),
+        Some(Command::Serve(given)) => serve::main(&given),
         Some(Command::Doctor(given)) => Ok(doctor::main(&given)),
         Some(Command::Bench(given)) => Ok(bench::main(&given)),
         Some(Command::Config(given)) => settings::main(&given),

@@ -7,3 +7,9 @@ pub fn monotonic_nanoseconds() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
+
+/// Milliseconds since 1970 on the calendar's clock, which may be set: for what people read, never for a deadline.
+pub fn calendar_milliseconds() -> u64 {
+    let time = clock_gettime(ClockId::Realtime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
+}

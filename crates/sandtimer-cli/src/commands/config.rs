@@ -34,6 +34,11 @@ fn as_table(shown: &[Shown]) -> String {
 
 /// Under the wire keys, in milliseconds and bytes.
 fn as_json(shown: &[Shown]) -> String {
+    format!("{}\n", Value::Object(limits(shown)))
+}
+
+/// The same as an object.
+pub(super) fn limits(shown: &[Shown]) -> Map<String, Value> {
     let entry = |shown: &Shown| {
         let limit = shown.limit.map(|value| match shown.name.key.unit() {
             Unit::Milliseconds | Unit::Seconds => value.div_ceil(1_000_000),
@@ -42,7 +47,7 @@ fn as_json(shown: &[Shown]) -> String {
         let value = json!({"limit": limit, "source": shown.source, "origin": shown.origin});
         (shown.name.key.wire().to_owned(), value)
     };
-    format!("{}\n", Value::Object(shown.iter().map(entry).collect::<Map<_, _>>()))
+    shown.iter().map(entry).collect()
 }
 
 #[cfg(test)]

@@ -45,6 +45,8 @@ pub(crate) fn all(directory: &Path) -> Result<ExitCode, Failure> {
     }
     write(&directory.join("cli.md"), &command_line_reference())?;
     write(&directory.join("config.md"), &configuration_reference())?;
+    write(&directory.join("errors.md"), &sandtimer_server::error::reference())?;
+    write(&directory.join("openapi.json"), &format!("{:#}\n", sandtimer_server::openapi()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod run;
+pub(crate) mod serve;
 
 /// Why a command could not do its work: one line for stderr, and the exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -39,7 +39,7 @@ pub use error::Error;
 pub use park::Parked;
 pub use pool::CAPACITY;
 pub use refill::Stats;
-pub use run::{Run, Settled, Stream, Wait, Warned};
+pub use run::{Grown, Run, Settled, Started, Stream, Wait, Warned};
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use threads::Armed;

@@ -83,6 +83,16 @@ impl Run {
         Settled(Wait { running: self.running.clone(), settled: true })
     }
 
+    /// Waits until the command was started or the run is over.
+    pub fn started(&self) -> Started {
+        Started { running: self.running.clone() }
+    }
+
+    /// Waits until captured output goes past these positions of stdout and stderr, or the run is over.
+    pub fn grown(&self, seen: [u64; 2]) -> Grown {
+        Grown { running: self.running.clone(), spools: self.spools.clone(), seen, key: None }
+    }
+
     /// As [`Run::wait`], blocking the calling thread.
     pub fn wait_blocking(&self) -> Arc<Outcome> {
         self.running.waiting.wait_outcome(false)
@@ -264,6 +274,50 @@ impl Future for Warned {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.running.waiting.poll_warning(context.waker())
+    }
+}
+
+/// A future of a run's start.
+#[derive(Debug)]
+pub struct Started {
+    running: Arc<Running>,
+}
+
+impl Future for Started {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.running.waiting.poll_started(context.waker())
+    }
+}
+
+/// A future of more captured output.
+#[derive(Debug)]
+pub struct Grown {
+    running: Arc<Running>,
+    spools: [Option<SharedSpool>; 2],
+    seen: [u64; 2],
+    key: Option<u64>,
+}
+
+impl Future for Grown {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        // Before the look: what comes after it rings.
+        this.running.waiting.output.listen(&mut this.key, context.waker());
+        let grown = this.spools.iter().zip(this.seen).any(|(spool, seen)| {
+            let spool = spool.as_ref().map(|spool| spool.lock().unwrap_or_else(PoisonError::into_inner));
+            spool.is_some_and(|spool| spool.total() > seen)
+        });
+        if grown || this.running.waiting.is_over() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Grown {
+    fn drop(&mut self) {
+        self.running.waiting.output.forget(self.key);
     }
 }
 

@@ -354,7 +354,10 @@ impl Streams {
         let Some(spool) = &self.spools[index] else { return };
         let mut spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
         spool.write(bytes, now);
-        if self.run.on_output_limit_end && !self.limit_reported && spool.truncated() {
+        let truncated = spool.truncated();
+        drop(spool);
+        self.run.waiting.output.ring();
+        if self.run.on_output_limit_end && !self.limit_reported && truncated {
             self.limit_reported = true;
             if let Some(enforcer) = enforcer {
                 let (row, id) = (self.run.row, self.run.id.clone());

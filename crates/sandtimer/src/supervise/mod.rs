@@ -8,8 +8,11 @@
 pub(crate) mod collector;
 pub(crate) mod ending;
 pub(crate) mod enforcer;
+pub(crate) mod listeners;
 mod look;
 pub(crate) mod orders;
 pub mod output;
 pub(crate) mod run;
 pub(crate) mod sentence;
+
+pub use sentence::signal_number;

@@ -24,7 +24,7 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
-pub use encode::encode;
+pub use encode::{base64, encode};
 
 /// Bytes of one stream held in memory before it moves to a file.
 const MEMORY_BYTES: usize = 64 * 1024;

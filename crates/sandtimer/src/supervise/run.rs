@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 
+use super::listeners::Listeners;
 use super::orders::Shown;
 use crate::isolate::cgroup::{Counters, Slot};
 use crate::limits::Effective;
@@ -354,6 +355,8 @@ impl Running {
 pub(crate) struct Waiting {
     state: Mutex<WaitState>,
     changed: Condvar,
+    /// Of new output, and of the outcome.
+    pub output: Listeners,
 }
 
 #[derive(Debug, Default)]
@@ -454,6 +457,16 @@ impl Waiting {
             state.settled = settled;
             state.started = true;
         });
+        self.output.ring();
+    }
+
+    pub fn poll_started(&self, waker: &Waker) -> Poll<()> {
+        let mut state = self.lock();
+        if state.started {
+            return Poll::Ready(());
+        }
+        state.call_back(waker);
+        Poll::Pending
     }
 
     pub fn poll_outcome(&self, settled: bool, waker: &Waker) -> Option<Arc<Outcome>> {

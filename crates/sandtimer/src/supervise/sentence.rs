@@ -121,6 +121,12 @@ fn status_parts(status: i32) -> (Option<i32>, Option<String>) {
     }
 }
 
+/// The number of a signal by its name, with or without `SIG`.
+pub fn signal_number(name: &str) -> Option<i32> {
+    let name = name.strip_prefix("SIG").unwrap_or(name);
+    (1..32).find(|number| signal_name(*number)[3..] == *name)
+}
+
 /// `SIGSEGV` and the like; `SIG<n>` for one without a name.
 pub(crate) fn signal_name(number: i32) -> String {
     const NAMES: [&str; 32] = [

@@ -1,0 +1,163 @@
+//! `sandtimer serve`: reads the settings, starts the server, and waits for a signal to stop it.
+
+use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use sandtimer::Limits;
+use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
+use sandtimer_server::{Host, Retention, Server, Settings, Tokens};
+use serde_json::{Value, json};
+
+use super::{Failure, config, doctor};
+use crate::args::ServeArguments;
+use crate::config::Config;
+use crate::render;
+use crate::signals::{Arrived, Signals};
+
+const LISTEN: &str = "127.0.0.1:7880";
+/// How long a client may take for the head of a request, and for its body.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A setting and where it came from.
+#[derive(Debug)]
+struct Given {
+    value: Option<OsString>,
+    /// The flag's name, without dashes; the variable's follows from it.
+    flag: &'static str,
+    origin: &'static str,
+}
+
+impl Given {
+    /// The flag, else the variable, else nothing.
+    fn read(flag: &'static str, typed: Option<&OsString>) -> Self {
+        if let Some(value) = typed {
+            return Given { value: Some(value.clone()), flag, origin: "the command line" };
+        }
+        let variable = format!("SANDTIMER_{}", flag.replace('-', "_").to_uppercase());
+        match std::env::var_os(variable).filter(|value| !value.is_empty()) {
+            Some(value) => Given { value: Some(value), flag, origin: "the environment" },
+            None => Given { value: None, flag, origin: "built in" },
+        }
+    }
+
+    fn text(&self) -> Result<Option<&str>, Failure> {
+        let Some(value) = &self.value else { return Ok(None) };
+        value.to_str().map(Some).ok_or_else(|| self.refused(value, "is not text"))
+    }
+
+    fn refused(&self, value: &OsStr, problem: &str) -> Failure {
+        Failure::usage(format!("--{}: `{}` {problem} (from {})", self.flag, value.display(), self.origin))
+    }
+
+    fn limit(&self, unit: Unit, default: Option<u64>) -> Result<Option<u64>, Failure> {
+        let Some(text) = self.text()? else { return Ok(default) };
+        let format = Format { unit, zero: Zero::Unlimited, least: 0 };
+        Ok(match parse_text(&format!("--{}", self.flag), format, text, self.origin)? {
+            Setting::At(value) => Some(value),
+            Setting::Unlimited => None,
+            Setting::Inherit => default,
+        })
+    }
+
+    fn shown(&self, value: impl Into<Value>) -> Value {
+        let source = match self.origin {
+            "the command line" => "call",
+            "the environment" => "env",
+            _ => "builtin",
+        };
+        json!({"value": value.into(), "source": source, "origin": self.origin})
+    }
+}
+
+pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
+    let settings = settings(arguments)?;
+    // Before the engine, whose threads must not get these signals.
+    let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
+    let server = Server::start(settings).map_err(|error| Failure::usage(error.to_string()))?;
+    render::print(&format!("listening on http://{}\n", server.address()));
+    wait_for_end(&signals);
+    server.stop();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wait_for_end(signals: &Signals) {
+    loop {
+        // An interrupted wait is one that ended early.
+        let _ = poll(&mut [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)], None);
+        while let Some(arrived) = signals.next() {
+            if let Arrived::End(_) = arrived {
+                return;
+            }
+        }
+    }
+}
+
+fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
+    let listen = Given::read("listen", arguments.listen.as_ref());
+    let state = Given::read("state-dir", arguments.state_dir.as_ref());
+    let tokens = Given::read("token-file", arguments.token_file.as_ref());
+    let keep_runs = Given::read("keep-runs", arguments.keep_runs.as_ref());
+    let keep_for = Given::read("keep-for", arguments.keep_for.as_ref());
+    let address = address(&listen)?;
+    let state_directory = match &state.value {
+        Some(value) => PathBuf::from(value),
+        None => default_state_directory()?,
+    };
+    let usual = Retention::default();
+    let retention = Retention {
+        runs: keep_runs.limit(Unit::Count, usual.runs)?,
+        age: keep_for
+            .limit(Unit::Seconds, usual.age.map(sandtimer::limits::nanoseconds))?
+            .map(Duration::from_nanos),
+    };
+    let config = Config::load(&Limits::new(), true)?;
+    let path = tokens.value.as_ref().map(PathBuf::from);
+    let config_facts = json!({
+        "limits": config::limits(&config.shown()),
+        "server": {
+            "listen": listen.shown(address.to_string()),
+            "state_dir": state.shown(state_directory.display().to_string()),
+            "token_file": tokens.shown(path.as_ref().map(|path| path.display().to_string())),
+            "keep_runs": keep_runs.shown(retention.runs),
+            "keep_for_ms": keep_for.shown(retention.age.map(|age| age.as_millis() as u64)),
+        },
+    });
+    Ok(Settings {
+        listen: address,
+        state_directory,
+        tokens: path
+            .map(|path| Tokens::read(&path).map_err(|error| Failure::usage(format!("--token-file: {error}"))))
+            .transpose()?,
+        retention,
+        defaults: config.defaults(),
+        maxima: config.maxima(),
+        patience: PATIENCE,
+        host: Host {
+            facts: Box::new(|| doctor::examine().json()),
+            config: config_facts,
+            complain: Box::new(render::complaint),
+        },
+    })
+}
+
+fn address(given: &Given) -> Result<SocketAddr, Failure> {
+    let text = given.text()?.unwrap_or(LISTEN);
+    text.parse()
+        .map_err(|_| given.refused(text.as_ref(), "is not an address; use one such as 127.0.0.1:7880"))
+}
+
+/// `/var/lib/sandtimer` for root, else below XDG_STATE_HOME or the home.
+fn default_state_directory() -> Result<PathBuf, Failure> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/sandtimer"));
+    }
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    let base = base.ok_or_else(|| Failure::usage("there is no home to keep records in; give --state-dir"))?;
+    Ok(base.join("sandtimer"))
+}

@@ -1,0 +1,111 @@
+//! Who is asking, and whether they may: decided before any handler sees a request.
+//!
+//! Without tokens only the user who runs the server is answered, whom the other end's socket shows; with tokens whoever
+//! has one. What a request makes belongs to that [`Owner`]; for everyone else it is not there. Pages of other sites that
+//! a browser of the same user shows are kept out by Host and Origin, which they cannot set.
+
+mod origin;
+mod peer;
+mod tokens;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, Request, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use tokio::sync::OnceCell;
+
+use crate::Shared;
+use crate::error::{Code, Refusal};
+
+pub use tokens::{TokenError, Tokens};
+
+/// Whom a run, a context or a session belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Owner(Arc<str>);
+
+impl Owner {
+    fn token(name: &str) -> Self {
+        Owner(format!("token:{name}").into())
+    }
+
+    fn user(uid: u32) -> Self {
+        Owner(format!("uid:{uid}").into())
+    }
+
+    /// As it was written to a record.
+    pub fn recorded(text: &str) -> Self {
+        Owner(text.into())
+    }
+
+    /// For a record.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One connection, as far as it matters who is at its other end.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub peer: SocketAddr,
+    pub local: SocketAddr,
+    /// Looked up with the first request that needs it; a socket does not change hands unseen.
+    own: OnceCell<bool>,
+}
+
+impl Connection {
+    pub fn new(peer: SocketAddr, local: SocketAddr) -> Self {
+        Connection { peer, local, own: OnceCell::new() }
+    }
+
+    /// Whether the other end belongs to the server's own user.
+    async fn is_own(&self) -> bool {
+        let (peer, local) = (self.peer, self.local);
+        let look = || async move {
+            let uid = rustix::process::geteuid().as_raw();
+            tokio::task::spawn_blocking(move || peer::belongs_to(peer, local, uid)).await.unwrap_or(false)
+        };
+        *self.own.get_or_init(look).await
+    }
+}
+
+/// Paths that say nothing about anybody, for probes and generators.
+const PUBLIC: [&str; 2] = ["/healthz", "/openapi.json"];
+
+/// The layer in front of all handlers: refuses, or lets the handler know the [`Owner`].
+pub(crate) async fn admit(
+    State(app): State<Shared>,
+    Extension(connection): Extension<Arc<Connection>>,
+    mut request: Request<Body>,
+    next: Next,
+) -> Result<Response, Refusal> {
+    origin::check(request.headers(), connection.local)?;
+    if !PUBLIC.contains(&request.uri().path()) {
+        let owner = match &app.tokens {
+            Some(tokens) => by_token(tokens, request.headers())?,
+            None if connection.is_own().await => Owner::user(rustix::process::geteuid().as_raw()),
+            None => {
+                return Err(Refusal::new(
+                    Code::PeerRefused,
+                    "the other end of this connection does not belong to the user who runs the server",
+                ));
+            }
+        };
+        request.extensions_mut().insert(owner);
+    }
+    Ok(next.run(request).await)
+}
+
+fn by_token(tokens: &Tokens, headers: &HeaderMap) -> Result<Owner, Refusal> {
+    let refused = |why: &str| Refusal::new(Code::Unauthorized, why);
+    let value = headers.get(header::AUTHORIZATION).ok_or_else(|| refused("no token was sent"))?.as_bytes();
+    let scheme = b"bearer ";
+    if value.len() <= scheme.len() || !value[..scheme.len()].eq_ignore_ascii_case(scheme) {
+        return Err(refused("the Authorization header is not `Bearer TOKEN`"));
+    }
+    let name = tokens.name_of(value[scheme.len()..].trim_ascii());
+    name.map(Owner::token).ok_or_else(|| refused("the token is not one of this server's"))
+}

@@ -1,0 +1,132 @@
+//! The file of tokens: lines of a name and a token, readable by the server's user alone.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use subtle::ConstantTimeEq;
+
+/// More than any file of tokens has.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Who may ask, by token.
+#[derive(Clone)]
+pub struct Tokens(Vec<(String, String)>);
+
+/// Why a file of tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    #[error("the token file {} cannot be read: {source}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("the token file {} is not a regular file", .0.display())]
+    NotAFile(PathBuf),
+    #[error("the token file {} can be read or written by others (mode {mode:o}, uid {uid}); use chmod 600 and chown", path.display())]
+    Open { path: PathBuf, mode: u32, uid: u32 },
+    #[error("{}:{line}: {problem}", path.display())]
+    Line { path: PathBuf, line: usize, problem: &'static str },
+    #[error("the token file {} has no token in it", .0.display())]
+    Empty(PathBuf),
+}
+
+impl std::fmt::Debug for Tokens {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+impl Tokens {
+    /// Reads a file of lines `name token`. Empty lines and lines that begin with `#` are skipped.
+    ///
+    /// # Errors
+    /// When it is not this user's alone, or a line is not of that form.
+    pub fn read(path: &Path) -> Result<Self, TokenError> {
+        let unreadable = |source| TokenError::Unreadable { path: path.to_owned(), source };
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let file = File::options().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
+        let status = file.metadata().map_err(unreadable)?;
+        if !status.is_file() {
+            return Err(TokenError::NotAFile(path.to_owned()));
+        }
+        let (mode, uid) = (status.mode() & 0o7777, status.uid());
+        if mode & 0o077 != 0 || (uid != rustix::process::geteuid().as_raw() && uid != 0) {
+            return Err(TokenError::Open { path: path.to_owned(), mode, uid });
+        }
+        let mut text = String::new();
+        file.take(MOST_BYTES).read_to_string(&mut text).map_err(unreadable)?;
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, TokenError> {
+        let mut tokens: Vec<(String, String)> = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let mut words = line.split_whitespace();
+            let problem = match (words.next(), words.next(), words.next()) {
+                (None, ..) => continue,
+                (Some(first), ..) if first.starts_with('#') => continue,
+                (Some(name), Some(token), None) => {
+                    let known = tokens.iter().any(|(other, same)| other == name || same == token);
+                    if !known {
+                        tokens.push((name.to_owned(), token.to_owned()));
+                        continue;
+                    }
+                    "the name or the token is there twice"
+                }
+                _ => "a line is a name and a token",
+            };
+            return Err(TokenError::Line { path: path.to_owned(), line: index + 1, problem });
+        }
+        if tokens.is_empty() { Err(TokenError::Empty(path.to_owned())) } else { Ok(Tokens(tokens)) }
+    }
+
+    /// Whose token this is. Takes the same time for every wrong one of the same length.
+    pub(super) fn name_of(&self, given: &[u8]) -> Option<&str> {
+        let mut found = None;
+        for (name, token) in &self.0 {
+            if bool::from(token.as_bytes().ct_eq(given)) {
+                found = Some(name.as_str());
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("tokens");
+        std::fs::write(&path, "# who\n\nalice a-secret\nbob  another\n").expect("written");
+        let mode =
+            |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
+        mode(0o640);
+        assert!(matches!(Tokens::read(&path), Err(TokenError::Open { mode: 0o640, .. })));
+        mode(0o600);
+        let tokens = Tokens::read(&path).expect("its user's alone");
+        assert_eq!((tokens.name_of(b"a-secret"), tokens.name_of(b"another")), (Some("alice"), Some("bob")));
+        assert_eq!((tokens.name_of(b"a-secre"), tokens.name_of(b"")), (None, None));
+        assert!(!format!("{tokens:?}").contains("secret"));
+        assert!(matches!(Tokens::read(place.path()), Err(TokenError::NotAFile(_))));
+    }
+
+    #[test]
+    fn lines_are_a_name_and_a_token_each_once() {
+        let path = Path::new("t");
+        let line = |text: &str| match Tokens::parse(text, path) {
+            Err(TokenError::Line { line, .. }) => line,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(line("a b\nc\n"), 2);
+        assert_eq!(line("a b c\n"), 1);
+        assert_eq!(line("a b\na d\n"), 2);
+        assert_eq!(line("a b\n\nc b\n"), 3);
+        assert!(matches!(Tokens::parse("# none\n", path), Err(TokenError::Empty(_))));
+    }
+}

@@ -1,0 +1,275 @@
+//! Every error a caller can get, in one list: its code, HTTP status, exit code, hint, and whether trying again helps.
+//!
+//! What a run does is never here: a timeout or a crash is data in its Outcome. A message names the thing, the value and
+//! what would work; it holds no path, pid or address of the host that the caller did not give.
+
+use std::fmt::Write;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use sandtimer::isolate::files::FilesError;
+use sandtimer::scope::ScopeError;
+use serde_json::{Map, Value, json};
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $name:ident = $code:literal, $status:literal, $exit:literal, $retryable:literal, $hint:literal;)+) => {
+        /// What kind of error.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Code { $($(#[doc = $doc])+ $name,)+ }
+
+        impl Code {
+            /// All of them, in the order of the reference.
+            pub const ALL: &'static [Code] = &[$(Code::$name,)+];
+
+            fn facts(self) -> Facts {
+                match self {
+                    $(Code::$name => Facts {
+                        code: $code, status: $status, exit: $exit, retryable: $retryable, hint: $hint,
+                        doc: concat!($($doc),+),
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+struct Facts {
+    code: &'static str,
+    status: u16,
+    exit: u8,
+    retryable: bool,
+    hint: &'static str,
+    doc: &'static str,
+}
+
+codes! {
+    /// The body is not a JSON object in UTF-8.
+    BadJson = "bad_json", 400, 125, false, "send one JSON object, encoded in UTF-8";
+    /// A field or parameter is missing or has a value it cannot have.
+    BadField = "bad_field", 400, 125, false, "see /openapi.json for the fields and their types";
+    /// A field or parameter that does not exist here.
+    UnknownField = "unknown_field", 400, 125, false, "remove it, or correct its name; see /openapi.json";
+    /// A value that cannot be a limit.
+    BadLimit = "bad_limit", 400, 125, false, "leave it out to inherit; 0, null or \"unlimited\" for none; else a positive value";
+    /// A NUL byte where the system has none.
+    NulByte = "nul_byte", 400, 125, false, "NUL bytes can go to stdin, not into arguments, variables or code";
+    /// An argument, a variable or all of them are longer than the kernel takes.
+    TooLong = "too_long", 400, 125, false, "pass long data by stdin";
+    /// The request was not sent in time.
+    RequestTimeout = "request_timeout", 408, 125, true, "send the whole request without pauses";
+    /// The body is larger than the server takes.
+    BodyTooLarge = "body_too_large", 413, 125, false, "a body has at most 64 MiB";
+    /// No token, or not one of this server's.
+    Unauthorized = "unauthorized", 401, 125, false, "send `Authorization: Bearer TOKEN` with a token of the server's file";
+    /// The other end of the connection does not belong to the server's own user.
+    PeerRefused = "peer_refused", 403, 125, false, "connect as the user who runs the server, or have it started with --token-file";
+    /// The Host header is neither loopback nor the address that is listened on.
+    HostRefused = "host_refused", 403, 125, false, "address the server by the address it listens on";
+    /// A browser's page from another origin.
+    OriginRefused = "origin_refused", 403, 125, false, "leave Origin out, or serve the page from this server's own origin";
+    /// No such path.
+    NotFound = "not_found", 404, 125, false, "see /openapi.json for the paths";
+    /// No such run, or another owner's.
+    RunNotFound = "run_not_found", 404, 125, false, "GET /v1/runs lists your runs; old ones are removed";
+    /// The path is there, but not with this method.
+    MethodNotAllowed = "method_not_allowed", 405, 125, false, "see /openapi.json for the methods";
+    /// What was asked for needs a run that goes on.
+    RunEnded = "run_ended", 409, 125, false, "GET /v1/runs/{id} has its outcome";
+    /// What was asked for needs a run that is over.
+    RunRunning = "run_running", 409, 125, false, "wait for its end, or POST /v1/runs/{id}/kill first";
+    /// The run is not in the state that this needs: paused already, not paused, or past its limit.
+    WrongState = "wrong_state", 409, 125, false, "GET /v1/runs/{id} shows its state";
+    /// The run's stdin was not opened for later, or is closed.
+    StdinClosed = "stdin_closed", 409, 125, false, "start the run with `stdin_open: true` to write to it later";
+    /// The command is not found.
+    CommandNotFound = "command_not_found", 422, 127, false, "give a program of the host, by name or by path";
+    /// The command cannot be executed.
+    CommandNotExecutable = "command_not_executable", 422, 126, false, "give a file that is executable";
+    /// This host cannot give what was asked for.
+    Refused = "refused", 422, 125, false, "GET /v1/host shows what this host can enforce";
+    /// All places for runs are taken.
+    Capacity = "capacity", 503, 125, true, "try again when a run has ended";
+    /// The system refused something that Sandtimer needs.
+    System = "system", 503, 125, true, "GET /v1/host shows what is missing; try again";
+    /// A record cannot be written or read.
+    Storage = "storage", 503, 125, true, "make room in the server's state directory";
+    /// The server is ending.
+    ShuttingDown = "shutting_down", 503, 125, true, "try again when it is back";
+    /// A mistake in Sandtimer.
+    Internal = "internal", 500, 125, false, "please report it";
+}
+
+impl Code {
+    /// Its name on wires.
+    pub fn name(self) -> &'static str {
+        self.facts().code
+    }
+
+    /// The HTTP status it is sent with.
+    pub fn status(self) -> u16 {
+        self.facts().status
+    }
+
+    /// The exit code of the command line.
+    pub fn exit_code(self) -> u8 {
+        self.facts().exit
+    }
+
+    /// Whether the same request may succeed later.
+    pub fn is_retryable(self) -> bool {
+        self.facts().retryable
+    }
+
+    /// What to do about it.
+    pub fn hint(self) -> &'static str {
+        self.facts().hint
+    }
+}
+
+/// The reference of all errors, as Markdown.
+pub fn reference() -> String {
+    let mut text = "# Errors\n\nGenerated by `cargo xtask generate`; change `crates/sandtimer-server/src/error.rs` instead.\n\n\
+        Every error is an object of `code`, `message`, `hint`, `retryable` and `details`. A limit that fires, an exit code or \
+        a signal is no error: it is in the Outcome.\n\n\
+        | code | HTTP status | exit code | retryable | meaning | hint |\n|---|---|---|---|---|---|\n"
+        .to_owned();
+    for code in Code::ALL {
+        let Facts { code, status, exit, retryable, hint, doc } = code.facts();
+        let retryable = if retryable { "yes" } else { "no" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| `{code}` | {status} | {exit} | {retryable} | {} | {hint} |", doc.trim());
+    }
+    text
+}
+
+/// An error on its way to a caller.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    pub code: Code,
+    pub message: String,
+    pub details: Map<String, Value>,
+}
+
+impl Refusal {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Refusal { code, message: message.into(), details: Map::new() }
+    }
+
+    /// Adds a fact for programs.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// As it is sent.
+    pub fn json(&self) -> Value {
+        json!({
+            "code": self.code.name(),
+            "message": self.message,
+            "hint": self.code.hint(),
+            "retryable": self.code.is_retryable(),
+            "details": self.details,
+        })
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = crate::body::json(&self.json());
+        // Every status of the list is one.
+        *response.status_mut() =
+            StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if self.code == Code::Unauthorized {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.code == Code::Capacity {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+impl From<&sandtimer::Error> for Code {
+    fn from(error: &sandtimer::Error) -> Self {
+        use sandtimer::Error;
+        match error {
+            Error::NoCommand | Error::Workspaces(_) => Code::BadField,
+            Error::Files(FilesError::NotFound { .. }) => Code::CommandNotFound,
+            Error::Files(FilesError::NotExecutable { .. }) => Code::CommandNotExecutable,
+            Error::Files(_) => Code::BadField,
+            Error::Limit(_) | Error::Grace { .. } => Code::BadLimit,
+            Error::Scope(ScopeError::Unknown(_)) => Code::RunEnded,
+            Error::Scope(_) => Code::WrongState,
+            Error::Refused(_) => Code::Refused,
+            Error::Full(_) => Code::Capacity,
+            Error::Nul { .. } => Code::NulByte,
+            Error::CallTooLong(_) => Code::TooLong,
+            Error::System { .. } | Error::Interpreter(_) => Code::System,
+            Error::Closed => Code::ShuttingDown,
+            _ => Code::Internal,
+        }
+    }
+}
+
+impl From<sandtimer::Error> for Refusal {
+    fn from(error: sandtimer::Error) -> Self {
+        let message = match &error {
+            // Where it was looked for is the host's.
+            sandtimer::Error::Files(FilesError::NotFound { command, .. }) => {
+                format!("command `{}` is not found", command.display())
+            }
+            other => other.to_string(),
+        };
+        Refusal::new(Code::from(&error), message)
+    }
+}
+
+impl From<sandtimer::limits::LimitError> for Refusal {
+    fn from(error: sandtimer::limits::LimitError) -> Self {
+        Refusal::new(Code::BadLimit, error.to_string()).with("key", error.key()).with("value", error.value())
+    }
+}
+
+/// A record that cannot be written or read.
+pub(crate) fn storage(doing: &str, error: &std::io::Error) -> Refusal {
+    if error.kind() == std::io::ErrorKind::NotFound {
+        return Refusal::new(Code::RunNotFound, "the run was removed meanwhile");
+    }
+    Refusal::new(Code::Storage, format!("{doing}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::ffi::OsString;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_statuses_are_errors() {
+        let names: BTreeSet<_> = Code::ALL.iter().map(|code| code.name()).collect();
+        assert_eq!(names.len(), Code::ALL.len());
+        assert!(Code::ALL.iter().all(|code| (400..600).contains(&code.status())));
+    }
+
+    #[test]
+    fn the_exit_codes_are_the_engines() {
+        let command = || OsString::from("x");
+        let errors = [
+            sandtimer::Error::NoCommand,
+            sandtimer::Error::Full(3),
+            FilesError::NotFound { command: command(), detail: String::new() }.into(),
+            FilesError::NotExecutable { command: command(), detail: String::new() }.into(),
+        ];
+        for error in errors {
+            let code = Code::from(&error);
+            assert_eq!(
+                (code.exit_code(), code.is_retryable()),
+                (error.exit_code(), error.is_retryable()),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Server-sent events. A source is asked for the next event only when the reader has taken the one before, so a slow
+//! reader costs one event of memory; its place is in the id of each event, so one that comes back goes on there.
+
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use serde_json::Value;
+
+use crate::error::{Code, Refusal};
+
+/// How long a stream is silent before a comment shows that it lives.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// One event.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub id: String,
+    pub name: &'static str,
+    pub data: Value,
+}
+
+/// Where events come from, one after the other.
+pub(crate) trait EventSource: Send + 'static {
+    /// The next event; `None` when none will come. The future may be dropped and asked for again: it changes its source
+    /// only as it returns.
+    fn next(&mut self) -> impl Future<Output = Option<Event>> + Send;
+}
+
+/// An answer that goes on until its source ends.
+pub(crate) fn respond(source: impl EventSource) -> Response {
+    let stream = unfold(source, |mut source| async move {
+        let text = match tokio::time::timeout(HEARTBEAT, source.next()).await {
+            Ok(event) => written(&event?),
+            Err(_) => ": heartbeat\n\n".to_owned(),
+        };
+        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(text))), source))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (headers, Body::new(StreamBody::new(stream))).into_response()
+}
+
+/// The answer to a reader that has had the last event: it need not come back.
+pub(crate) fn nothing_more() -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}
+
+/// The id of the last event a reader had.
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let Some(id) = headers.get("last-event-id") else { return Ok(None) };
+    let text = id.to_str().ok().filter(|id| id.len() < 200);
+    text.map(Some).ok_or_else(|| Refusal::new(Code::BadField, "Last-Event-ID is not an id of this stream"))
+}
+
+/// JSON has no line breaks of its own, so one line of data holds it.
+fn written(event: &Event) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write!(text, "id: {}\nevent: {}\ndata: {}\n\n", event.id, event.name, event.data);
+    text
+}

@@ -1,0 +1,238 @@
+//! Sandtimer over HTTP. A handler parses, calls one function, and renders; what happens to a run is the engine's.
+//!
+//! ```text
+//! listen   connections, their bounds, the end of the server
+//! auth     who asks, before any handler: Owner, or a Refusal
+//! body     fields of requests, each refusal naming its field; limits by the engine's own parser
+//! owned    things by id that are there for their owner only
+//! runs     /v1/runs: request → Spec, the driver of each run, output, events, records
+//! events   server-sent events with ids from which a reader goes on
+//! error    the one list of errors
+//! ```
+//! No thread per run or request: a run is a task that waits for the engine's futures. Only building a sandbox and the
+//! disk block, on the runtime's pool of threads.
+#![forbid(unsafe_code)]
+
+mod auth;
+mod body;
+pub mod error;
+mod events;
+mod facts;
+mod listen;
+mod metrics;
+mod openapi;
+mod owned;
+mod runs;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandtimer::model::Source;
+use sandtimer::{Engine, Limits};
+use sandtimer_os::clock::calendar_milliseconds;
+use sandtimer_store::{RunStore, StoreError};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+pub use auth::{Owner, TokenError, Tokens};
+pub use openapi::document as openapi;
+
+use facts::Facts;
+use metrics::Metrics;
+use runs::Runs;
+
+/// The runtime's threads. Handlers wait; they do not compute.
+const WORKERS: usize = 2;
+/// Threads at a time that build sandboxes or wait for the disk.
+const BLOCKING: usize = 32;
+/// How long open requests may go on once the server is told to stop.
+const OPEN_REQUESTS: Duration = Duration::from_secs(5);
+/// How long the runs' own ends may take then, before those with a grace are not given it.
+const GENTLE_ENDS: Duration = Duration::from_secs(1);
+/// How long their Outcomes may take to be recorded and answered.
+const LAST_OUTCOMES: Duration = Duration::from_secs(4);
+
+/// How many runs that are over are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// `None` is without end.
+    pub runs: Option<u64>,
+    pub age: Option<Duration>,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention { runs: Some(1_000), age: Some(Duration::from_secs(7 * 24 * 3600)) }
+    }
+}
+
+/// What only the host program knows.
+pub struct Host {
+    /// What this machine can enforce. May take seconds.
+    pub facts: Box<dyn Fn() -> Value + Send + Sync>,
+    /// Each setting with its value and where it came from.
+    pub config: Value,
+    /// Where the server says what went wrong and concerns no single request.
+    pub complain: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Host").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// How a server is set up.
+#[derive(Debug)]
+pub struct Settings {
+    pub listen: SocketAddr,
+    pub state_directory: PathBuf,
+    /// Whoever has one of these is answered; without any, the server's own user on this machine.
+    pub tokens: Option<Tokens>,
+    pub retention: Retention,
+    /// Limits from further out than a request, by source.
+    pub defaults: Vec<(Source, Limits)>,
+    /// The operator's ceilings.
+    pub maxima: Limits,
+    /// How long a client may take for the head of a request, and for its body.
+    pub patience: Duration,
+    pub host: Host,
+}
+
+/// Why a server did not come up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    #[error(
+        "listening on {0}, which others can reach, needs a token file; give --token-file, or listen on 127.0.0.1"
+    )]
+    Open(SocketAddr),
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Engine(#[from] sandtimer::Error),
+    #[error("cannot start threads: {0}")]
+    Threads(io::Error),
+}
+
+/// What all handlers share.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub engine: Engine,
+    pub tokens: Option<Tokens>,
+    pub defaults: Vec<(Source, Limits)>,
+    pub patience: Duration,
+    pub host: Host,
+    pub runs: Runs,
+    pub facts: Facts,
+    pub metrics: Metrics,
+    /// True once the server is told to stop.
+    pub closing: watch::Sender<bool>,
+}
+
+pub(crate) type Shared = Arc<App>;
+
+/// A server that listens. Dropping it without [`Server::stop`] ends its runs without their records.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    app: Shared,
+    connections: listen::Connections,
+    // Last: its tasks use the others.
+    runtime: Runtime,
+}
+
+impl Server {
+    /// Opens the records, starts an engine, and listens.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing of the server is left then.
+    pub fn start(settings: Settings) -> Result<Self, StartError> {
+        if settings.tokens.is_none() && !settings.listen.ip().to_canonical().is_loopback() {
+            return Err(StartError::Open(settings.listen));
+        }
+        let (listener, address) = bind(settings.listen)
+            .map_err(|source| StartError::Listen { address: settings.listen, source })?;
+        let opened = RunStore::open(&settings.state_directory, calendar_milliseconds())?;
+        for (path, error) in &opened.unreadable {
+            (settings.host.complain)(&format!("{} is left out: {error}", path.display()));
+        }
+        let engine = Engine::with_options(sandtimer::Options {
+            spool_directory: Some(spool_directory(&settings.state_directory)?),
+            maxima: settings.maxima,
+            ..sandtimer::Options::default()
+        })?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .max_blocking_threads(BLOCKING)
+            .thread_name("st-server")
+            .enable_all()
+            .build()
+            .map_err(StartError::Threads)?;
+        let app = Arc::new(App {
+            engine,
+            tokens: settings.tokens,
+            defaults: settings.defaults,
+            patience: settings.patience,
+            host: settings.host,
+            runs: Runs::new(opened.store, opened.runs, settings.retention),
+            facts: Facts::default(),
+            metrics: Metrics::default(),
+            closing: watch::Sender::new(false),
+        });
+        let connections = listen::Connections::default();
+        let guard = runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(StartError::Threads)?;
+        drop(guard);
+        runtime.spawn(listen::serve(listener, app.clone(), connections.clone()));
+        runtime.spawn(runs::keep_house(app.clone()));
+        Ok(Server { address, app, connections, runtime })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends it: no new requests; open ones have 5 s; then all runs are cancelled and recorded. Takes at most 10 s.
+    pub fn stop(self) {
+        let Server { app, connections, runtime, .. } = self;
+        app.closing.send_replace(true);
+        runtime.block_on(async {
+            let drained = tokio::time::timeout(OPEN_REQUESTS, connections.drained()).await.is_ok();
+            app.runs.end_all(GENTLE_ENDS, LAST_OUTCOMES).await;
+            if !drained {
+                // What waited for these runs has its answer now.
+                let _ = tokio::time::timeout(GENTLE_ENDS, connections.drained()).await;
+            }
+        });
+        runtime.shutdown_timeout(Duration::from_millis(100));
+        // The engine goes with the last of its handles, here where blocking is no harm.
+        drop(app);
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+/// Where output goes that outgrows memory. The files in it have no names.
+fn spool_directory(state_directory: &Path) -> Result<PathBuf, StoreError> {
+    let path = state_directory.join("spool");
+    match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            Err(StoreError::Directory { path: state_directory.to_owned(), source })
+        }
+        _ => Ok(path),
+    }
+}

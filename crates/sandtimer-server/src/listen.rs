@@ -1,0 +1,119 @@
+//! Connections: how many there may be, how long they may take, and how they end.
+//!
+//! A connection belongs to one task. Closing it, or dropping that task, drops the handler's future: that is how a handler
+//! learns that its client went away.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::Response;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower_service::Service;
+
+use crate::auth::Connection;
+use crate::{Shared, facts, openapi, runs};
+
+/// Connections at a time; more wait in the kernel's queue.
+const MOST: u32 = 1024;
+/// Header lines of a request, and bytes of its head.
+const MOST_HEADERS: usize = 64;
+const HEAD_BYTES: usize = 64 * 1024;
+/// How long accepting pauses when the system has no descriptor or memory for another connection.
+const EXHAUSTED: Duration = Duration::from_millis(100);
+
+/// The connections that are open.
+#[derive(Debug, Clone)]
+pub(crate) struct Connections(Arc<Semaphore>);
+
+impl Default for Connections {
+    fn default() -> Self {
+        Connections(Arc::new(Semaphore::new(MOST as usize)))
+    }
+}
+
+impl Connections {
+    /// Waits until none is open.
+    pub async fn drained(&self) {
+        // The semaphore is never closed.
+        let _ = self.0.acquire_many(MOST).await;
+    }
+
+    async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.clone().acquire_owned().await.ok()
+    }
+}
+
+/// All paths. What is asked for beside runs has its own module and is merged here.
+fn router(app: &Shared) -> Router {
+    Router::new()
+        .merge(runs::routes())
+        .merge(facts::routes())
+        .merge(openapi::routes())
+        .fallback(facts::not_found)
+        .method_not_allowed_fallback(facts::method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(app.clone(), crate::auth::admit))
+        .with_state(app.clone())
+}
+
+/// Accepts until the server is told to stop.
+pub(crate) async fn serve(listener: TcpListener, app: Shared, connections: Connections) {
+    let router = router(&app);
+    let mut closing = app.closing.subscribe();
+    loop {
+        let Some(place) = connections.place().await else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = closing.wait_for(|closing| *closing) => return,
+        };
+        match accepted.and_then(|(stream, peer)| Ok((Connection::new(peer, stream.local_addr()?), stream))) {
+            Ok((connection, stream)) => {
+                tokio::spawn(converse(stream, connection, router.clone(), app.clone(), place));
+            }
+            // One that was reset while it waited, or no descriptors left.
+            Err(_) => tokio::time::sleep(EXHAUSTED).await,
+        }
+    }
+}
+
+async fn converse(
+    stream: TcpStream,
+    connection: Connection,
+    router: Router,
+    app: Shared,
+    _place: OwnedSemaphorePermit,
+) {
+    // A client whose machine is gone says nothing: the kernel asks. Without it the limits of its run decide.
+    let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
+    let _ = rustix::net::sockopt::set_tcp_keepidle(&stream, Duration::from_secs(30));
+    let _ = stream.set_nodelay(true);
+    let connection = Arc::new(connection);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(connection.clone());
+        let answer = router.clone().call(request);
+        async move { Ok::<Response<Body>, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(app.patience)
+        .max_headers(MOST_HEADERS)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut served = std::pin::pin!(served);
+    let mut closing = app.closing.subscribe();
+    // An error here is the client's: what it sent is no HTTP, or it went away.
+    tokio::select! {
+        _ = served.as_mut() => return,
+        _ = closing.wait_for(|closing| *closing) => {}
+    }
+    served.as_mut().graceful_shutdown();
+    let _ = served.await;
+}

@@ -1,0 +1,256 @@
+//! The description of the API, generated for `/openapi.json` and `spec/openapi.json`.
+//!
+//! Limits, errors and words come from the code that reads them. The shapes of answers are written in `schema`; a test
+//! holds real answers against them.
+
+mod schema;
+
+use axum::Router;
+use axum::response::Response;
+use axum::routing::get;
+use serde_json::{Map, Value, json};
+
+use crate::Shared;
+use crate::body;
+use crate::error::Code;
+use schema::{reference, text};
+
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new().route("/openapi.json", get(served))
+}
+
+async fn served() -> Response {
+    body::json(&document())
+}
+
+/// One operation.
+struct Operation {
+    method: &'static str,
+    path: &'static str,
+    summary: &'static str,
+    /// Parameters of the query: name, schema, meaning.
+    query: Vec<(&'static str, Value, &'static str)>,
+    /// The schema of the body.
+    body: Option<&'static str>,
+    answer: Answer,
+    errors: &'static [Code],
+}
+
+/// What a success is.
+enum Answer {
+    Json(&'static str),
+    Text(&'static str),
+    Nothing,
+}
+
+const OF_BODIES: &[Code] =
+    &[Code::BadJson, Code::BadField, Code::UnknownField, Code::RequestTimeout, Code::BodyTooLarge];
+const OF_ALL: &[Code] = &[Code::Unauthorized, Code::PeerRefused, Code::HostRefused, Code::OriginRefused];
+
+impl Operation {
+    fn new(method: &'static str, path: &'static str, summary: &'static str, answer: Answer) -> Self {
+        Operation { method, path, summary, query: Vec::new(), body: None, answer, errors: &[] }
+    }
+
+    fn query(mut self, name: &'static str, schema: Value, meaning: &'static str) -> Self {
+        self.query.push((name, schema, meaning));
+        self
+    }
+
+    fn body(mut self, schema: &'static str) -> Self {
+        self.body = Some(schema);
+        self
+    }
+
+    fn errors(mut self, errors: &'static [Code]) -> Self {
+        self.errors = errors;
+        self
+    }
+
+    /// By status, since a status may stand for several codes.
+    fn responses(&self) -> Value {
+        let content = match self.answer {
+            Answer::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
+            Answer::Text(kind) => json!({kind: {"schema": text("")}}),
+            Answer::Nothing => Value::Null,
+        };
+        let mut responses = Map::new();
+        if content.is_null() {
+            responses.insert("204".to_owned(), json!({"description": "Done."}));
+        } else {
+            responses.insert("200".to_owned(), json!({"description": "The answer.", "content": content}));
+        }
+        let of_body = if self.body.is_some() { OF_BODIES } else { &[] };
+        let of_id = if self.path.contains("{id}") { &[Code::RunNotFound][..] } else { &[] };
+        let all = self.errors.iter().chain(of_body).chain(of_id).chain(OF_ALL);
+        for code in Code::ALL.iter().filter(|code| all.clone().any(|other| other == *code)) {
+            let description = format!("`{}`", code.name());
+            let entry = responses.entry(code.status().to_string()).or_insert_with(|| {
+                json!({"description": "", "content": {"application/json": {"schema": reference("Error")}}})
+            });
+            let known = entry["description"].as_str().unwrap_or_default();
+            let joined = if known.is_empty() { description } else { format!("{known}, {description}") };
+            entry["description"] = joined.into();
+        }
+        Value::Object(responses)
+    }
+
+    fn described(&self) -> Value {
+        let mut parameters: Vec<Value> = Vec::new();
+        if self.path.contains("{id}") {
+            parameters
+                .push(json!({"name": "id", "in": "path", "required": true, "schema": text("A run's id.")}));
+        }
+        for (name, schema, meaning) in &self.query {
+            parameters.push(json!({"name": name, "in": "query", "description": meaning, "schema": schema}));
+        }
+        let mut described = json!({
+            "summary": self.summary,
+            "operationId": self.id(),
+            "parameters": parameters,
+            "responses": self.responses(),
+        });
+        if let Some(schema) = self.body {
+            described["requestBody"] =
+                json!({"content": {"application/json": {"schema": reference(schema)}}});
+        }
+        described
+    }
+
+    /// Such as `post_runs_kill`.
+    fn id(&self) -> String {
+        let parts = self.path.split('/').filter(|part| !part.is_empty() && *part != "v1" && *part != "{id}");
+        let name = parts.collect::<Vec<_>>().join("_").replace('.', "_");
+        let one = if self.path.ends_with("{id}") { "_one" } else { "" };
+        format!("{}_{name}{one}", self.method)
+    }
+}
+
+fn operations() -> Vec<Operation> {
+    use Answer::{Json, Nothing, Text};
+    let wait = || schema::number("Milliseconds.");
+    let control = |path, summary, answer| Operation::new("post", path, summary, Json(answer));
+    const STATE: &[Code] = &[Code::RunEnded, Code::WrongState];
+    vec![
+        Operation::new("post", "/v1/runs", "Run a command or code, and wait for its end, or for `wait_ms`", Json("Run"))
+            .body("RunRequest")
+            .errors(&[
+                Code::BadLimit,
+                Code::NulByte,
+                Code::TooLong,
+                Code::CommandNotFound,
+                Code::CommandNotExecutable,
+                Code::Refused,
+                Code::Capacity,
+                Code::System,
+                Code::Storage,
+                Code::ShuttingDown,
+            ]),
+        Operation::new("get", "/v1/runs", "Your runs, the newest first", Json("RunList"))
+            .query("status", schema::words(&["running", "ended"]), "Only these.")
+            .query("limit", schema::number("How many; at most 1000."), "How many; 100 unless given.")
+            .errors(&[Code::BadField, Code::UnknownField]),
+        Operation::new("get", "/v1/runs/{id}", "One run, with its Outcome once it is over", Json("Run"))
+            .query("wait_ms", wait(), "How long to wait for its end; 0 unless given.")
+            .errors(&[Code::BadField, Code::UnknownField, Code::Storage]),
+        Operation::new("delete", "/v1/runs/{id}", "Forget a run that is over", Nothing)
+            .errors(&[Code::RunRunning, Code::Storage]),
+        Operation::new("get", "/v1/runs/{id}/output", "Output from a position, during the run and after", Json("Output"))
+            .query("cursor", schema::number("A byte's position."), "Where to begin; 0 unless given.")
+            .query("stream", schema::words(&["stdout", "stderr"]), "Which stream; stdout unless given.")
+            .query("max_bytes", schema::number("Bytes, 16 to 8388608."), "How much at most; 262144 unless given.")
+            .errors(&[Code::BadField, Code::UnknownField, Code::Storage]),
+        Operation::new(
+            "get",
+            "/v1/runs/{id}/events",
+            "Server-sent events: started, stdout, stderr, warning, lagged, ended. A reader that comes back with \
+             Last-Event-ID goes on where it was; after `ended` the answer is 204",
+            Text("text/event-stream"),
+        )
+        .errors(&[Code::BadField, Code::UnknownField]),
+        control("/v1/runs/{id}/kill", "End a run, and wait for its end; a second time without its grace", "Run").body("Kill"),
+        control("/v1/runs/{id}/extend", "Move the wall limit later", "Extended").body("Extend").errors(STATE),
+        control("/v1/runs/{id}/pause", "Stop the processes and the run's own clocks", "Paused").body("Empty").errors(STATE),
+        control("/v1/runs/{id}/resume", "Let a paused run go on", "Paused").body("Empty").errors(STATE),
+        control("/v1/runs/{id}/signal", "Send a signal to every process of a run", "Signalled")
+            .body("Signal")
+            .errors(&[Code::RunEnded]),
+        control("/v1/runs/{id}/stdin", "Write to the stdin of a run that was started with `stdin_open`", "Written")
+            .body("Input")
+            .errors(&[Code::RunEnded, Code::StdinClosed]),
+        Operation::new("get", "/v1/host", "What this machine can enforce, what is missing, and the remedy", Json("Host")),
+        Operation::new("get", "/v1/config", "Every setting with its value and where it came from", Json("Config")),
+        Operation::new("get", "/healthz", "Whether the server is there; asks for no token", Json("Health")),
+        Operation::new("get", "/metrics", "Counters for Prometheus", Text("text/plain")),
+        Operation::new("get", "/openapi.json", "This document; asks for no token", Json("Document")),
+    ]
+}
+
+/// The whole document.
+pub fn document() -> Value {
+    let mut paths = Map::new();
+    for operation in operations() {
+        let path = paths.entry(operation.path.to_owned()).or_insert_with(|| json!({}));
+        path[operation.method] = operation.described();
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Sandtimer",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Runs code nobody has vouched for under hard limits, ends all of it, and says why. Limits: absent is \
+                inherited; 0, null or \"unlimited\" is explicitly unlimited; else a positive value.",
+            "license": {"name": "MIT OR Apache-2.0"},
+        },
+        "servers": [{"url": "http://127.0.0.1:7880"}],
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": schema::all(),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn references(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(object) => {
+                for (key, inner) in object {
+                    match inner.as_str().filter(|_| key == "$ref") {
+                        Some(target) => drop(found.insert(target.to_owned())),
+                        None => references(inner, found),
+                    }
+                }
+            }
+            Value::Array(list) => list.iter().for_each(|inner| references(inner, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_has_its_schema_and_every_schema_a_reference() {
+        let document = document();
+        let mut found = BTreeSet::new();
+        references(&document, &mut found);
+        let schemas = document["components"]["schemas"].as_object().expect("schemas");
+        let known: BTreeSet<String> =
+            schemas.keys().map(|name| format!("#/components/schemas/{name}")).collect();
+        assert_eq!(found, known);
+    }
+
+    #[test]
+    fn operations_have_ids_of_their_own() {
+        let ids: BTreeSet<String> = operations().iter().map(Operation::id).collect();
+        assert_eq!(ids.len(), operations().len());
+        assert!(
+            ids.contains("post_runs") && ids.contains("get_runs_one") && ids.contains("post_runs_kill"),
+            "{ids:?}"
+        );
+    }
+}

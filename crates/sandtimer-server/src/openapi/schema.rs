@@ -1,0 +1,314 @@
+//! The shapes of bodies and answers.
+
+use sandtimer::limits::{Key, Unit};
+use serde_json::{Map, Value, json};
+
+use crate::error::Code;
+use crate::runs::LIMITS;
+
+pub(super) fn text(meaning: &str) -> Value {
+    with(json!({"type": "string"}), meaning)
+}
+
+pub(super) fn number(meaning: &str) -> Value {
+    with(json!({"type": "integer", "minimum": 0}), meaning)
+}
+
+pub(super) fn words(words: &[&str]) -> Value {
+    json!({"type": "string", "enum": words})
+}
+
+pub(super) fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+fn truth(meaning: &str) -> Value {
+    with(json!({"type": "boolean"}), meaning)
+}
+
+fn with(mut schema: Value, meaning: &str) -> Value {
+    if !meaning.is_empty() {
+        schema["description"] = meaning.into();
+    }
+    schema
+}
+
+fn nullable(mut schema: Value) -> Value {
+    match schema.get("type").cloned() {
+        Some(kind) if schema.get("enum").is_none() => {
+            schema["type"] = json!([kind, "null"]);
+            schema
+        }
+        _ => json!({"oneOf": [schema, {"type": "null"}]}),
+    }
+}
+
+fn list(of: Value) -> Value {
+    json!({"type": "array", "items": of})
+}
+
+fn anything(meaning: &str) -> Value {
+    with(json!({}), meaning)
+}
+
+/// An object of these fields, all of which are there.
+fn answer(fields: Value) -> Value {
+    let required: Vec<String> =
+        fields.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+    json!({"type": "object", "required": required, "properties": fields})
+}
+
+/// An object of at most these fields, none of which has to be there.
+fn body(fields: Value) -> Value {
+    json!({"type": "object", "properties": fields, "additionalProperties": false})
+}
+
+pub(super) fn all() -> Value {
+    let mut schemas = Map::new();
+    for part in [requests(), runs(), outcome(), limits(), server()] {
+        if let Value::Object(part) = part {
+            schemas.extend(part);
+        }
+    }
+    Value::Object(schemas)
+}
+
+fn requests() -> Value {
+    let mut run = json!({
+        "command": {"description": "A program with its arguments, or a line for the shell.",
+            "oneOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "string", "minLength": 1}]},
+        "code": text("A program in `language`, instead of a command."),
+        "language": words(&["python", "bash"]),
+        "stdin": text("What the command reads from its stdin; without it there is nothing to read."),
+        "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin."),
+        "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of the command."},
+        "warn_ms": number("How long before the wall limit a `warning` event comes."),
+        "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
+        "wait_ms": number("How long the answer waits for the end; without it until the end, however long; 0 is not at all."),
+        "detach": truth("The run goes on if this client goes away while it waits. Without it, it is cancelled."),
+    });
+    for key in LIMITS {
+        run[key.wire()] = reference("Limit");
+    }
+    json!({
+        "RunRequest": body(run),
+        "Kill": body(json!({"reason": text("For the verdict."), "wait_ms": number("How long to wait for its end; 5000 unless given.")})),
+        "Extend": body(json!({"by_ms": number("How much later, in milliseconds; positive.")})),
+        "Empty": body(json!({})),
+        "Signal": body(json!({"signal": {"oneOf": [text("Such as `SIGUSR1`."), number("1 to 64.")]}})),
+        "Input": body(json!({
+            "data": text("What the command is to read."),
+            "eof": truth("Closes stdin behind it."),
+            "wait_ms": number("How long to wait for a command that does not read; 10000 unless given."),
+        })),
+    })
+}
+
+fn runs() -> Value {
+    let status = || words(&["running", "ended"]);
+    let command = || with(list(text("")), "The beginning of the command.");
+    let since = |meaning: &str| number(&format!("{meaning}, in milliseconds since 1970."));
+    json!({
+        "Run": answer(json!({
+            "run_id": text(""),
+            "status": status(),
+            "command": command(),
+            "created_at_ms": since("When it was started"),
+            "ended_at_ms": nullable(since("When it ended")),
+            "effective": reference("Effective"),
+            "outcome": nullable(reference("Outcome")),
+        })),
+        "RunSummary": answer(json!({
+            "run_id": text(""),
+            "status": status(),
+            "command": command(),
+            "created_at_ms": since("When it was started"),
+            "ended_at_ms": nullable(since("When it ended")),
+            "ending": nullable(reference("Ending")),
+            "ok": nullable(truth("Exited with 0.")),
+            "exit_code": nullable(json!({"type": "integer"})),
+        })),
+        "RunList": answer(json!({"runs": list(reference("RunSummary")), "total": number("How many there are.")})),
+        "Output": answer(json!({
+            "run_id": text(""),
+            "status": status(),
+            "stream": words(&["stdout", "stderr"]),
+            "cursor": number("The position of the first byte of `data`."),
+            "next_cursor": number("Where to go on."),
+            "data": text("In `encoding`."),
+            "encoding": reference("Encoding"),
+            "dropped_before": number("Bytes before `cursor` that are gone."),
+            "ended": truth("The run is over, and nothing comes behind `next_cursor`."),
+        })),
+        "Extended": answer(json!({
+            "run_id": text(""),
+            "wall_left_ms": nullable(number("Milliseconds until the wall limit.")),
+            "source": nullable(reference("Source")),
+        })),
+        "Paused": answer(json!({"run_id": text(""), "paused": truth("")})),
+        "Signalled": answer(json!({"run_id": text(""), "signal": number("")})),
+        "Written": answer(json!({
+            "run_id": text(""),
+            "written": number("Bytes of `data` that were taken."),
+            "closed": truth("Stdin is closed now; never before all of `data` was taken."),
+        })),
+    })
+}
+
+fn outcome() -> Value {
+    let optional_text = |meaning: &str| nullable(text(meaning));
+    let amount = || number("");
+    json!({
+        "Ending": words(&["exited", "signaled", "returned", "raised", "no_result", "timeout", "stalled", "out_of_memory",
+            "output_limit", "process_limit", "disk_limit", "budget", "cancelled", "infra_error"]),
+        "Encoding": with(words(&["utf-8", "base64"]), "base64 where it is not UTF-8."),
+        "Source": words(&["call", "session", "env", "config", "builtin", "ceiling", "ancestor"]),
+        "Layer": words(&["tenant", "job", "session", "loop", "turn", "task", "call", "attempt", "run", "infrastructure"]),
+        "Outcome": answer(json!({
+            "run_id": text(""),
+            "ending": reference("Ending"),
+            "ok": truth("Returned, or exited 0."),
+            "exit_code": nullable(json!({"type": "integer"})),
+            "signal": optional_text("The signal that ended the command, such as `SIGSEGV`."),
+            "stdout": text(""),
+            "stderr": text(""),
+            "stdout_truncated": truth(""),
+            "stderr_truncated": truth(""),
+            "encoding": reference("Encoding"),
+            "value": anything("What a call returned."),
+            "error": anything("What a call raised, or why Sandtimer could not go on."),
+            "results": list(anything("")),
+            "execution_count": nullable(amount()),
+            "verdict": nullable(reference("Verdict")),
+            "tree": reference("Tree"),
+            "state": words(&["kept", "rolled_back", "reset", "lost", "none"]),
+            "usage": reference("Usage"),
+            "isolation": reference("Isolation"),
+            "path": words(&["parked", "cold", "exec", "fork", "spawn"]),
+        })),
+        "Verdict": verdict(),
+        "Tree": answer(json!({
+            "killed": amount(),
+            "survivors": nullable(number("0 once proven.")),
+            "proof": words(&["cgroup empty", "pid namespace gone", "subreaper sweep", "pending", "unkillable"]),
+            "dead_after_ms": nullable(amount()),
+        })),
+        "Usage": answer(json!({
+            "wall_ms": amount(),
+            "user_ms": amount(),
+            "system_ms": amount(),
+            "memory_peak_bytes": amount(),
+            "processes_peak": amount(),
+            "run_queue_ms": nullable(amount()),
+        })),
+        "Isolation": answer(json!({
+            "tier": words(&["T0", "T1", "T2", "T3"]),
+            "kill": words(&["K0", "K1", "K2", "K3"]),
+            "deadline_layers": list(text("")),
+            "degraded": list(answer(json!({"layer": text(""), "reason": text("")}))),
+        })),
+    })
+}
+
+fn verdict() -> Value {
+    let amount = || number("");
+    let kinds = [
+        "wall",
+        "cpu",
+        "stall",
+        "idle",
+        "turns",
+        "failures",
+        "memory",
+        "processes",
+        "output",
+        "disk",
+        "open_files",
+        "result",
+    ];
+    let mut verdict = answer(json!({
+        "kind": nullable(words(&kinds)),
+        "layer": reference("Layer"),
+        "scope": text("The scope's path in the tree."),
+        "limit_ms": nullable(amount()),
+        "source": reference("Source"),
+        "elapsed_ms": amount(),
+        "late_ms": {"type": "number"},
+        "enforced_by": words(&["enforcer", "init", "watchdog", "kernel"]),
+        "signals": list(answer(json!({"signal": text(""), "at_ms": amount()}))),
+        "last_output_age_ms": nullable(amount()),
+        "progress": anything("How far the run said it was."),
+        "waiting_for": nullable(words(&["stdin", "sleep", "network", "child", "cpu", "io", "stopped"])),
+        "spent": answer(json!({"queued_ms": amount(), "spawn_ms": amount(), "attempts": list(anything("")), "paused_ms": amount()})),
+        "sentence": text("One or two sentences for a person or a model."),
+    }));
+    verdict["properties"]["limit"] =
+        number("The limit in bytes or pieces, for kinds that are not measured in time.");
+    verdict
+}
+
+fn limits() -> Value {
+    let entry = json!({
+        "type": ["object", "null"],
+        "required": ["limit", "source"],
+        "properties": {
+            "limit": number("In the unit of the key."),
+            "source": reference("Source"),
+            "layer": reference("Layer"),
+            "scope": text("The outer scope that sets it."),
+        },
+    });
+    let effective: Map<String, Value> =
+        Key::ALL.iter().map(|key| (key.wire().to_owned(), entry.clone())).collect();
+    let units: Vec<String> = LIMITS.iter().map(|key| format!("{}: {}", key.wire(), unit(*key))).collect();
+    json!({
+        "Limit": {
+            "description": format!("0, null or \"unlimited\" is explicitly unlimited. A text may have a unit, such as \"2s\" or \"512M\". {}", units.join("; ")),
+            "oneOf": [{"type": "number", "minimum": 0}, {"type": "string"}, {"type": "null"}],
+        },
+        "Effective": with(answer(Value::Object(effective)), "Each limit that applies, and who set it; null is unlimited."),
+    })
+}
+
+fn unit(key: Key) -> &'static str {
+    match key.unit() {
+        Unit::Milliseconds | Unit::Seconds => "milliseconds",
+        Unit::Bytes => "bytes",
+        Unit::Count => "a count",
+    }
+}
+
+fn server() -> Value {
+    let codes: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
+    let setting = answer(json!({"value": anything(""), "source": reference("Source"), "origin": text("")}));
+    let limit =
+        answer(json!({"limit": nullable(number("")), "source": reference("Source"), "origin": text("")}));
+    json!({
+        "Error": answer(json!({
+            "code": words(&codes),
+            "message": text("What was wrong, and with which value."),
+            "hint": text("What would work."),
+            "retryable": truth("The same request may succeed later."),
+            "details": {"type": "object"},
+        })),
+        "Host": answer(json!({
+            "tier": nullable(words(&["T0", "T1", "T2", "T3"])),
+            "kill": nullable(words(&["K0", "K1", "K2", "K3"])),
+            "deadline_layers": list(text("")),
+            "layers": list(answer(json!({
+                "layer": text(""),
+                "status": words(&["ok", "degraded", "missing"]),
+                "evidence": text(""),
+                "consequence": text(""),
+                "remedy": text(""),
+            }))),
+            "measured": {"type": "object"},
+        })),
+        "Config": answer(json!({
+            "limits": {"type": "object", "additionalProperties": limit},
+            "server": {"type": "object", "additionalProperties": setting},
+        })),
+        "Health": answer(json!({"status": words(&["ok", "closing"])})),
+        "Document": {"type": "object"},
+    })
+}

@@ -1,0 +1,130 @@
+//! `/v1/runs`: what a request asks for, done to a run.
+
+mod control;
+mod live;
+mod output;
+mod record;
+mod request;
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Extension, Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{self, Object, Parameters};
+use crate::error::{Code, Refusal};
+use crate::events;
+
+pub(crate) use live::{CancelOnDrop, LiveRun, Runs, keep_house};
+pub(crate) use request::{LIMITS, RunRequest};
+
+/// Runs in a listing unless it says how many, and at most.
+const LISTED: u64 = 100;
+const MOST_LISTED: u64 = 1_000;
+
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/v1/runs", post(create).get(list))
+        .route("/v1/runs/{id}", get(show).delete(purge))
+        .route("/v1/runs/{id}/output", get(read_output))
+        .route("/v1/runs/{id}/events", get(follow))
+        .merge(control::routes())
+}
+
+/// The run of this owner, or that there is none.
+fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveRun>, Refusal> {
+    app.runs.find(id, owner).ok_or_else(|| {
+        let shown: String = id.chars().take(60).collect();
+        Refusal::new(Code::RunNotFound, format!("there is no run `{shown}`"))
+    })
+}
+
+async fn create(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    let request = RunRequest::parse(fields)?;
+    let (wait, detach) = (request.wait, request.detach);
+    let run = live::start(app, owner, request).await?;
+    let guard = CancelOnDrop::new(&run, !detach);
+    run.wait_ended(wait).await;
+    guard.disarm();
+    Ok(body::json(&run.view().await?))
+}
+
+async fn list(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(mut fields): Parameters,
+) -> Result<Response, Refusal> {
+    let status = fields.word("status", &["running", "ended"])?;
+    let limit = fields.number("limit")?.unwrap_or(LISTED).min(MOST_LISTED);
+    fields.finish()?;
+    let mut runs = app.runs.of(&owner);
+    runs.retain(|run| status.is_none_or(|status| run.status() == status));
+    runs.sort_by_key(|run| std::cmp::Reverse(run.begun().created_at_ms));
+    let total = runs.len();
+    let shown: Vec<Value> =
+        runs.iter().take(usize::try_from(limit).unwrap_or(0)).map(|run| run.summary()).collect();
+    Ok(body::json(&json!({"runs": shown, "total": total})))
+}
+
+async fn show(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Parameters(mut fields): Parameters,
+) -> Result<Response, Refusal> {
+    let wait = fields.milliseconds("wait_ms")?;
+    fields.finish()?;
+    let run = find(&app, &id, &owner)?;
+    run.wait_ended(Some(wait.unwrap_or(Duration::ZERO))).await;
+    Ok(body::json(&run.view().await?))
+}
+
+async fn purge(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    let run = find(&app, &id, &owner)?;
+    app.runs.purge(&run).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn read_output(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Parameters(mut fields): Parameters,
+) -> Result<Response, Refusal> {
+    let asked = output::Asked::parse(&mut fields)?;
+    fields.finish()?;
+    let run = find(&app, &id, &owner)?;
+    Ok(body::json(&output::read(&run, &asked).await?))
+}
+
+async fn follow(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let run = find(&app, &id, &owner)?;
+    let place = stream::Place::after(events::last_event_id(&headers)?)?;
+    if place.is_end() {
+        return Ok(events::nothing_more());
+    }
+    Ok(events::respond(stream::RunEvents::new(run, place)))
+}

@@ -1,0 +1,228 @@
+//! What can be done to a run that goes on: kill, extend, pause, resume, signal, stdin.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex as SyncMutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Extension, Path, State};
+use axum::response::Response;
+use axum::routing::post;
+use rustix::fs::OFlags;
+use sandtimer::Run;
+use sandtimer::supervise::signal_number;
+use sandtimer_os::clock::monotonic_nanoseconds;
+use serde_json::{Value, json};
+use tokio::net::unix::pipe;
+use tokio::sync::{Mutex, watch};
+
+use super::find;
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{self, Object, refused};
+use crate::error::{Code, Refusal};
+
+/// How long a kill waits for the end unless it says otherwise.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+/// How long bytes for stdin wait for a command that does not read them.
+const STDIN_WAIT: Duration = Duration::from_secs(10);
+/// The longest reason of a kill.
+const REASON: usize = 200;
+
+pub(super) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/v1/runs/{id}/kill", post(kill))
+        .route("/v1/runs/{id}/extend", post(extend))
+        .route("/v1/runs/{id}/pause", post(pause))
+        .route("/v1/runs/{id}/resume", post(resume))
+        .route("/v1/runs/{id}/signal", post(signal))
+        .route("/v1/runs/{id}/stdin", post(stdin))
+}
+
+/// Of a run that is over already it is no error: it is dead, which was asked for.
+async fn kill(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let reason = fields.text("reason")?;
+    let wait = fields.milliseconds("wait_ms")?.unwrap_or(KILL_WAIT);
+    fields.finish()?;
+    let run = find(&app, &id, &owner)?;
+    let reason: String =
+        reason.unwrap_or_else(|| "the caller asked for its end".to_owned()).chars().take(REASON).collect();
+    run.cancel(&reason);
+    run.wait_ended(Some(wait)).await;
+    Ok(body::json(&run.view().await?))
+}
+
+async fn extend(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let by = fields.milliseconds("by_ms")?;
+    fields.finish()?;
+    let by = by.filter(|by| *by > Duration::ZERO).ok_or_else(|| {
+        Refusal::new(Code::BadField, "by_ms: give a positive number of milliseconds").with("key", "by_ms")
+    })?;
+    let run = find(&app, &id, &owner)?.running()?;
+    let deadline = run.extend(by)?;
+    let left = |moment: u64| moment.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
+    Ok(body::json(&match deadline {
+        None => json!({"run_id": id, "wall_left_ms": null, "source": null}),
+        Some(deadline) => json!({
+            "run_id": id,
+            "wall_left_ms": left(deadline.wall_end.as_nanos()),
+            "source": deadline.effect.source,
+        }),
+    }))
+}
+
+async fn pause(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    find(&app, &id, &owner)?.running()?.pause()?;
+    Ok(body::json(&json!({"run_id": id, "paused": true})))
+}
+
+async fn resume(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    find(&app, &id, &owner)?.running()?.resume()?;
+    Ok(body::json(&json!({"run_id": id, "paused": false})))
+}
+
+async fn signal(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let given = fields.value("signal").unwrap_or_default();
+    fields.finish()?;
+    let number = match &given {
+        Value::String(name) => signal_number(name),
+        Value::Number(number) => number.as_i64().and_then(|number| i32::try_from(number).ok()),
+        _ => None,
+    };
+    let number = number.filter(|number| (1..=64).contains(number));
+    let number = number.ok_or_else(|| refused("signal", &given, "a signal, such as \"SIGUSR1\" or 10"))?;
+    let run = find(&app, &id, &owner)?.running()?;
+    run.signal(number).map_err(|_| Refusal::new(Code::RunEnded, format!("the run `{id}` is over")))?;
+    Ok(body::json(&json!({"run_id": id, "signal": number})))
+}
+
+/// Writes what the command takes, and says how much that was.
+async fn stdin(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let data = fields.text("data")?.unwrap_or_default();
+    let eof = fields.truth("eof")?.unwrap_or(false);
+    let wait = fields.milliseconds("wait_ms")?.unwrap_or(STDIN_WAIT);
+    fields.finish()?;
+    let run = find(&app, &id, &owner)?;
+    run.running()?;
+    let written = run.input.write(data.as_bytes(), wait).await?;
+    // What was not taken is the caller's to send again: the end does not pass it.
+    let closed = eof && written == data.len();
+    if closed {
+        run.input.close();
+    }
+    Ok(body::json(&json!({"run_id": id, "written": written, "closed": closed})))
+}
+
+/// The way to a run's stdin, for [`sandtimer::Stdin::Piped`].
+#[derive(Debug)]
+pub(super) struct Input {
+    /// Whoever writes holds it, so that bytes of two requests do not mix.
+    pipe: Mutex<Option<pipe::Sender>>,
+    /// What was given with the request, written before anything else.
+    first: SyncMutex<Option<Vec<u8>>>,
+    closed: watch::Sender<bool>,
+}
+
+impl Input {
+    pub fn closed() -> Self {
+        Input { pipe: Mutex::new(None), first: SyncMutex::new(None), closed: watch::Sender::new(true) }
+    }
+
+    /// Of a run that has one. Must be called inside the runtime.
+    pub fn of(run: &Run, first: Option<Vec<u8>>) -> Self {
+        let pipe = run.take_stdin().and_then(|pipe| sender(pipe).ok());
+        let closed = watch::Sender::new(pipe.is_none());
+        Input { pipe: Mutex::new(pipe), first: SyncMutex::new(first), closed }
+    }
+
+    /// Writes what was given with the request.
+    pub async fn feed_first(&self) {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(first) = first {
+            // A command that does not read it has no use for it; whoever writes more hears of that.
+            let _ = self.write(&first, Duration::MAX).await;
+        }
+    }
+
+    /// Closes it, also under one that waits to write.
+    pub fn close(&self) {
+        self.closed.send_replace(true);
+        if let Ok(mut pipe) = self.pipe.try_lock() {
+            *pipe = None;
+        }
+    }
+
+    /// Writes as much as is taken within `most`.
+    pub async fn write(&self, bytes: &[u8], most: Duration) -> Result<usize, Refusal> {
+        let mut written = 0;
+        let work = async {
+            let mut pipe = self.pipe.lock().await;
+            let Some(open) = &*pipe else { return Err(is_closed()) };
+            let mut closed = self.closed.subscribe();
+            while written < bytes.len() {
+                let ready = tokio::select! {
+                    ready = open.writable() => ready,
+                    _ = closed.wait_for(|closed| *closed) => Err(io::ErrorKind::BrokenPipe.into()),
+                };
+                match ready.and_then(|()| open.try_write(&bytes[written..])) {
+                    Ok(count) => written += count,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => {
+                        *pipe = None;
+                        return Err(is_closed());
+                    }
+                }
+            }
+            if *closed.borrow() {
+                *pipe = None;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(most, work).await {
+            Ok(Err(refusal)) if written == 0 => Err(refusal),
+            _ => Ok(written),
+        }
+    }
+}
+
+fn is_closed() -> Refusal {
+    Refusal::new(Code::StdinClosed, "the run's stdin is closed")
+}
+
+fn sender(pipe: OwnedFd) -> io::Result<pipe::Sender> {
+    rustix::fs::fcntl_setfl(&pipe, OFlags::WRONLY | OFlags::NONBLOCK)?;
+    pipe::Sender::from_owned_fd(pipe)
+}

@@ -1,0 +1,396 @@
+//! Runs from their start to their record.
+//!
+//! ```text
+//! start ─▶ Running ─▶ Ended       one task per run drives it (`drive`), and it alone changes the phase
+//! ```
+//! A run is Ended for others only when its record is on the disk. Where the disk does not take it, it stays in memory and
+//! the operator is told. The driver outlives every request; a request that goes away cancels its run only while it waits
+//! and did not detach it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use sandtimer::Run;
+use sandtimer::model::{Outcome, Proof, Warning};
+use sandtimer_os::clock::calendar_milliseconds;
+use sandtimer_store::{Begun, RunStore, StoredRun};
+use serde_json::{Value, json};
+use tokio::sync::{oneshot, watch};
+
+use super::control::Input;
+use super::record::Record;
+use super::request::RunRequest;
+use crate::auth::Owner;
+use crate::error::{Code, Refusal, storage};
+use crate::owned::{Owned, Registry};
+use crate::{Retention, Shared};
+
+/// Warnings that are kept of a run; the first ones.
+const MOST_WARNINGS: usize = 100;
+/// How often records are looked at for their age.
+const HOUSEKEEPING: Duration = Duration::from_secs(600);
+
+/// Where a run is.
+#[derive(Debug, Clone)]
+pub(crate) enum Phase {
+    Running(Arc<Run>),
+    Ended(Record),
+}
+
+/// One run, as the server knows it.
+#[derive(Debug)]
+pub(crate) struct LiveRun {
+    begun: Begun,
+    owner: Owner,
+    phase: watch::Sender<Phase>,
+    warnings: watch::Sender<Vec<Warning>>,
+    pub(super) input: Input,
+}
+
+impl Owned for LiveRun {
+    fn id(&self) -> &str {
+        &self.begun.run_id
+    }
+
+    fn owner(&self) -> &Owner {
+        &self.owner
+    }
+}
+
+impl LiveRun {
+    fn new(begun: Begun, phase: Phase, input: Input) -> Self {
+        let owner = Owner::recorded(&begun.owner);
+        LiveRun { begun, owner, phase: watch::Sender::new(phase), warnings: watch::Sender::default(), input }
+    }
+
+    pub fn begun(&self) -> &Begun {
+        &self.begun
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.phase.borrow().clone()
+    }
+
+    pub fn watch_phase(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
+    }
+
+    pub fn watch_warnings(&self) -> watch::Receiver<Vec<Warning>> {
+        self.warnings.subscribe()
+    }
+
+    /// The run while it goes on.
+    pub fn running(&self) -> Result<Arc<Run>, Refusal> {
+        match self.phase() {
+            Phase::Running(run) => Ok(run),
+            Phase::Ended(_) => Err(Refusal::new(Code::RunEnded, format!("the run `{}` is over", self.id()))),
+        }
+    }
+
+    pub fn status(&self) -> &'static str {
+        match &*self.phase.borrow() {
+            Phase::Running(_) => "running",
+            Phase::Ended(_) => "ended",
+        }
+    }
+
+    /// Waits until it is over, at most so long; `None` is without end.
+    pub async fn wait_ended(&self, most: Option<Duration>) {
+        let mut phase = self.watch_phase();
+        // The sender is in self: the wait cannot fail.
+        let ended = phase.wait_for(|phase| matches!(phase, Phase::Ended(_)));
+        match most {
+            None => drop(ended.await),
+            Some(most) => drop(tokio::time::timeout(most, ended).await),
+        }
+    }
+
+    /// What is answered about it.
+    pub async fn view(&self) -> Result<Value, Refusal> {
+        let (outcome, ended_at) = match self.phase() {
+            Phase::Running(_) => (None, None),
+            Phase::Ended(record) => (Some(record.outcome().await?), Some(record.ended_at_ms())),
+        };
+        Ok(json!({
+            "run_id": self.id(),
+            "status": if outcome.is_some() { "ended" } else { "running" },
+            "command": self.begun.command,
+            "created_at_ms": self.begun.created_at_ms,
+            "ended_at_ms": ended_at,
+            "effective": self.begun.effective,
+            "outcome": outcome.as_deref(),
+        }))
+    }
+
+    /// One line of a listing.
+    pub fn summary(&self) -> Value {
+        let phase = self.phase();
+        let record = match &phase {
+            Phase::Running(_) => None,
+            Phase::Ended(record) => Some(record),
+        };
+        let facts = record.map(Record::facts);
+        json!({
+            "run_id": self.id(),
+            "status": self.status(),
+            "command": self.begun.command,
+            "created_at_ms": self.begun.created_at_ms,
+            "ended_at_ms": record.map(Record::ended_at_ms),
+            "ending": facts.map(|outcome| outcome.ending),
+            "ok": facts.map(|outcome| outcome.ok),
+            "exit_code": facts.and_then(|outcome| outcome.exit_code),
+        })
+    }
+
+    /// Ends it, if it goes on.
+    pub fn cancel(&self, reason: &str) {
+        if let Phase::Running(run) = self.phase() {
+            run.cancel(reason);
+        }
+    }
+}
+
+/// Cancels a run if the request that waits for it goes away.
+#[derive(Debug)]
+pub(crate) struct CancelOnDrop {
+    run: Option<Arc<LiveRun>>,
+}
+
+impl CancelOnDrop {
+    pub fn new(run: &Arc<LiveRun>, armed: bool) -> Self {
+        CancelOnDrop { run: armed.then(|| run.clone()) }
+    }
+
+    /// The request has its answer.
+    pub fn disarm(mut self) {
+        self.run = None;
+    }
+}
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(run) = &self.run {
+            run.cancel(CLIENT_GONE);
+        }
+    }
+}
+
+const CLIENT_GONE: &str = "the client that waited for it went away";
+
+/// All runs and their records.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    registry: Registry<LiveRun>,
+    store: Arc<RunStore>,
+    retention: Retention,
+    /// One at a time thins records out.
+    thinning: Mutex<()>,
+}
+
+impl Runs {
+    pub fn new(store: RunStore, stored: Vec<StoredRun>, retention: Retention) -> Self {
+        let registry = Registry::default();
+        for run in stored {
+            let begun = run.ended().begun.clone();
+            registry.add(Arc::new(LiveRun::new(begun, Phase::Ended(Record::Disk(run)), Input::closed())));
+        }
+        let runs = Runs { registry, store: Arc::new(store), retention, thinning: Mutex::default() };
+        runs.thin_out();
+        runs
+    }
+
+    pub fn find(&self, id: &str, owner: &Owner) -> Option<Arc<LiveRun>> {
+        self.registry.find(id, owner)
+    }
+
+    pub fn of(&self, owner: &Owner) -> Vec<Arc<LiveRun>> {
+        self.registry.of(owner)
+    }
+
+    /// How many go on, and how many are over.
+    pub fn counts(&self) -> (usize, usize) {
+        let all = self.registry.all();
+        let running = all.iter().filter(|run| run.status() == "running").count();
+        (running, all.len() - running)
+    }
+
+    /// Forgets a run that is over.
+    pub async fn purge(&self, run: &Arc<LiveRun>) -> Result<(), Refusal> {
+        let Phase::Ended(record) = run.phase() else {
+            return Err(Refusal::new(Code::RunRunning, format!("the run `{}` goes on", run.id())));
+        };
+        if let Record::Disk(stored) = record {
+            let store = self.store.clone();
+            let removed = tokio::task::spawn_blocking(move || store.remove(&stored)).await;
+            let removed =
+                removed.map_err(|_| Refusal::new(Code::Internal, "the record cannot be removed"))?;
+            removed.map_err(|error| storage("the record cannot be removed", &error))?;
+        }
+        self.registry.remove(run.id());
+        Ok(())
+    }
+
+    /// Removes the oldest records beyond what is to be kept. Waits for the disk.
+    fn thin_out(&self) {
+        let _one = self.thinning.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = |run: Arc<LiveRun>| match run.phase() {
+            Phase::Ended(record) => Some((record.ended_at_ms(), run, record)),
+            Phase::Running(_) => None,
+        };
+        let mut ended: Vec<_> = self.registry.all().into_iter().filter_map(ended).collect();
+        ended.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
+        let most = self.retention.runs.map_or(usize::MAX, |runs| usize::try_from(runs).unwrap_or(usize::MAX));
+        let age =
+            self.retention.age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        let oldest = calendar_milliseconds().saturating_sub(age);
+        for (index, (at, run, record)) in ended.iter().enumerate() {
+            if index >= most || *at < oldest {
+                if let Record::Disk(stored) = record {
+                    // One that cannot be removed is met again at the next start.
+                    let _ = self.store.remove(stored);
+                }
+                self.registry.remove(run.id());
+            }
+        }
+    }
+
+    fn is_over_full(&self) -> bool {
+        self.retention.runs.is_some_and(|most| self.counts().1 as u64 > most)
+    }
+
+    /// Cancels all runs and waits until they are recorded: first with the grace they have, then without.
+    pub async fn end_all(&self, gentle: Duration, last: Duration) {
+        let all = || self.registry.all().into_iter().filter(|run| run.status() == "running");
+        let wait = |most| join_all(all().map(|run| async move { run.wait_ended(Some(most)).await }));
+        for most in [gentle, last] {
+            all().for_each(|run| run.cancel("the server was told to end"));
+            wait(most).await;
+        }
+    }
+}
+
+/// Removes records that are too old, until the server ends.
+pub(crate) async fn keep_house(app: Shared) {
+    let mut closing = app.closing.subscribe();
+    loop {
+        let told = closing.wait_for(|closing| *closing);
+        if tokio::time::timeout(HOUSEKEEPING, told).await.is_ok() {
+            return;
+        }
+        let app = app.clone();
+        // A panic there was reported by itself.
+        let _ = tokio::task::spawn_blocking(move || app.runs.thin_out()).await;
+    }
+}
+
+/// Starts a run and its driver. A caller that does not wait for the answer any more cancels it, unless it is detached.
+pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
+    if *app.closing.borrow() {
+        return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
+    }
+    let (tell, told) = oneshot::channel();
+    // A task of its own: were the request dropped in the middle, there would be a run that nobody knows.
+    tokio::spawn(async move {
+        let detach = request.detach;
+        let queued = app.metrics.queued();
+        let starter = app.clone();
+        let started = tokio::task::spawn_blocking(move || begin(&starter, &owner, request)).await;
+        drop(queued);
+        let started =
+            started.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the run could not be started")));
+        let answer = started.map(|(live, run)| {
+            tokio::spawn(drive(app, live.clone(), run));
+            live
+        });
+        if let Err(Ok(live)) = tell.send(answer)
+            && !detach
+        {
+            live.cancel(CLIENT_GONE);
+        }
+    });
+    told.await.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the run could not be started")))
+}
+
+/// Starts a run and records that it has begun. Blocks.
+fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<(Arc<LiveRun>, Arc<Run>), Refusal> {
+    let mut spec = request.spec();
+    spec.defaults = app.defaults.clone();
+    let command = request.shown();
+    let run = Arc::new(app.engine.start(spec)?);
+    let begun = Begun {
+        run_id: run.id().to_owned(),
+        owner: owner.as_str().to_owned(),
+        command,
+        created_at_ms: calendar_milliseconds(),
+        // Plain data with text keys always serialises.
+        effective: serde_json::to_value(run.effective()).unwrap_or_default(),
+    };
+    if let Err(error) = app.runs.store.begin(&begun) {
+        run.cancel("its beginning cannot be recorded");
+        return Err(storage("the run's beginning cannot be recorded", &error));
+    }
+    let input = Input::of(&run, request.stdin.take().filter(|_| request.stdin_open));
+    let live = Arc::new(LiveRun::new(begun, Phase::Running(run.clone()), input));
+    app.runs.registry.add(live.clone());
+    Ok((live, run))
+}
+
+/// Sees a run to its end and its record.
+async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>) {
+    let feeding = live.clone();
+    let fed = tokio::spawn(async move { feeding.input.feed_first().await });
+    let mut waiting = run.wait();
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut waiting => break outcome,
+            Some(warning) = run.warned() => live.warnings.send_modify(|warnings| {
+                if warnings.len() < MOST_WARNINGS {
+                    warnings.push(warning);
+                }
+            }),
+        }
+    };
+    fed.abort();
+    live.input.close();
+    let ended_at = calendar_milliseconds();
+    let pending = outcome.tree.proof == Proof::Pending;
+    record(&app, &live, &run, outcome.clone(), ended_at).await;
+    let last = if pending {
+        let settled = run.settled().await;
+        // Not if it was purged meanwhile.
+        if app.runs.find(live.id(), &live.owner).is_some() {
+            record(&app, &live, &run, settled.clone(), ended_at).await;
+        }
+        settled
+    } else {
+        outcome
+    };
+    app.metrics.ended(&last);
+    if app.runs.is_over_full() {
+        // A panic there was reported by itself.
+        let _ = tokio::task::spawn_blocking(move || app.runs.thin_out()).await;
+    }
+}
+
+/// Writes the record, then lets everybody know that the run is over.
+async fn record(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
+    let (store, begun) = (app.runs.store.clone(), live.begun.clone());
+    let (source, facts) = (run.clone(), outcome.clone());
+    let written = tokio::task::spawn_blocking(move || {
+        store.finish(begun, ended_at_ms, &facts, &mut |stream, cursor, most| {
+            source.output(stream, cursor, most).map_err(std::io::Error::other)
+        })
+    });
+    let error = match written.await {
+        Ok(Ok(stored)) => {
+            live.phase.send_replace(Phase::Ended(Record::Disk(stored)));
+            return;
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(panic) => panic.to_string(),
+    };
+    app.metrics.store_failed();
+    (app.host.complain)(&format!("the record of run {} is kept in memory only: {error}", live.id()));
+    live.phase.send_replace(Phase::Ended(Record::Memory { run: run.clone(), outcome, ended_at_ms }));
+}

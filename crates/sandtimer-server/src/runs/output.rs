@@ -1,0 +1,128 @@
+//! Output of a run by position, while it goes on and after.
+
+use sandtimer::engine::Stream;
+use sandtimer::model::Encoding;
+use sandtimer::supervise::output::{Chunk, base64};
+use serde_json::{Value, json};
+
+use super::live::{LiveRun, Phase};
+use crate::body::Fields;
+use crate::error::Refusal;
+
+/// Bytes of an answer unless it says how many; at least, so that every character fits; at most.
+const USUAL: u64 = 256 * 1024;
+const LEAST: u64 = 16;
+const MOST: u64 = 8 << 20;
+
+/// What of the output is asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    stream: Stream,
+    cursor: u64,
+    most: usize,
+}
+
+impl Asked {
+    pub fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
+        let stream = fields.word("stream", &["stdout", "stderr"])?;
+        let cursor = fields.number("cursor")?.unwrap_or(0);
+        let most = fields.number("max_bytes")?.unwrap_or(USUAL).clamp(LEAST, MOST);
+        let stream = if stream == Some("stderr") { Stream::Stderr } else { Stream::Stdout };
+        Ok(Asked { stream, cursor, most: most as usize })
+    }
+}
+
+pub(super) fn name(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    }
+}
+
+/// Output from a position, and whether it is all there will ever be up to its end.
+pub(super) async fn chunk(
+    phase: &Phase,
+    stream: Stream,
+    cursor: u64,
+    most: usize,
+) -> Result<(Chunk, bool), Refusal> {
+    match phase {
+        Phase::Running(run) => Ok((run.output(stream, cursor, most)?, false)),
+        Phase::Ended(record) => {
+            let chunk = record.output(stream, cursor, most).await?;
+            let behind = record.output(stream, chunk.next_cursor, 1).await?;
+            let last = behind.next_cursor == chunk.next_cursor;
+            Ok((chunk, last))
+        }
+    }
+}
+
+pub(super) async fn read(run: &LiveRun, asked: &Asked) -> Result<Value, Refusal> {
+    let phase = run.phase();
+    let (chunk, last) = chunk(&phase, asked.stream, asked.cursor, asked.most).await?;
+    let piece = Piece::of(chunk, last);
+    Ok(json!({
+        "run_id": run.begun().run_id,
+        "status": if matches!(phase, Phase::Ended(_)) { "ended" } else { "running" },
+        "stream": name(asked.stream),
+        "cursor": piece.cursor,
+        "next_cursor": piece.next_cursor,
+        "data": piece.data,
+        "encoding": piece.encoding,
+        "dropped_before": piece.dropped_before,
+        "ended": last,
+    }))
+}
+
+/// A chunk as it is sent: text where it is text.
+#[derive(Debug, PartialEq)]
+pub(super) struct Piece {
+    pub data: String,
+    pub encoding: Encoding,
+    /// Where the data begins in the stream, and where to go on.
+    pub cursor: u64,
+    pub next_cursor: u64,
+    pub dropped_before: u64,
+}
+
+impl Piece {
+    /// A character that is cut by the end of the chunk is left for the next one, unless there is none.
+    pub fn of(chunk: Chunk, last: bool) -> Self {
+        let Chunk { mut bytes, mut next_cursor, dropped_before } = chunk;
+        let cursor = next_cursor - bytes.len() as u64;
+        if let Err(error) = std::str::from_utf8(&bytes)
+            && error.error_len().is_none()
+            && !last
+        {
+            next_cursor -= (bytes.len() - error.valid_up_to()) as u64;
+            bytes.truncate(error.valid_up_to());
+        }
+        let (data, encoding) = match String::from_utf8(bytes) {
+            Ok(text) => (text, Encoding::Utf8),
+            Err(error) => (base64(error.as_bytes()), Encoding::Base64),
+        };
+        Piece { data, encoding, cursor, next_cursor, dropped_before }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(bytes: &[u8], last: bool) -> (String, Encoding, u64) {
+        let chunk = Chunk { bytes: bytes.to_vec(), next_cursor: 100, dropped_before: 0 };
+        let piece = Piece::of(chunk, last);
+        assert_eq!(piece.cursor, 100 - bytes.len() as u64);
+        (piece.data, piece.encoding, piece.next_cursor)
+    }
+
+    #[test]
+    fn a_cut_character_is_left_for_the_next_piece() {
+        let face = "😀".as_bytes();
+        assert_eq!(piece(&[b"ab", &face[..3]].concat(), false), ("ab".to_owned(), Encoding::Utf8, 97));
+        assert_eq!(piece(&face[..1], false), (String::new(), Encoding::Utf8, 99));
+        // There is no next one, or it is no character at all.
+        assert_eq!(piece(&face[..1], true), ("8A==".to_owned(), Encoding::Base64, 100));
+        assert_eq!(piece(b"a\xffb", false), ("Yf9i".to_owned(), Encoding::Base64, 100));
+    }
+}

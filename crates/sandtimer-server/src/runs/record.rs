@@ -1,0 +1,68 @@
+//! A run that is over, as the server holds it: on the disk, or in memory where the disk did not take it.
+
+use std::io;
+use std::sync::Arc;
+
+use sandtimer::Run;
+use sandtimer::engine::Stream;
+use sandtimer::model::Outcome;
+use sandtimer::supervise::output::Chunk;
+use sandtimer_store::StoredRun;
+
+use crate::error::{Code, Refusal, storage};
+
+#[derive(Debug, Clone)]
+pub(crate) enum Record {
+    Disk(StoredRun),
+    Memory { run: Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64 },
+}
+
+impl Record {
+    pub fn ended_at_ms(&self) -> u64 {
+        match self {
+            Record::Disk(stored) => stored.ended().ended_at_ms,
+            Record::Memory { ended_at_ms, .. } => *ended_at_ms,
+        }
+    }
+
+    /// The Outcome, whose output may be left out.
+    pub fn facts(&self) -> &Outcome {
+        match self {
+            Record::Disk(stored) => &stored.ended().outcome,
+            Record::Memory { outcome, .. } => outcome,
+        }
+    }
+
+    /// The whole Outcome.
+    pub async fn outcome(&self) -> Result<Arc<Outcome>, Refusal> {
+        match self {
+            Record::Memory { outcome, .. } => Ok(outcome.clone()),
+            Record::Disk(stored) => {
+                let stored = stored.clone();
+                let outcome = on_disk(move || stored.outcome()).await?;
+                Ok(Arc::new(outcome))
+            }
+        }
+    }
+
+    /// Output from a position.
+    pub async fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Refusal> {
+        match self {
+            Record::Memory { run, .. } => Ok(run.output(stream, cursor, most)?),
+            Record::Disk(stored) => {
+                let stored = stored.clone();
+                on_disk(move || stored.output(stream, cursor, most)).await
+            }
+        }
+    }
+}
+
+/// Reads on a thread that may wait for the disk.
+async fn on_disk<T: Send + 'static>(
+    read: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, Refusal> {
+    match tokio::task::spawn_blocking(read).await {
+        Ok(read) => read.map_err(|error| storage("the run's record cannot be read", &error)),
+        Err(_) => Err(Refusal::new(Code::Internal, "the run's record cannot be read")),
+    }
+}

@@ -1,0 +1,136 @@
+//! What the API's description says is what the server does: every path is there, and real answers have its shape.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::Serving;
+
+/// Follows a reference.
+fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+    match schema["$ref"].as_str() {
+        Some(target) => {
+            let name = target.rsplit('/').next().unwrap_or_default();
+            &document["components"]["schemas"][name]
+        }
+        None => schema,
+    }
+}
+
+/// Where `value` is not as `schema` says, in words.
+fn differences(document: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
+    let schema = resolved(document, schema);
+    if let Some(choices) = schema["oneOf"].as_array() {
+        let fits = |choice: &&Value| {
+            let mut wrong = Vec::new();
+            differences(document, choice, value, at, &mut wrong);
+            wrong.is_empty()
+        };
+        if choices.iter().filter(fits).count() != 1 {
+            let choice = choices.iter().find(|choice| choice["type"] != "null").unwrap_or(&Value::Null);
+            differences(document, choice, value, at, found);
+            found.push(format!("{at}: not exactly one of its kinds"));
+        }
+        return;
+    }
+    let kinds = match &schema["type"] {
+        Value::String(kind) => vec![kind.as_str()],
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => return,
+    };
+    let is = |kind: &str| match kind {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string() && schema["enum"].as_array().is_none_or(|words| words.contains(value)),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
+        _ => value.is_null(),
+    };
+    if !kinds.iter().any(|kind| is(kind)) {
+        found.push(format!("{at}: {value} is not {kinds:?}"));
+    }
+    if let (Some(fields), Some(object)) = (schema["properties"].as_object(), value.as_object()) {
+        for (name, inner) in object {
+            match fields.get(name) {
+                Some(schema) => differences(document, schema, inner, &format!("{at}.{name}"), found),
+                None => found.push(format!("{at}.{name}: not described")),
+            }
+        }
+        for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if !object.contains_key(name) {
+                found.push(format!("{at}.{name}: missing"));
+            }
+        }
+    }
+    for (index, inner) in value.as_array().into_iter().flatten().enumerate() {
+        differences(document, &schema["items"], inner, &format!("{at}[{index}]"), found);
+    }
+}
+
+#[test]
+fn real_answers_have_the_described_shape() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let (_, document) = client.get("/openapi.json");
+    let mut found = Vec::new();
+    let mut check = |name: &str, value: &Value| {
+        assert!(!value.is_null(), "{name}");
+        differences(
+            &document,
+            &json!({"$ref": format!("#/components/schemas/{name}")}),
+            value,
+            name,
+            &mut found,
+        );
+    };
+    check("Run", &client.run(&json!({"command": ["sh", "-c", "exit 1"]})));
+    check("Run", &client.run(&json!({"command": ["sleep", "9"], "wall_ms": 100, "grace_ms": 50})));
+    check("Run", &client.run(&json!({"command": ["sh", "-c", "head -c 9 /dev/zero; sleep 9"], "output_bytes": 4, "on_output_limit": "end"})));
+    let id = client.start(json!({"command": ["sleep", "20"], "stdin_open": true, "wall_ms": 15_000}));
+    check("Run", &client.get(&format!("/v1/runs/{id}")).1);
+    let post = |what: &str, body: Value| client.post(&format!("/v1/runs/{id}/{what}"), &body).1;
+    check("Written", &post("stdin", json!({"data": "x"})));
+    check("Extended", &post("extend", json!({"by_ms": 5})));
+    check("Paused", &post("pause", json!({})));
+    check("Paused", &post("resume", json!({})));
+    check("Signalled", &post("signal", json!({"signal": "SIGCONT"})));
+    check("Output", &client.get(&format!("/v1/runs/{id}/output")).1);
+    check("Run", &post("kill", json!({})));
+    check("RunList", &client.get("/v1/runs").1);
+    check("Error", &client.get("/nowhere").1);
+    check("Health", &client.get("/healthz").1);
+    check("Config", &client.get("/v1/config").1);
+    assert!(found.is_empty(), "{found:#?}");
+    // The check itself finds what is wrong.
+    let mut wrong = Vec::new();
+    differences(
+        &document,
+        &json!({"$ref": "#/components/schemas/Paused"}),
+        &json!({"run_id": 1, "more": 2}),
+        "x",
+        &mut wrong,
+    );
+    assert_eq!(wrong.len(), 3, "{wrong:?}");
+}
+
+#[test]
+fn every_described_path_is_served() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let (_, document) = client.get("/openapi.json");
+    let paths = document["paths"].as_object().expect("paths");
+    assert!(paths.len() >= 15);
+    for (path, operations) in paths {
+        let real = path.replace("{id}", "nobody");
+        for method in operations.as_object().expect("operations").keys() {
+            let (_, answer) = match method.as_str() {
+                "get" => client.get(&real),
+                "post" => client.post(&real, &json!({})),
+                "delete" => client.delete(&real),
+                other => panic!("{other}"),
+            };
+            let code = answer["code"].as_str().unwrap_or_default();
+            assert!(code != "not_found" && code != "method_not_allowed", "{method} {path}: {answer}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What happens to runs when a client goes away, when the server ends, and when it comes back.
+
+mod support;
+
+use std::time::Duration;
+
+use sandtimer_server::{Retention, Server, StartError};
+use serde_json::{Value, json};
+use support::{Client, Serving, raw};
+
+/// Sends a request that waits, and closes the connection once the run is there; its id.
+fn abandon(serving: &Serving, client: &Client, body: &Value) -> String {
+    let body = body.to_string();
+    let request =
+        format!("POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let stream = raw(serving.address, request.as_bytes());
+    loop {
+        let (_, list) = client.get("/v1/runs?status=running");
+        if let Some(id) = list["runs"][0]["run_id"].as_str() {
+            drop(stream);
+            return id.to_owned();
+        }
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_cancels_what_it_waits_for_and_did_not_detach() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = abandon(&serving, &client, &json!({"command": ["sleep", "25"]}));
+    let outcome = client.ended(&id)["outcome"].clone();
+    assert_eq!(outcome["ending"], "cancelled");
+    assert!(
+        outcome["verdict"]["sentence"].as_str().is_some_and(|text| text.contains("went away")),
+        "{outcome}"
+    );
+
+    let id =
+        abandon(&serving, &client, &json!({"command": ["sh", "-c", "sleep 1; echo done"], "detach": true}));
+    let outcome = client.ended(&id)["outcome"].clone();
+    assert_eq!((&outcome["ending"], &outcome["stdout"]), (&json!("exited"), &json!("done\n")));
+}
+
+#[test]
+fn the_end_of_the_server_is_recorded_and_finished_runs_are_there_when_it_is_back() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let script = "head -c 300000 /dev/zero | tr '\\0' b; echo oops >&2";
+    let finished = client.run(&json!({"command": ["sh", "-c", script], "output_bytes": 100_000}));
+    let running = client.start(json!({"command": ["sleep", "60"], "grace_ms": 30_000}));
+    // A request that is open is served to its end.
+    let mut events = client.events(&running, None);
+    assert_eq!(events.next().map(|event| event.name).as_deref(), Some("started"));
+    let state = serving.stop();
+    let last = events.last().expect("an event");
+    assert_eq!((last.name.as_str(), &last.data["outcome"]["ending"]), ("ended", &json!("cancelled")));
+
+    let serving = Serving::at(state, |_| {});
+    let client = serving.client();
+    let id = finished["run_id"].as_str().expect("an id");
+    let mut again = client.get(&format!("/v1/runs/{id}")).1;
+    assert_eq!(again["outcome"]["stdout"].as_str().map(str::len), Some(100_000));
+    assert_eq!(again["outcome"].take(), finished["outcome"]);
+    let (_, tail) = client.get(&format!("/v1/runs/{id}/output?cursor=60000&max_bytes=1000000"));
+    assert_eq!(
+        (&tail["dropped_before"], &tail["cursor"], &tail["ended"]),
+        (&json!(190_000), &json!(250_000), &json!(true))
+    );
+    let cancelled = client.ended(&running);
+    assert!(
+        cancelled["outcome"]["verdict"]["sentence"]
+            .as_str()
+            .is_some_and(|text| text.contains("server was told to end"))
+    );
+}
+
+#[test]
+fn only_the_newest_runs_are_kept() {
+    let retention = Retention { runs: Some(2), age: None };
+    let serving = Serving::with(|settings| settings.retention = retention);
+    let client = serving.client();
+    let ids: Vec<String> = (0..4)
+        .map(|_| client.run(&json!({"command": ["true"]}))["run_id"].as_str().expect("an id").to_owned())
+        .collect();
+    let state = serving.stop();
+    let files = || std::fs::read_dir(state.path().join("runs")).expect("readable").count();
+    assert_eq!(files(), 2);
+    let path = state.path().to_owned();
+    let serving = Serving::at(state, |settings| {
+        settings.retention = Retention { runs: None, age: Some(Duration::ZERO) }
+    });
+    assert_eq!(serving.client().get("/v1/runs").1["total"], 0, "{ids:?}");
+    assert_eq!(std::fs::read_dir(path.join("runs")).expect("readable").count(), 0);
+}
+
+#[test]
+fn an_open_address_needs_tokens_and_a_directory_has_one_server() {
+    let serving = Serving::start();
+    let mut open = support::settings(serving.state.path());
+    open.listen = "0.0.0.0:0".parse().expect("an address");
+    assert!(matches!(Server::start(open), Err(StartError::Open(_))));
+    let second = support::settings(serving.state.path());
+    assert!(matches!(Server::start(second), Err(StartError::Store(_))));
+    let mut taken = support::settings(serving.state.path());
+    taken.listen = serving.address;
+    assert!(matches!(Server::start(taken), Err(StartError::Listen { .. })));
+}

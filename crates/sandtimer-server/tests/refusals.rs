@@ -1,0 +1,200 @@
+//! Whoever asks wrongly, too slowly, or without the right to, gets an error of the list and leaves no trace.
+#![allow(clippy::disallowed_methods, reason = "a client of another user is started here")]
+
+mod support;
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{Serving, raw, said, tokens};
+
+#[test]
+fn each_bad_body_is_refused_by_name_and_nothing_is_started() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let long = format!(r#"{{"command":["echo","{}"]}}"#, "x".repeat(200_000));
+    let deep = format!(r#"{{"command":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    let cases: &[(&[u8], u16, &str, &str)] = &[
+        (b"", 400, "bad_field", "command"),
+        (b"{", 400, "bad_json", "JSON"),
+        (b"[]", 400, "bad_json", "object"),
+        (b"null", 400, "bad_json", "object"),
+        (b"{\"command\":[\"\xff\"]}", 400, "bad_json", "JSON"),
+        (deep.as_bytes(), 400, "bad_json", "JSON"),
+        (br#"{"command":["echo"],"wall":2}"#, 400, "unknown_field", "wall"),
+        (br#"{"command":["echo"],"idle_ms":2}"#, 400, "unknown_field", "idle_ms"),
+        (br#"{"command":["echo"],"wall_ms":-1}"#, 400, "bad_limit", "wall_ms: `-1`"),
+        (br#"{"command":["echo"],"wall_ms":true}"#, 400, "bad_limit", "wall_ms: `true`"),
+        (br#"{"command":["echo"],"memory_bytes":"lots"}"#, 400, "bad_limit", "memory_bytes: `lots`"),
+        (br#"{"command":["echo"],"memory_bytes":1e300}"#, 400, "bad_limit", "memory_bytes"),
+        (br#"{"command":["echo"],"processes":1.5}"#, 400, "bad_limit", "processes: `1.5`"),
+        (br#"{"command":["echo"],"open_files":3}"#, 400, "bad_limit", "open_files"),
+        (br#"{"command":["echo"],"wait_ms":-5}"#, 400, "bad_field", "wait_ms: `-5`"),
+        (br#"{"command":["echo"],"detach":"yes"}"#, 400, "bad_field", "detach: `yes`"),
+        (br#"{"command":["echo"],"env":{"A=B":"x"}}"#, 400, "bad_field", "A=B"),
+        (br#"{"command":["echo"],"env":{"A":1}}"#, 400, "bad_field", "env.A: `1`"),
+        (br#"{"command":{"a":1}}"#, 400, "bad_field", "command"),
+        (br#"{"command":["echo","a\u0000b"]}"#, 400, "nul_byte", "NUL"),
+        (br#"{"code":"a\u0000b","language":"bash"}"#, 400, "nul_byte", "NUL"),
+        (br#"{"command":["echo"],"env":{"A":"\u0000"}}"#, 400, "nul_byte", "NUL"),
+        (long.as_bytes(), 400, "too_long", "200000"),
+        (br#"{"command":["no-such-command"]}"#, 422, "command_not_found", "no-such-command"),
+        (br#"{"command":["/etc/passwd"]}"#, 422, "command_not_executable", "/etc/passwd"),
+        (br#"{"command":["/workspace/../etc"]}"#, 422, "", ""),
+    ];
+    for (body, status, code, word) in cases {
+        let (found, answer) = client.post_bytes("/v1/runs", body);
+        let shown = String::from_utf8_lossy(&body[..body.len().min(80)]);
+        assert_eq!(found, *status, "{shown}: {answer}");
+        assert!(code.is_empty() || answer["code"] == *code, "{shown}: {answer}");
+        assert!(
+            answer["message"].as_str().is_some_and(|message| message.contains(word)),
+            "{shown}: {answer}"
+        );
+        let keys: Vec<&String> = answer.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, ["code", "details", "hint", "message", "retryable"]);
+    }
+    assert_eq!(client.get("/v1/runs").1["total"], 0);
+}
+
+#[test]
+fn paths_queries_and_ids_are_refused_by_name() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = client.start(json!({"command": ["true"]}));
+    client.ended(&id);
+    for (path, status, code) in [
+        ("/", 404, "not_found"),
+        ("/v1/run", 404, "not_found"),
+        ("/v1/runs/nobody", 404, "run_not_found"),
+        ("/v1/runs/nobody/output", 404, "run_not_found"),
+        ("/v1/runs/nobody/events", 404, "run_not_found"),
+        ("/v1/runs/%00%ff..%2f", 400, ""),
+        ("/v1/runs?status=dead", 400, "bad_field"),
+        ("/v1/runs?limit=-1", 400, "bad_field"),
+        ("/v1/runs?limit=1&limit=2", 400, "bad_field"),
+        ("/v1/runs?colour=red", 400, "unknown_field"),
+        (&format!("/v1/runs/{id}?wait_ms=soon"), 400, "bad_field"),
+        (&format!("/v1/runs/{id}/output?cursor=99999999999999999999"), 400, "bad_field"),
+        (&format!("/v1/runs/{id}/output?stream=stdlog"), 400, "bad_field"),
+        (&format!("/v1/runs/{id}/kill"), 405, "method_not_allowed"),
+    ] {
+        let (found, answer) = client.get(path);
+        assert_eq!(found, status, "{path}: {answer}");
+        assert!(code.is_empty() || answer["code"] == code, "{path}: {answer}");
+    }
+    for (what, body) in [
+        ("signal", json!({"signal": "SIGNOPE"})),
+        ("signal", json!({"signal": 65})),
+        ("extend", json!({"by_ms": 0})),
+    ] {
+        let (status, answer) = client.post(&format!("/v1/runs/{id}/{what}"), &body);
+        assert_eq!((status, &answer["code"]), (400, &json!("bad_field")), "{what}");
+    }
+}
+
+#[test]
+fn too_much_is_refused_before_it_is_read_and_too_slow_is_closed() {
+    let serving = Serving::with(|settings| settings.patience = Duration::from_millis(300));
+    let head = |length: u64| {
+        format!("POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n")
+    };
+    let mut stream = raw(serving.address, head(70 << 20).as_bytes());
+    let mut answer = [0; 12];
+    std::io::Read::read_exact(&mut stream, &mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 413");
+    // A head that never ends, a body that does not come, more header lines than anybody needs.
+    assert!(!said(raw(serving.address, b"GET /healthz HTTP/1.1\r\nHost: loc")).contains("200 OK"));
+    let slow = said(raw(serving.address, head(100).as_bytes()));
+    assert!(slow.starts_with("HTTP/1.1 408") && slow.contains("request_timeout"), "{slow}");
+    let lines: String = (0..500).map(|line| format!("X-{line}: y\r\n")).collect();
+    let many = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n");
+    assert!(said(raw(serving.address, many.as_bytes())).starts_with("HTTP/1.1 431"));
+    assert!(said(raw(serving.address, b"\x16\x03\x01 nonsense\r\n\r\n")).starts_with("HTTP/1.1 400"));
+    assert_eq!(serving.client().get("/healthz").0, 200);
+}
+
+#[test]
+fn a_body_that_hides_its_length_is_bounded_too() {
+    let serving = Serving::start();
+    let mut stream = raw(
+        serving.address,
+        b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
+    let piece = [format!("{:x}\r\n", 1 << 20).as_bytes(), &vec![b' '; 1 << 20], b"\r\n"].concat();
+    for _ in 0..65 {
+        // It may have answered and closed before all is sent.
+        if stream.write_all(&piece).is_err() {
+            break;
+        }
+    }
+    let answer = said(stream);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert_eq!(serving.client().get("/v1/runs").1["total"], 0);
+}
+
+#[test]
+fn pages_of_other_sites_are_refused() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let own = format!("http://{}", serving.address);
+    let code = |headers: &[(&str, &str)]| client.get_with("/v1/runs", headers).1["code"].clone();
+    assert_eq!(code(&[("Host", "evil.example")]), "host_refused");
+    assert_eq!(code(&[("Origin", "http://evil.example")]), "origin_refused");
+    assert_eq!(code(&[("Origin", "null")]), "origin_refused");
+    assert_eq!(code(&[("Origin", &own)]), Value::Null);
+    assert_eq!(code(&[("Host", "localhost:1")]), Value::Null);
+    assert!(said(raw(serving.address, b"GET /healthz HTTP/1.0\r\n\r\n")).starts_with("HTTP/1.0 403"));
+}
+
+#[test]
+fn what_a_token_made_is_not_there_for_another() {
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice a-token\nbob b-token\n")));
+    let (alice, bob) = (serving.client_with("a-token"), serving.client_with("b-token"));
+    let id = alice.start(json!({"command": ["sleep", "20"]}));
+    for path in ["", "/output", "/events"] {
+        let (status, answer) = bob.get(&format!("/v1/runs/{id}{path}"));
+        assert_eq!((status, &answer["code"]), (404, &json!("run_not_found")), "{path}");
+    }
+    for what in ["kill", "pause", "resume", "stdin"] {
+        assert_eq!(bob.post(&format!("/v1/runs/{id}/{what}"), &json!({})).0, 404, "{what}");
+    }
+    assert_eq!(bob.delete(&format!("/v1/runs/{id}")).0, 404);
+    assert_eq!(
+        (bob.get("/v1/runs").1["total"].clone(), alice.get("/v1/runs").1["total"].clone()),
+        (json!(0), json!(1))
+    );
+    assert_eq!(alice.get(&format!("/v1/runs/{id}")).1["status"], "running");
+    for (client, status) in
+        [(serving.client(), 401), (serving.client_with("a-toke"), 401), (serving.client_with("a-token"), 200)]
+    {
+        assert_eq!(client.get("/v1/runs").0, status);
+    }
+    assert_eq!(serving.client().get("/healthz").0, 200);
+    assert_eq!(serving.client().get("/metrics").0, 401);
+}
+
+#[test]
+fn without_tokens_only_the_servers_own_user_is_answered() {
+    if !rustix::process::geteuid().is_root() {
+        // Nobody but root can be another user.
+        return;
+    }
+    let serving = Serving::start();
+    let port = serving.address.port();
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET /v1/runs HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' >&3; cat <&3"
+    );
+    let ask = |uid: u32| {
+        let output =
+            Command::new("bash").args(["-c", &script]).uid(uid).gid(uid).output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let refused = ask(65_534);
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("peer_refused"), "{refused}");
+    let answered = ask(0);
+    assert!(answered.starts_with("HTTP/1.1 200"), "{answered}");
+}

@@ -1,0 +1,215 @@
+//! Runs over HTTP: what is asked for happens, is answered, can be followed and controlled.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Event, Serving};
+
+fn outcome(answer: &Value) -> &Value {
+    assert_eq!(answer["status"], "ended", "{answer}");
+    &answer["outcome"]
+}
+
+#[test]
+fn commands_lines_and_code_run_in_a_workspace_of_their_own() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let list = client
+        .run(&json!({"command": ["sh", "-c", "pwd; echo x > f; cat f; echo $GREETING >&2; exit 3"],
+        "env": {"GREETING": "hello"}, "wall_ms": 20_000, "memory_bytes": "256M", "cpu_ms": null}));
+    let found = outcome(&list);
+    assert_eq!((&found["stdout"], &found["stderr"]), (&json!("/workspace\nx\n"), &json!("hello\n")));
+    assert_eq!(
+        (&found["ending"], &found["exit_code"], &found["ok"]),
+        (&json!("exited"), &json!(3), &json!(false))
+    );
+    assert_eq!(list["effective"]["wall_ms"], json!({"limit": 20_000, "source": "call"}));
+    assert_eq!(list["effective"]["memory_bytes"], json!({"limit": 256 << 20, "source": "call"}));
+    assert_eq!(list["run_id"], found["run_id"]);
+
+    let line = client.run(&json!({"command": "ls /workspace | wc -l; cat", "stdin": "fed\u{0}"}));
+    assert_eq!(outcome(&line)["stdout"], "0\nfed\u{0}");
+    let code = client.run(&json!({"code": "print(6 * 7)", "language": "python"}));
+    assert_eq!(outcome(&code)["stdout"], "42\n");
+    let bash = client.run(&json!({"code": "a=(1 2); echo ${#a[@]}", "language": "bash"}));
+    assert_eq!(outcome(&bash)["stdout"], "2\n");
+}
+
+#[test]
+fn a_limit_that_fires_is_data_and_says_why() {
+    let serving = Serving::start();
+    let answer = serving
+        .client()
+        .run(&json!({"command": ["sh", "-c", "echo begun; sleep 60 & sleep 60"], "wall_ms": 200}));
+    let found = outcome(&answer);
+    assert_eq!((&found["ending"], &found["stdout"]), (&json!("timeout"), &json!("begun\n")));
+    assert_eq!((&found["verdict"]["kind"], &found["tree"]["survivors"]), (&json!("wall"), &json!(0)));
+    let (_, metrics) = serving.client().get("/metrics");
+    let metrics = metrics.as_str().expect("text");
+    assert!(metrics.contains("sandtimer_runs_total{ending=\"timeout\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("sandtimer_wall_verdict_late_seconds_count 1\n"), "{metrics}");
+    assert!(metrics.contains("sandtimer_survivors_total 0\n"), "{metrics}");
+}
+
+#[test]
+fn a_run_outlives_the_wait_and_is_listed_read_and_purged() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = client.start(
+        json!({"command": ["sh", "-c", "printf 'ä\\377'; read line; printf $line"], "stdin_open": true}),
+    );
+    let (_, running) = client.get("/v1/runs?status=running");
+    assert_eq!((&running["total"], &running["runs"][0]["run_id"]), (&json!(1), &json!(id)));
+    assert_eq!(client.delete(&format!("/v1/runs/{id}")).1["code"], "run_running");
+
+    let (status, written) =
+        client.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": "tail\n", "eof": true}));
+    assert_eq!((status, &written["written"], &written["closed"]), (200, &json!(5), &json!(true)));
+    let found = client.ended(&id);
+    assert_eq!(
+        (&found["outcome"]["encoding"], &found["outcome"]["stdout"]),
+        (&json!("base64"), &json!("w6T/dGFpbA=="))
+    );
+    assert_eq!(client.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": "x"})).1["code"], "run_ended");
+
+    let (_, piece) = client.get(&format!("/v1/runs/{id}/output?cursor=3"));
+    let expected = json!({"run_id": id, "status": "ended", "stream": "stdout", "cursor": 3, "next_cursor": 7, "data": "tail",
+        "encoding": "utf-8", "dropped_before": 0, "ended": true});
+    assert_eq!(piece, expected);
+    let (_, none) = client.get(&format!("/v1/runs/{id}/output?stream=stderr&cursor=99"));
+    assert_eq!((&none["data"], &none["next_cursor"], &none["ended"]), (&json!(""), &json!(0), &json!(true)));
+    let (_, ended) = client.get("/v1/runs?status=ended&limit=5");
+    assert_eq!(
+        (&ended["runs"][0]["ending"], &ended["runs"][0]["exit_code"]),
+        (&json!("exited"), &json!(0)),
+        "{ended}"
+    );
+    assert_eq!(client.delete(&format!("/v1/runs/{id}")).0, 204);
+    assert_eq!(client.get(&format!("/v1/runs/{id}")).1["code"], "run_not_found");
+}
+
+#[test]
+fn runs_are_paused_extended_signalled_and_killed() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let script = "trap 'echo heard' USR1; echo up; while :; do sleep 0.02; done";
+    let id = client.start(json!({"command": ["bash", "-c", script], "wall_ms": 25_000}));
+    let mut events = client.events(&id, None);
+    let said = |events: &mut support::Events, word: &str| {
+        events.any(|event| {
+            event.name == "stdout" && event.data["data"].as_str().is_some_and(|data| data.contains(word))
+        })
+    };
+    assert!(said(&mut events, "up"));
+    let post = |what: &str, body: Value| client.post(&format!("/v1/runs/{id}/{what}"), &body);
+    assert_eq!(post("signal", json!({"signal": "SIGUSR1"})).0, 200);
+    assert!(said(&mut events, "heard"));
+    assert_eq!(post("resume", json!({})).1["code"], "wrong_state");
+    assert_eq!(post("pause", json!({})), (200, json!({"run_id": id, "paused": true})));
+    assert_eq!(post("pause", json!({})).0, 409);
+    assert_eq!(post("resume", json!({})).0, 200);
+    let (status, extended) = post("extend", json!({"by_ms": 60_000}));
+    assert_eq!(status, 200, "{extended}");
+    assert!(extended["wall_left_ms"].as_u64().is_some_and(|left| left > 55_000), "{extended}");
+    let (status, killed) = post("kill", json!({"reason": "enough"}));
+    assert_eq!((status, &killed["outcome"]["ending"]), (200, &json!("cancelled")), "{killed}");
+    assert!(
+        killed["outcome"]["verdict"]["sentence"].as_str().is_some_and(|text| text.contains("enough")),
+        "{killed}"
+    );
+    assert_eq!(post("kill", json!({})).0, 200);
+    for (what, body) in
+        [("pause", json!({})), ("extend", json!({"by_ms": 1})), ("signal", json!({"signal": 10}))]
+    {
+        assert_eq!(post(what, body).1["code"], "run_ended", "{what}");
+    }
+}
+
+#[test]
+fn stdin_that_nobody_reads_is_taken_in_part_and_says_how_much() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = client.start(json!({"command": ["sleep", "20"], "stdin_open": true, "stdin": "first"}));
+    let (status, written) = client.post(
+        &format!("/v1/runs/{id}/stdin"),
+        &json!({"data": "x".repeat(1 << 20), "eof": true, "wait_ms": 100}),
+    );
+    assert_eq!((status, &written["closed"]), (200, &json!(false)));
+    assert!(written["written"].as_u64().is_some_and(|count| count < 1 << 20), "{written}");
+    let closed = client.start(json!({"command": ["sleep", "20"]}));
+    assert_eq!(
+        client.post(&format!("/v1/runs/{closed}/stdin"), &json!({"data": "x"})).1["code"],
+        "stdin_closed"
+    );
+}
+
+fn text(events: &[Event], name: &str) -> String {
+    let data = events
+        .iter()
+        .filter(|event| event.name == name)
+        .map(|event| event.data["data"].as_str().expect("text"));
+    data.collect()
+}
+
+#[test]
+fn a_reader_that_comes_back_at_any_event_misses_nothing_and_gets_nothing_twice() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let script = "for i in 1 2 3 4 5 6; do echo out$i; echo err$i >&2; read go; done";
+    let id = client.start(json!({"command": ["bash", "-c", script], "stdin_open": true}));
+    let mut whole = Vec::new();
+    for event in client.events(&id, None) {
+        if event.name == "stdout" {
+            client.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": "go\n"}));
+        }
+        whole.push(event);
+    }
+    assert_eq!(text(&whole, "stdout"), "out1\nout2\nout3\nout4\nout5\nout6\n");
+    assert_eq!(text(&whole, "stderr"), "err1\nerr2\nerr3\nerr4\nerr5\nerr6\n");
+    assert_eq!((whole[0].name.as_str(), whole.last().expect("some").name.as_str()), ("started", "ended"));
+    for at in 0..whole.len() - 1 {
+        let rest: Vec<Event> = client.events(&id, Some(&whole[at].id)).collect();
+        let joined = [&whole[..=at], &rest].concat();
+        for stream in ["stdout", "stderr"] {
+            assert_eq!(text(&joined, stream), text(&whole, stream), "from {}", whole[at].id);
+        }
+        assert_eq!(rest.iter().filter(|event| event.name == "ended").count(), 1);
+        assert!(rest.iter().all(|event| event.name != "started"));
+    }
+    let last = whole.last().expect("some").id.clone();
+    let (status, _) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-Event-ID", &last)]);
+    assert_eq!(status, 204);
+    let (status, refused) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-Event-ID", "7-x")]);
+    assert_eq!((status, &refused["code"]), (400, &json!("bad_field")));
+}
+
+#[test]
+fn a_slow_reader_hears_what_it_missed_and_gets_the_rest_in_order() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let script = "head -c 3000000 /dev/zero | tr '\\0' a; echo; echo end";
+    let id = client.start(json!({"command": ["sh", "-c", script], "output_bytes": 100_000}));
+    client.ended(&id);
+    let events: Vec<Event> = client.events(&id, None).collect();
+    let lagged: Vec<_> = events.iter().filter(|event| event.name == "lagged").collect();
+    assert_eq!(lagged.len(), 1);
+    assert_eq!(lagged[0].data, json!({"stream": "stdout", "dropped": 2_900_005, "next_cursor": 2_950_005}));
+    let kept = text(&events, "stdout");
+    assert!(kept.len() == 100_000 && kept.ends_with("a\nend\n"), "{}", kept.len());
+    // Resumed behind the gap, it is not told of it again.
+    let rest: Vec<Event> = client.events(&id, Some(&lagged[0].id)).collect();
+    assert!(rest.iter().all(|event| event.name != "lagged"));
+    assert_eq!(text(&rest, "stdout").len(), 50_000);
+}
+
+#[test]
+fn a_warning_comes_before_the_wall() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = client.start(json!({"command": ["sleep", "20"], "wall_ms": 600, "warn_ms": 400}));
+    let events: Vec<Event> = client.events(&id, None).collect();
+    let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
+    assert_eq!(names, ["started", "warning", "ended"]);
+    assert_eq!(events[1].data["kind"], "wall");
+    assert_eq!(events[2].data["outcome"]["ending"], "timeout");
+}

@@ -1,0 +1,215 @@
+//! The record of one run, and its file.
+//!
+//! ```text
+//! <id>.begun   JSON of `Begun`, while the run goes on
+//! <id>.run     bytes of stdout that were kept │ of stderr │ JSON of `Ended` │ its length, 8 bytes │ MARK
+//! ```
+//! A `.run` file is written under another name and renamed when all of it is on the disk, so it is whole or not there.
+//! Its head comes last because only then it is known which parts of the output were kept.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sandtimer::engine::Stream;
+use sandtimer::model::Outcome;
+use sandtimer::supervise::output::{Chunk, Collected, encode};
+use serde::{Deserialize, Serialize};
+
+/// The last bytes of a whole file; the digit is the version of the layout.
+const MARK: &[u8; 8] = b"sandrun1";
+/// No head is longer, except where it carries output itself.
+const LONGEST_HEAD: u64 = 1 << 30;
+/// Output up to here is rebuilt from the kept bytes; an Outcome of more, which carries only some of them, keeps its own.
+const REBUILT: u64 = 64 << 20;
+/// Bytes that are moved at a time.
+const PIECE: usize = 1 << 20;
+
+/// What is known of a run when it begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Begun {
+    pub run_id: String,
+    /// Whose it is, in the words of whoever keeps records here.
+    pub owner: String,
+    /// What is run, for a person who reads a list.
+    pub command: Vec<String>,
+    /// Milliseconds since 1970.
+    pub created_at_ms: u64,
+    /// The limits that apply, with their sources.
+    pub effective: serde_json::Value,
+}
+
+/// A run that is over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    #[serde(flatten)]
+    pub begun: Begun,
+    /// Milliseconds since 1970.
+    pub ended_at_ms: u64,
+    /// Without stdout and stderr, which are rebuilt, unless `own_output`.
+    pub outcome: Outcome,
+    own_output: bool,
+    streams: [Kept; 2],
+}
+
+/// Which parts of a stream were kept, and where in the file they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    /// Bytes ever written to the stream.
+    total: u64,
+    /// Where in the file the first part begins; the others follow.
+    at: u64,
+    /// Position in the stream and length.
+    parts: Vec<(u64, u64)>,
+}
+
+impl Kept {
+    fn length(&self) -> u64 {
+        self.parts.iter().map(|(_, length)| length).sum()
+    }
+
+    fn add(&mut self, start: u64, length: u64) {
+        match self.parts.last_mut() {
+            Some((last, before)) if *last + *before == start => *before += length,
+            _ => self.parts.push((start, length)),
+        }
+    }
+}
+
+/// The record of a run that is over. Its output is read from the disk each time.
+#[derive(Debug, Clone)]
+pub struct StoredRun {
+    pub(crate) path: PathBuf,
+    ended: Arc<Ended>,
+}
+
+/// Reads a run's output from a position, as [`sandtimer::Run::output`] does.
+pub(crate) type Source<'a> = dyn FnMut(Stream, u64, usize) -> io::Result<Chunk> + 'a;
+
+impl StoredRun {
+    /// Writes a whole file to `path`, and waits until it is on the disk.
+    pub(crate) fn write(
+        path: &Path,
+        begun: Begun,
+        ended_at_ms: u64,
+        outcome: &Outcome,
+        source: &mut Source<'_>,
+    ) -> io::Result<Ended> {
+        let mut file = BufWriter::with_capacity(PIECE, create(path)?);
+        let mut at = 0;
+        let mut streams = [Kept::default(), Kept::default()];
+        for (stream, kept) in [Stream::Stdout, Stream::Stderr].into_iter().zip(&mut streams) {
+            kept.at = at;
+            copy(stream, kept, source, &mut file)?;
+            at += kept.length();
+        }
+        let own_output = streams.iter().any(|kept| kept.length() > REBUILT);
+        let mut outcome = outcome.clone();
+        if !own_output {
+            (outcome.stdout, outcome.stderr) = (String::new(), String::new());
+        }
+        let ended = Ended { begun, ended_at_ms, outcome, own_output, streams };
+        let head = serde_json::to_vec(&ended)?;
+        file.write_all(&head)?;
+        file.write_all(&(head.len() as u64).to_le_bytes())?;
+        file.write_all(MARK)?;
+        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        Ok(ended)
+    }
+
+    /// Reads the head of a file.
+    pub(crate) fn read(path: PathBuf) -> io::Result<Self> {
+        let broken = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+        let mut file = File::open(&path)?;
+        let length = file.metadata()?.len();
+        if length < 16 {
+            return Err(broken("it is too short"));
+        }
+        let mut tail = [0; 16];
+        file.read_exact_at(&mut tail, length - 16)?;
+        let mut head_length = [0; 8];
+        head_length.copy_from_slice(&tail[..8]);
+        let head_length = u64::from_le_bytes(head_length);
+        if &tail[8..] != MARK || head_length > (length - 16).min(LONGEST_HEAD) {
+            return Err(broken("it is not the whole record of a run"));
+        }
+        file.seek(SeekFrom::Start(length - 16 - head_length))?;
+        let mut head = Vec::new();
+        file.take(head_length).read_to_end(&mut head)?;
+        Ok(Self::new(path, serde_json::from_slice(&head)?))
+    }
+
+    pub(crate) fn new(path: PathBuf, ended: Ended) -> Self {
+        StoredRun { path, ended: Arc::new(ended) }
+    }
+
+    /// Everything but the output.
+    pub fn ended(&self) -> &Ended {
+        &self.ended
+    }
+
+    /// The whole Outcome.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or was removed.
+    pub fn outcome(&self) -> io::Result<Outcome> {
+        let mut outcome = self.ended.outcome.clone();
+        if !self.ended.own_output {
+            let file = File::open(&self.path)?;
+            let [stdout, stderr] = [0, 1].map(|stream| self.collect(&file, stream));
+            (outcome.stdout, outcome.stderr, outcome.encoding) = encode(&stdout?, &stderr?);
+        }
+        Ok(outcome)
+    }
+
+    fn collect(&self, file: &File, stream: usize) -> io::Result<Collected> {
+        let kept = &self.ended.streams[stream];
+        let mut bytes = vec![0; usize::try_from(kept.length()).unwrap_or(0)];
+        file.read_exact_at(&mut bytes, kept.at)?;
+        let head = kept.parts.first().filter(|(start, _)| *start == 0);
+        let head_len = head.map_or(0, |(_, length)| *length as usize);
+        Ok(Collected { dropped: kept.total - bytes.len() as u64, bytes, head_len })
+    }
+
+    /// Reads output from a position, as [`sandtimer::Run::output`] does.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or was removed.
+    pub fn output(&self, stream: Stream, cursor: u64, most: usize) -> io::Result<Chunk> {
+        let kept = &self.ended.streams[stream as usize];
+        let cursor = cursor.min(kept.total);
+        let mut at = kept.at;
+        for (start, length) in &kept.parts {
+            let end = start + length;
+            if cursor < end {
+                let from = cursor.max(*start);
+                let count = (end - from).min(most as u64);
+                let mut bytes = vec![0; usize::try_from(count).unwrap_or(0)];
+                File::open(&self.path)?.read_exact_at(&mut bytes, at + (from - start))?;
+                return Ok(Chunk { bytes, next_cursor: from + count, dropped_before: from - cursor });
+            }
+            at += length;
+        }
+        Ok(Chunk { bytes: Vec::new(), next_cursor: kept.total, dropped_before: kept.total - cursor })
+    }
+}
+
+/// A new file for this user alone.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn copy(stream: Stream, kept: &mut Kept, source: &mut Source<'_>, to: &mut impl Write) -> io::Result<()> {
+    loop {
+        let chunk = source(stream, kept.total, PIECE)?;
+        let length = chunk.bytes.len() as u64;
+        kept.total = chunk.next_cursor;
+        if length == 0 {
+            return Ok(());
+        }
+        kept.add(chunk.next_cursor - length, length);
+        to.write_all(&chunk.bytes)?;
+    }
+}

@@ -1,0 +1,304 @@
+//! The directory of run records: one server writes it at a time.
+//!
+//! A run is recorded when it begins and again when it is over. What has only begun when the directory is opened ended
+//! with the server that ran it, and gets an Outcome that says so.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use sandtimer::engine::Stream;
+use sandtimer::model::{
+    Degraded, Encoding, Ending, Isolation, KillClass, Outcome, Path as RunPath, Proof, State, Tier, Tree,
+    Usage,
+};
+use sandtimer::supervise::output::Chunk;
+
+use crate::record::{Begun, StoredRun, create};
+
+/// What a run that ended with its server has for a reason.
+const ENDED_WITH_SERVER: &str = "the run ended with the server, which died while it went on; its processes were \
+     killed by the sandbox's own init and watchdog, and its output is lost";
+
+/// Why records cannot be kept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    #[error("the state directory {} is used by another server", .0.display())]
+    InUse(PathBuf),
+    #[error("the state directory {} cannot be used: {source}", path.display())]
+    Directory { path: PathBuf, source: io::Error },
+}
+
+/// An open directory and what was found in it.
+#[derive(Debug)]
+pub struct Opened {
+    pub store: RunStore,
+    /// In no particular order.
+    pub runs: Vec<StoredRun>,
+    /// Files that are no records, and why.
+    pub unreadable: Vec<(PathBuf, io::Error)>,
+}
+
+/// The directory of run records.
+#[derive(Debug)]
+pub struct RunStore {
+    directory: PathBuf,
+    /// Locked for as long as it is open.
+    _lock: File,
+}
+
+impl RunStore {
+    /// Opens the records below a state directory, making what is missing with access for this user only.
+    ///
+    /// `now_ms` is when runs that ended with an earlier server are said to have ended.
+    ///
+    /// # Errors
+    /// When another server has it, or the directory cannot be written.
+    pub fn open(state_directory: &Path, now_ms: u64) -> Result<Opened, StoreError> {
+        let failed = |source| StoreError::Directory { path: state_directory.to_owned(), source };
+        let directory = state_directory.join("runs");
+        DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
+        let lock = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(state_directory.join("lock"))
+            .map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse(state_directory.to_owned())),
+            Err(error) => return Err(failed(error.into())),
+        }
+        let store = RunStore { directory, _lock: lock };
+        let (mut runs, mut unreadable, begun) = store.load().map_err(failed)?;
+        for (path, begun) in begun {
+            if runs.iter().all(|run| run.ended().begun.run_id != begun.run_id) {
+                let outcome = ended_with_server(&begun.run_id);
+                let nothing = &mut |_, _, _| Ok(nothing());
+                runs.push(store.finish(begun, now_ms, &outcome, nothing).map_err(failed)?);
+            } else if let Err(error) = fs::remove_file(&path) {
+                unreadable.push((path, error));
+            }
+        }
+        Ok(Opened { store, runs, unreadable })
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn load(&self) -> io::Result<(Vec<StoredRun>, Vec<(PathBuf, io::Error)>, Vec<(PathBuf, Begun)>)> {
+        let (mut runs, mut unreadable, mut begun) = (Vec::new(), Vec::new(), Vec::new());
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            let read = match path.extension().and_then(|extension| extension.to_str()) {
+                Some("run") => StoredRun::read(path.clone()).map(|run| runs.push(run)),
+                Some("begun") => read_begun(&path).map(|record| begun.push((path.clone(), record))),
+                // Half written when its writer died.
+                Some("part") => fs::remove_file(&path),
+                _ => Ok(()),
+            };
+            if let Err(error) = read {
+                unreadable.push((path, error));
+            }
+        }
+        Ok((runs, unreadable, begun))
+    }
+
+    /// The directory itself.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn path(&self, run_id: &str, extension: &str) -> PathBuf {
+        self.directory.join(format!("{run_id}.{extension}"))
+    }
+
+    /// Records that a run has begun. It outlives this process; after a loss of power it may be missing.
+    ///
+    /// # Errors
+    /// When the disk does not take it.
+    pub fn begin(&self, begun: &Begun) -> io::Result<()> {
+        let record = serde_json::to_vec(begun)?;
+        let part = self.path(&begun.run_id, "begun.part");
+        let written = create(&part).and_then(|mut file| file.write_all(&record));
+        let done = written.and_then(|()| fs::rename(&part, self.path(&begun.run_id, "begun")));
+        done.inspect_err(|_| {
+            // The next start sweeps it.
+            let _ = fs::remove_file(&part);
+        })
+    }
+
+    /// Records that a run is over. When this returns, it is on the disk. May be called again with a later Outcome.
+    ///
+    /// # Errors
+    /// When its output cannot be read, or the disk does not take it.
+    pub fn finish(
+        &self,
+        begun: Begun,
+        ended_at_ms: u64,
+        outcome: &Outcome,
+        output: &mut dyn FnMut(Stream, u64, usize) -> io::Result<Chunk>,
+    ) -> io::Result<StoredRun> {
+        let (part, path) = (self.path(&begun.run_id, "part"), self.path(&begun.run_id, "run"));
+        let mark = self.path(&begun.run_id, "begun");
+        let written = StoredRun::write(&part, begun, ended_at_ms, outcome, output)
+            .and_then(|ended| fs::rename(&part, &path).map(|()| ended))
+            .inspect_err(|_| {
+                let _ = fs::remove_file(&part);
+            })?;
+        File::open(&self.directory)?.sync_all()?;
+        // Where it stays, the next start sees that the run is over and removes it.
+        let _ = fs::remove_file(mark);
+        Ok(StoredRun::new(path, written))
+    }
+
+    /// Forgets a run that is over.
+    ///
+    /// # Errors
+    /// When its file cannot be removed; that it is gone already is no error.
+    pub fn remove(&self, run: &StoredRun) -> io::Result<()> {
+        match fs::remove_file(&run.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn read_begun(path: &Path) -> io::Result<Begun> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+fn nothing() -> Chunk {
+    Chunk { bytes: Vec::new(), next_cursor: 0, dropped_before: 0 }
+}
+
+/// The Outcome of a run whose server died. What was in force and what it used went with the server.
+fn ended_with_server(run_id: &str) -> Outcome {
+    let unknown = "the server died before it reported what was in force".to_owned();
+    Outcome {
+        run_id: run_id.to_owned(),
+        ending: Ending::InfraError,
+        ok: false,
+        exit_code: None,
+        signal: None,
+        stdout: String::new(),
+        stderr: String::new(),
+        stdout_truncated: true,
+        stderr_truncated: true,
+        encoding: Encoding::Utf8,
+        value: None,
+        error: Some(serde_json::json!({"code": "infra_error", "message": ENDED_WITH_SERVER})),
+        results: Vec::new(),
+        execution_count: None,
+        verdict: None,
+        tree: Tree { killed: 0, survivors: None, proof: Proof::Pending, dead_after_ms: None },
+        state: State::Lost,
+        usage: Usage::default(),
+        isolation: Isolation {
+            tier: Tier::T0,
+            kill: KillClass::K0,
+            deadline_layers: Vec::new(),
+            degraded: vec![Degraded { layer: "report".to_owned(), reason: unknown }],
+        },
+        path: RunPath::Exec,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(run_id: &str) -> Begun {
+        Begun {
+            run_id: run_id.to_owned(),
+            owner: "token:a".to_owned(),
+            command: vec!["true".to_owned()],
+            created_at_ms: 1,
+            effective: serde_json::json!({"wall_ms": null}),
+        }
+    }
+
+    /// A stream of which the bytes 4 to 7 were dropped.
+    fn gap(stream: Stream, cursor: u64, most: usize) -> io::Result<Chunk> {
+        if stream == Stream::Stderr {
+            return Ok(nothing());
+        }
+        let cut = |bytes: &[u8], end: u64, dropped_before| {
+            let bytes = bytes[..bytes.len().min(most)].to_vec();
+            Ok(Chunk { bytes, next_cursor: end, dropped_before })
+        };
+        match cursor {
+            0..4 => cut(&b"head"[cursor as usize..], 4, 0),
+            4..8 => cut(b"tail", 12, 8 - cursor),
+            _ => cut(&b"tail"[(cursor.min(12) - 8) as usize..], 12, 0),
+        }
+    }
+
+    fn outcome() -> Outcome {
+        let mut outcome = ended_with_server("a");
+        (outcome.ending, outcome.ok) = (Ending::Exited, true);
+        (outcome.stdout, outcome.stderr_truncated) = ("headtail".to_owned(), false);
+        outcome
+    }
+
+    #[test]
+    fn a_finished_run_is_read_back_with_its_output_and_its_gaps() {
+        let place = tempfile::tempdir().expect("a directory");
+        let opened = RunStore::open(place.path(), 5).expect("it opens");
+        assert!(opened.runs.is_empty());
+        opened.store.begin(&begun("a")).expect("begun");
+        opened.store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished");
+        drop(opened);
+
+        let opened = RunStore::open(place.path(), 10).expect("it opens again");
+        let [run] = &opened.runs[..] else { panic!("{:?}", opened.runs) };
+        assert_eq!((run.ended().ended_at_ms, &run.ended().begun), (9, &begun("a")));
+        assert_eq!(run.outcome().expect("readable"), outcome());
+        let read = |cursor, most| {
+            let chunk = run.output(Stream::Stdout, cursor, most).expect("readable");
+            (String::from_utf8(chunk.bytes).expect("text"), chunk.next_cursor, chunk.dropped_before)
+        };
+        assert_eq!(read(1, 100), ("ead".to_owned(), 4, 0));
+        assert_eq!(read(5, 2), ("ta".to_owned(), 10, 3));
+        assert_eq!(read(99, 2), (String::new(), 12, 0));
+        opened.store.remove(run).expect("removed");
+        opened.store.remove(run).expect("twice is no error");
+        assert!(run.outcome().is_err());
+    }
+
+    #[test]
+    fn what_had_only_begun_ended_with_the_server() {
+        let place = tempfile::tempdir().expect("a directory");
+        RunStore::open(place.path(), 5).expect("it opens").store.begin(&begun("b")).expect("begun");
+        for _ in 0..2 {
+            let opened = RunStore::open(place.path(), 7).expect("it opens");
+            let [run] = &opened.runs[..] else { panic!("{:?}", opened.runs) };
+            let outcome = run.outcome().expect("readable");
+            assert_eq!((outcome.ending, run.ended().ended_at_ms), (Ending::InfraError, 7));
+            assert!(
+                outcome.error.expect("why")["message"]
+                    .as_str()
+                    .is_some_and(|text| text.contains("ended with the server"))
+            );
+        }
+    }
+
+    #[test]
+    fn half_a_file_is_no_record_and_a_directory_has_one_server() {
+        let place = tempfile::tempdir().expect("a directory");
+        let opened = RunStore::open(place.path(), 5).expect("it opens");
+        opened.store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished");
+        let runs = opened.store.directory().to_owned();
+        let whole = fs::read(runs.join("a.run")).expect("readable");
+        fs::write(runs.join("a.run"), &whole[..whole.len() - 3]).expect("written");
+        fs::write(runs.join("c.part"), b"x").expect("written");
+        assert!(matches!(RunStore::open(place.path(), 6), Err(StoreError::InUse(_))));
+        drop(opened);
+        let opened = RunStore::open(place.path(), 6).expect("it opens");
+        assert!(opened.runs.is_empty() && !runs.join("c.part").exists());
+        assert_eq!(opened.unreadable.len(), 1);
+    }
+}

@@ -1,0 +1,95 @@
+//! Who wants to hear of new output.
+//!
+//! The collector rings after each piece it stored; where nobody listens that costs it one atomic exchange. Whoever
+//! listens registers first and looks at the output then: a ring after the look wakes it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+/// The tasks to be woken by the next ring.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    any: AtomicBool,
+    wakers: Mutex<Wakers>,
+}
+
+#[derive(Debug, Default)]
+struct Wakers {
+    next: u64,
+    list: Vec<(u64, Waker)>,
+}
+
+impl Listeners {
+    fn lock(&self) -> MutexGuard<'_, Wakers> {
+        // A list of wakers is whole whatever happened.
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `waker` woken by the next ring. `key` is the listener's own, `None` at first.
+    pub fn listen(&self, key: &mut Option<u64>, waker: &Waker) {
+        let mut wakers = self.lock();
+        let number = *key.get_or_insert_with(|| {
+            wakers.next += 1;
+            wakers.next
+        });
+        match wakers.list.iter_mut().find(|(known, _)| *known == number) {
+            Some((_, known)) => known.clone_from(waker),
+            None => wakers.list.push((number, waker.clone())),
+        }
+        self.any.store(true, Ordering::SeqCst);
+    }
+
+    /// Forgets a listener that went away.
+    pub fn forget(&self, key: Option<u64>) {
+        if let Some(number) = key {
+            self.lock().list.retain(|(known, _)| *known != number);
+        }
+    }
+
+    /// Wakes all that listen.
+    pub fn ring(&self) {
+        if self.any.swap(false, Ordering::SeqCst) {
+            let wakers = std::mem::take(&mut self.lock().list);
+            for (_, waker) in wakers {
+                waker.wake();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn each_listener_hears_one_ring_and_those_that_went_away_none() {
+        let (listeners, count) = (Listeners::default(), Arc::new(Count::default()));
+        let waker = Waker::from(count.clone());
+        let (mut first, mut second) = (None, None);
+        listeners.ring();
+        listeners.listen(&mut first, &waker);
+        listeners.listen(&mut first, &waker);
+        listeners.listen(&mut second, &waker);
+        listeners.forget(second);
+        listeners.ring();
+        listeners.ring();
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        listeners.listen(&mut first, &waker);
+        listeners.ring();
+        assert_eq!(count.0.load(Ordering::SeqCst), 2);
+    }
+}
