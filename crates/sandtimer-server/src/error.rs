@@ -72,6 +72,8 @@ codes! {
     NotFound = "not_found", 404, 125, false, "see /openapi.json for the paths";
     /// No such run, or another owner's.
     RunNotFound = "run_not_found", 404, 125, false, "GET /v1/runs lists your runs; old ones are removed";
+    /// No such context or session, or another owner's.
+    ContextNotFound = "context_not_found", 404, 125, false, "GET /v1/contexts lists yours; one that is not used for its idle_ms ends";
     /// The path is there, but not with this method.
     MethodNotAllowed = "method_not_allowed", 405, 125, false, "see /openapi.json for the methods";
     /// What was asked for needs a run that goes on.
@@ -80,6 +82,8 @@ codes! {
     RunRunning = "run_running", 409, 125, false, "wait for its end, or POST /v1/runs/{id}/kill first";
     /// The run is not in the state that this needs: paused already, not paused, or past its limit.
     WrongState = "wrong_state", 409, 125, false, "GET /v1/runs/{id} shows its state";
+    /// There is no earlier state of the context to go back to.
+    NothingToUndo = "nothing_to_undo", 409, 125, false, "one run can be undone, and none where no checkpoint could be made; GET the context for the reason";
     /// The run's stdin was not opened for later, or is closed.
     StdinClosed = "stdin_closed", 409, 125, false, "start the run with `stdin_open: true` to write to it later";
     /// The command is not found.

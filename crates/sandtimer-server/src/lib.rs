@@ -6,6 +6,7 @@
 //! body     fields of requests, each refusal naming its field; limits by the engine's own parser
 //! owned    things by id that are there for their owner only
 //! runs     /v1/runs: request → Spec, the driver of each run, output, events, records
+//! contexts /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
 //! events   server-sent events with ids from which a reader goes on
 //! error    the one list of errors
 //! ```
@@ -15,6 +16,7 @@
 
 mod auth;
 mod body;
+mod contexts;
 pub mod error;
 mod events;
 mod facts;
@@ -42,14 +44,15 @@ use tokio::sync::watch;
 pub use auth::{Owner, TokenError, Tokens};
 pub use openapi::document as openapi;
 
+use contexts::LiveContexts;
 use facts::Facts;
 use metrics::Metrics;
 use runs::Runs;
 
 /// The runtime's threads. Handlers wait; they do not compute.
 const WORKERS: usize = 2;
-/// Threads at a time that build sandboxes or wait for the disk.
-const BLOCKING: usize = 32;
+/// Threads at a time that build sandboxes, wait for the disk, or for what is executed in a context.
+const BLOCKING: usize = 1024;
 /// How long open requests may go on once the server is told to stop.
 const OPEN_REQUESTS: Duration = Duration::from_secs(5);
 /// How long the runs' own ends may take then, before those with a grace are not given it.
@@ -131,6 +134,7 @@ pub(crate) struct App {
     pub patience: Duration,
     pub host: Host,
     pub runs: Runs,
+    pub contexts: LiveContexts,
     pub facts: Facts,
     pub metrics: Metrics,
     /// True once the server is told to stop.
@@ -183,6 +187,7 @@ impl Server {
             patience: settings.patience,
             host: settings.host,
             runs: Runs::new(opened.store, opened.runs, settings.retention),
+            contexts: LiveContexts::default(),
             facts: Facts::default(),
             metrics: Metrics::default(),
             closing: watch::Sender::new(false),
@@ -193,6 +198,7 @@ impl Server {
         drop(guard);
         runtime.spawn(listen::serve(listener, app.clone(), connections.clone()));
         runtime.spawn(runs::keep_house(app.clone()));
+        runtime.spawn(contexts::keep_house(app.clone()));
         Ok(Server { address, app, connections, runtime })
     }
 
@@ -208,6 +214,7 @@ impl Server {
         runtime.block_on(async {
             let drained = tokio::time::timeout(OPEN_REQUESTS, connections.drained()).await.is_ok();
             app.runs.end_all(GENTLE_ENDS, LAST_OUTCOMES).await;
+            contexts::close_all(&app).await;
             if !drained {
                 // What waited for these runs has its answer now.
                 let _ = tokio::time::timeout(GENTLE_ENDS, connections.drained()).await;

@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
 use crate::auth::Connection;
-use crate::{Shared, facts, openapi, runs};
+use crate::{Shared, contexts, facts, openapi, runs};
 
 /// Connections at a time; more wait in the kernel's queue.
 const MOST: u32 = 1024;
@@ -56,6 +56,7 @@ impl Connections {
 fn router(app: &Shared) -> Router {
     Router::new()
         .merge(runs::routes())
+        .merge(contexts::routes())
         .merge(facts::routes())
         .merge(openapi::routes())
         .fallback(facts::not_found)

@@ -3,6 +3,7 @@
 //! Limits, errors and words come from the code that reads them. The shapes of answers are written in `schema`; a test
 //! holds real answers against them.
 
+mod contexts;
 mod schema;
 
 use axum::Router;
@@ -81,7 +82,11 @@ impl Operation {
             responses.insert("200".to_owned(), json!({"description": "The answer.", "content": content}));
         }
         let of_body = if self.body.is_some() { OF_BODIES } else { &[] };
-        let of_id = if self.path.contains("{id}") { &[Code::RunNotFound][..] } else { &[] };
+        let of_id = match self.path {
+            path if !path.contains("{id}") => &[][..],
+            path if path.starts_with("/v1/runs") => &[Code::RunNotFound][..],
+            _ => &[Code::ContextNotFound][..],
+        };
         let all = self.errors.iter().chain(of_body).chain(of_id).chain(OF_ALL);
         for code in Code::ALL.iter().filter(|code| all.clone().any(|other| other == *code)) {
             let description = format!("`{}`", code.name());
@@ -99,7 +104,7 @@ impl Operation {
         let mut parameters: Vec<Value> = Vec::new();
         if self.path.contains("{id}") {
             parameters
-                .push(json!({"name": "id", "in": "path", "required": true, "schema": text("A run's id.")}));
+                .push(json!({"name": "id", "in": "path", "required": true, "schema": text("Its id.")}));
         }
         for (name, schema, meaning) in &self.query {
             parameters.push(json!({"name": name, "in": "query", "description": meaning, "schema": schema}));
@@ -126,7 +131,14 @@ impl Operation {
     }
 }
 
+/// All of them.
 fn operations() -> Vec<Operation> {
+    let mut all = run_operations();
+    all.extend(contexts::operations());
+    all
+}
+
+fn run_operations() -> Vec<Operation> {
     use Answer::{Json, Nothing, Text};
     let wait = || schema::number("Milliseconds.");
     let control = |path, summary, answer| Operation::new("post", path, summary, Json(answer));

@@ -23,7 +23,7 @@ use crate::body::{self, Object, Parameters};
 use crate::error::{Code, Refusal};
 use crate::events;
 
-pub(crate) use live::{CancelOnDrop, LiveRun, Runs, keep_house};
+pub(crate) use live::{CancelOnDrop, LiveRun, Runs, adopt, keep_house};
 pub(crate) use request::{LIMITS, RunRequest};
 
 /// Runs in a listing unless it says how many, and at most.

@@ -96,6 +96,15 @@ fn real_answers_have_the_described_shape() {
     check("Signalled", &post("signal", json!({"signal": "SIGCONT"})));
     check("Output", &client.get(&format!("/v1/runs/{id}/output")).1);
     check("Run", &post("kill", json!({})));
+    let (_, context) = client.post("/v1/contexts", &json!({"idle_ms": 0}));
+    check("Context", &context);
+    let at = format!("/v1/contexts/{}", context["context_id"].as_str().expect("an id"));
+    check("Executed", &client.post(&format!("{at}/execute"), &json!({"code": "display(1)\n{'a': 2}"})).1);
+    check("Executed", &client.post(&format!("{at}/execute"), &json!({"code": "import time; time.sleep(0.3)", "wait_ms": 0})).1);
+    check("Interrupted", &client.post(&format!("{at}/interrupt"), &json!({})).1);
+    check("Context", &client.post(&format!("{at}/undo"), &json!({})).1);
+    check("Context", &client.post("/v1/sessions", &json!({"cwd": "/tmp"})).1);
+    check("ContextList", &client.get("/v1/sessions").1);
     check("RunList", &client.get("/v1/runs").1);
     check("Error", &client.get("/nowhere").1);
     check("Health", &client.get("/healthz").1);

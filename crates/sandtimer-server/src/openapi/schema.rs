@@ -4,6 +4,7 @@ use sandtimer::limits::{Key, Unit};
 use serde_json::{Map, Value, json};
 
 use crate::error::Code;
+use crate::contexts::EACH;
 use crate::runs::LIMITS;
 
 pub(super) fn text(meaning: &str) -> Value {
@@ -22,18 +23,18 @@ pub(super) fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-fn truth(meaning: &str) -> Value {
+pub(super) fn truth(meaning: &str) -> Value {
     with(json!({"type": "boolean"}), meaning)
 }
 
-fn with(mut schema: Value, meaning: &str) -> Value {
+pub(super) fn with(mut schema: Value, meaning: &str) -> Value {
     if !meaning.is_empty() {
         schema["description"] = meaning.into();
     }
     schema
 }
 
-fn nullable(mut schema: Value) -> Value {
+pub(super) fn nullable(mut schema: Value) -> Value {
     match schema.get("type").cloned() {
         Some(kind) if schema.get("enum").is_none() => {
             schema["type"] = json!([kind, "null"]);
@@ -43,29 +44,29 @@ fn nullable(mut schema: Value) -> Value {
     }
 }
 
-fn list(of: Value) -> Value {
+pub(super) fn list(of: Value) -> Value {
     json!({"type": "array", "items": of})
 }
 
-fn anything(meaning: &str) -> Value {
+pub(super) fn anything(meaning: &str) -> Value {
     with(json!({}), meaning)
 }
 
 /// An object of these fields, all of which are there.
-fn answer(fields: Value) -> Value {
+pub(super) fn answer(fields: Value) -> Value {
     let required: Vec<String> =
         fields.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
     json!({"type": "object", "required": required, "properties": fields})
 }
 
 /// An object of at most these fields, none of which has to be there.
-fn body(fields: Value) -> Value {
+pub(super) fn body(fields: Value) -> Value {
     json!({"type": "object", "properties": fields, "additionalProperties": false})
 }
 
 pub(super) fn all() -> Value {
     let mut schemas = Map::new();
-    for part in [requests(), runs(), outcome(), limits(), server()] {
+    for part in [requests(), runs(), super::contexts::schemas(), outcome(), limits(), server()] {
         if let Value::Object(part) = part {
             schemas.extend(part);
         }
@@ -260,7 +261,8 @@ fn limits() -> Value {
     });
     let effective: Map<String, Value> =
         Key::ALL.iter().map(|key| (key.wire().to_owned(), entry.clone())).collect();
-    let units: Vec<String> = LIMITS.iter().map(|key| format!("{}: {}", key.wire(), unit(*key))).collect();
+    let named = LIMITS.iter().chain(&EACH[5..]);
+    let units: Vec<String> = named.map(|key| format!("{}: {}", key.wire(), unit(*key))).collect();
     json!({
         "Limit": {
             "description": format!("0, null or \"unlimited\" is explicitly unlimited. A text may have a unit, such as \"2s\" or \"512M\". {}", units.join("; ")),

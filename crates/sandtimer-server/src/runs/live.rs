@@ -312,12 +312,21 @@ pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Res
     told.await.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the run could not be started")))
 }
 
-/// Starts a run and records that it has begun. Blocks.
-fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<(Arc<LiveRun>, Arc<Run>), Refusal> {
-    let mut spec = request.spec();
-    spec.defaults = app.defaults.clone();
-    let command = request.shown();
-    let run = Arc::new(app.engine.start(spec)?);
+/// Takes on a run that was begun in a context: records that it has begun, and drives it. Blocks; inside the runtime.
+pub(crate) fn adopt(app: &Shared, owner: &Owner, run: Arc<Run>, command: Vec<String>) -> Result<Arc<LiveRun>, Refusal> {
+    let live = enter(app, owner, run.clone(), command, Input::closed())?;
+    tokio::runtime::Handle::current().spawn(drive(app.clone(), live.clone(), run));
+    Ok(live)
+}
+
+/// Records that a run has begun. Blocks.
+fn enter(
+    app: &Shared,
+    owner: &Owner,
+    run: Arc<Run>,
+    command: Vec<String>,
+    input: Input,
+) -> Result<Arc<LiveRun>, Refusal> {
     let begun = Begun {
         run_id: run.id().to_owned(),
         owner: owner.as_str().to_owned(),
@@ -330,9 +339,19 @@ fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<(Arc<Li
         run.cancel("its beginning cannot be recorded");
         return Err(storage("the run's beginning cannot be recorded", &error));
     }
-    let input = Input::of(&run, request.stdin.take().filter(|_| request.stdin_open));
-    let live = Arc::new(LiveRun::new(begun, Phase::Running(run.clone()), input));
+    let live = Arc::new(LiveRun::new(begun, Phase::Running(run), input));
     app.runs.registry.add(live.clone());
+    Ok(live)
+}
+
+/// Starts a run and records that it has begun. Blocks.
+fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<(Arc<LiveRun>, Arc<Run>), Refusal> {
+    let mut spec = request.spec();
+    spec.defaults = app.defaults.clone();
+    let command = request.shown();
+    let run = Arc::new(app.engine.start(spec)?);
+    let input = Input::of(&run, request.stdin.take().filter(|_| request.stdin_open));
+    let live = enter(app, owner, run.clone(), command, input)?;
     Ok((live, run))
 }
 

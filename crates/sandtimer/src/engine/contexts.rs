@@ -74,6 +74,8 @@ pub struct Cell {
     pub defaults: Vec<(Source, Limits)>,
     pub warn: Option<Duration>,
     pub end_on_output_limit: bool,
+    /// Set while it waits for its turn it is not executed any more.
+    pub abandoned: Arc<AtomicBool>,
 }
 
 /// What is told of a cell while it runs.
@@ -203,6 +205,9 @@ impl Context {
     pub fn execute(&self, cell: Cell, tell: &mut dyn FnMut(Told)) -> Result<Arc<Outcome>, Error> {
         let asked_at = monotonic_nanoseconds();
         let _turn = self.turns.take();
+        if cell.abandoned.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
         let mut place = self.standing();
         self.ready(&mut place, tell)?;
         let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
@@ -298,7 +303,7 @@ impl Context {
         let Some(live) = &job.live else { return };
         let limit = running.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
         let mut packet = vec![0u8; CHANNEL_PACKET];
-        let mut displayed = Vec::new();
+        let (mut displayed, mut shown) = (Vec::new(), 0u64);
         loop {
             if !wait_for_word(running, live, job) {
                 return;
@@ -315,12 +320,14 @@ impl Context {
             };
             match Frame::parse(&packet[..length]) {
                 Frame::Display { bytes, last } => {
-                    if displayed.len() as u64 + bytes.len() as u64 <= limit {
+                    shown = shown.saturating_add(bytes.len() as u64);
+                    if shown <= limit {
                         displayed.extend_from_slice(bytes);
                     }
                     if last {
                         let whole = std::mem::take(&mut displayed);
-                        if let Ok(value @ serde_json::Value::Object(_)) = serde_json::from_slice(&whole) {
+                        if let Ok(value @ serde_json::Value::Object(_)) = serde_json::from_slice::<serde_json::Value>(&whole) {
+                            live.displayed.lock().unwrap_or_else(PoisonError::into_inner).push(value.clone());
                             tell(Told::Displayed(value));
                         }
                     }

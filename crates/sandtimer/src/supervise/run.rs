@@ -67,6 +67,8 @@ pub(crate) struct Live {
     pub over: OwnedFd,
     /// What the sandbox had counted when the job began.
     pub before: Used,
+    /// What was displayed so far.
+    pub displayed: Mutex<Vec<serde_json::Value>>,
     /// What came with the answer.
     pub reply: Mutex<Option<Reply>>,
     /// The checkpoint that has become the interpreter.

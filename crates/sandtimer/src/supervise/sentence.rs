@@ -61,11 +61,15 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
     }
 }
 
-/// What came with the answer of a job in a live sandbox. It counts only if the answer did.
+/// What a job in a live sandbox has shown, and what came with its answer, if that counts.
 fn reply(run: &Running, facts: &Facts) -> Reply {
-    let reply = || run.live()?.reply.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let Some(live) = run.live() else { return Reply::default() };
     let answered = facts.state == Some(State::Kept);
-    answered.then(reply).flatten().unwrap_or_default()
+    let given = || live.reply.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut reply = answered.then(given).flatten().unwrap_or_default();
+    let mut results = live.displayed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    results.append(&mut reply.results);
+    Reply { results, ..reply }
 }
 
 fn collect(spool: &Option<SharedSpool>) -> Collected {

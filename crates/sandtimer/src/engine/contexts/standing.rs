@@ -267,6 +267,7 @@ impl Standing {
             is_inits: self.is_inits,
             over,
             before: Used::of(&self.place.slot),
+            displayed: Mutex::default(),
             reply: Mutex::default(),
             resumed: Mutex::default(),
             idle_tasks,

@@ -1,0 +1,169 @@
+//! `/v1/contexts` and `/v1/sessions`: live interpreters, and live shells, which are contexts whose language is bash.
+//!
+//! ```text
+//! create ─▶ idle ─▶ (execute: queued ─▶ a run, see `runs` ─▶ idle)* ─▶ deleted, or unused for idle_ms
+//! ```
+//! What is executed is a run like every other: its output, events, limits and record are found under /v1/runs. A thread of the
+//! runtime's blocking pool waits in the context while something is executed or queued there; an idle context costs none.
+
+mod live;
+mod request;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Extension, Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{self, Object, Parameters};
+use crate::error::{Code, Refusal};
+use crate::runs::CancelOnDrop;
+
+pub(crate) use live::{LiveContexts, close_all, keep_house};
+use live::LiveContext;
+pub(crate) use request::{EACH, WHOLE};
+use request::{CellRequest, ContextRequest, Language};
+
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/v1/contexts", post(create_context).get(list_contexts))
+        .route("/v1/contexts/{id}", get(show).delete(delete))
+        .route("/v1/contexts/{id}/execute", post(execute))
+        .route("/v1/contexts/{id}/undo", post(undo))
+        .route("/v1/contexts/{id}/interrupt", post(interrupt))
+        .route("/v1/sessions", post(create_session).get(list_sessions))
+        .route("/v1/sessions/{id}", get(show).delete(delete))
+        .route("/v1/sessions/{id}/execute", post(execute))
+        .route("/v1/sessions/{id}/undo", post(undo))
+        .route("/v1/sessions/{id}/interrupt", post(interrupt))
+}
+
+fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveContext>, Refusal> {
+    app.contexts.find(id, owner).ok_or_else(|| {
+        let shown: String = id.chars().take(60).collect();
+        Refusal::new(Code::ContextNotFound, format!("there is no context `{shown}`"))
+    })
+}
+
+async fn create_context(state: State<Shared>, owner: Extension<Owner>, Object(fields): Object) -> Result<Response, Refusal> {
+    create(state, owner, ContextRequest::parse(fields, None)?).await
+}
+
+async fn create_session(state: State<Shared>, owner: Extension<Owner>, Object(fields): Object) -> Result<Response, Refusal> {
+    create(state, owner, ContextRequest::parse(fields, Some(Language::Bash))?).await
+}
+
+async fn create(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    request: ContextRequest,
+) -> Result<Response, Refusal> {
+    let context = live::open(app, owner, request).await?;
+    Ok((StatusCode::CREATED, body::json(&context.view())).into_response())
+}
+
+fn listed(app: &Shared, owner: &Owner, wanted: impl Fn(Language) -> bool) -> Vec<Value> {
+    let mut contexts = app.contexts.of(owner);
+    contexts.retain(|context| wanted(context.language()));
+    contexts.sort_by_key(|context| context.created_at_ms());
+    contexts.iter().map(|context| context.view()).collect()
+}
+
+async fn list_contexts(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    Ok(body::json(&json!({"contexts": listed(&app, &owner, |_| true)})))
+}
+
+async fn list_sessions(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    Ok(body::json(&json!({"contexts": listed(&app, &owner, |language| language == Language::Bash)})))
+}
+
+async fn show(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    Ok(body::json(&find(&app, &id, &owner)?.view()))
+}
+
+async fn delete(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, Refusal> {
+    let context = find(&app, &id, &owner)?;
+    live::close(&app, &context).await;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn execute(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    let context = find(&app, &id, &owner)?;
+    let request = CellRequest::parse(fields, context.language())?;
+    let (wait, detach) = (request.wait, request.detach);
+    let begun_at = tokio::time::Instant::now();
+    let queued = live::execute(app, owner, context.clone(), request);
+    let Some(run) = queued.begun(wait, detach).await? else {
+        return Ok(body::json(&json!({
+            "run_id": null,
+            "status": "queued",
+            "context_id": context.id_text(),
+            "position": context.waiting(),
+            "notes": queued.notes(),
+            "outcome": null,
+        })));
+    };
+    let guard = CancelOnDrop::new(&run, !detach);
+    run.wait_ended(wait.map(|wait| wait.saturating_sub(begun_at.elapsed()))).await;
+    guard.disarm();
+    let view = run.view().await?;
+    Ok(body::json(&json!({
+        "run_id": view["run_id"],
+        "status": view["status"],
+        "context_id": context.id_text(),
+        "position": null,
+        "notes": queued.notes(),
+        "outcome": view["outcome"],
+    })))
+}
+
+async fn undo(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let context = find(&app, &id, &owner)?;
+    live::undo(&context).await?;
+    Ok(body::json(&context.view()))
+}
+
+async fn interrupt(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Path(id): Path<String>,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let context = find(&app, &id, &owner)?;
+    Ok(body::json(&json!({"context_id": context.id_text(), "interrupted": context.interrupt()})))
+}

@@ -1,0 +1,326 @@
+//! Contexts from their beginning to their end.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sandtimer::Limits;
+use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
+use sandtimer::model::{Source, State};
+use sandtimer::zygote::Profile;
+use sandtimer_os::clock::calendar_milliseconds;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::request::{CellRequest, ContextRequest, Language};
+use crate::Shared;
+use crate::auth::Owner;
+use crate::error::{Code, Refusal};
+use crate::owned::{Owned, Registry};
+use crate::runs::{LiveRun, adopt};
+
+/// Interpreters of one owner that stand ready.
+const READY: usize = 2;
+/// How long a new context waits for an interpreter.
+const SPAWN_LIMIT: Duration = Duration::from_secs(60);
+/// How often contexts are looked at for how long they were not used.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// Of what is executed, what listings show.
+const SHOWN: usize = 400;
+
+/// One context, as the server knows it.
+#[derive(Debug)]
+pub(crate) struct LiveContext {
+    id: String,
+    owner: Owner,
+    language: Language,
+    created_at_ms: u64,
+    idle: Option<Duration>,
+    each: Limits,
+    context: Context,
+    used: Mutex<Instant>,
+}
+
+impl Owned for LiveContext {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn owner(&self) -> &Owner {
+        &self.owner
+    }
+}
+
+impl LiveContext {
+    pub fn id_text(&self) -> &str {
+        &self.id
+    }
+
+    pub fn language(&self) -> Language {
+        self.language
+    }
+
+    pub fn created_at_ms(&self) -> u64 {
+        self.created_at_ms
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.context.info().waiting
+    }
+
+    pub fn interrupt(&self) -> bool {
+        self.context.interrupt()
+    }
+
+    fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// How long it may still be unused. `None` is without end.
+    fn idle_left(&self) -> Option<Duration> {
+        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        self.idle.map(|idle| idle.saturating_sub(used.elapsed()))
+    }
+
+    pub fn view(&self) -> Value {
+        let info = self.context.info();
+        let running = self.context.running();
+        json!({
+            "context_id": self.id,
+            "language": self.language.name(),
+            "status": if running.is_some() { "busy" } else { "idle" },
+            "run_id": running.as_ref().map(|run| run.id()),
+            "waiting": info.waiting,
+            "executions": info.executions,
+            "checkpoint": info.checkpoint.is_ok(),
+            "no_checkpoint_because": info.checkpoint.err(),
+            "can_undo": info.can_undo,
+            "created_at_ms": self.created_at_ms,
+            "idle_ms": self.idle.map(milliseconds),
+            "idle_left_ms": self.idle_left().map(milliseconds),
+        })
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// All contexts, and where their interpreters come from.
+#[derive(Debug, Default)]
+pub(crate) struct LiveContexts {
+    registry: Registry<LiveContext>,
+    /// One pool for each owner: what one's code has seen of its zygote is nobody else's.
+    pools: Mutex<HashMap<Owner, Arc<Contexts>>>,
+}
+
+impl LiveContexts {
+    pub fn find(&self, id: &str, owner: &Owner) -> Option<Arc<LiveContext>> {
+        self.registry.find(id, owner)
+    }
+
+    pub fn of(&self, owner: &Owner) -> Vec<Arc<LiveContext>> {
+        self.registry.of(owner)
+    }
+
+    fn pool(&self, app: &Shared, owner: &Owner) -> Result<Arc<Contexts>, Refusal> {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = pools.get(owner) {
+            return Ok(pool.clone());
+        }
+        let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
+        let pool = Arc::new(app.engine.contexts(profile, READY)?);
+        pools.insert(owner.clone(), pool.clone());
+        Ok(pool)
+    }
+}
+
+/// Opens a context.
+pub(crate) async fn open(app: Shared, owner: Owner, request: ContextRequest) -> Result<Arc<LiveContext>, Refusal> {
+    if *app.closing.borrow() {
+        return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
+    }
+    let opening = move || {
+        let spec = ContextSpec {
+            limits: request.whole,
+            defaults: app.defaults.clone(),
+            environment: request.environment,
+            directory: request.directory,
+            ..ContextSpec::default()
+        };
+        let context = match request.language {
+            Language::Bash => app.engine.session(spec)?,
+            Language::Python => {
+                let end = Instant::now() + SPAWN_LIMIT;
+                app.contexts.pool(&app, &owner)?.open(spec, &mut || Instant::now() >= end)?
+            }
+        };
+        let live = Arc::new(LiveContext {
+            id: new_id(),
+            owner,
+            language: request.language,
+            created_at_ms: calendar_milliseconds(),
+            idle: request.idle,
+            each: request.each,
+            context,
+            used: Mutex::new(Instant::now()),
+        });
+        app.contexts.registry.add(live.clone());
+        Ok(live)
+    };
+    blocking(opening).await?
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))
+}
+
+fn new_id() -> String {
+    let mut bytes = [0u8; 8];
+    // The kernel's generator does not fail for so few bytes once the machine is up.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Something that was sent to a context and may have to wait there.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    begun: tokio::sync::Mutex<Option<oneshot::Receiver<Result<Arc<LiveRun>, Refusal>>>>,
+    abandoned: Arc<AtomicBool>,
+    notes: Arc<Mutex<Vec<String>>>,
+}
+
+/// Sends something to a context, which executes it when its turn comes.
+pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, request: CellRequest) -> Queued {
+    let (tell, told) = oneshot::channel();
+    let abandoned = Arc::new(AtomicBool::new(false));
+    let notes: Arc<Mutex<Vec<String>>> = Arc::default();
+    let queued =
+        Queued { begun: tokio::sync::Mutex::new(Some(told)), abandoned: abandoned.clone(), notes: notes.clone() };
+    let shown: String = request.source.chars().take(SHOWN).collect();
+    let mut defaults = vec![(Source::Session, context.each.clone())];
+    defaults.extend(app.defaults.iter().cloned());
+    let cell = Cell {
+        source: request.source,
+        stdin: request.stdin,
+        limits: request.limits,
+        defaults,
+        warn: request.warn,
+        end_on_output_limit: request.end_on_output_limit,
+        abandoned,
+    };
+    tokio::task::spawn_blocking(move || {
+        context.touch();
+        let mut tell = Some(tell);
+        let executed = context.context.execute(cell, &mut |told| match told {
+            Told::Begun(run) => {
+                let command = vec![context.language.name().to_owned(), "-c".to_owned(), shown.clone()];
+                let live = adopt(&app, &owner, run, command);
+                if let Some(tell) = tell.take() {
+                    // A caller that has gone has said before whether it wants the run.
+                    let _ = tell.send(live);
+                }
+            }
+            Told::Lost(state, reason) => {
+                let state = if state == State::RolledBack { "went back to its last checkpoint" } else { "began anew" };
+                notes.lock().unwrap_or_else(PoisonError::into_inner).push(format!("the context {state}: {reason}"));
+            }
+            Told::Displayed(_) => {}
+        });
+        context.touch();
+        if let (Err(error), Some(tell)) = (executed, tell) {
+            let _ = tell.send(Err(error.into()));
+        }
+    });
+    queued
+}
+
+impl Queued {
+    /// The run, once its turn has come; `None` where that is not so within `wait`. One that nobody waits for any more is not
+    /// executed, unless it is detached.
+    pub async fn begun(&self, wait: Option<Duration>, detach: bool) -> Result<Option<Arc<LiveRun>>, Refusal> {
+        let Some(told) = self.begun.lock().await.take() else { return Ok(None) };
+        let guard = Abandon(Some(&self.abandoned).filter(|_| !detach));
+        let begun = match wait {
+            None => told.await,
+            Some(wait) => match tokio::time::timeout(wait, told).await {
+                Ok(begun) => begun,
+                Err(_) => {
+                    guard.keep();
+                    return Ok(None);
+                }
+            },
+        };
+        guard.keep();
+        begun.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the context could not be used"))).map(Some)
+    }
+
+    /// What happened to the context since the last run.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Has what waits for its turn not executed when the request that waits for it goes away.
+struct Abandon<'a>(Option<&'a Arc<AtomicBool>>);
+
+impl Abandon<'_> {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Abandon<'_> {
+    fn drop(&mut self) {
+        if let Some(abandoned) = self.0 {
+            abandoned.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Goes back to the state before the last run.
+pub(crate) async fn undo(context: &Arc<LiveContext>) -> Result<(), Refusal> {
+    let undoing = context.clone();
+    context.touch();
+    let undone = blocking(move || undoing.context.undo()).await??;
+    let reason = || {
+        let why = context.context.info().checkpoint.err();
+        why.unwrap_or_else(|| "nothing was executed since the state that it would go back to".to_owned())
+    };
+    if undone { Ok(()) } else { Err(Refusal::new(Code::NothingToUndo, reason())) }
+}
+
+/// Ends a context.
+pub(crate) async fn close(app: &Shared, context: &Arc<LiveContext>) {
+    app.contexts.registry.remove(&context.id);
+    let closing = context.clone();
+    // A panic there was reported by itself.
+    let _ = blocking(move || closing.context.close()).await;
+}
+
+/// Ends all of them.
+pub(crate) async fn close_all(app: &Shared) {
+    let all = app.contexts.registry.all();
+    futures_util::future::join_all(all.iter().map(|context| close(app, context))).await;
+    let pools = std::mem::take(&mut *app.contexts.pools.lock().unwrap_or_else(PoisonError::into_inner));
+    let _ = blocking(move || drop(pools)).await;
+}
+
+/// Ends contexts that were not used for long enough, until the server ends.
+pub(crate) async fn keep_house(app: Shared) {
+    let mut closing = app.closing.subscribe();
+    loop {
+        let told = closing.wait_for(|closing| *closing);
+        if tokio::time::timeout(HOUSEKEEPING, told).await.is_ok() {
+            return;
+        }
+        for context in app.contexts.registry.all() {
+            let is_idle = context.context.running().is_none() && context.waiting() == 0;
+            if is_idle && context.idle_left() == Some(Duration::ZERO) {
+                close(&app, &context).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What is asked of contexts, checked before anything is done.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use sandtimer::Limits;
+use sandtimer::limits::{Key, Setting};
+use sandtimer::model::LimitKind;
+use serde_json::Value;
+
+use crate::body::{Fields, refused};
+use crate::error::{Code, Refusal};
+
+/// Limits that hold for a context as a whole.
+pub(crate) const WHOLE: [Key; 4] = [
+    Key::Kind(LimitKind::Memory),
+    Key::Kind(LimitKind::Processes),
+    Key::Kind(LimitKind::Disk),
+    Key::Kind(LimitKind::OpenFiles),
+];
+/// Limits of each run in it; a context may have them for all of its runs.
+pub(crate) const EACH: [Key; 6] = [
+    Key::Kind(LimitKind::Wall),
+    Key::Grace,
+    Key::Kind(LimitKind::Cpu),
+    Key::Kind(LimitKind::Stall),
+    Key::Kind(LimitKind::Output),
+    Key::Kind(LimitKind::Result),
+];
+/// How long a context may be unused unless it says otherwise.
+const IDLE: Duration = Duration::from_secs(3600);
+/// The longest source.
+const MOST_SOURCE: usize = 16 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    Python,
+    Bash,
+}
+
+impl Language {
+    pub fn name(self) -> &'static str {
+        match self {
+            Language::Python => "python",
+            Language::Bash => "bash",
+        }
+    }
+}
+
+/// A context as it is asked for.
+#[derive(Debug)]
+pub(crate) struct ContextRequest {
+    pub language: Language,
+    pub environment: HashMap<String, String>,
+    pub directory: Option<String>,
+    pub whole: Limits,
+    /// For its runs that say nothing else.
+    pub each: Limits,
+    /// `None`: it is kept until it is deleted.
+    pub idle: Option<Duration>,
+}
+
+impl ContextRequest {
+    /// `language` is known for sessions.
+    pub fn parse(mut fields: Fields, language: Option<Language>) -> Result<Self, Refusal> {
+        let language = match language {
+            Some(language) => language,
+            None => match fields.word("language", &["python", "bash"])? {
+                Some("bash") => Language::Bash,
+                _ => Language::Python,
+            },
+        };
+        let idle = fields.limits(&[Key::Kind(LimitKind::Idle)])?;
+        let request = ContextRequest {
+            language,
+            environment: environment(&mut fields)?,
+            directory: fields.text("cwd")?,
+            whole: fields.limits(&WHOLE)?,
+            each: fields.limits(&EACH)?,
+            idle: idle_of(&idle),
+        };
+        fields.finish()?;
+        if request.directory.as_ref().is_some_and(|directory| directory.contains('\0')) {
+            return Err(Refusal::new(Code::NulByte, "cwd has a NUL byte").with("key", "cwd"));
+        }
+        Ok(request)
+    }
+}
+
+fn idle_of(limits: &Limits) -> Option<Duration> {
+    match limits.get(LimitKind::Idle) {
+        Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
+        Setting::Unlimited => None,
+        Setting::Inherit => Some(IDLE),
+    }
+}
+
+/// Something to execute in a context.
+#[derive(Debug)]
+pub(crate) struct CellRequest {
+    pub source: String,
+    pub stdin: Option<Vec<u8>>,
+    pub limits: Limits,
+    pub warn: Option<Duration>,
+    pub end_on_output_limit: bool,
+    pub wait: Option<Duration>,
+    pub detach: bool,
+}
+
+impl CellRequest {
+    pub fn parse(mut fields: Fields, language: Language) -> Result<Self, Refusal> {
+        let name = if language == Language::Bash { "command" } else { "code" };
+        let source = match (fields.text("code")?, fields.text("command")?) {
+            (Some(source), None) => source,
+            (None, Some(source)) if language == Language::Bash => source,
+            _ => return Err(Refusal::new(Code::BadField, format!("{name}: give it as a text")).with("key", name)),
+        };
+        if source.len() > MOST_SOURCE {
+            return Err(Refusal::new(Code::TooLong, format!("{name} has {} bytes; at most {MOST_SOURCE} are taken", source.len()))
+                .with("key", name));
+        }
+        let request = CellRequest {
+            source,
+            stdin: fields.text("stdin")?.map(String::into_bytes),
+            limits: fields.limits(&EACH)?,
+            warn: fields.milliseconds("warn_ms")?,
+            end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
+            wait: fields.milliseconds("wait_ms")?,
+            detach: fields.truth("detach")?.unwrap_or(false),
+        };
+        fields.finish()?;
+        Ok(request)
+    }
+}
+
+/// `env`: an object of texts.
+fn environment(fields: &mut Fields) -> Result<HashMap<String, String>, Refusal> {
+    let Some(given) = fields.value("env") else { return Ok(HashMap::new()) };
+    let Value::Object(object) = &given else { return Err(refused("env", &given, "an object of texts")) };
+    let variable = |(name, value): (&String, &Value)| {
+        let text = value.as_str().ok_or_else(|| refused(&format!("env.{name}"), value, "a text"))?;
+        if name.is_empty() || name.contains(['=', '\0']) || text.contains('\0') {
+            return Err(refused("env", &Value::String(name.clone()), "a variable without NUL and ="));
+        }
+        Ok((name.clone(), text.to_owned()))
+    };
+    object.iter().map(variable).collect()
+}

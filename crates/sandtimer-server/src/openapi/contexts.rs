@@ -1,0 +1,111 @@
+//! Contexts and sessions in the description of the API.
+
+use serde_json::{Value, json};
+
+use super::Answer::{Json, Nothing};
+use super::Operation;
+use super::schema::{answer, body, list, nullable, number, reference, text, truth, with, words};
+use crate::contexts::{EACH, WHOLE};
+use crate::error::Code;
+
+const OF_OPENING: &[Code] =
+    &[Code::BadLimit, Code::NulByte, Code::Refused, Code::Capacity, Code::System, Code::ShuttingDown];
+const OF_EXECUTING: &[Code] =
+    &[Code::BadLimit, Code::NulByte, Code::TooLong, Code::Capacity, Code::System, Code::Storage, Code::ShuttingDown];
+
+pub(super) fn operations() -> Vec<Operation> {
+    let post = |path, summary, shape| Operation::new("post", path, summary, Json(shape));
+    let get = |path, summary, shape| Operation::new("get", path, summary, Json(shape));
+    let delete = |path, summary| Operation::new("delete", path, summary, Nothing);
+    let none: &[Code] = &[Code::BadField, Code::UnknownField];
+    vec![
+        post("/v1/contexts", "Open a live interpreter", "Context").body("ContextRequest").errors(OF_OPENING),
+        get("/v1/contexts", "Your contexts, the oldest first", "ContextList").errors(none),
+        get("/v1/contexts/{id}", "One context", "Context"),
+        delete("/v1/contexts/{id}", "End a context; what it executes is cancelled"),
+        post("/v1/contexts/{id}/execute", "Execute code where earlier code has left its variables; the run is found under /v1/runs", "Executed")
+            .body("CellRequest")
+            .errors(OF_EXECUTING),
+        post("/v1/contexts/{id}/undo", "Go back to the state before the last run", "Context")
+            .body("Empty")
+            .errors(&[Code::NothingToUndo, Code::System, Code::ShuttingDown]),
+        post("/v1/contexts/{id}/interrupt", "Interrupt what is executed, as Ctrl-C does", "Interrupted").body("Empty"),
+        post("/v1/sessions", "Open a live shell", "Context").body("SessionRequest").errors(OF_OPENING),
+        get("/v1/sessions", "Your sessions, the oldest first", "ContextList").errors(none),
+        get("/v1/sessions/{id}", "One session", "Context"),
+        delete("/v1/sessions/{id}", "End a session; its command is cancelled"),
+        post("/v1/sessions/{id}/execute", "Execute a command where earlier ones have left directory, variables and functions", "Executed")
+            .body("CommandRequest")
+            .errors(OF_EXECUTING),
+        post("/v1/sessions/{id}/undo", "Go back to the state before the last command", "Context")
+            .body("Empty")
+            .errors(&[Code::NothingToUndo, Code::System, Code::ShuttingDown]),
+        post("/v1/sessions/{id}/interrupt", "Interrupt the command, as Ctrl-C does", "Interrupted").body("Empty"),
+    ]
+}
+
+pub(super) fn schemas() -> Value {
+    json!({
+        "ContextRequest": context(true),
+        "SessionRequest": context(false),
+        "CellRequest": cell("code"),
+        "CommandRequest": cell("command"),
+        "Context": answer(json!({
+            "context_id": text(""),
+            "language": words(&["python", "bash"]),
+            "status": words(&["idle", "busy"]),
+            "run_id": nullable(text("What is executed.")),
+            "waiting": number("How many wait for their turn."),
+            "executions": number("How many have ended."),
+            "checkpoint": truth("A run that is ended by force takes nothing along but itself."),
+            "no_checkpoint_because": nullable(text("Why it would take all of the state along.")),
+            "can_undo": truth(""),
+            "created_at_ms": number("Milliseconds since 1970."),
+            "idle_ms": nullable(number("How long it may be unused before it ends; null is without end.")),
+            "idle_left_ms": nullable(number("")),
+        })),
+        "ContextList": answer(json!({"contexts": list(reference("Context"))})),
+        "Executed": answer(json!({
+            "run_id": nullable(text("Null while it waits for its turn.")),
+            "status": words(&["queued", "running", "ended"]),
+            "context_id": text(""),
+            "position": nullable(number("How many wait, while it is queued.")),
+            "notes": list(text("What happened to the context since the last run.")),
+            "outcome": nullable(reference("Outcome")),
+        })),
+        "Interrupted": answer(json!({"context_id": text(""), "interrupted": truth("Something was executed.")})),
+    })
+}
+
+fn context(chooses: bool) -> Value {
+    let mut fields = json!({
+        "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of its environment."},
+        "cwd": text("Where it begins; /workspace unless given."),
+        "idle_ms": reference("Limit"),
+    });
+    if chooses {
+        fields["language"] = with(words(&["python", "bash"]), "python unless given.");
+    }
+    for key in WHOLE.iter().chain(&EACH) {
+        fields[key.wire()] = reference("Limit");
+    }
+    body(fields)
+}
+
+fn cell(source: &str) -> Value {
+    let mut fields = json!({
+        "code": text("What to execute."),
+        "stdin": text("What it reads from its stdin; without it there is nothing to read."),
+        "warn_ms": number("How long before the wall limit a `warning` event comes."),
+        "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
+        "wait_ms": number("How long the answer waits for the end; without it until the end, however long; 0 is not at all."),
+        "detach": truth("It goes on if this client goes away while it waits. Without it, it is cancelled."),
+    });
+    if source == "command" {
+        fields["command"] = text("The same as `code`.");
+    }
+    for key in EACH {
+        fields[key.wire()] = reference("Limit");
+    }
+    body(fields)
+}
