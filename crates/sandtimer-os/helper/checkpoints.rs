@@ -153,9 +153,9 @@ impl Checkpoints {
         });
     }
 
-    /// Kills everything that is not spared; in a shell's sandbox not the shell itself. `reap` collects dead children.
-    pub fn kill_all(&mut self, reap: impl FnMut(&mut Self)) -> Killed {
-        self.end(self.shell, reap)
+    /// Kills everything that is not spared, and not the interpreter. `reap` collects dead children.
+    pub fn kill_all(&mut self, interpreter: i32, reap: impl FnMut(&mut Self)) -> Killed {
+        self.end(interpreter, reap)
     }
 
     fn end(&mut self, but: i32, mut reap: impl FnMut(&mut Self)) -> Killed {
@@ -179,7 +179,7 @@ impl Checkpoints {
             let pause = [0u64, if pass < 50 { 100_000 } else { 1_000_000 }];
             call!(nr::NANOSLEEP, pause.as_ptr(), 0);
         }
-        if self.shell != 0 {
+        if self.shell != 0 || but != 0 {
             // What is spared goes on; checkpoints do not.
             census::each(|stat| {
                 if !self.is_kept(stat.pid as i32) {

@@ -465,7 +465,7 @@ impl Init {
             }
             order::SWEEP => {
                 self.deadline = u64::MAX;
-                let swept = self.checkpoints.kill_all(reap_all);
+                let swept = self.checkpoints.kill_all(self.main, reap_all);
                 notify(self.control, notice::SWEPT, [swept.left, swept.killed, 0, 0, 0, 0]);
             }
             order::FORGET => self.checkpoints.forget(message.argument),

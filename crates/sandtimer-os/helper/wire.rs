@@ -235,8 +235,8 @@ pub mod notice {
     /// A namespace of the sandbox, as a descriptor. a: which, as for setns(2); its mount namespace always comes. Whoever holds that
     /// one puts off taking the mounts apart, which waits for RCU, until after init's death is known.
     pub const NAMESPACE: u32 = 8;
-    /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not end. In a shell's sandbox:
-    /// the shell's command was ended. b: how many were killed.
+    /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not end. In a live
+    /// sandbox: all but its interpreter was ended. b: how many were killed.
     pub const SWEPT: u32 = 9;
     /// The interpreter of a live sandbox; its pidfd comes with it. Answer to [`super::order::SUPERVISE`] with `argument` 1.
     pub const INTERPRETER: u32 = 11;
@@ -287,7 +287,8 @@ pub mod order {
     /// Kills everything but init and the checkpoints, and has checkpoint `argument` go on. In a shell's sandbox it spares what
     /// was started before the last [`KEEP`].
     pub const ROLL_BACK: u32 = 10;
-    /// Kills what a shell has started since the last [`KEEP`]; answered by [`super::notice::SWEPT`].
+    /// Kills everything but init, the interpreter and the checkpoints, and in a shell's sandbox what was started before the last
+    /// [`KEEP`]; answered by [`super::notice::SWEPT`].
     pub const SWEEP: u32 = 11;
 }
 

@@ -251,3 +251,18 @@ fn a_closed_context_refuses_and_its_run_is_cancelled() {
     assert_eq!(outcome.ending, Ending::Cancelled);
     assert!(context.execute(cell("1"), &mut |_| {}).is_err());
 }
+
+#[test]
+fn what_a_cell_started_does_not_outlive_its_wall_where_its_interpreter_does() {
+    let context = open();
+    let source = "x = 1\nimport os, time\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\nif os.fork() == 0:\n    time.sleep(600)\ntime.sleep(600)";
+    let outcome = run(&context, within(source, 300));
+    assert_eq!((outcome.ending, outcome.state, outcome.tree.killed), (Ending::Timeout, State::Kept, 2), "{outcome:?}");
+    assert_eq!(outcome.tree.survivors, Some(0));
+    let alive = "x, [p for p in os.listdir('/proc') if p.isdigit() and open(f'/proc/{p}/stat').read().rpartition(')')[2].split()[0] != 'Z'] == [str(os.getpid())]";
+    assert_eq!(shown(&context, alive), "(1, True)");
+    assert_eq!(context.info().checkpoint, Ok(()));
+    // What ends by itself may leave something behind, and says so.
+    let outcome = run(&context, cell("if os.fork() == 0: time.sleep(600)"));
+    assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Returned, None));
+}

@@ -75,13 +75,9 @@ class Context:
         count = threads()
         if count > 1:
             return "%d other threads are running in the interpreter, and a copy has none of them" % (count - 1)
-        try:
-            with open("/proc/self/task/%d/children" % os.getpid()) as file:
-                children = file.read().split()
-        except OSError:
-            children = ()
+        children = sum(map(is_alive, own_children()))
         if children:
-            return "%d processes that were started here are running, and they are not children of a copy" % len(children)
+            return "%d processes that were started here are running, and they are not children of a copy" % children
         torch = sys.modules.get("torch")
         if torch is not None and getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
             return "CUDA is in use, and a copy cannot use it"
@@ -196,6 +192,23 @@ class Context:
             shown.append({"text/plain": text, "image/png": base64.b64encode(file.getvalue()).decode()})
         pyplot.close("all")
         return shown
+
+
+def own_children():
+    try:
+        with open("/proc/self/task/%d/children" % os.getpid()) as file:
+            return file.read().split()
+    except OSError:
+        return ()
+
+
+def is_alive(pid):
+    """Whether it runs; else it is dead and only not waited for."""
+    try:
+        with open("/proc/%s/stat" % pid) as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def leave_out_own(trace):

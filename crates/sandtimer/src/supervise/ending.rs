@@ -195,7 +195,7 @@ impl Ending {
             notice::SWEPT => {
                 self.facts.swept = Some(notice.a);
                 self.facts.killed += notice.b;
-                if self.command_ended() {
+                if self.interpreter_is_left() {
                     self.goes_on(Cause::Exit, now);
                 }
             }
@@ -251,7 +251,7 @@ impl Ending {
 
     /// The job answered. Whoever waited for it took the answer, and sealed the deadline's cell before; or came too late.
     pub fn answered(&mut self, now: u64) {
-        if self.command_ended() {
+        if self.interpreter_is_left() {
             self.goes_on(Cause::Exit, now);
             return;
         }

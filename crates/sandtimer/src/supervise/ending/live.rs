@@ -22,7 +22,7 @@ use crate::supervise::run::Live;
 
 /// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.
 const ROLL_BACK_LIMIT: u64 = 2_000_000_000;
-/// How long a shell may take to say that the command which was ended is over; then it is in a loop of its own.
+/// How long init may take to end a command, and its shell to say that it is over; one that does not is in a loop of its own.
 const SHELL_LIMIT: u64 = 100_000_000;
 /// How long before its wall an interpreter is interrupted, at most; of a shorter wall a tenth.
 const INTERRUPT_BEFORE: u64 = 50_000_000;
@@ -80,6 +80,10 @@ impl Ending {
         let by = if interrupted { Enforcer::Enforcer } else { Enforcer::Kernel };
         self.decide(cause, by, now);
         self.publish();
+        if interrupted && self.facts.goes_on && self.sweep(now) {
+            // The interpreter has heard, and the others have not.
+            return;
+        }
         // Init knows the job's end, and nobody is to be ended by it any more.
         let _ = process::order(&*self.run.control, order::DEADLINE, 0, u64::MAX);
         self.stands(now);
@@ -87,6 +91,8 @@ impl Ending {
 
     /// The run is over, and its interpreter stands.
     fn stands(&mut self, now: u64) {
+        // Of a limit nothing goes on.
+        self.facts.goes_on &= self.facts.swept.is_none();
         self.last_resort = None;
         self.facts.state = Some(State::Kept);
         self.facts.stands = true;
@@ -94,16 +100,21 @@ impl Ending {
         self.phase = Phase::Dead;
     }
 
-    /// Whether a shell's command was ended, and the shell goes on: what it says of its command it may say before init.
-    pub(super) fn command_ended(&self) -> bool {
+    /// Whether all but the interpreter was ended, and that goes on: what it says of its job it may say before init.
+    pub(super) fn interpreter_is_left(&self) -> bool {
         let ended = self.phase == Phase::Killed && self.facts.swept == Some(0) && !self.last_resort_is_sandbox;
-        ended && self.run.live().is_some_and(|live| exit_code(live).is_some())
+        ended && self.run.live().is_some_and(|live| live.reply.lock().unwrap_or_else(PoisonError::into_inner).is_some())
     }
 
     /// Ends what a shell's command has started, in hope that the shell goes on. False where it is no shell, or is dead.
     pub(super) fn end_command(&mut self, now: u64) -> bool {
         let is_shell = self.run.live().is_some_and(|live| live.is_shell);
-        if !is_shell || self.facts.exit.is_some() || process::order(&*self.run.control, order::SWEEP, 0, 0).is_err() {
+        is_shell && self.facts.exit.is_none() && self.sweep(now)
+    }
+
+    /// Has init end everything but the interpreter. False where it cannot be told.
+    fn sweep(&mut self, now: u64) -> bool {
+        if process::order(&*self.run.control, order::SWEEP, 0, 0).is_err() {
             return false;
         }
         self.last_resort = Some(now + SHELL_LIMIT);
