@@ -24,10 +24,10 @@ use crate::body::{self, Object, Parameters};
 use crate::error::{Code, Refusal};
 use crate::runs::CancelOnDrop;
 
-pub(crate) use live::{LiveContexts, close_all, keep_house};
 use live::LiveContext;
-pub(crate) use request::{EACH, WHOLE};
+pub(crate) use live::{LiveContexts, close_all, keep_house};
 use request::{CellRequest, ContextRequest, Language};
+pub(crate) use request::{EACH, WHOLE};
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
@@ -50,11 +50,19 @@ fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveContext>, Refus
     })
 }
 
-async fn create_context(state: State<Shared>, owner: Extension<Owner>, Object(fields): Object) -> Result<Response, Refusal> {
+async fn create_context(
+    state: State<Shared>,
+    owner: Extension<Owner>,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
     create(state, owner, ContextRequest::parse(fields, None)?).await
 }
 
-async fn create_session(state: State<Shared>, owner: Extension<Owner>, Object(fields): Object) -> Result<Response, Refusal> {
+async fn create_session(
+    state: State<Shared>,
+    owner: Extension<Owner>,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
     create(state, owner, ContextRequest::parse(fields, Some(Language::Bash))?).await
 }
 
@@ -120,7 +128,7 @@ async fn execute(
     let request = CellRequest::parse(fields, context.language())?;
     let (wait, detach) = (request.wait, request.detach);
     let begun_at = tokio::time::Instant::now();
-    let queued = live::execute(app, owner, context.clone(), request);
+    let mut queued = live::execute(app, owner, context.clone(), request);
     let Some(run) = queued.begun(wait, detach).await? else {
         return Ok(body::json(&json!({
             "run_id": null,

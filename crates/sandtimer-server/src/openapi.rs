@@ -103,8 +103,7 @@ impl Operation {
     fn described(&self) -> Value {
         let mut parameters: Vec<Value> = Vec::new();
         if self.path.contains("{id}") {
-            parameters
-                .push(json!({"name": "id", "in": "path", "required": true, "schema": text("Its id.")}));
+            parameters.push(json!({"name": "id", "in": "path", "required": true, "schema": text("Its id.")}));
         }
         for (name, schema, meaning) in &self.query {
             parameters.push(json!({"name": name, "in": "query", "description": meaning, "schema": schema}));

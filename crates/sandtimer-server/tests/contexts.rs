@@ -24,17 +24,26 @@ fn code_finds_what_earlier_code_has_left() {
     let at = opened(&client, "/v1/contexts", json!({"env": {"GREETING": "hello"}, "cwd": "/tmp/there"}));
     executed(&client, &at, json!({"code": "import os\nx = os.environ['GREETING'], os.getcwd()"}));
     let found = executed(&client, &at, json!({"code": "print('out')\ndisplay(1)\nx"}));
-    assert_eq!((&found["ending"], &found["state"], &found["stdout"]), (&json!("returned"), &json!("kept"), &json!("out\n")));
+    assert_eq!(
+        (&found["ending"], &found["state"], &found["stdout"]),
+        (&json!("returned"), &json!("kept"), &json!("out\n"))
+    );
     assert_eq!(found["value"], json!(["hello", "/tmp/there"]));
     assert_eq!((&found["results"][0]["text/plain"], &found["execution_count"]), (&json!("1"), &json!(2)));
     let raised = executed(&client, &at, json!({"code": "1 / 0"}));
-    assert_eq!((&raised["ending"], &raised["error"]["type"]), (&json!("raised"), &json!("ZeroDivisionError")));
+    assert_eq!(
+        (&raised["ending"], &raised["error"]["type"]),
+        (&json!("raised"), &json!("ZeroDivisionError"))
+    );
     // It is a run like every other, with its record.
     let id = raised["run_id"].as_str().expect("an id");
     assert_eq!(client.get(&format!("/v1/runs/{id}")).1["outcome"]["ending"], "raised");
     let state = serving.stop();
     let again = Serving::at(state, |_| {});
-    assert_eq!(again.client().get(&format!("/v1/runs/{id}")).1["outcome"]["error"]["type"], "ZeroDivisionError");
+    assert_eq!(
+        again.client().get(&format!("/v1/runs/{id}")).1["outcome"]["error"]["type"],
+        "ZeroDivisionError"
+    );
     assert_eq!(again.client().get(&at).1["code"], "context_not_found");
 }
 
@@ -47,7 +56,10 @@ fn a_cell_that_does_not_end_leaves_what_was_before() {
     let hostile = "x = 2\nimport os, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('so far', flush=True)\n\
                    if os.fork() == 0: os.setsid()\nwhile True:\n    try: os.kill(-1, 9)\n    except BaseException: pass";
     let found = executed(&client, &at, json!({"code": hostile, "wall_ms": 300}));
-    assert_eq!((&found["ending"], &found["state"], &found["stdout"]), (&json!("timeout"), &json!("rolled_back"), &json!("so far\n")));
+    assert_eq!(
+        (&found["ending"], &found["state"], &found["stdout"]),
+        (&json!("timeout"), &json!("rolled_back"), &json!("so far\n"))
+    );
     assert_eq!((&found["tree"]["survivors"], &found["verdict"]["limit_ms"]), (&json!(0), &json!(300)));
     let found = executed(&client, &at, json!({"code": "x"}));
     assert_eq!(found["value"], json!(1));
@@ -76,20 +88,32 @@ fn runs_queue_and_can_be_interrupted_cancelled_and_left() {
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));
     let execute = format!("{at}/execute");
-    let (_, first) = client.post(&execute, &json!({"code": "import time; time.sleep(60)", "wait_ms": 400, "detach": true}));
+    let (_, first) = client
+        .post(&execute, &json!({"code": "import time; time.sleep(60)", "wait_ms": 400, "detach": true}));
     assert_eq!(first["status"], "running", "{first}");
     let (_, queued) = client.post(&execute, &json!({"code": "y = 1", "wait_ms": 50, "detach": true}));
-    assert_eq!((&queued["status"], &queued["run_id"], &queued["position"]), (&json!("queued"), &Value::Null, &json!(1)));
+    assert_eq!(
+        (&queued["status"], &queued["run_id"], &queued["position"]),
+        (&json!("queued"), &Value::Null, &json!(1))
+    );
     assert_eq!(client.post(&format!("{at}/interrupt"), &json!({})).1["interrupted"], true);
     let ended = client.ended(first["run_id"].as_str().expect("an id"));
-    assert_eq!((&ended["outcome"]["ending"], &ended["outcome"]["error"]["type"]), (&json!("raised"), &json!("KeyboardInterrupt")));
+    assert_eq!(
+        (&ended["outcome"]["ending"], &ended["outcome"]["error"]["type"]),
+        (&json!("raised"), &json!("KeyboardInterrupt"))
+    );
     assert_eq!(executed(&client, &at, json!({"code": "y"}))["value"], json!(1));
-    let (_, busy) = client.post(&execute, &json!({"code": "while True: pass", "wait_ms": 200, "detach": true}));
+    let (_, busy) =
+        client.post(&execute, &json!({"code": "while True: pass", "wait_ms": 200, "detach": true}));
     let id = busy["run_id"].as_str().expect("an id");
     assert_eq!(client.get(&at).1["run_id"], json!(id));
     let (_, killed) = client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
-    assert_eq!((&killed["outcome"]["ending"], &killed["outcome"]["state"]), (&json!("cancelled"), &json!("rolled_back")));
-    let (_, busy) = client.post(&execute, &json!({"code": "while True: pass", "wait_ms": 200, "detach": true}));
+    assert_eq!(
+        (&killed["outcome"]["ending"], &killed["outcome"]["state"]),
+        (&json!("cancelled"), &json!("rolled_back"))
+    );
+    let (_, busy) =
+        client.post(&execute, &json!({"code": "while True: pass", "wait_ms": 200, "detach": true}));
     assert_eq!(client.delete(&at).0, 204);
     assert_eq!(client.ended(busy["run_id"].as_str().expect("an id"))["outcome"]["ending"], "cancelled");
     assert_eq!(client.get(&at).1["code"], "context_not_found");
@@ -102,19 +126,28 @@ fn a_session_keeps_its_shell() {
     let at = opened(&client, "/v1/sessions", json!({"env": {"A": "1"}}));
     executed(&client, &at, json!({"command": "cd /tmp; f() { echo \"f $A\"; }"}));
     let found = executed(&client, &at, json!({"command": "pwd; f; exit 3"}));
-    assert_eq!((&found["exit_code"], &found["stdout"], &found["state"]), (&json!(3), &json!("/tmp\nf 1\n"), &json!("reset")));
+    assert_eq!(
+        (&found["exit_code"], &found["stdout"], &found["state"]),
+        (&json!(3), &json!("/tmp\nf 1\n"), &json!("reset"))
+    );
     let found = executed(&client, &at, json!({"command": "pwd; f", "wall_ms": 20_000}));
     assert_eq!((&found["exit_code"], &found["stdout"]), (&json!(127), &json!("/tmp\n")));
     let found = executed(&client, &at, json!({"command": "echo begun; sleep 60 | cat", "wall_ms": 200}));
-    assert_eq!((&found["ending"], &found["state"], &found["tree"]["survivors"]), (&json!("timeout"), &json!("kept"), &json!(0)));
+    assert_eq!(
+        (&found["ending"], &found["state"], &found["tree"]["survivors"]),
+        (&json!("timeout"), &json!("kept"), &json!(0))
+    );
     assert_eq!(client.get("/v1/sessions").1["contexts"][0]["language"], "bash");
     assert_eq!(client.get("/v1/contexts").1["contexts"].as_array().map(Vec::len), Some(1));
 }
 
 #[test]
 fn contexts_are_their_owners_and_end_when_they_are_not_used() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\ntwo second-secret-token-1234\n")));
-    let [one, two] = ["first-secret-token-1234", "second-secret-token-1234"].map(|token| serving.client_with(token));
+    let serving = Serving::with(|settings| {
+        settings.tokens = Some(tokens("one first-secret-token-1234\ntwo second-secret-token-1234\n"))
+    });
+    let [one, two] =
+        ["first-secret-token-1234", "second-secret-token-1234"].map(|token| serving.client_with(token));
     let at = opened(&one, "/v1/contexts", json!({}));
     assert_eq!(two.get(&at).1["code"], "context_not_found");
     assert_eq!(two.post(&format!("{at}/execute"), &json!({"code": "1"})).1["code"], "context_not_found");
@@ -136,7 +169,10 @@ fn what_cannot_be_is_refused_by_name() {
         let (status, answer) = client.post(path, &body);
         assert!((400..500).contains(&status), "{path} {body}: {answer}");
         assert_eq!(answer["code"], code, "{path} {body}: {answer}");
-        assert!(answer["message"].as_str().is_some_and(|message| message.contains(named)), "{path} {body}: {answer}");
+        assert!(
+            answer["message"].as_str().is_some_and(|message| message.contains(named)),
+            "{path} {body}: {answer}"
+        );
     };
     refused("/v1/contexts", json!({"language": "cobol"}), "bad_field", "cobol");
     refused("/v1/contexts", json!({"wall_ms": -1}), "bad_limit", "wall_ms");
@@ -149,7 +185,12 @@ fn what_cannot_be_is_refused_by_name() {
     refused(&format!("{at}/execute"), json!({}), "bad_field", "code");
     refused(&format!("{at}/execute"), json!({"code": 1}), "bad_field", "code");
     refused(&format!("{at}/execute"), json!({"command": "ls"}), "bad_field", "code");
-    refused(&format!("{at}/execute"), json!({"code": "1", "memory_bytes": 1}), "unknown_field", "memory_bytes");
+    refused(
+        &format!("{at}/execute"),
+        json!({"code": "1", "memory_bytes": 1}),
+        "unknown_field",
+        "memory_bytes",
+    );
     refused(&format!("{at}/undo"), json!({}), "nothing_to_undo", "");
     let session = opened(&client, "/v1/sessions", json!({}));
     refused(&format!("{session}/execute"), json!({"command": "a\u{0}b"}), "nul_byte", "command");

@@ -100,7 +100,12 @@ fn real_answers_have_the_described_shape() {
     check("Context", &context);
     let at = format!("/v1/contexts/{}", context["context_id"].as_str().expect("an id"));
     check("Executed", &client.post(&format!("{at}/execute"), &json!({"code": "display(1)\n{'a': 2}"})).1);
-    check("Executed", &client.post(&format!("{at}/execute"), &json!({"code": "import time; time.sleep(0.3)", "wait_ms": 0})).1);
+    check(
+        "Executed",
+        &client
+            .post(&format!("{at}/execute"), &json!({"code": "import time; time.sleep(0.3)", "wait_ms": 0}))
+            .1,
+    );
     check("Interrupted", &client.post(&format!("{at}/interrupt"), &json!({})).1);
     check("Context", &client.post(&format!("{at}/undo"), &json!({})).1);
     check("Context", &client.post("/v1/sessions", &json!({"cwd": "/tmp"})).1);

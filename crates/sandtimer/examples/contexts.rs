@@ -16,7 +16,11 @@ fn main() -> Result<(), Error> {
     pool.warm(4, &mut || false)?;
     for megabytes in [0, 50] {
         let context = pool.open(ContextSpec::default(), &mut || false)?;
-        execute(&context, &format!("import os\nheld = [bytearray(os.urandom(4096)) for _ in range({megabytes} * 256)]"), 20_000)?;
+        execute(
+            &context,
+            &format!("import os\nheld = [bytearray(os.urandom(4096)) for _ in range({megabytes} * 256)]"),
+            20_000,
+        )?;
         for pause in [0, 5] {
             let mut times = Vec::new();
             for _ in 0..500 {
@@ -49,7 +53,8 @@ fn main() -> Result<(), Error> {
 fn execute(context: &Context, source: &str, wall_ms: u64) -> Result<(State, Duration), Error> {
     let limits = Limits::new().wall(Duration::from_millis(wall_ms));
     let begun = Instant::now();
-    let outcome = context.execute(Cell { source: source.to_owned(), limits, ..Cell::default() }, &mut |_| {})?;
+    let outcome =
+        context.execute(Cell { source: source.to_owned(), limits, ..Cell::default() }, &mut |_| {})?;
     Ok((outcome.state, begun.elapsed()))
 }
 

@@ -14,7 +14,14 @@ fn engine() -> Engine {
 }
 
 fn profile() -> Profile {
-    Profile { interpreter: "python3".into(), preload: Vec::new(), paths: None, network: false, live: false, unsupervised: false }
+    Profile {
+        interpreter: "python3".into(),
+        preload: Vec::new(),
+        paths: None,
+        network: false,
+        live: false,
+        unsupervised: false,
+    }
 }
 
 /// A program as a job: a pickled dictionary of options behind its length, then the source.

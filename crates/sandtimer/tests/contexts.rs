@@ -49,7 +49,10 @@ fn shown(context: &Context, source: &str) -> String {
 fn cells_share_their_variables() {
     let context = open();
     let outcome = run(&context, cell("x = 40\nprint('hello')"));
-    assert_eq!((outcome.ending, outcome.state, outcome.stdout.as_str()), (Ending::Returned, State::Kept, "hello\n"));
+    assert_eq!(
+        (outcome.ending, outcome.state, outcome.stdout.as_str()),
+        (Ending::Returned, State::Kept, "hello\n")
+    );
     assert_eq!((shown(&context, "x + 2"), outcome.execution_count), ("42".to_owned(), Some(1)));
     let other = open();
     let outcome = run(&other, cell("x"));
@@ -78,7 +81,10 @@ const DEAF: &str = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 /// What tries to take the checkpoint along, or to outlive the cell.
 const HOSTILE: [(&str, &str); 9] = [
-    ("kill(-1)", "import os, signal\nwhile True:\n    try: os.kill(-1, signal.SIGKILL)\n    except OSError: pass"),
+    (
+        "kill(-1)",
+        "import os, signal\nwhile True:\n    try: os.kill(-1, signal.SIGKILL)\n    except OSError: pass",
+    ),
     (
         "every number",
         "import os\nwhile True:\n    for pid in range(2, 400):\n        if pid != os.getpid():\n            try: os.kill(pid, 9)\n            except OSError: pass",
@@ -112,17 +118,36 @@ const HOSTILE: [(&str, &str); 9] = [
 
 #[test]
 fn a_hostile_cell_loses_nothing_but_itself() {
-    let spec = ContextSpec { limits: Limits::new().processes(40).memory(512 << 20), ..ContextSpec::default() };
+    let spec =
+        ContextSpec { limits: Limits::new().processes(40).memory(512 << 20), ..ContextSpec::default() };
     let context = contexts().open(spec, &mut || false).expect("a context");
     run(&context, cell("x = 0\nimport os"));
     for round in 0..rounds() {
         for (name, source) in HOSTILE {
-            let outcome = run(&context, within(&format!("{DEAF}\nx = -1\nprint('begun', flush=True)\n{source}"), 60));
-            assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::RolledBack), "{name}: {outcome:?}");
-            assert_eq!((outcome.stdout.as_str(), outcome.tree.survivors), ("begun\n", Some(0)), "{name}: {outcome:?}");
+            let outcome =
+                run(&context, within(&format!("{DEAF}\nx = -1\nprint('begun', flush=True)\n{source}"), 60));
+            assert_eq!(
+                (outcome.ending, outcome.state),
+                (Ending::Timeout, State::RolledBack),
+                "{name}: {outcome:?}"
+            );
+            assert_eq!(
+                (outcome.stdout.as_str(), outcome.tree.survivors),
+                ("begun\n", Some(0)),
+                "{name}: {outcome:?}"
+            );
             // Of its own user it sees itself alone: init and checkpoints show themselves to nobody.
             let alive = shown(&context, "x += 1\nx, len([p for p in os.listdir('/proc') if p.isdigit()])");
-            assert_eq!(alive, format!("({}, 1)", round * HOSTILE.len() + HOSTILE.iter().position(|(other, _)| *other == name).expect("one of them") + 1), "{name}");
+            assert_eq!(
+                alive,
+                format!(
+                    "({}, 1)",
+                    round * HOSTILE.len()
+                        + HOSTILE.iter().position(|(other, _)| *other == name).expect("one of them")
+                        + 1
+                ),
+                "{name}"
+            );
         }
     }
 }
@@ -143,7 +168,11 @@ fn without_supervision_a_hostile_cell_takes_the_checkpoint_along() {
 fn a_cell_that_hears_its_interrupt_keeps_everything() {
     let context = open();
     let outcome = run(&context, within("x = 1\nimport time\ntime.sleep(60)", 300));
-    assert_eq!((outcome.ending, outcome.state, outcome.tree.killed), (Ending::Timeout, State::Kept, 0), "{outcome:?}");
+    assert_eq!(
+        (outcome.ending, outcome.state, outcome.tree.killed),
+        (Ending::Timeout, State::Kept, 0),
+        "{outcome:?}"
+    );
     assert_eq!(outcome.error.as_ref().expect("an error")["type"], "KeyboardInterrupt");
     let verdict = outcome.verdict.as_ref().expect("a verdict");
     assert_eq!((verdict.limit_ms, verdict.signals[0].signal.as_str()), (Some(300), "SIGINT"));
@@ -188,12 +217,20 @@ fn the_last_run_can_be_undone_once() {
 #[test]
 fn what_cannot_be_copied_is_said_and_ends_in_a_reset() {
     let context = open();
-    run(&context, cell("import threading, time\nx = 1\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()"));
+    run(
+        &context,
+        cell(
+            "import threading, time\nx = 1\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+        ),
+    );
     run(&context, cell("x"));
     let reason = context.info().checkpoint.expect_err("a thread is running");
     assert!(reason.contains("1 other threads"), "{reason}");
     let outcome = run(&context, within(&format!("{DEAF}\nwhile True: pass"), 100));
-    assert_eq!((outcome.ending, outcome.state, outcome.tree.survivors), (Ending::Timeout, State::Reset, Some(0)));
+    assert_eq!(
+        (outcome.ending, outcome.state, outcome.tree.survivors),
+        (Ending::Timeout, State::Reset, Some(0))
+    );
     assert_eq!(run(&context, cell("x")).error.as_ref().expect("it begins anew")["type"], "NameError");
 }
 
@@ -220,7 +257,12 @@ fn cells_show_what_notebooks_show() {
     let long = format!("x = '{}'\nlen(x)", "y".repeat(300_000));
     assert_eq!(run(&context, cell(&long)).value, Some(300_000.into()));
     assert_eq!(run(&context, cell("'z' * 300_000")).value, Some("z".repeat(300_000).into()));
-    let outcome = run(&context, cell("import os, subprocess\nos.system('echo one')\nsubprocess.run(['echo', 'two'])\nprint('three');"));
+    let outcome = run(
+        &context,
+        cell(
+            "import os, subprocess\nos.system('echo one')\nsubprocess.run(['echo', 'two'])\nprint('three');",
+        ),
+    );
     assert_eq!((outcome.stdout.as_str(), outcome.results.len()), ("one\ntwo\nthree\n", 0));
 }
 
@@ -229,7 +271,8 @@ fn runs_of_one_context_come_one_after_the_other() {
     let context = open();
     run(&context, cell("order = []"));
     let done: Vec<bool> = std::thread::scope(|scope| {
-        let one = |_| scope.spawn(|| run(&context, cell("order.append(1)\nimport time\ntime.sleep(0.02)")).ok);
+        let one =
+            |_| scope.spawn(|| run(&context, cell("order.append(1)\nimport time\ntime.sleep(0.02)")).ok);
         let handles: Vec<_> = (0..6).map(one).collect();
         handles.into_iter().map(|handle| handle.join().expect("no panic")).collect()
     });
@@ -257,7 +300,11 @@ fn what_a_cell_started_does_not_outlive_its_wall_where_its_interpreter_does() {
     let context = open();
     let source = "x = 1\nimport os, time\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\nif os.fork() == 0:\n    time.sleep(600)\ntime.sleep(600)";
     let outcome = run(&context, within(source, 300));
-    assert_eq!((outcome.ending, outcome.state, outcome.tree.killed), (Ending::Timeout, State::Kept, 2), "{outcome:?}");
+    assert_eq!(
+        (outcome.ending, outcome.state, outcome.tree.killed),
+        (Ending::Timeout, State::Kept, 2),
+        "{outcome:?}"
+    );
     assert_eq!(outcome.tree.survivors, Some(0));
     let alive = "x, [p for p in os.listdir('/proc') if p.isdigit() and open(f'/proc/{p}/stat').read().rpartition(')')[2].split()[0] != 'Z'] == [str(os.getpid())]";
     assert_eq!(shown(&context, alive), "(1, True)");

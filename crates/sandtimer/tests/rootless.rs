@@ -91,8 +91,14 @@ fn processes_are_counted_for_each_run_apart() {
     assert_all_were_its_own(&beside.stdout);
     assert_eq!(beside.tree.survivors, Some(0), "{beside:?}");
 
-    let profile =
-        Profile { interpreter: "/usr/bin/python3".into(), preload: Vec::new(), paths: None, network: false, live: false, unsupervised: false };
+    let profile = Profile {
+        interpreter: "/usr/bin/python3".into(),
+        preload: Vec::new(),
+        paths: None,
+        network: false,
+        live: false,
+        unsupervised: false,
+    };
     let calls = engine.calls(profile, 1).expect("a pool");
     for _ in 0..2 {
         let options = b"(dVkind\nVprogram\ns.";

@@ -17,7 +17,11 @@ fn open() -> Context {
 }
 
 fn within(command: &str, wall: u64) -> Cell {
-    Cell { source: command.to_owned(), limits: Limits::new().wall(Duration::from_millis(wall)), ..Cell::default() }
+    Cell {
+        source: command.to_owned(),
+        limits: Limits::new().wall(Duration::from_millis(wall)),
+        ..Cell::default()
+    }
 }
 
 fn run(session: &Context, command: &str) -> Arc<Outcome> {
@@ -34,14 +38,24 @@ fn printed(session: &Context, command: &str) -> String {
 #[test]
 fn commands_share_directory_environment_functions_and_options() {
     let session = open();
-    for command in ["mkdir -p a/b && cd a/b", "export A='x y'", "f() { echo \"f $1\"; }", "set -o pipefail; shopt -s nullglob", "alias g='f 2'", "declare -A map=([k]=v)"] {
+    for command in [
+        "mkdir -p a/b && cd a/b",
+        "export A='x y'",
+        "f() { echo \"f $1\"; }",
+        "set -o pipefail; shopt -s nullglob",
+        "alias g='f 2'",
+        "declare -A map=([k]=v)",
+    ] {
         let outcome = run(&session, command);
         assert_eq!((outcome.exit_code, outcome.stderr.as_str()), (Some(0), ""), "{command}: {outcome:?}");
     }
     let shown = printed(&session, "pwd; echo $A; f 1; g; false | true; echo $? no*such; echo ${map[k]}");
     assert_eq!(shown, "/workspace/a/b\nx y\nf 1\nf 2\n1\nv\n");
     let outcome = run(&session, "echo out; echo err >&2; (exit 3)");
-    assert_eq!((outcome.exit_code, outcome.stdout.as_str(), outcome.stderr.as_str()), (Some(3), "out\n", "err\n"));
+    assert_eq!(
+        (outcome.exit_code, outcome.stdout.as_str(), outcome.stderr.as_str()),
+        (Some(3), "out\n", "err\n")
+    );
     assert_eq!(printed(&session, "env | grep -c LD_PRELOAD || true"), "0\n");
 }
 
@@ -49,11 +63,19 @@ fn commands_share_directory_environment_functions_and_options() {
 fn a_command_past_its_wall_ends_and_the_session_does_not() {
     let session = open();
     run(&session, "x=1; sleep 1000 & echo $! > job");
-    let outcome = session.execute(within("x=2; echo begun; sleep 600 | cat", 300), &mut |_| {}).expect("a run");
-    assert_eq!((outcome.ending, outcome.state, outcome.stdout.as_str()), (Ending::Timeout, State::Kept, "begun\n"), "{outcome:?}");
+    let outcome =
+        session.execute(within("x=2; echo begun; sleep 600 | cat", 300), &mut |_| {}).expect("a run");
+    assert_eq!(
+        (outcome.ending, outcome.state, outcome.stdout.as_str()),
+        (Ending::Timeout, State::Kept, "begun\n"),
+        "{outcome:?}"
+    );
     assert_eq!((outcome.tree.survivors, outcome.tree.killed), (Some(0), 2), "{outcome:?}");
     // What an earlier command left running goes on.
-    assert_eq!(printed(&session, "echo $x; kill -0 $(cat job) && echo runs; kill $(cat job); wait"), "2\nruns\n");
+    assert_eq!(
+        printed(&session, "echo $x; kill -0 $(cat job) && echo runs; kill $(cat job); wait"),
+        "2\nruns\n"
+    );
 }
 
 #[test]
@@ -61,8 +83,15 @@ fn a_loop_in_the_shell_itself_goes_back_to_before() {
     let session = open();
     run(&session, "x=1; f() { echo f; }; cd /tmp; trap 'echo trapped' USR1");
     let outcome = session.execute(within("x=2; cd /; while :; do :; done", 300), &mut |_| {}).expect("a run");
-    assert_eq!((outcome.ending, outcome.state, outcome.tree.survivors), (Ending::Timeout, State::RolledBack, Some(0)), "{outcome:?}");
-    assert_eq!(printed(&session, "echo $x; f; pwd; trap -p USR1"), "1\nf\n/tmp\ntrap -- 'echo trapped' SIGUSR1\n");
+    assert_eq!(
+        (outcome.ending, outcome.state, outcome.tree.survivors),
+        (Ending::Timeout, State::RolledBack, Some(0)),
+        "{outcome:?}"
+    );
+    assert_eq!(
+        printed(&session, "echo $x; f; pwd; trap -p USR1"),
+        "1\nf\n/tmp\ntrap -- 'echo trapped' SIGUSR1\n"
+    );
 }
 
 #[test]
@@ -70,8 +99,15 @@ fn a_shell_that_exits_is_followed_by_one_where_it_was() {
     let session = open();
     run(&session, "f() { :; }; plain=1; alias g=f; set -o pipefail");
     let outcome = run(&session, "cd /tmp; export A=\"q'\n uote\"; exit 7");
-    assert_eq!((outcome.ending, outcome.exit_code, outcome.state), (Ending::Exited, Some(7), State::Reset), "{outcome:?}");
-    let shown = printed(&session, "pwd; echo \"$A\"; type f g 2>/dev/null; echo \"[$plain]\"; set -o | grep pipefail");
+    assert_eq!(
+        (outcome.ending, outcome.exit_code, outcome.state),
+        (Ending::Exited, Some(7), State::Reset),
+        "{outcome:?}"
+    );
+    let shown = printed(
+        &session,
+        "pwd; echo \"$A\"; type f g 2>/dev/null; echo \"[$plain]\"; set -o | grep pipefail",
+    );
     assert_eq!(shown, "/tmp\nq'\n uote\n[]\npipefail       \toff\n");
     let outcome = run(&session, "set -e\nfalse\necho never");
     assert_eq!((outcome.exit_code, outcome.stdout.as_str(), outcome.state), (Some(1), "", State::Reset));
@@ -93,19 +129,30 @@ fn hostile_commands_lose_nothing_but_themselves() {
     ];
     for command in commands {
         let outcome = session.execute(within(&format!("x=2; {command}"), 200), &mut |_| {}).expect("a run");
-        assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Timeout, Some(0)), "{command}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.tree.survivors),
+            (Ending::Timeout, Some(0)),
+            "{command}: {outcome:?}"
+        );
         assert!([State::Kept, State::RolledBack].contains(&outcome.state), "{command}: {outcome:?}");
         assert_eq!(printed(&session, "x=1; echo $x"), "1\n", "{command}");
     }
     let outcome = run(&session, "kill -9 $BASHPID");
-    assert_eq!((outcome.ending, outcome.signal.as_deref(), outcome.state), (Ending::Signaled, Some("SIGKILL"), State::Reset), "{outcome:?}");
+    assert_eq!(
+        (outcome.ending, outcome.signal.as_deref(), outcome.state),
+        (Ending::Signaled, Some("SIGKILL"), State::Reset),
+        "{outcome:?}"
+    );
     assert_eq!(printed(&session, "echo $x"), "\n");
 }
 
 #[test]
 fn scripts_mean_what_they_mean_at_the_top_level() {
     let session = open();
-    assert_eq!(printed(&session, "cat <<'END'\n$x `y`\nEND\nread a b <<< 'one two'; echo $b"), "$x `y`\ntwo\n");
+    assert_eq!(
+        printed(&session, "cat <<'END'\n$x `y`\nEND\nread a b <<< 'one two'; echo $b"),
+        "$x `y`\ntwo\n"
+    );
     assert_eq!(run(&session, "if then").exit_code, Some(2));
     assert_eq!(printed(&session, "break 2>/dev/null; declare y=3"), "");
     assert_eq!(printed(&session, "echo $y; exec 3>file; echo there >&3"), "3\n");

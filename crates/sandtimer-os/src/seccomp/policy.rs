@@ -280,7 +280,8 @@ pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
 /// another thread could replace meanwhile, could not be answered for: it is refused.
 fn signal_rules() -> Vec<(u32, Rule)> {
     let ask = || Rule::Answer(Answer::Ask);
-    let asked = [number::KILL, number::TKILL, number::TGKILL, number::RT_SIGQUEUEINFO, number::RT_TGSIGQUEUEINFO];
+    let asked =
+        [number::KILL, number::TKILL, number::TGKILL, number::RT_SIGQUEUEINFO, number::RT_TGSIGQUEUEINFO];
     let mut rules: Vec<(u32, Rule)> = asked.iter().map(|&number| (number, ask())).collect();
     rules.push((number::PIDFD_SEND_SIGNAL, errno(libc::ENOSYS)));
     rules
@@ -335,9 +336,7 @@ const TMPFILE: u32 = 0o20_000_000;
 /// Calls on files and descriptors.
 fn file_rules(supervised: bool) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
-    let with = |always: &[u32], signals: &[u32]| {
-        [always, if supervised { signals } else { &[] }].concat()
-    };
+    let with = |always: &[u32], signals: &[u32]| [always, if supervised { signals } else { &[] }].concat();
     // Regular (also as 0), FIFO and socket. The parameter is 16 bits wide, and all of the type is inside
     // them.
     let harmless = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];

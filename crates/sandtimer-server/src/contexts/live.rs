@@ -1,15 +1,15 @@
 //! Contexts from their beginning to their end.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sandtimer::Limits;
 use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
 use sandtimer::model::{Source, State};
 use sandtimer::zygote::Profile;
-use sandtimer_os::clock::calendar_milliseconds;
+use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -22,8 +22,8 @@ use crate::runs::{LiveRun, adopt};
 
 /// Interpreters of one owner that stand ready.
 const READY: usize = 2;
-/// How long a new context waits for an interpreter.
-const SPAWN_LIMIT: Duration = Duration::from_secs(60);
+/// How long a new context waits for an interpreter, in nanoseconds.
+const SPAWN_LIMIT: u64 = 60_000_000_000;
 /// How often contexts are looked at for how long they were not used.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// Of what is executed, what listings show.
@@ -39,7 +39,8 @@ pub(crate) struct LiveContext {
     idle: Option<Duration>,
     each: Limits,
     context: Context,
-    used: Mutex<Instant>,
+    /// When it was last used, in monotonic nanoseconds.
+    used: AtomicU64,
 }
 
 impl Owned for LiveContext {
@@ -74,13 +75,13 @@ impl LiveContext {
     }
 
     fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.used.store(monotonic_nanoseconds(), Ordering::Relaxed);
     }
 
     /// How long it may still be unused. `None` is without end.
     fn idle_left(&self) -> Option<Duration> {
-        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        self.idle.map(|idle| idle.saturating_sub(used.elapsed()))
+        let unused = monotonic_nanoseconds().saturating_sub(self.used.load(Ordering::Relaxed));
+        self.idle.map(|idle| idle.saturating_sub(Duration::from_nanos(unused)))
     }
 
     pub fn view(&self) -> Value {
@@ -137,7 +138,11 @@ impl LiveContexts {
 }
 
 /// Opens a context.
-pub(crate) async fn open(app: Shared, owner: Owner, request: ContextRequest) -> Result<Arc<LiveContext>, Refusal> {
+pub(crate) async fn open(
+    app: Shared,
+    owner: Owner,
+    request: ContextRequest,
+) -> Result<Arc<LiveContext>, Refusal> {
     if *app.closing.borrow() {
         return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
     }
@@ -152,8 +157,8 @@ pub(crate) async fn open(app: Shared, owner: Owner, request: ContextRequest) -> 
         let context = match request.language {
             Language::Bash => app.engine.session(spec)?,
             Language::Python => {
-                let end = Instant::now() + SPAWN_LIMIT;
-                app.contexts.pool(&app, &owner)?.open(spec, &mut || Instant::now() >= end)?
+                let end = monotonic_nanoseconds() + SPAWN_LIMIT;
+                app.contexts.pool(&app, &owner)?.open(spec, &mut || monotonic_nanoseconds() >= end)?
             }
         };
         let live = Arc::new(LiveContext {
@@ -164,7 +169,7 @@ pub(crate) async fn open(app: Shared, owner: Owner, request: ContextRequest) -> 
             idle: request.idle,
             each: request.each,
             context,
-            used: Mutex::new(Instant::now()),
+            used: AtomicU64::new(monotonic_nanoseconds()),
         });
         app.contexts.registry.add(live.clone());
         Ok(live)
@@ -187,7 +192,7 @@ fn new_id() -> String {
 /// Something that was sent to a context and may have to wait there.
 #[derive(Debug)]
 pub(crate) struct Queued {
-    begun: tokio::sync::Mutex<Option<oneshot::Receiver<Result<Arc<LiveRun>, Refusal>>>>,
+    begun: oneshot::Receiver<Result<Arc<LiveRun>, Refusal>>,
     abandoned: Arc<AtomicBool>,
     notes: Arc<Mutex<Vec<String>>>,
 }
@@ -197,8 +202,7 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
     let (tell, told) = oneshot::channel();
     let abandoned = Arc::new(AtomicBool::new(false));
     let notes: Arc<Mutex<Vec<String>>> = Arc::default();
-    let queued =
-        Queued { begun: tokio::sync::Mutex::new(Some(told)), abandoned: abandoned.clone(), notes: notes.clone() };
+    let queued = Queued { begun: told, abandoned: abandoned.clone(), notes: notes.clone() };
     let shown: String = request.source.chars().take(SHOWN).collect();
     let mut defaults = vec![(Source::Session, context.each.clone())];
     defaults.extend(app.defaults.iter().cloned());
@@ -224,8 +228,15 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
                 }
             }
             Told::Lost(state, reason) => {
-                let state = if state == State::RolledBack { "went back to its last checkpoint" } else { "began anew" };
-                notes.lock().unwrap_or_else(PoisonError::into_inner).push(format!("the context {state}: {reason}"));
+                let state = if state == State::RolledBack {
+                    "went back to its last checkpoint"
+                } else {
+                    "began anew"
+                };
+                notes
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(format!("the context {state}: {reason}"));
             }
             Told::Displayed(_) => {}
         });
@@ -240,8 +251,12 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
 impl Queued {
     /// The run, once its turn has come; `None` where that is not so within `wait`. One that nobody waits for any more is not
     /// executed, unless it is detached.
-    pub async fn begun(&self, wait: Option<Duration>, detach: bool) -> Result<Option<Arc<LiveRun>>, Refusal> {
-        let Some(told) = self.begun.lock().await.take() else { return Ok(None) };
+    pub async fn begun(
+        &mut self,
+        wait: Option<Duration>,
+        detach: bool,
+    ) -> Result<Option<Arc<LiveRun>>, Refusal> {
+        let told = &mut self.begun;
         let guard = Abandon(Some(&self.abandoned).filter(|_| !detach));
         let begun = match wait {
             None => told.await,

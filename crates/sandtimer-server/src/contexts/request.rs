@@ -113,11 +113,18 @@ impl CellRequest {
         let source = match (fields.text("code")?, fields.text("command")?) {
             (Some(source), None) => source,
             (None, Some(source)) if language == Language::Bash => source,
-            _ => return Err(Refusal::new(Code::BadField, format!("{name}: give it as a text")).with("key", name)),
+            _ => {
+                return Err(
+                    Refusal::new(Code::BadField, format!("{name}: give it as a text")).with("key", name)
+                );
+            }
         };
         if source.len() > MOST_SOURCE {
-            return Err(Refusal::new(Code::TooLong, format!("{name} has {} bytes; at most {MOST_SOURCE} are taken", source.len()))
-                .with("key", name));
+            return Err(Refusal::new(
+                Code::TooLong,
+                format!("{name} has {} bytes; at most {MOST_SOURCE} are taken", source.len()),
+            )
+            .with("key", name));
         }
         let request = CellRequest {
             source,

@@ -10,8 +10,15 @@ use crate::error::Code;
 
 const OF_OPENING: &[Code] =
     &[Code::BadLimit, Code::NulByte, Code::Refused, Code::Capacity, Code::System, Code::ShuttingDown];
-const OF_EXECUTING: &[Code] =
-    &[Code::BadLimit, Code::NulByte, Code::TooLong, Code::Capacity, Code::System, Code::Storage, Code::ShuttingDown];
+const OF_EXECUTING: &[Code] = &[
+    Code::BadLimit,
+    Code::NulByte,
+    Code::TooLong,
+    Code::Capacity,
+    Code::System,
+    Code::Storage,
+    Code::ShuttingDown,
+];
 
 pub(super) fn operations() -> Vec<Operation> {
     let post = |path, summary, shape| Operation::new("post", path, summary, Json(shape));
@@ -23,24 +30,34 @@ pub(super) fn operations() -> Vec<Operation> {
         get("/v1/contexts", "Your contexts, the oldest first", "ContextList").errors(none),
         get("/v1/contexts/{id}", "One context", "Context"),
         delete("/v1/contexts/{id}", "End a context; what it executes is cancelled"),
-        post("/v1/contexts/{id}/execute", "Execute code where earlier code has left its variables; the run is found under /v1/runs", "Executed")
-            .body("CellRequest")
-            .errors(OF_EXECUTING),
+        post(
+            "/v1/contexts/{id}/execute",
+            "Execute code where earlier code has left its variables; the run is found under /v1/runs",
+            "Executed",
+        )
+        .body("CellRequest")
+        .errors(OF_EXECUTING),
         post("/v1/contexts/{id}/undo", "Go back to the state before the last run", "Context")
             .body("Empty")
             .errors(&[Code::NothingToUndo, Code::System, Code::ShuttingDown]),
-        post("/v1/contexts/{id}/interrupt", "Interrupt what is executed, as Ctrl-C does", "Interrupted").body("Empty"),
+        post("/v1/contexts/{id}/interrupt", "Interrupt what is executed, as Ctrl-C does", "Interrupted")
+            .body("Empty"),
         post("/v1/sessions", "Open a live shell", "Context").body("SessionRequest").errors(OF_OPENING),
         get("/v1/sessions", "Your sessions, the oldest first", "ContextList").errors(none),
         get("/v1/sessions/{id}", "One session", "Context"),
         delete("/v1/sessions/{id}", "End a session; its command is cancelled"),
-        post("/v1/sessions/{id}/execute", "Execute a command where earlier ones have left directory, variables and functions", "Executed")
-            .body("CommandRequest")
-            .errors(OF_EXECUTING),
+        post(
+            "/v1/sessions/{id}/execute",
+            "Execute a command where earlier ones have left directory, variables and functions",
+            "Executed",
+        )
+        .body("CommandRequest")
+        .errors(OF_EXECUTING),
         post("/v1/sessions/{id}/undo", "Go back to the state before the last command", "Context")
             .body("Empty")
             .errors(&[Code::NothingToUndo, Code::System, Code::ShuttingDown]),
-        post("/v1/sessions/{id}/interrupt", "Interrupt the command, as Ctrl-C does", "Interrupted").body("Empty"),
+        post("/v1/sessions/{id}/interrupt", "Interrupt the command, as Ctrl-C does", "Interrupted")
+            .body("Empty"),
     ]
 }
 

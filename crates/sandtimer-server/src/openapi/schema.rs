@@ -3,8 +3,8 @@
 use sandtimer::limits::{Key, Unit};
 use serde_json::{Map, Value, json};
 
-use crate::error::Code;
 use crate::contexts::EACH;
+use crate::error::Code;
 use crate::runs::LIMITS;
 
 pub(super) fn text(meaning: &str) -> Value {

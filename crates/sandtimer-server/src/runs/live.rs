@@ -313,7 +313,12 @@ pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Res
 }
 
 /// Takes on a run that was begun in a context: records that it has begun, and drives it. Blocks; inside the runtime.
-pub(crate) fn adopt(app: &Shared, owner: &Owner, run: Arc<Run>, command: Vec<String>) -> Result<Arc<LiveRun>, Refusal> {
+pub(crate) fn adopt(
+    app: &Shared,
+    owner: &Owner,
+    run: Arc<Run>,
+    command: Vec<String>,
+) -> Result<Arc<LiveRun>, Refusal> {
     let live = enter(app, owner, run.clone(), command, Input::closed())?;
     tokio::runtime::Handle::current().spawn(drive(app.clone(), live.clone(), run));
     Ok(live)

@@ -53,9 +53,12 @@ impl<'a> Frame<'a> {
 /// The interpreter's words on a cell, beside that there is an answer. What is not of its shape is left out.
 pub(crate) fn reply(data: &[u8]) -> Reply {
     let Ok(mut said) = serde_json::from_slice::<serde_json::Value>(data) else { return Reply::default() };
-    let mut take = |key: &str| said.get_mut(key).map(serde_json::Value::take).filter(|value| !value.is_null());
+    let mut take =
+        |key: &str| said.get_mut(key).map(serde_json::Value::take).filter(|value| !value.is_null());
     let results = match take("results") {
-        Some(serde_json::Value::Array(results)) => results.into_iter().filter(|result| result.is_object()).collect(),
+        Some(serde_json::Value::Array(results)) => {
+            results.into_iter().filter(|result| result.is_object()).collect()
+        }
         _ => Vec::new(),
     };
     Reply {

@@ -205,7 +205,8 @@ impl Child {
                 Some(Word::Ready) => break,
                 // It has no job yet: this is the zygote's own program.
                 Some(Word::Listener(listener)) => {
-                    os::supervise(sandbox.control.as_fd(), listener.as_fd(), false).map_err(Error::system(doing))?;
+                    os::supervise(sandbox.control.as_fd(), listener.as_fd(), false)
+                        .map_err(Error::system(doing))?;
                 }
                 Some(Word::Failed { step, errno, required }) => {
                     let error = std::io::Error::from_raw_os_error(errno);
@@ -282,7 +283,8 @@ impl Child {
     pub fn become_context(&mut self, opened: &Opened, settings: &[u8]) -> Result<(), Error> {
         let limits = self.limit(opened)?;
         let Some(born) = &self.born else { return Err(Error::Closed) };
-        os::dispatch(born.channel.as_fd(), &limits, settings, &[]).map_err(Error::system("cannot use a parked child"))
+        os::dispatch(born.channel.as_fd(), &limits, settings, &[])
+            .map_err(Error::system("cannot use a parked child"))
     }
 
     /// Its sandbox and its process, which are the caller's to end from now on.

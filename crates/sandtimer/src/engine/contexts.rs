@@ -194,7 +194,8 @@ impl Context {
     }
 
     fn note(&self, standing: &Standing) {
-        *self.info.lock().unwrap_or_else(PoisonError::into_inner) = (standing.checkpoint(), standing.can_undo());
+        *self.info.lock().unwrap_or_else(PoisonError::into_inner) =
+            (standing.checkpoint(), standing.can_undo());
     }
 
     /// Executes code when its turn has come, blocking the calling thread until the Outcome is there. `tell` is told of it as
@@ -254,7 +255,9 @@ impl Context {
         }
         if place.is_none() {
             let mut standing = match &self.source {
-                Some(source) => Standing::take(source, &self.spec, &mut || self.closed.load(Ordering::Acquire))?,
+                Some(source) => {
+                    Standing::take(source, &self.spec, &mut || self.closed.load(Ordering::Acquire))?
+                }
                 None => Standing::shell(&self.inner, &self.spec)?,
             };
             // One that is new has nothing to lose yet.
@@ -291,7 +294,13 @@ impl Context {
         let job = standing.job(begun_at, until).inspect_err(|_| start::close(inner, scope))?;
         let spools = streams.spools();
         standing.place.spawned_at = begun_at;
-        let running = start::running_at(inner, &standing.place, opened, &spec, (Some(job), start::Belongings::default()));
+        let running = start::running_at(
+            inner,
+            &standing.place,
+            opened,
+            &spec,
+            (Some(job), start::Belongings::default()),
+        );
         let (attachment, _) = streams.attach(running.clone());
         start::watch(inner, attachment);
         Ok(Arc::new(Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::default() }))
@@ -326,7 +335,9 @@ impl Context {
                     }
                     if last {
                         let whole = std::mem::take(&mut displayed);
-                        if let Ok(value @ serde_json::Value::Object(_)) = serde_json::from_slice::<serde_json::Value>(&whole) {
+                        if let Ok(value @ serde_json::Value::Object(_)) =
+                            serde_json::from_slice::<serde_json::Value>(&whole)
+                        {
                             live.displayed.lock().unwrap_or_else(PoisonError::into_inner).push(value.clone());
                             tell(Told::Displayed(value));
                         }
@@ -346,12 +357,17 @@ impl Context {
 
     /// Takes an answer. From then on no limit ends the run; one that did before has won.
     fn answered(&self, running: &Running, standing: &Standing, answer: &Answer, limit: u64) {
-        let Some((job, live)) = running.job.as_ref().and_then(|job| Some((job, job.live.as_ref()?))) else { return };
+        let Some((job, live)) = running.job.as_ref().and_then(|job| Some((job, job.live.as_ref()?))) else {
+            return;
+        };
         let mut said = match standing.read(answer, limit) {
-            Ok(Some(code)) if live.is_shell => crate::supervise::run::Reply { exit_code: code.first().copied(), ..Default::default() },
+            Ok(Some(code)) if live.is_shell => {
+                crate::supervise::run::Reply { exit_code: code.first().copied(), ..Default::default() }
+            }
             Ok(Some(data)) => reply(&data),
             Ok(None) => {
-                let message = format!("what it shows has {} bytes, and the result limit is {limit}", answer.size());
+                let message =
+                    format!("what it shows has {} bytes, and the result limit is {limit}", answer.size());
                 let error = serde_json::json!({"type": "ResultTooLarge", "module": "sandtimer", "message": message, "traceback": ""});
                 crate::supervise::run::Reply { error: Some(error), ..Default::default() }
             }

@@ -379,7 +379,8 @@ impl Place {
     pub(super) fn of(sandbox: Sandbox) -> (Self, Belongings) {
         let notes = |about_the_directory: bool| {
             let notes = sandbox.files.notes.iter();
-            let wanted = notes.filter(|note| (note.kind == NoteKind::CurrentDirectory) == about_the_directory);
+            let wanted =
+                notes.filter(|note| (note.kind == NoteKind::CurrentDirectory) == about_the_directory);
             wanted.map(|note| note.text.clone()).collect()
         };
         let (missing, hidden) = (notes(true), notes(false));

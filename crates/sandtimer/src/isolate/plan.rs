@@ -513,7 +513,12 @@ impl Builder<'_> {
             let ipc_namespace = self.plan.flags & NEWIPC != 0;
             let Policy { network, supervised, .. } = *self.policy;
             let filter = filter(seccomp::Policy { network, ipc_namespace, supervised });
-            self.push("seccomp", op::SECCOMP, if supervised { listener } else { &[] }, &[OsStr::from_bytes(filter)]);
+            self.push(
+                "seccomp",
+                op::SECCOMP,
+                if supervised { listener } else { &[] },
+                &[OsStr::from_bytes(filter)],
+            );
         }
     }
 

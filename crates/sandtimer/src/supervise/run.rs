@@ -17,7 +17,9 @@ use super::listeners::Listeners;
 use super::orders::Shown;
 use crate::isolate::cgroup::{Counters, Slot};
 use crate::limits::Effective;
-use crate::model::{Degraded, Ending, Enforcer, Isolation, LimitKind, Outcome, Path, State, WaitingFor, Warning};
+use crate::model::{
+    Degraded, Ending, Enforcer, Isolation, LimitKind, Outcome, Path, State, WaitingFor, Warning,
+};
 use crate::time::DeadlineCell;
 
 /// Why a run ended. Decided once, by the enforcer.

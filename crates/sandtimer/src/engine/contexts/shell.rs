@@ -66,12 +66,18 @@ pub(super) struct Shell {
 
 impl Shell {
     /// Sends a command and its streams.
-    pub fn send(&mut self, channel: BorrowedFd<'_>, source: &str, streams: [BorrowedFd<'_>; 3]) -> Result<(), Error> {
+    pub fn send(
+        &mut self,
+        channel: BorrowedFd<'_>,
+        source: &str,
+        streams: [BorrowedFd<'_>; 3],
+    ) -> Result<(), Error> {
         if source.contains('\0') {
             return Err(Error::Nul { what: "command", value: source.replace('\0', "\\0") });
         }
         let doing = "cannot use the session's shell";
-        let text = os::sealed_text("sandtimer-command", format!("{source}\0").as_bytes()).map_err(Error::system(doing))?;
+        let text = os::sealed_text("sandtimer-command", format!("{source}\0").as_bytes())
+            .map_err(Error::system(doing))?;
         let last_words = memfd_create("sandtimer-end", MemfdFlags::CLOEXEC)
             .map_err(|error| Error::System { doing, source: error.into() })?;
         let [stdin, stdout, stderr] = streams;
@@ -105,7 +111,8 @@ impl Shell {
     /// Has a shell that was a checkpoint forget what the one before it was, and go on where that ended. False where it does not.
     pub fn begin_anew(&mut self, channel: BorrowedFd<'_>) -> bool {
         let mut words = vec![0; MOST_LAST_WORDS];
-        let length = self.last_words.take().and_then(|file| rustix::io::pread(&file, &mut words, 0).ok()).unwrap_or(0);
+        let length =
+            self.last_words.take().and_then(|file| rustix::io::pread(&file, &mut words, 0).ok()).unwrap_or(0);
         words.truncate(length);
         let words = String::from_utf8_lossy(&words).replace('\0', "");
         let Ok(null) = park::null() else { return false };
@@ -147,7 +154,8 @@ impl Standing {
         let mut slot = slot.ok_or(Error::Full(super::super::CAPACITY))?;
         let row = slot.row;
         let built = build(inner, &run, &opened.effective, &mut slot);
-        let (spawned, prepared, control, channel, script) = built.inspect_err(|_| inner.pool.give_back(row, None))?;
+        let (spawned, prepared, control, channel, script) =
+            built.inspect_err(|_| inner.pool.give_back(row, None))?;
         let shown = inner.enforcer.show(&slot, spawned.pidfd.as_fd(), inner.sweeps_itself());
         let sandbox = Sandbox {
             slot,
@@ -166,7 +174,8 @@ impl Standing {
         let pidfd = place.pidfd.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
         let process = sandtimer_os::launcher::Spawned { pid: 0, pidfd };
         let shell = Shell { script, last_words: None };
-        let mut standing = Standing::new(inner.clone(), Stood { place, belongings, process, channel }, Some(shell));
+        let mut standing =
+            Standing::new(inner.clone(), Stood { place, belongings, process, channel }, Some(shell));
         standing.meet_shell(spec)?;
         Ok(standing)
     }
@@ -180,7 +189,8 @@ impl Standing {
         }
         match os::word(self.channel()).map_err(Error::system(doing))? {
             Some(Word::Listener(listener)) => {
-                os::supervise(self.place.control.as_fd(), listener.as_fd(), true).map_err(Error::system(doing))?;
+                os::supervise(self.place.control.as_fd(), listener.as_fd(), true)
+                    .map_err(Error::system(doing))?;
             }
             _ => return Err(failed(self.why_not_started())),
         }
@@ -202,7 +212,9 @@ impl Standing {
                 let quoted = format!("'{}'", directory.replace('\'', "'\\''"));
                 format!("\\mkdir -p -- {quoted} && \\builtin cd -- {quoted}\n")
             });
-            shell.write(&format!("{BEGIN}{directory}\\builtin kill -0 {}\n", shell::NEXT)).map_err(Error::system(doing))?;
+            shell
+                .write(&format!("{BEGIN}{directory}\\builtin kill -0 {}\n", shell::NEXT))
+                .map_err(Error::system(doing))?;
         }
         self.ask_for_checkpoint();
         Ok(())

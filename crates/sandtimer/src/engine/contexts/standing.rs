@@ -53,7 +53,11 @@ pub(super) struct Standing {
 
 impl Standing {
     /// Takes an interpreter that stands ready, and makes it this context's.
-    pub fn take(source: &Arc<Shared>, spec: &ContextSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Self, Error> {
+    pub fn take(
+        source: &Arc<Shared>,
+        spec: &ContextSpec,
+        give_up: &mut dyn FnMut() -> bool,
+    ) -> Result<Self, Error> {
         let mut run = Spec::command([interpreter(source)]);
         run.limits = spec.limits.clone();
         run.defaults = spec.defaults.clone();
@@ -63,7 +67,10 @@ impl Standing {
         let scope = opened.scope;
         let begun = variables(spec).to_string();
         let taken = loop {
-            let (mut child, _) = match source.take(give_up).and_then(|(child, cold)| child.check(&run).map(|()| (child, cold))) {
+            let (mut child, _) = match source
+                .take(give_up)
+                .and_then(|(child, cold)| child.check(&run).map(|()| (child, cold)))
+            {
                 Ok(taken) => taken,
                 Err(error) => break Err(error),
             };
@@ -135,7 +142,9 @@ impl Standing {
         let mut lost = None;
         loop {
             let Err(reason) = self.await_checkpoint() else { return Ok(lost) };
-            let Some(checkpoint) = self.checkpoints.last().copied().filter(|_| lost.is_none()) else { return Err(reason) };
+            let Some(checkpoint) = self.checkpoints.last().copied().filter(|_| lost.is_none()) else {
+                return Err(reason);
+            };
             if !self.roll_back(checkpoint) {
                 return Err(reason);
             }
@@ -154,7 +163,9 @@ impl Standing {
             }
             let length = match os::packet(self.channel.as_fd(), &mut packet, false) {
                 Ok(length) if length > 0 => length.min(packet.len()),
-                Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::INTR)) => continue,
+                Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::INTR)) => {
+                    continue;
+                }
                 _ => return Err("the interpreter has closed its channel".to_owned()),
             };
             match Frame::parse(&packet[..length]) {
@@ -179,7 +190,8 @@ impl Standing {
                 return Ok(false);
             }
             let left = end - now;
-            let timeout = Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+            let timeout =
+                Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
             let mut fds = [
                 PollFd::new(&*self.channel, PollFlags::IN),
                 PollFd::new(&*self.pidfd, PollFlags::IN),
@@ -235,7 +247,9 @@ impl Standing {
         let inline = source.len() <= INLINE_SOURCE;
         let file = match inline {
             true => None,
-            false => Some(os::sealed_text("sandtimer-cell", source.as_bytes()).map_err(Error::system(doing))?),
+            false => {
+                Some(os::sealed_text("sandtimer-cell", source.as_bytes()).map_err(Error::system(doing))?)
+            }
         };
         let [stdin, stdout, stderr] = streams.inside();
         let mut files = vec![stdout, stderr];
@@ -315,7 +329,10 @@ impl Standing {
 
     /// A shell has ended by itself, and a checkpoint has taken its place, which is to be a new shell where the old one was.
     pub fn begin_anew(&mut self, running: &Running) -> bool {
-        if running.live().is_none_or(|live| live.resumed.lock().unwrap_or_else(PoisonError::into_inner).is_none()) {
+        if running
+            .live()
+            .is_none_or(|live| live.resumed.lock().unwrap_or_else(PoisonError::into_inner).is_none())
+        {
             return false;
         }
         self.resumed(running);

@@ -68,7 +68,12 @@ impl Ending {
             });
         }
         let interrupted = self.interrupted_before != 0
-            && live.reply.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|reply| reply.interrupted);
+            && live
+                .reply
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .as_ref()
+                .is_some_and(|reply| reply.interrupted);
         let tasks = self.run.slot.processes_now().unwrap_or(live.idle_tasks);
         self.facts.goes_on = tasks > live.idle_tasks;
         // It raised because it was interrupted, and it was interrupted because of its wall.
@@ -102,8 +107,13 @@ impl Ending {
 
     /// Whether all but the interpreter was ended, and that goes on: what it says of its job it may say before init.
     pub(super) fn interpreter_is_left(&self) -> bool {
-        let ended = self.phase == Phase::Killed && self.facts.swept == Some(0) && !self.last_resort_is_sandbox;
-        ended && self.run.live().is_some_and(|live| live.reply.lock().unwrap_or_else(PoisonError::into_inner).is_some())
+        let ended =
+            self.phase == Phase::Killed && self.facts.swept == Some(0) && !self.last_resort_is_sandbox;
+        ended
+            && self
+                .run
+                .live()
+                .is_some_and(|live| live.reply.lock().unwrap_or_else(PoisonError::into_inner).is_some())
     }
 
     /// Ends what a shell's command has started, in hope that the shell goes on. False where it is no shell, or is dead.
