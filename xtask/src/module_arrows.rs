@@ -17,7 +17,6 @@ const ORDER: &[&[&str]] = &[
     &["isolate"],
     &["supervise"],
     &["zygote"],
-    &["context"],
     &["context", "session"],
     &["task"],
     &["resilience"],

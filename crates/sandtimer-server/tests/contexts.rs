@@ -154,7 +154,7 @@ fn contexts_are_their_owners_and_end_when_they_are_not_used() {
     assert_eq!(two.get("/v1/contexts").1["contexts"], json!([]));
     let brief = opened(&one, "/v1/contexts", json!({"idle_ms": 100}));
     let gone = (0..100).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        one.run(&json!({"command": ["sleep", "0.1"]}));
         one.get(&brief).0 == 404
     });
     assert!(gone, "it was not used for its idle_ms");
