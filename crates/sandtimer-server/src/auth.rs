@@ -52,7 +52,7 @@ impl Owner {
 pub(crate) struct Connection {
     pub peer: SocketAddr,
     pub local: SocketAddr,
-    /// Looked up with the first request that needs it; a socket does not change hands unseen.
+    /// Looked up once: a socket does not change hands unseen.
     own: OnceCell<bool>,
 }
 
@@ -62,7 +62,7 @@ impl Connection {
     }
 
     /// Whether the other end belongs to the server's own user.
-    async fn is_own(&self) -> bool {
+    pub async fn is_own(&self) -> bool {
         let (peer, local) = (self.peer, self.local);
         let look = || async move {
             let uid = rustix::process::geteuid().as_raw();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::Shared;
 use crate::auth::Owner;
-use crate::body::{self, Object, Parameters};
+use crate::body::{self, Id, Object, Parameters};
 use crate::error::{Code, Refusal};
 use crate::events;
 
@@ -81,7 +81,7 @@ async fn list(
 async fn show(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let wait = fields.milliseconds("wait_ms")?;
@@ -94,7 +94,7 @@ async fn show(
 async fn purge(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
 ) -> Result<Response, Refusal> {
     let run = find(&app, &id, &owner)?;
     app.runs.purge(&run).await?;
@@ -104,7 +104,7 @@ async fn purge(
 async fn read_output(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let asked = output::Asked::parse(&mut fields)?;
@@ -116,7 +116,7 @@ async fn read_output(
 async fn follow(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     headers: HeaderMap,
     Parameters(fields): Parameters,
 ) -> Result<Response, Refusal> {
@@ -126,5 +126,5 @@ async fn follow(
     if place.is_end() {
         return Ok(events::nothing_more());
     }
-    Ok(events::respond(stream::RunEvents::new(run, place)))
+    Ok(events::respond(stream::RunEvents::new(run, place), app.heartbeat))
 }

@@ -14,13 +14,14 @@ fn abandon(serving: &Serving, client: &Client, body: &Value) -> String {
     let request =
         format!("POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     let stream = raw(serving.address, request.as_bytes());
-    loop {
+    for _ in 0..2_000 {
         let (_, list) = client.get("/v1/runs?status=running");
         if let Some(id) = list["runs"][0]["run_id"].as_str() {
             drop(stream);
             return id.to_owned();
         }
     }
+    panic!("the run does not begin");
 }
 
 #[test]
