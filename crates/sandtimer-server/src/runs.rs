@@ -1,6 +1,7 @@
 //! `/v1/runs`: what a request asks for, done to a run.
 
 mod control;
+mod copy;
 mod live;
 mod output;
 mod record;
