@@ -85,7 +85,7 @@ pub(crate) async fn serve(listener: TcpListener, app: Shared, connections: Conne
             accepted = listener.accept() => accepted,
             _ = closing.wait_for(|closing| *closing) => return,
         };
-        match accepted.and_then(|(stream, peer)| Ok((Connection::new(peer, stream.local_addr()?), stream))) {
+        match accepted.and_then(|(stream, peer)| Ok((Connection::of(&stream, peer)?, stream))) {
             Ok((connection, stream)) => {
                 let (router, app, connections) = (router.clone(), app.clone(), connections.clone());
                 tokio::spawn(async move {

@@ -19,7 +19,7 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::auth::Owner;
+use crate::auth::{Connection, Owner};
 use crate::body::{self, Id, Object, Parameters};
 use crate::error::{Code, Refusal};
 use crate::events;
@@ -51,14 +51,18 @@ fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveRun>, Refusal> 
 async fn create(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
     let request = RunRequest::parse(fields)?;
     let (wait, detach) = (request.wait, request.detach);
     let run = live::start(app, owner, request).await?;
     let guard = CancelOnDrop::new(&run, !detach);
-    run.wait_ended(wait).await;
-    guard.disarm();
+    tokio::select! {
+        () = run.wait_ended(wait) => guard.disarm(),
+        // Nobody reads this answer; the guard does what is to be done.
+        () = connection.closed() => drop(guard),
+    }
     Ok(body::json(&run.view().await?))
 }
 
