@@ -70,6 +70,15 @@ impl Drop for Serving {
     }
 }
 
+/// Looks again until it is so, for ten seconds.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let end = sandtimer_os::clock::monotonic_nanoseconds() + 10_000_000_000;
+    while !is_so() {
+        assert!(sandtimer_os::clock::monotonic_nanoseconds() < end, "not in time: {what}");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn what_was_finished_outlives_kill_9_and_what_was_not_says_that_it_ended_with_the_server() {
     let state = tempfile::tempdir().expect("a directory");
@@ -82,8 +91,10 @@ fn what_was_finished_outlives_kill_9_and_what_was_not_says_that_it_ended_with_th
     let running = serving.ask(
         "POST",
         "/v1/runs",
-        &json!({"command": ["sleep", "100"], "wait_ms": 0, "wall_ms": 90_000}),
+        &json!({"command": ["sh", "-c", "echo said; sleep 100"], "wait_ms": 0, "wall_ms": 90_000}),
     );
+    let copy = state.path().join(format!("runs/{}.stdout", running["run_id"].as_str().expect("an id")));
+    wait_until("its output is copied", || std::fs::read(&copy).is_ok_and(|bytes| bytes.ends_with(b"said\n")));
     serving.signal(Signal::KILL);
     drop(serving);
 
@@ -96,7 +107,8 @@ fn what_was_finished_outlives_kill_9_and_what_was_not_says_that_it_ended_with_th
     assert_eq!((&lost["status"], &lost["outcome"]["ending"]), (&json!("ended"), &json!("infra_error")));
     let message = lost["outcome"]["error"]["message"].as_str().expect("why");
     assert!(message.contains("ended with the server"), "{message}");
-    assert_eq!(lost["effective"], running["effective"]);
+    assert_eq!((&lost["effective"], &lost["outcome"]["stdout"]), (&running["effective"], &json!("said\n")));
+    assert!(!copy.exists());
 }
 
 #[test]

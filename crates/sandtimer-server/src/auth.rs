@@ -8,7 +8,9 @@ mod origin;
 mod peer;
 mod tokens;
 
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -16,6 +18,10 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, Request, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use rustix::event::epoll;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
 use crate::Shared;
@@ -50,19 +56,43 @@ impl Owner {
 /// One connection, as far as it matters who is at its other end.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub peer: SocketAddr,
-    pub local: SocketAddr,
-    /// Looked up with the first request that needs it; a socket does not change hands unseen.
+    peer: SocketAddr,
+    local: SocketAddr,
+    /// The socket itself, to hear of its end.
+    socket: OwnedFd,
+    /// Looked up once: a socket does not change hands unseen.
     own: OnceCell<bool>,
 }
 
 impl Connection {
-    pub fn new(peer: SocketAddr, local: SocketAddr) -> Self {
-        Connection { peer, local, own: OnceCell::new() }
+    pub fn of(stream: &TcpStream, peer: SocketAddr) -> io::Result<Self> {
+        let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
+        Ok(Connection { peer, local: stream.local_addr()?, socket, own: OnceCell::new() })
+    }
+
+    /// Waits until the other end has closed.
+    ///
+    /// The HTTP library hears of it by reading, and does not read while it holds bytes behind a request: a second request,
+    /// or a line break too many. Asked for nothing else, epoll tells of the end alone.
+    pub async fn closed(&self) {
+        let watch = || -> io::Result<AsyncFd<OwnedFd>> {
+            let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            epoll::add(&watch, &self.socket, epoll::EventData::new_u64(0), epoll::EventFlags::RDHUP)?;
+            #[allow(
+                deprecated,
+                reason = "sound for an OwnedFd, which nobody closes meanwhile; the others are unsafe"
+            )]
+            AsyncFd::with_interest(watch, Interest::READABLE)
+        };
+        match watch() {
+            Ok(watch) => drop(watch.readable().await),
+            // Without descriptors it is as if it had not been asked for.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Whether the other end belongs to the server's own user.
-    async fn is_own(&self) -> bool {
+    pub async fn is_own(&self) -> bool {
         let (peer, local) = (self.peer, self.local);
         let look = || async move {
             let uid = rustix::process::geteuid().as_raw();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, FromRequestParts, Query};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Request, header};
 use axum::response::{IntoResponse, Response};
@@ -204,6 +204,21 @@ impl<S: Send + Sync> FromRequestParts<S> for Parameters {
             }
         }
         Ok(Parameters(Fields { left, known: Vec::new(), texts: true }))
+    }
+}
+
+/// The id in a path.
+#[derive(Debug)]
+pub struct Id(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        // What is not even text is nobody's id.
+        path.map(|Path(id)| Id(id))
+            .map_err(|_| Refusal::new(Code::NotFound, "the id in the path is not text"))
     }
 }
 

@@ -15,9 +15,6 @@ use serde_json::Value;
 
 use crate::error::{Code, Refusal};
 
-/// How long a stream is silent before a comment shows that it lives.
-const HEARTBEAT: Duration = Duration::from_secs(15);
-
 /// One event.
 #[derive(Debug)]
 pub(crate) struct Event {
@@ -33,10 +30,10 @@ pub(crate) trait EventSource: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Option<Event>> + Send;
 }
 
-/// An answer that goes on until its source ends.
-pub(crate) fn respond(source: impl EventSource) -> Response {
-    let stream = unfold(source, |mut source| async move {
-        let text = match tokio::time::timeout(HEARTBEAT, source.next()).await {
+/// An answer that goes on until its source ends, with a comment after each `heartbeat` of silence.
+pub(crate) fn respond(source: impl EventSource, heartbeat: Duration) -> Response {
+    let stream = unfold(source, move |mut source| async move {
+        let text = match tokio::time::timeout(heartbeat, source.next()).await {
             Ok(event) => written(&event?),
             Err(_) => ": heartbeat\n\n".to_owned(),
         };

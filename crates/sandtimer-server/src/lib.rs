@@ -104,6 +104,8 @@ pub struct Settings {
     pub maxima: Limits,
     /// How long a client may take for the head of a request, and for its body.
     pub patience: Duration,
+    /// How long a stream of events is silent before a comment shows that it lives.
+    pub heartbeat: Duration,
     pub host: Host,
 }
 
@@ -132,6 +134,7 @@ pub(crate) struct App {
     pub tokens: Option<Tokens>,
     pub defaults: Vec<(Source, Limits)>,
     pub patience: Duration,
+    pub heartbeat: Duration,
     pub host: Host,
     pub runs: Runs,
     pub contexts: LiveContexts,
@@ -185,6 +188,7 @@ impl Server {
             tokens: settings.tokens,
             defaults: settings.defaults,
             patience: settings.patience,
+            heartbeat: settings.heartbeat,
             host: settings.host,
             runs: Runs::new(opened.store, opened.runs, settings.retention),
             contexts: LiveContexts::default(),

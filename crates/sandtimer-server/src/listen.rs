@@ -22,8 +22,10 @@ use tower_service::Service;
 use crate::auth::Connection;
 use crate::{Shared, contexts, facts, openapi, runs};
 
-/// Connections at a time; more wait in the kernel's queue.
+/// Connections at a time of those who may ask; more wait until one is closed.
 const MOST: u32 = 1024;
+/// Connections at a time of other users, who only get to hear that they may not ask; more are closed.
+const STRANGERS: usize = 16;
 /// Header lines of a request, and bytes of its head.
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
@@ -32,23 +34,33 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 
 /// The connections that are open.
 #[derive(Debug, Clone)]
-pub(crate) struct Connections(Arc<Semaphore>);
+pub(crate) struct Connections {
+    ours: Arc<Semaphore>,
+    strangers: Arc<Semaphore>,
+}
 
 impl Default for Connections {
     fn default() -> Self {
-        Connections(Arc::new(Semaphore::new(MOST as usize)))
+        Connections {
+            ours: Arc::new(Semaphore::new(MOST as usize)),
+            strangers: Arc::new(Semaphore::new(STRANGERS)),
+        }
     }
 }
 
 impl Connections {
-    /// Waits until none is open.
+    /// Waits until none is open of those who may ask.
     pub async fn drained(&self) {
         // The semaphore is never closed.
-        let _ = self.0.acquire_many(MOST).await;
+        let _ = self.ours.acquire_many(MOST).await;
     }
 
-    async fn place(&self) -> Option<OwnedSemaphorePermit> {
-        self.0.clone().acquire_owned().await.ok()
+    /// A place for a connection; `None` for one that has to go. Nobody can take the places of those who may ask.
+    async fn place(&self, app: &Shared, connection: &Connection) -> Option<OwnedSemaphorePermit> {
+        if app.tokens.is_none() && !connection.is_own().await {
+            return self.strangers.clone().try_acquire_owned().ok();
+        }
+        self.ours.clone().acquire_owned().await.ok()
     }
 }
 
@@ -70,14 +82,18 @@ pub(crate) async fn serve(listener: TcpListener, app: Shared, connections: Conne
     let router = router(&app);
     let mut closing = app.closing.subscribe();
     loop {
-        let Some(place) = connections.place().await else { return };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = closing.wait_for(|closing| *closing) => return,
         };
-        match accepted.and_then(|(stream, peer)| Ok((Connection::new(peer, stream.local_addr()?), stream))) {
+        match accepted.and_then(|(stream, peer)| Ok((Connection::of(&stream, peer)?, stream))) {
             Ok((connection, stream)) => {
-                tokio::spawn(converse(stream, connection, router.clone(), app.clone(), place));
+                let (router, app, connections) = (router.clone(), app.clone(), connections.clone());
+                tokio::spawn(async move {
+                    if let Some(_place) = connections.place(&app, &connection).await {
+                        converse(stream, connection, router, app).await;
+                    }
+                });
             }
             // One that was reset while it waited, or no descriptors left.
             Err(_) => tokio::time::sleep(EXHAUSTED).await,
@@ -85,13 +101,7 @@ pub(crate) async fn serve(listener: TcpListener, app: Shared, connections: Conne
     }
 }
 
-async fn converse(
-    stream: TcpStream,
-    connection: Connection,
-    router: Router,
-    app: Shared,
-    _place: OwnedSemaphorePermit,
-) {
+async fn converse(stream: TcpStream, connection: Connection, router: Router, app: Shared) {
     // A client whose machine is gone says nothing: the kernel asks. Without it the limits of its run decide.
     let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
     let _ = rustix::net::sockopt::set_tcp_keepidle(&stream, Duration::from_secs(30));

@@ -1,6 +1,7 @@
 //! `/v1/runs`: what a request asks for, done to a run.
 
 mod control;
+mod copy;
 mod live;
 mod output;
 mod record;
@@ -11,15 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Object, Parameters};
+use crate::auth::{Connection, Owner};
+use crate::body::{self, Id, Object, Parameters};
 use crate::error::{Code, Refusal};
 use crate::events;
 
@@ -50,14 +51,18 @@ fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveRun>, Refusal> 
 async fn create(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
     let request = RunRequest::parse(fields)?;
     let (wait, detach) = (request.wait, request.detach);
     let run = live::start(app, owner, request).await?;
     let guard = CancelOnDrop::new(&run, !detach);
-    run.wait_ended(wait).await;
-    guard.disarm();
+    tokio::select! {
+        () = run.wait_ended(wait) => guard.disarm(),
+        // Nobody reads this answer; the guard does what is to be done.
+        () = connection.closed() => drop(guard),
+    }
     Ok(body::json(&run.view().await?))
 }
 
@@ -81,7 +86,7 @@ async fn list(
 async fn show(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let wait = fields.milliseconds("wait_ms")?;
@@ -94,7 +99,7 @@ async fn show(
 async fn purge(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
 ) -> Result<Response, Refusal> {
     let run = find(&app, &id, &owner)?;
     app.runs.purge(&run).await?;
@@ -104,7 +109,7 @@ async fn purge(
 async fn read_output(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let asked = output::Asked::parse(&mut fields)?;
@@ -116,7 +121,7 @@ async fn read_output(
 async fn follow(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     headers: HeaderMap,
     Parameters(fields): Parameters,
 ) -> Result<Response, Refusal> {
@@ -126,5 +131,5 @@ async fn follow(
     if place.is_end() {
         return Ok(events::nothing_more());
     }
-    Ok(events::respond(stream::RunEvents::new(run, place)))
+    Ok(events::respond(stream::RunEvents::new(run, place), app.heartbeat))
 }

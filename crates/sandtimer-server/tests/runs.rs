@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
+
 use serde_json::{Value, json};
 use support::{Event, Serving};
 
@@ -212,4 +214,18 @@ fn a_warning_comes_before_the_wall() {
     assert_eq!(names, ["started", "warning", "ended"]);
     assert_eq!(events[1].data["kind"], "wall");
     assert_eq!(events[2].data["outcome"]["ending"], "timeout");
+}
+
+#[test]
+fn a_silent_stream_shows_that_it_lives() {
+    let serving = Serving::with(|settings| settings.heartbeat = std::time::Duration::from_millis(50));
+    let client = serving.client();
+    let id = client.start(json!({"command": ["sleep", "20"], "wall_ms": 15_000}));
+    let request = format!("GET /v1/runs/{id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let mut lines =
+        BufReader::new(support::raw(serving.address, request.as_bytes())).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line == "event: started"));
+    assert_eq!(lines.by_ref().filter(|line| line == ": heartbeat").take(3).count(), 3);
+    client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
+    assert!(lines.any(|line| line == "event: ended"));
 }

@@ -3,8 +3,10 @@
 //! It starts nothing, waits for nothing but the disk, and knows neither HTTP nor who may see a record.
 #![forbid(unsafe_code)]
 
+mod journal;
 mod record;
 mod runs;
 
+pub use journal::Journal;
 pub use record::{Begun, Ended, StoredRun};
 pub use runs::{Opened, RunStore, StoreError};

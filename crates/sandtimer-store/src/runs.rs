@@ -1,7 +1,7 @@
 //! The directory of run records: one server writes it at a time.
 //!
-//! A run is recorded when it begins and again when it is over. What has only begun when the directory is opened ended
-//! with the server that ran it, and gets an Outcome that says so.
+//! A run is recorded when it begins and again when it is over; between the two its output is copied to journals. What has
+//! only begun when the directory is opened ended with the server that ran it, and gets an Outcome that says so.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -17,11 +17,15 @@ use sandtimer::model::{
 };
 use sandtimer::supervise::output::Chunk;
 
+use crate::journal::{Journal, Left};
 use crate::record::{Begun, StoredRun, create};
 
 /// What a run that ended with its server has for a reason.
 const ENDED_WITH_SERVER: &str = "the run ended with the server, which died while it went on; its processes were \
-     killed by the sandbox's own init and watchdog, and its output is lost";
+     killed by the sandbox's own init and watchdog, and of its output the last moments may be missing";
+
+/// The endings of the names of a run's journals, by stream.
+const JOURNALS: [&str; 2] = ["stdout", "stderr"];
 
 /// Why records cannot be kept.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +45,15 @@ pub struct Opened {
     pub runs: Vec<StoredRun>,
     /// Files that are no records, and why.
     pub unreadable: Vec<(PathBuf, io::Error)>,
+}
+
+/// What is in a directory when it is opened.
+#[derive(Debug, Default)]
+struct Found {
+    runs: Vec<StoredRun>,
+    unreadable: Vec<(PathBuf, io::Error)>,
+    begun: Vec<(PathBuf, Begun)>,
+    journals: Vec<PathBuf>,
 }
 
 /// The directory of run records.
@@ -75,12 +88,20 @@ impl RunStore {
             Err(error) => return Err(failed(error.into())),
         }
         let store = RunStore { directory, _lock: lock };
-        let (mut runs, mut unreadable, begun) = store.load().map_err(failed)?;
+        let Found { mut runs, mut unreadable, begun, journals } = store.load().map_err(failed)?;
+        let over = |path: &Path| runs.iter().any(|run| run.path.file_stem() == path.file_stem());
+        // Of a run that is over nobody needs them; those of one that is not are taken up below.
+        journals.iter().filter(|path| over(path)).for_each(|path| drop(fs::remove_file(path)));
         for (path, begun) in begun {
             if runs.iter().all(|run| run.ended().begun.run_id != begun.run_id) {
                 let outcome = ended_with_server(&begun.run_id);
-                let nothing = &mut |_, _, _| Ok(nothing());
-                runs.push(store.finish(begun, now_ms, &outcome, nothing).map_err(failed)?);
+                let left = JOURNALS.map(|name| Left::open(&store.path(&begun.run_id, name)));
+                let read = &mut |stream: Stream, cursor, most| match &left[stream as usize] {
+                    Ok(left) => left.read(cursor, most),
+                    // It had said nothing yet, or what it had said cannot be read.
+                    Err(_) => Ok(nothing()),
+                };
+                runs.push(store.finish(begun, now_ms, &outcome, read).map_err(failed)?);
             } else if let Err(error) = fs::remove_file(&path) {
                 unreadable.push((path, error));
             }
@@ -88,23 +109,26 @@ impl RunStore {
         Ok(Opened { store, runs, unreadable })
     }
 
-    #[allow(clippy::type_complexity)]
-    fn load(&self) -> io::Result<(Vec<StoredRun>, Vec<(PathBuf, io::Error)>, Vec<(PathBuf, Begun)>)> {
-        let (mut runs, mut unreadable, mut begun) = (Vec::new(), Vec::new(), Vec::new());
+    fn load(&self) -> io::Result<Found> {
+        let mut found = Found::default();
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
             let read = match path.extension().and_then(|extension| extension.to_str()) {
-                Some("run") => StoredRun::read(path.clone()).map(|run| runs.push(run)),
-                Some("begun") => read_begun(&path).map(|record| begun.push((path.clone(), record))),
+                Some("run") => StoredRun::read(path.clone()).map(|run| found.runs.push(run)),
+                Some("begun") => read_begun(&path).map(|record| found.begun.push((path.clone(), record))),
                 // Half written when its writer died.
                 Some("part") => fs::remove_file(&path),
+                Some(name) if JOURNALS.contains(&name) => {
+                    found.journals.push(path.clone());
+                    Ok(())
+                }
                 _ => Ok(()),
             };
             if let Err(error) = read {
-                unreadable.push((path, error));
+                found.unreadable.push((path, error));
             }
         }
-        Ok((runs, unreadable, begun))
+        Ok(found)
     }
 
     /// The directory itself.
@@ -131,6 +155,14 @@ impl RunStore {
         })
     }
 
+    /// A copy of one stream of a run that goes on, of which `limit` bytes are kept; `None` is all.
+    ///
+    /// # Errors
+    /// When the disk does not take it, or there is one already.
+    pub fn journal(&self, run_id: &str, stream: Stream, limit: Option<u64>) -> io::Result<Journal> {
+        Journal::create(&self.path(run_id, JOURNALS[stream as usize]), limit)
+    }
+
     /// Records that a run is over. When this returns, it is on the disk. May be called again with a later Outcome.
     ///
     /// # Errors
@@ -150,7 +182,10 @@ impl RunStore {
                 let _ = fs::remove_file(&part);
             })?;
         File::open(&self.directory)?.sync_all()?;
-        // Where it stays, the next start sees that the run is over and removes it.
+        // Where one stays, the next start sees that the run is over and removes it.
+        for name in JOURNALS {
+            let _ = fs::remove_file(path.with_extension(name));
+        }
         let _ = fs::remove_file(mark);
         Ok(StoredRun::new(path, written))
     }
@@ -283,6 +318,24 @@ mod tests {
                     .as_str()
                     .is_some_and(|text| text.contains("ended with the server"))
             );
+        }
+    }
+
+    #[test]
+    fn what_a_run_had_said_before_its_server_died_is_kept() {
+        let place = tempfile::tempdir().expect("a directory");
+        let store = RunStore::open(place.path(), 5).expect("it opens").store;
+        store.begin(&begun("b")).expect("begun");
+        let mut journal = store.journal("b", Stream::Stdout, Some(8)).expect("made");
+        let chunk = Chunk { bytes: b"0123456789".to_vec(), next_cursor: 10, dropped_before: 0 };
+        journal.append(&chunk).expect("written");
+        drop((journal, store));
+        for _ in 0..2 {
+            let opened = RunStore::open(place.path(), 7).expect("it opens");
+            let outcome = opened.runs[0].outcome().expect("readable");
+            assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::InfraError, "01236789"));
+            let files = fs::read_dir(opened.store.directory()).expect("readable").count();
+            assert_eq!(files, 1);
         }
     }
 

@@ -22,6 +22,8 @@ use crate::signals::{Arrived, Signals};
 const LISTEN: &str = "127.0.0.1:7880";
 /// How long a client may take for the head of a request, and for its body.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a stream of events is silent before a comment shows that it lives.
+const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// A setting and where it came from.
 #[derive(Debug)]
@@ -137,6 +139,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
         defaults: config.defaults(),
         maxima: config.maxima(),
         patience: PATIENCE,
+        heartbeat: HEARTBEAT,
         host: Host {
             facts: Box::new(|| doctor::examine().json()),
             config: config_facts,

@@ -6,7 +6,7 @@ use std::sync::{Mutex as SyncMutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, State};
 use axum::response::Response;
 use axum::routing::post;
 use rustix::fs::OFlags;
@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, watch};
 use super::find;
 use crate::Shared;
 use crate::auth::Owner;
-use crate::body::{self, Object, refused};
+use crate::body::{self, Id, Object, refused};
 use crate::error::{Code, Refusal};
 
 /// How long a kill waits for the end unless it says otherwise.
@@ -44,7 +44,7 @@ pub(super) fn routes() -> Router<Shared> {
 async fn kill(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
     let reason = fields.text("reason")?;
@@ -61,7 +61,7 @@ async fn kill(
 async fn extend(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
     let by = fields.milliseconds("by_ms")?;
@@ -85,7 +85,7 @@ async fn extend(
 async fn pause(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
     fields.finish()?;
@@ -96,7 +96,7 @@ async fn pause(
 async fn resume(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
     fields.finish()?;
@@ -107,7 +107,7 @@ async fn resume(
 async fn signal(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
     let given = fields.value("signal").unwrap_or_default();
@@ -128,7 +128,7 @@ async fn signal(
 async fn stdin(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
     let data = fields.text("data")?.unwrap_or_default();

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 
 use super::control::Input;
+use super::copy::Copies;
 use super::record::Record;
 use super::request::RunRequest;
 use crate::auth::Owner;
@@ -365,9 +366,18 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>) {
     let feeding = live.clone();
     let fed = tokio::spawn(async move { feeding.input.feed_first().await });
     let mut waiting = run.wait();
+    let mut copies = Copies::new(app.runs.store.clone(), run.clone());
     let outcome = loop {
         tokio::select! {
             outcome = &mut waiting => break outcome,
+            () = copies.due() => {
+                let (same, done) = copies.copy().await;
+                copies = same;
+                if let Err(error) = done {
+                    app.metrics.store_failed();
+                    (app.host.complain)(&format!("the output of run {} is not copied any more: {error}", live.id()));
+                }
+            }
             Some(warning) = run.warned() => live.warnings.send_modify(|warnings| {
                 if warnings.len() < MOST_WARNINGS {
                     warnings.push(warning);
@@ -375,6 +385,7 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>) {
             }),
         }
     };
+    drop(copies);
     fed.abort();
     live.input.close();
     let ended_at = calendar_milliseconds();

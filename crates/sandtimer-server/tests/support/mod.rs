@@ -25,6 +25,7 @@ pub fn settings(state: &Path) -> Settings {
         defaults: Vec::new(),
         maxima: Limits::new(),
         patience: HARD_STOP,
+        heartbeat: HARD_STOP,
         host: Host {
             facts: Box::new(|| json!({"tier": "T3"})),
             config: json!({"limits": {}, "server": {}}),
