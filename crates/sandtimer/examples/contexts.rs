@@ -1,4 +1,5 @@
 //! What executing code in a live context costs, checkpoint included: `cargo run --release -p sandtimer --example contexts`.
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // an example prints and reads the clock
 
 use std::time::{Duration, Instant};
 
