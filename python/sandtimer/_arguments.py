@@ -56,7 +56,8 @@ def encoded(name: str, value: Any) -> bytes:
 def _seconds(name: str, value: Any) -> None:
     """Refuses numbers that are no seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value < math.inf:
-        raise InvalidLimit(f"{name}={value!r}: use a number of seconds from 0 on, or None for no limit")
+        none = "none" if name == "grace" else "no limit"
+        raise InvalidLimit(f"{name}={value!r}: use a number of seconds from 0 on, or None for {none}")
 
 
 def limits(given: dict[str, Any]) -> Any:
