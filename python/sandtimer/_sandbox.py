@@ -141,13 +141,14 @@ class Sandbox:
 
     Durations are in seconds; None and 0 mean unlimited. Sizes are bytes or texts such as "512MB" (powers of 1024).
 
-    timeout: elapsed time of each call; cpu: its processor time; stall: time without output and processor use;
-    grace: time between SIGTERM and SIGKILL when a limit ends it; memory, processes: of the call and all it starts;
-    output: kept of stdout and of stderr each; result_bytes: of a result (default 1 GB); network: the host's instead of
-    none; preload: modules imported before calls arrive; python: another interpreter (path or name on PATH);
-    start: "zygote" (default, a fork of an interpreter that stands ready), "fork" (of this process: the call sees its objects, and
-    all its memory; refused beside threads and CUDA unless force=True), "spawn" (an interpreter for each call); trust: "data" rebuilds plain values only, "pickle" unpickles whatever the call returns, which
-    runs code of its choosing here: for code you vouch for; results: classes that "data" rebuilds too;
+    timeout: elapsed time of each call; cpu: its processor time; stall: time without output and processor use; grace: time
+    between SIGTERM and SIGKILL when a limit ends it; memory, processes: of the call and all it starts; output: kept of
+    stdout and of stderr each; result_bytes: of a result (default 1 GB); network: the host's instead of none; preload:
+    modules imported before calls arrive (none with "fork", which has those of this process); python: another interpreter
+    (path or name on PATH); start: "zygote" (default, a fork of an interpreter that stands ready), "fork" (of this
+    process: the call sees its objects, and all its memory; refused beside threads and CUDA unless force=True), "spawn"
+    (an interpreter for each call); trust: "data" rebuilds plain values only, "pickle" unpickles whatever the call
+    returns, which runs code of its choosing here: for code you vouch for; results: classes that "data" rebuilds too;
     stdout: "capture" or "drop"; seed: the same random numbers in every call; workers: how many calls `submit`, `map` and
     `arun` run at a time (default: one for each processor); require: least isolation, such as "T3".
 
@@ -190,6 +191,12 @@ class Sandbox:
             raise SandboxUnavailable("gpu=True: a sandbox is given no devices yet; run GPU code outside, or leave gpu out")
         if start == "fork" and python is not None:
             raise ValueError('start="fork" forks this process, so python= cannot name another interpreter')
+        preload = _arguments.modules(preload)
+        if start == "fork" and preload:
+            raise ValueError(
+                f'preload={preload!r:.200}: start="fork" forks this process with the modules that it has; '
+                "import them here, and leave preload out"
+            )
         if trust not in ("data", "pickle"):
             raise ValueError(f'trust={trust!r}: use "data" or "pickle"')
         if stdout not in ("capture", "drop"):
@@ -215,7 +222,7 @@ class Sandbox:
         processors = len(os.sched_getaffinity(0))
         profile = {
             "interpreter": _arguments.interpreter(python),
-            "preload": _arguments.modules(preload),
+            "preload": preload,
             "paths": paths() if python is None else None,
             "network": _arguments.flag("network", network),
         }

@@ -66,7 +66,8 @@ def check(parameters: Mapping[str, Any]) -> None:
 
 
 def _make(parameters: Mapping[str, Any]) -> Sandbox:
-    if parameters.get("python") is not None:
+    # A fork has what this process has imported.
+    if parameters.get("python") is not None or parameters.get("start") == "fork":
         return Sandbox(**parameters)
     preload = _arguments.modules(parameters.get("preload", ()))
     return Sandbox(**{**parameters, "preload": (PRELOAD, *preload)})

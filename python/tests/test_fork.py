@@ -38,6 +38,30 @@ def test_a_fork_sees_live_objects() -> None:
     assert said == "returned 4 played fork 0 3\n['memory']\ntimeout\nAttributeError\n"
 
 
+def test_a_fork_has_the_modules_of_its_caller_and_preloads_none() -> None:
+    said = run_alone("""
+        import colorsys, sys
+
+        try:
+            sandtimer.Sandbox(start="fork", preload=["colorsys"])
+        except ValueError as refusal:
+            print("preload" in str(refusal), "colorsys" in str(refusal), "import them here" in str(refusal))
+        try:
+            sandtimer.sandboxed(start="fork", preload=["colorsys"])
+        except ValueError as refusal:
+            print("preload" in str(refusal))
+        with sandtimer.Sandbox(timeout=20.0, start="fork", preload=()) as box:
+            print(box.call(lambda: "colorsys" in sys.modules))
+
+        @sandtimer.sandboxed(timeout=20.0, start="fork")
+        def seven():
+            return 7
+
+        print(seven())
+    """)
+    assert said == "True True True\nTrue\nTrue\n7\n"
+
+
 def test_a_fork_beside_threads_is_refused_with_the_reason() -> None:
     said = run_alone("""
         import threading
