@@ -8,13 +8,13 @@ import functools
 import os
 import sys
 import threading
-import weakref
 from collections import deque
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Sized, TypeVar, Union
 
 from . import _arguments, _fork, _job, _judge, _native, _results
+from ._locks import Guard
 from ._outcome import Outcome, never_begun, not_executed
 from ._progress import Bar
 from .errors import DeadlineExceeded, NoResult, RemoteError, SandboxUnavailable, SandtimerError, Unserializable
@@ -32,18 +32,17 @@ class _Pool:
 
     def __init__(self, profile: dict[str, Any], size: int, workers: int) -> None:
         self.profile, self.size, self.workers = profile, size, workers
-        self.lock = threading.Lock()
+        self.guard = Guard()
         self.native: Any = None
         self.process = 0
         self.closed = False
         self.queue: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
         self.threads: list[threading.Thread] = []
-        _pools.add(self)
 
     def get(self) -> Any:
         if self.native is not None and self.process == os.getpid():
             return self.native
-        with self.lock:
+        with self.guard.lock:
             self._enter()
             if self.native is None:
                 self.native = _native.engine().pool(self.profile, self.size)
@@ -65,7 +64,7 @@ class _Pool:
 
     def work(self, task: Callable[[], None]) -> None:
         """Has a thread do it. Whether children stand ready for it is the task's affair."""
-        with self.lock:
+        with self.guard.lock:
             self._enter()
             if len(self.threads) < self.workers:
                 thread = threading.Thread(target=self._serve, args=(self.queue,), daemon=True, name="sandtimer")
@@ -81,7 +80,7 @@ class _Pool:
             del task
 
     def close(self) -> None:
-        with self.lock:
+        with self.guard.lock:
             self.closed = True
             if self.process != os.getpid():
                 return
@@ -122,18 +121,6 @@ class CallFuture(Future):  # type: ignore[type-arg]
     def running(self) -> bool:
         """Whether it has begun; it can be cancelled all the same."""
         return self._call is not None and not self.done()
-
-
-_pools: weakref.WeakSet[_Pool] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for pool in _pools:
-        # A thread that held it is not here.
-        pool.lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class Sandbox:

@@ -8,12 +8,11 @@ keeps changing `sys.path` makes a profile with each change, so those unused the 
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 from collections import OrderedDict
 from typing import Any, Iterator, Mapping
 
 from . import _arguments
+from ._locks import Guard
 from ._sandbox import Sandbox, _Pool
 
 _MOST = 4
@@ -28,23 +27,15 @@ class _Kept:
         self.used = False
 
 
-_lock = threading.Lock()
+_guard = Guard()
 _kept: OrderedDict[str, _Kept] = OrderedDict()
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextlib.contextmanager
 def sandbox(parameters: Mapping[str, Any], warm: bool = False) -> Iterator[Sandbox]:
     """A sandbox with these parameters, for one call. `warm` waits for its first process, which no clock then counts."""
     box = _make(parameters)
-    with _lock:
+    with _guard.lock:
         kept = _take(box._pool)
         first, kept.used = not kept.used, True
         stale = _unused()
@@ -56,7 +47,7 @@ def sandbox(parameters: Mapping[str, Any], warm: bool = False) -> Iterator[Sandb
             box.warm(1)
         yield box
     finally:
-        with _lock:
+        with _guard.lock:
             kept.users -= 1
 
 
