@@ -13,7 +13,8 @@ from typing import Any, Iterator, Mapping
 
 from . import _arguments
 from ._locks import Guard
-from ._sandbox import Sandbox, _Pool
+from ._pool import Pool
+from ._sandbox import Sandbox
 
 _MOST = 4
 # What importable functions need inside, and takes too long to import in each call.
@@ -21,7 +22,7 @@ PRELOAD = "sandtimer.adtools"
 
 
 class _Kept:
-    def __init__(self, pool: _Pool) -> None:
+    def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.users = 0
         self.used = False
@@ -64,7 +65,7 @@ def _make(parameters: Mapping[str, Any]) -> Sandbox:
     return Sandbox(**{**parameters, "preload": (PRELOAD, *preload)})
 
 
-def _take(pool: _Pool) -> _Kept:
+def _take(pool: Pool) -> _Kept:
     key = repr((sorted(pool.profile.items()), pool.size, pool.workers))
     kept = _kept.pop(key, None) or _Kept(pool)
     _kept[key] = kept
