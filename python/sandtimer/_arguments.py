@@ -138,7 +138,8 @@ def interpreter(value: Any) -> str:
         raise _wrong("python", value, remedy)
     if not path or "\0" in path or not _is_utf8(path):
         raise ValueError(f"python={value!r} names no interpreter: {remedy}")
-    return path
+    # An interpreter finds its libraries from the name it was started by, and starts in another directory.
+    return os.path.join(os.getcwd(), path) if os.sep in path and not os.path.isabs(path) else path
 
 
 def paths() -> list[str]:
