@@ -7,6 +7,7 @@ again here.
 from __future__ import annotations
 
 import functools
+import operator
 import random
 from typing import Sequence
 
@@ -47,6 +48,52 @@ def slide(cells: Sequence[Sequence[int]], direction: str) -> tuple[Cells, int]:
     lines = zip(*cells) if across else map(tuple, cells)
     slid, gains = zip(*map(slide_row if direction in "WA" else slide_row_back, lines))
     return (tuple(zip(*slid)) if across else slid), sum(gains)
+
+
+def moves(cells: Sequence[Sequence[int]]) -> list[tuple[str, Cells, int]]:
+    """The moves that change something: each with the board after it, before its new tile, and what it scores."""
+    rows, columns = tuple(map(tuple, cells)), tuple(zip(*cells))
+    found = []
+    for direction, lines, slide_line in (
+        ("S", columns, slide_row_back),
+        ("A", rows, slide_row),
+        ("D", rows, slide_row_back),
+        ("W", columns, slide_row),
+    ):
+        slid, gains = zip(*map(slide_line, lines))
+        if slid != lines:
+            found.append((direction, tuple(zip(*slid)) if lines is columns else slid, sum(gains)))
+    return found
+
+
+@functools.lru_cache(maxsize=None)
+def features(line: Row) -> tuple[int, int, bool, int, int]:
+    """What a strategy may look for in a row or column: empty cells, equal neighbours, whether it is in order, and the
+    lengths in bits of the largest tile at its ends and between them."""
+    equal = sum(one == two != 0 for one, two in zip(line, line[1:]))
+    ordered = line in (tuple(sorted(line)), tuple(sorted(line, reverse=True)))
+    return line.count(0), equal, ordered, max(line[0], line[-1]).bit_length(), max(line[1:-1]).bit_length()
+
+
+class LineValues(dict):  # type: ignore[type-arg]
+    """What rows and columns are worth: their features by these weights, each worked out once.
+
+    >>> LineValues(1, 10, 0, 0, 0)[0, 2, 2]
+    11
+    """
+
+    def __init__(self, *weights: float) -> None:
+        self.weights = weights
+
+    def __missing__(self, line: Row) -> float:
+        self[line] = value = sum(map(operator.mul, self.weights, features(line)))
+        return value
+
+
+@functools.lru_cache(maxsize=None)
+def holes(row: Row) -> tuple[int, ...]:
+    """Where a row is empty."""
+    return tuple(column for column, tile in enumerate(row) if not tile)
 
 
 class GameBoard:
@@ -109,11 +156,13 @@ class GameBoard:
         return any(one == two for line in lines for one, two in zip(line, line[1:]))
 
     def _spawn(self) -> None:
-        empty = [(row, column) for row, line in enumerate(self.cells) for column, tile in enumerate(line) if not tile]
+        cells = self.cells
+        empty = [(row, column) for row, line in enumerate(cells) for column in holes(line)]
         row, column = empty[int(self.random.random() * len(empty))]
-        line = list(self.cells[row])
-        line[column] = 4 if self.random.random() < self.probability_fours else 2
-        self.cells = (*self.cells[:row], tuple(line), *self.cells[row + 1 :])
+        line = cells[row]
+        tile = 4 if self.random.random() < self.probability_fours else 2
+        filled = (*line[:column], tile, *line[column + 1 :])
+        self.cells = (*cells[:row], filled, *cells[row + 1 :])
 
     def __str__(self) -> str:
         width = max(4, len(str(self.largest())))

@@ -8,12 +8,14 @@ games are short and luck runs out soon; the best then plays the full game.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
 import statistics
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Iterator, NamedTuple
 
 import sandtimer
@@ -24,31 +26,19 @@ import player  # noqa: E402
 from execute_strategy import StrategyTimeout, execute_strategy, sandbox  # noqa: E402
 from board import GameBoard  # noqa: E402
 
+PROCESSORS = len(os.sched_getaffinity(0))
+
 TEMPLATE = '''
-from board import slide
+from board import LineValues, moves
 
-EMPTY, MERGES, ORDER, CORNER, MIDDLE, GAIN = {weights}
-known = {{}}
-
-def line_value(line):
-    value = known.get(line)
-    if value is None:
-        merges = sum(one == two != 0 for one, two in zip(line, line[1:]))
-        ordered = list(line) in (sorted(line), sorted(line, reverse=True))
-        corner, middle = max(line[0], line[-1]).bit_length(), max(line[1:-1]).bit_length()
-        value = EMPTY * line.count(0) + MERGES * merges + ORDER * ordered + CORNER * corner + MIDDLE * middle
-        known[line] = value
-    return value
+value_of = LineValues({weights}).__getitem__
 
 def strategy(board):
-    cells = tuple(map(tuple, board))
     best, chosen = None, "W"
-    for move in "SADW":
-        slid, gained = slide(cells, move)
-        if slid != cells:
-            value = sum(map(line_value, slid)) + sum(map(line_value, zip(*slid))) + GAIN * gained.bit_length()
-            if best is None or value > best:
-                best, chosen = value, move
+    for move, cells, gained in moves(board):
+        value = sum(map(value_of, cells)) + sum(map(value_of, zip(*cells))) + {gain} * gained.bit_length()
+        if best is None or value > best:
+            best, chosen = value, move
     return chosen
 '''
 
@@ -56,7 +46,7 @@ def strategy(board):
 ACCIDENTS = [
     "while True: pass",
     "return undefined",
-    "return cells[0][9]",
+    "return board[0][9]",
     "import os; os.abort()",
     "hoard = []\n    while True: hoard.append(bytearray(10**7))",
     "return (",
@@ -72,7 +62,8 @@ class Played(NamedTuple):
 
 
 def source_of(weights: tuple[float, ...], accident: str | None) -> str:
-    source = TEMPLATE.format(weights=", ".join(f"{weight:.3f}" for weight in weights))
+    *lines, gain = (f"{weight:.3f}" for weight in weights)
+    source = TEMPLATE.format(weights=", ".join(lines), gain=gain)
     if accident is not None:
         source = source.replace("def strategy(board):\n", f"def strategy(board):\n    {accident}\n")
     return source
@@ -90,11 +81,16 @@ def evaluate(
     box: sandtimer.Sandbox, population: list[tuple[tuple[float, ...], str | None]], seed: int, size: int
 ) -> Iterator[Played]:
     """Plays each of a generation in its own sandbox, all the same game; what counts is its moves, played again here."""
-    items = [(source_of(*one), size, seed) for one in population]
-    for (weights, _), outcome in zip(population, box.map(player.play_seed, items)):
-        game = GameBoard(size, seed)
-        player.replay(outcome.stdout, game)
-        yield Played(weights, ending_of(outcome, game), game.score, game.largest(), game.steps)
+
+    def play(one: tuple[tuple[float, ...], str | None]) -> sandtimer.Outcome:
+        return box.run(player.play_seed, (source_of(*one), size, seed))
+
+    # A thread for each processor: the others go on while one plays for as long as it is allowed.
+    with ThreadPoolExecutor(PROCESSORS) as threads, contextlib.closing(threads.map(play, population)) as outcomes:
+        for (weights, _), outcome in zip(population, outcomes):
+            game = GameBoard(size, seed)
+            player.replay(outcome.stdout, game)
+            yield Played(weights, ending_of(outcome, game), game.score, game.largest(), game.steps)
 
 
 def offspring(parents: list[Played], size: int, accidents: float, chance: random.Random) -> Any:
@@ -112,8 +108,10 @@ def evolve(options: argparse.Namespace, advance: Any) -> list[list[Played]]:
     random_weights = (tuple(chance.uniform(-3, 3) for _ in range(6)) for _ in range(options.population))
     population: Any = [(weights, None) for weights in random_weights]
     generations = []
-    with sandtimer.Sandbox(timeout=0.25, memory="128MB", processes=8, preload=["player"]) as box:
-        box.warm(len(os.sched_getaffinity(0)))
+    # Many times what a game takes. Of processor time: one that has to wait for its turn loses nothing by it.
+    cpu = 0.1 * (options.size - 2) ** 2
+    with sandtimer.Sandbox(cpu=cpu, timeout=100 * cpu, memory="96MB", processes=8, preload=["player"]) as box:
+        box.warm(PROCESSORS)
         for number in range(options.generations):
             played = []
             for one in evaluate(box, population, options.seed * 1000 + number, options.size):

@@ -14,15 +14,15 @@ import os
 import sys
 from typing import Any, Callable, Union
 
-from board import DIRECTIONS, GameBoard, slide_row, slide_row_back
+from board import DIRECTIONS, GameBoard, features, holes, slide_row, slide_row_back
 
 Strategy = Union[str, Callable[[Any], Any]]
 
-# The rows of most games: slid once, in the process that all players are copies of.
-for _size in (3, 4):
-    for _row in itertools.product([0, *(2**power for power in range(1, 9))], repeat=_size):
-        slide_row(_row)
-        slide_row_back(_row)
+# The rows of most games: known once, in the process that all players are copies of.
+for _size, _largest in ((3, 8), (4, 5)):
+    for _row in itertools.product([0, *(2**power for power in range(1, _largest + 1))], repeat=_size):
+        for _known in (slide_row, slide_row_back, features, holes):
+            _known(_row)
 
 
 def strategy_of(source: str) -> Callable[[Any], Any]:

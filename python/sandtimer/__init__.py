@@ -1,10 +1,11 @@
 """Run Python code that nobody has vouched for, under hard limits, and get its result back safely."""
 
 from ._decorator import sandboxed
+from ._futures import CallFuture
 from ._host import HostLoad
 from ._judge import Judgement, Judgements
 from ._outcome import Isolation, Outcome, Tree, Usage, Verdict
-from ._sandbox import CallFuture, Sandbox
+from ._sandbox import Sandbox
 from ._sandtimer import __version__
 from .errors import (
     Cancelled,

@@ -56,7 +56,8 @@ def encoded(name: str, value: Any) -> bytes:
 def _seconds(name: str, value: Any) -> None:
     """Refuses numbers that are no seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value < math.inf:
-        raise InvalidLimit(f"{name}={value!r}: use a number of seconds from 0 on, or None for no limit")
+        none = "none" if name == "grace" else "no limit"
+        raise InvalidLimit(f"{name}={value!r}: use a number of seconds from 0 on, or None for {none}")
 
 
 def limits(given: dict[str, Any]) -> Any:
@@ -137,7 +138,8 @@ def interpreter(value: Any) -> str:
         raise _wrong("python", value, remedy)
     if not path or "\0" in path or not _is_utf8(path):
         raise ValueError(f"python={value!r} names no interpreter: {remedy}")
-    return path
+    # An interpreter finds its libraries from the name it was started by, and starts in another directory.
+    return os.path.join(os.getcwd(), path) if os.sep in path and not os.path.isabs(path) else path
 
 
 def paths() -> list[str]:

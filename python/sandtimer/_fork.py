@@ -19,6 +19,7 @@ import time
 import warnings
 from typing import Any, Callable, Optional
 
+from ._locks import Guard
 from .errors import SandboxUnavailable
 
 # The engine's own threads touch nothing of Python's.
@@ -26,22 +27,14 @@ _OWN = ("st-enforcer", "st-collector", "st-starter", "st-refiller", "st-disk")
 # Python 3.12 and later warn of every thread, the engine's too; what matters is looked at here.
 warnings.filterwarnings("ignore", message=r".*use of fork\(\) may lead to deadlocks", module=__name__.replace(".", r"\."))
 
-_lock = threading.Lock()
+_guard = Guard()
 _loaded: Optional[dict[str, Any]] = None
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _program() -> dict[str, Any]:
     """The names of the children's program, with its native half."""
     global _loaded
-    with _lock:
+    with _guard.lock:
         if _loaded is None:
             from ._sandtimer import child_source
 

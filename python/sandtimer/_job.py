@@ -12,11 +12,11 @@ import io
 import os
 import pickle
 import sys
-import threading
 from typing import AbstractSet, Any, Callable, Iterator, Optional, Sequence, Union
 
 import cloudpickle
 
+from ._locks import Guard
 from .errors import Unserializable
 
 MOST_INLINE = 56 * 1024
@@ -213,16 +213,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return (eval, (_NAMED, names), *rest)
 
 
-_registering = threading.Lock()
-
-
-def _after_fork() -> None:
-    global _registering
-    _registering = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_registering = Guard()
 
 
 @contextlib.contextmanager
@@ -231,7 +222,7 @@ def _with_code(names: AbstractSet[str]) -> Iterator[None]:
     if not names:
         yield
         return
-    with _registering:
+    with _registering.lock:
         # What others have registered stays.
         ours = [sys.modules[name] for name in names if name in sys.modules and name not in cloudpickle.list_registry_pickle_by_value()]
         for module in ours:

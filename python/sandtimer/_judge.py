@@ -32,11 +32,12 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, Union, overload
 
 from . import _arguments, _checkers, _host, _job, _native
+from ._futures import CallFuture
 from .errors import DeadlineExceeded, RemoteError, SandboxUnavailable
 
 if TYPE_CHECKING:
     from ._outcome import Outcome
-    from ._sandbox import CallFuture, Sandbox
+    from ._sandbox import Sandbox
 
 Program = Union[str, Callable[..., Any]]
 Checker = Callable[[Any, Any], Union[bool, float]]
@@ -332,8 +333,6 @@ def _check_program(box: Sandbox, program: Program, entry: Optional[str]) -> None
 
 
 def _start(submission: _Submission, index: int) -> CallFuture:
-    from ._sandbox import CallFuture
-
     future = CallFuture()
 
     def task() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from typing import Any, Optional
 
 from ._inside import inside
+from ._locks import Guard
 from .errors import SandboxUnavailable, UnsupportedPlatform
 
-_lock = threading.Lock()
+_guard = Guard()
 _engine: Optional[tuple[int, Any]] = None
 # Engines of a parent process: their threads do not exist here, so they must never be dropped.
 _inherited: list[Any] = []
@@ -28,21 +28,12 @@ def engine() -> Any:
         )
     from ._sandtimer import Engine
 
-    with _lock:
+    with _guard.lock:
         if _engine is None or _engine[0] != os.getpid():
             if _engine is not None:
                 _inherited.append(_engine[1])
             _engine = (os.getpid(), Engine())
         return _engine[1]
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def leave(inherited: Any) -> None:

@@ -1,23 +1,19 @@
-"""The sandbox: calls in processes of their own, under hard limits."""
+"""The sandbox: what its parameters mean, and how a call is made, carried out and rebuilt."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import functools
 import os
 import sys
-import threading
-import weakref
-from collections import deque
-from concurrent.futures import Future
-from queue import SimpleQueue
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Sized, TypeVar, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
 
 from . import _arguments, _fork, _job, _judge, _native, _results
-from ._outcome import Outcome, never_begun, not_executed
-from ._progress import Bar
-from .errors import DeadlineExceeded, NoResult, RemoteError, SandboxUnavailable, SandtimerError, Unserializable
+from ._answers import Answer, answer_of, awaited_value_of, value_of
+from ._futures import CallFuture, in_order
+from ._outcome import Outcome, not_executed
+from ._pool import Pool
+from .errors import SandboxUnavailable
 
 T = TypeVar("T")
 Seconds = Union[int, float, None]
@@ -27,113 +23,8 @@ _LIMITS = ("timeout", "cpu", "stall", "grace", "memory", "processes", "output", 
 _UNSET: Any = object()
 
 
-class _Pool:
-    """The children that all views of a sandbox share; made with the first call, and anew in a forked process."""
-
-    def __init__(self, profile: dict[str, Any], size: int, workers: int) -> None:
-        self.profile, self.size, self.workers = profile, size, workers
-        self.lock = threading.Lock()
-        self.native: Any = None
-        self.process = 0
-        self.closed = False
-        self.queue: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
-        self.threads: list[threading.Thread] = []
-        _pools.add(self)
-
-    def get(self) -> Any:
-        if self.native is not None and self.process == os.getpid():
-            return self.native
-        with self.lock:
-            self._enter()
-            if self.native is None:
-                self.native = _native.engine().pool(self.profile, self.size)
-            return self.native
-
-    def check_open(self) -> None:
-        if self.closed:
-            raise SandboxUnavailable("the sandbox is closed; make a new one")
-
-    def _enter(self) -> None:
-        """Refuses once it is closed, and leaves behind what is another process's. Under the lock."""
-        self.check_open()
-        if self.process != os.getpid():
-            if self.native is not None:
-                # Its engine's threads are in the parent process only: it must never be dropped here.
-                _native.leave(self.native)
-            self.native, self.queue, self.threads = None, SimpleQueue(), []
-            self.process = os.getpid()
-
-    def work(self, task: Callable[[], None]) -> None:
-        """Has a thread do it. Whether children stand ready for it is the task's affair."""
-        with self.lock:
-            self._enter()
-            if len(self.threads) < self.workers:
-                thread = threading.Thread(target=self._serve, args=(self.queue,), daemon=True, name="sandtimer")
-                thread.start()
-                self.threads.append(thread)
-            # Within the lock: nothing that is put behind the ends of a close would ever be done.
-            self.queue.put(task)
-
-    @staticmethod
-    def _serve(queue: SimpleQueue[Optional[Callable[[], None]]]) -> None:
-        while (task := queue.get()) is not None:
-            task()
-            del task
-
-    def close(self) -> None:
-        with self.lock:
-            self.closed = True
-            if self.process != os.getpid():
-                return
-            native, threads = self.native, self.threads
-            self.native, self.threads = None, []
-            for _ in threads:
-                self.queue.put(None)
-        if native is not None:
-            native.close()
-
-    def __del__(self) -> None:
-        # Of a sandbox that nobody closed: its threads would wait for ever.
-        for _ in getattr(self, "threads", ()):
-            self.queue.put(None)
-
-
-class CallFuture(Future):  # type: ignore[type-arg]
-    """A `concurrent.futures.Future` of a call; cancelling it ends the call, running or not.
-
-    >>> import sandtimer, time
-    >>> with sandtimer.Sandbox() as box:
-    ...     future = box.submit(time.sleep, 60)
-    ...     future.cancel()
-    True
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._call: Any = None
-
-    def cancel(self) -> bool:
-        cancelled = super().cancel()
-        call = self._call
-        if cancelled and call is not None:
-            call.cancel("its future was cancelled")
-        return cancelled
-
-    def running(self) -> bool:
-        """Whether it has begun; it can be cancelled all the same."""
-        return self._call is not None and not self.done()
-
-
-_pools: weakref.WeakSet[_Pool] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for pool in _pools:
-        # A thread that held it is not here.
-        pool.lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+def _itself(outcome: Outcome) -> Outcome:
+    return outcome
 
 
 class Sandbox:
@@ -141,13 +32,14 @@ class Sandbox:
 
     Durations are in seconds; None and 0 mean unlimited. Sizes are bytes or texts such as "512MB" (powers of 1024).
 
-    timeout: elapsed time of each call; cpu: its processor time; stall: time without output and processor use;
-    grace: time between SIGTERM and SIGKILL when a limit ends it; memory, processes: of the call and all it starts;
-    output: kept of stdout and of stderr each; result_bytes: of a result (default 1 GB); network: the host's instead of
-    none; preload: modules imported before calls arrive; python: another interpreter (path or name on PATH);
-    start: "zygote" (default, a fork of an interpreter that stands ready), "fork" (of this process: the call sees its objects, and
-    all its memory; refused beside threads and CUDA unless force=True), "spawn" (an interpreter for each call); trust: "data" rebuilds plain values only, "pickle" unpickles whatever the call returns, which
-    runs code of its choosing here: for code you vouch for; results: classes that "data" rebuilds too;
+    timeout: elapsed time of each call; cpu: its processor time; stall: time without output and processor use; grace: time
+    between SIGTERM and SIGKILL when a limit ends it; memory, processes: of the call and all it starts; output: kept of
+    stdout and of stderr each; result_bytes: of a result (default 1 GB); network: the host's instead of none; preload:
+    modules imported before calls arrive (none with "fork", which has those of this process); python: another interpreter
+    (path or name on PATH); start: "zygote" (default, a fork of an interpreter that stands ready), "fork" (of this
+    process: the call sees its objects, and all its memory; refused beside threads and CUDA unless force=True), "spawn"
+    (an interpreter for each call); trust: "data" rebuilds plain values only, "pickle" unpickles whatever the call
+    returns, which runs code of its choosing here: for code you vouch for; results: classes that "data" rebuilds too;
     stdout: "capture" or "drop"; seed: the same random numbers in every call; workers: how many calls `submit`, `map` and
     `arun` run at a time (default: one for each processor); require: least isolation, such as "T3".
 
@@ -190,6 +82,12 @@ class Sandbox:
             raise SandboxUnavailable("gpu=True: a sandbox is given no devices yet; run GPU code outside, or leave gpu out")
         if start == "fork" and python is not None:
             raise ValueError('start="fork" forks this process, so python= cannot name another interpreter')
+        preload = _arguments.modules(preload)
+        if start == "fork" and preload:
+            raise ValueError(
+                f'preload={preload!r:.200}: start="fork" forks this process with the modules that it has; '
+                "import them here, and leave preload out"
+            )
         if trust not in ("data", "pickle"):
             raise ValueError(f'trust={trust!r}: use "data" or "pickle"')
         if stdout not in ("capture", "drop"):
@@ -215,11 +113,11 @@ class Sandbox:
         processors = len(os.sched_getaffinity(0))
         profile = {
             "interpreter": _arguments.interpreter(python),
-            "preload": _arguments.modules(preload),
-            "paths": paths() if python is None else None,
+            "preload": preload,
+            "paths": _arguments.paths() if python is None else None,
             "network": _arguments.flag("network", network),
         }
-        self._pool = _Pool(profile, 2 * processors, workers or processors)
+        self._pool = Pool(profile, 2 * processors, workers or processors)
 
     # Views and life
 
@@ -567,122 +465,3 @@ class Sandbox:
     ) -> _judge.Judgements:
         """As `judge`, for several programs by the same cases; `total` and `stop_early` are of each program's."""
         return _judge.judge_all(self, programs, cases, checker, entry, timeout, total, stop_early, name)
-
-
-def in_order(
-    submit: Callable[[tuple[Any, ...]], CallFuture], items: Iterable[Any], most: Callable[[], int], progress: bool
-) -> Iterator[Outcome]:
-    """Submits each item as the arguments of a call, so many ahead at most, and gives their outcomes in order."""
-    bar = Bar(len(items) if isinstance(items, Sized) else None) if progress else None
-    pending: deque[Union[CallFuture, Outcome]] = deque()
-
-    def first() -> Outcome:
-        # Taken out behind the wait: an interrupt in it cancels this one too.
-        front = pending[0]
-        outcome = front if isinstance(front, Outcome) else _outcome_of(front)
-        pending.popleft()
-        if bar is not None:
-            bar.add(outcome.ending, outcome.ok)
-        return outcome
-
-    try:
-        for item in items:
-            try:
-                pending.append(submit((item,)))
-            except Unserializable as error:
-                pending.append(never_begun("raised", error))
-            if len(pending) >= most():
-                yield first()
-        while pending:
-            yield first()
-    finally:
-        for future in pending:
-            if isinstance(future, CallFuture):
-                future.cancel()
-        if bar is not None:
-            bar.close()
-
-
-def _outcome_of(future: CallFuture) -> Outcome:
-    try:
-        return future.result()  # type: ignore[no-any-return]
-    except DeadlineExceeded as error:
-        return never_begun("timeout", error)
-
-
-class Answer(NamedTuple):
-    """What a call answered, still as it wrote it down: nothing of it has been rebuilt."""
-
-    # "" where it gave no answer, else what `data` describes: "value", "raised", "refused".
-    kind: str = ""
-    data: bytes = b""
-    buffers: Sequence[Any] = ()
-    # Known without rebuilding anything.
-    ending: Optional[str] = None
-    error: Optional[BaseException] = None
-
-
-def answer_of(call: Any) -> Answer:
-    """Waits for the answer of a call, and reads it. Its sandbox is taken down once the call is released."""
-    kind, inline, lengths = call.wait()
-    if kind == "nothing":
-        return Answer(ending=bytes(inline).decode() or None)
-    if kind == "malformed":
-        return Answer(ending="no_result", error=NoResult(bytes(inline).decode()))
-    error: Optional[BaseException] = None
-    data = b""
-    buffers: list[Any] = []
-    try:
-        data, buffers = _results.fetch(call, lengths, inline)
-    except SandtimerError as refused:
-        error = refused.with_traceback(None)
-    except OSError as wrong:
-        # It died while its memory was read, or what it named is not there.
-        call.cancel("its answer could not be read")
-        if wrong.errno == errno.EFAULT:
-            return Answer(ending="no_result", error=NoResult("the job's answer lies where there is no memory of its own"))
-        if wrong.errno == errno.EPROTO:
-            return Answer(ending="no_result", error=NoResult("the job sent something else than the answer it had announced"))
-        return Answer()
-    if not call.accept(kind == "raised"):
-        return Answer()
-    return Answer(kind, data, buffers, error=error)
-
-
-def _itself(outcome: Outcome) -> Outcome:
-    return outcome
-
-
-def paths() -> list[str]:
-    """The caller's `sys.path`, absolute."""
-    return _arguments.paths()
-
-
-def value_of(outcome: Outcome) -> Any:
-    """The value, or the exception that says why there is none."""
-    error = outcome.error
-    if error is None:
-        return outcome.value
-    if isinstance(error, SandtimerError):
-        raise error
-    if not isinstance(error, Exception):
-        # A SystemExit or KeyboardInterrupt of the call's must not end its caller.
-        raise _in_place_of(error, outcome)
-    raise error
-
-
-def awaited_value_of(outcome: Outcome) -> Any:
-    """As `value_of`, in a coroutine."""
-    if isinstance(outcome.error, StopIteration):
-        # A coroutine cannot raise it.
-        raise _in_place_of(outcome.error, outcome)
-    return value_of(outcome)
-
-
-def _in_place_of(error: BaseException, outcome: Outcome) -> RemoteError:
-    """Says the same as what must not be raised here."""
-    cause = error.__cause__
-    remote = str(cause.args[0]) if isinstance(cause, _results.RemoteTraceback) else ""
-    stand_in = RemoteError(type(error).__name__, str(error), remote)
-    stand_in.outcome, stand_in.__cause__ = outcome, error
-    return stand_in

@@ -8,13 +8,13 @@ keeps changing `sys.path` makes a profile with each change, so those unused the 
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 from collections import OrderedDict
 from typing import Any, Iterator, Mapping
 
 from . import _arguments
-from ._sandbox import Sandbox, _Pool
+from ._locks import Guard
+from ._pool import Pool
+from ._sandbox import Sandbox
 
 _MOST = 4
 # What importable functions need inside, and takes too long to import in each call.
@@ -22,29 +22,21 @@ PRELOAD = "sandtimer.adtools"
 
 
 class _Kept:
-    def __init__(self, pool: _Pool) -> None:
+    def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.users = 0
         self.used = False
 
 
-_lock = threading.Lock()
+_guard = Guard()
 _kept: OrderedDict[str, _Kept] = OrderedDict()
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextlib.contextmanager
 def sandbox(parameters: Mapping[str, Any], warm: bool = False) -> Iterator[Sandbox]:
     """A sandbox with these parameters, for one call. `warm` waits for its first process, which no clock then counts."""
     box = _make(parameters)
-    with _lock:
+    with _guard.lock:
         kept = _take(box._pool)
         first, kept.used = not kept.used, True
         stale = _unused()
@@ -56,7 +48,7 @@ def sandbox(parameters: Mapping[str, Any], warm: bool = False) -> Iterator[Sandb
             box.warm(1)
         yield box
     finally:
-        with _lock:
+        with _guard.lock:
             kept.users -= 1
 
 
@@ -66,13 +58,14 @@ def check(parameters: Mapping[str, Any]) -> None:
 
 
 def _make(parameters: Mapping[str, Any]) -> Sandbox:
-    if parameters.get("python") is not None:
+    # A fork has what this process has imported.
+    if parameters.get("python") is not None or parameters.get("start") == "fork":
         return Sandbox(**parameters)
     preload = _arguments.modules(parameters.get("preload", ()))
     return Sandbox(**{**parameters, "preload": (PRELOAD, *preload)})
 
 
-def _take(pool: _Pool) -> _Kept:
+def _take(pool: Pool) -> _Kept:
     key = repr((sorted(pool.profile.items()), pool.size, pool.workers))
     kept = _kept.pop(key, None) or _Kept(pool)
     _kept[key] = kept

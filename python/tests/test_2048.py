@@ -220,6 +220,21 @@ def test_boards_slide_in_four_directions() -> None:
     assert board.slide(cells, "D") == (((0, 0, 2), (0, 2, 4), (0, 0, 4)), 0)
 
 
+def test_moves_are_those_that_change_something() -> None:
+    for cells in (((2, 0, 0), (2, 0, 4), (0, 0, 4)), ((2, 4, 2), (4, 2, 4), (2, 4, 2)), ((2, 2, 2), (0, 0, 0), (0, 0, 0))):
+        every = {direction: board.slide(cells, direction) for direction in board.DIRECTIONS}
+        wanted = {direction: it for direction, it in every.items() if it[0] != cells}
+        for given in (cells, [list(row) for row in cells]):
+            assert {direction: (after, gained) for direction, after, gained in board.moves(given)} == wanted
+
+
+def test_features_of_lines() -> None:
+    assert board.features((0, 2, 2, 8)) == (1, 1, True, 4, 2)
+    assert board.features((8, 0, 16, 4)) == (1, 0, False, 4, 5)
+    assert board.features((0, 0, 0)) == (3, 0, True, 0, 0)
+    assert board.LineValues(1, 10, 100, 0.5, 2)[0, 2, 2, 8] == 1 + 10 + 100 + 0.5 * 4 + 2 * 2
+
+
 def test_the_same_seed_and_moves_give_the_same_game() -> None:
     one, two, other = GameBoard(seed=7), GameBoard(seed=7), GameBoard(seed=8)
     player.replay("WASD" * 20, one)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import datetime
 import enum
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -108,6 +110,81 @@ def test_what_is_no_duration_is_refused_everywhere(name: str, bad: Any) -> None:
             refused(sandtimer.InvalidLimit, words, lambda: box.judge("print(1)", [("", "1")], total=bad))
             # At the call: the iterator that it gives would never be made.
             refused(sandtimer.InvalidLimit, words, lambda: box.map(abs, [1], total=bad))
+
+
+# What a remedy says in words, and values that do what it says.
+SAID: dict[str, list[Any]] = {
+    "a number of seconds from 0 on": [0, 0.5, 2],
+    "a number of seconds": [0.5, 2],
+    "a whole number of bytes": [2 << 20],
+    "a whole number from 1 on": [1, 64],
+    "a whole number from 1 to 4096": [1, 4096],
+    "a tier such as": [],
+    "a kill class such as": [],
+    "a size such as": [],
+    "from": [],
+    "on": [],
+    "or": [],
+    "for no limit": [],
+    "for none": [],
+    "for one each processor": [],
+}
+
+
+def followed(message: str) -> list[Any]:
+    """What the remedy at the end of a message says to give: all of it, word for word."""
+    rest = re.split(r"[:;] use ", message)[-1]
+    values: list[Any] = []
+    while rest := rest.strip(" ,"):
+        if literal := re.match(r'"[^"]*"|None\b', rest):
+            values.append(ast.literal_eval(literal[0]))
+            rest = rest[literal.end() :]
+        else:
+            words = max((each for each in SAID if rest.startswith(each)), key=len, default=None)
+            assert words is not None, f"nobody follows {rest!r} of {message!r}"
+            values += SAID[words]
+            rest = rest[len(words) :]
+    return values
+
+
+@pytest.mark.parametrize("bad", ["abc", -1, 1.5, NAN, True, [], 2**64, b"1", 4096.5], ids=repr)
+@pytest.mark.parametrize(
+    "name",
+    ["timeout", "cpu", "stall", "grace", "memory", "processes", "output", "result_bytes", "require", "workers", "total"],
+)
+def test_what_a_refused_limit_recommends_is_taken(name: str, bad: Any) -> None:
+    def give(value: Any) -> None:
+        if name == "total":
+            with sandtimer.Sandbox() as box:
+                return box.map(abs, [], total=value).close()  # type: ignore[attr-defined, no-any-return]
+        sandtimer.Sandbox(**{name: value}).close()
+
+    try:
+        give(bad)
+    except (TypeError, ValueError) as error:
+        values = followed(str(error))
+        assert None in values and len(values) > 1, error
+        for value in values:
+            give(value)
+    else:
+        assert bad in (1.5, 2**64, 4096.5), "what is no limit is taken"
+
+
+def test_too_little_memory_is_told_how_much_is_enough() -> None:
+    with pytest.raises(sandtimer.InvalidLimit, match='"1MB"') as caught:
+        sandtimer.Sandbox(memory=4096)
+    for value in followed(str(caught.value)):
+        sandtimer.Sandbox(memory=value).close()
+
+
+def test_whole_numbers_of_other_types_are_taken() -> None:
+    class Index:
+        def __index__(self) -> int:
+            return 64
+
+    with sandtimer.Sandbox(timeout=Index(), processes=Index(), output=Index()) as box:  # type: ignore[arg-type]
+        outcome = box.run(print, "x" * 200)
+        assert outcome.ok and outcome.stdout_truncated
 
 
 def test_calls_refuse_them() -> None:

@@ -38,6 +38,30 @@ def test_a_fork_sees_live_objects() -> None:
     assert said == "returned 4 played fork 0 3\n['memory']\ntimeout\nAttributeError\n"
 
 
+def test_a_fork_has_the_modules_of_its_caller_and_preloads_none() -> None:
+    said = run_alone("""
+        import colorsys, sys
+
+        try:
+            sandtimer.Sandbox(start="fork", preload=["colorsys"])
+        except ValueError as refusal:
+            print("preload" in str(refusal), "colorsys" in str(refusal), "import them here" in str(refusal))
+        try:
+            sandtimer.sandboxed(start="fork", preload=["colorsys"])
+        except ValueError as refusal:
+            print("preload" in str(refusal))
+        with sandtimer.Sandbox(timeout=20.0, start="fork", preload=()) as box:
+            print(box.call(lambda: "colorsys" in sys.modules))
+
+        @sandtimer.sandboxed(timeout=20.0, start="fork")
+        def seven():
+            return 7
+
+        print(seven())
+    """)
+    assert said == "True True True\nTrue\nTrue\n7\n"
+
+
 def test_a_fork_beside_threads_is_refused_with_the_reason() -> None:
     said = run_alone("""
         import threading
@@ -96,7 +120,8 @@ def test_a_worker_that_leaves_in_good_order_takes_nothing_along() -> None:
 
 def test_a_lock_that_another_thread_holds_is_free_in_a_forked_process() -> None:
     said = run_alone("""
-        import contextlib, importlib, os, pkgutil, signal, threading
+        import contextlib, importlib, operator, os, pkgutil, threading
+        from sandtimer._locks import Guard
 
         for module in pkgutil.walk_packages(sandtimer.__path__, "sandtimer."):
             # Ray need not be there.
@@ -108,17 +133,29 @@ def test_a_lock_that_another_thread_holds_is_free_in_a_forked_process() -> None:
 
             modules = [each for name, each in sys.modules.items() if name.split(".")[0] == "sandtimer"]
             kinds = (type(threading.Lock()), type(threading.RLock()))
-            return [(each.__name__, name) for each in modules for name, it in vars(each).items() if isinstance(it, kinds)]
+            found = []
+            for module in modules:
+                for name, it in vars(module).items():
+                    name += ".lock" if isinstance(it, Guard) else ""
+                    if isinstance(it, (Guard, *kinds)):
+                        found.append((module.__name__, name))
+            return found
 
+        def lock(module, name):
+            return operator.attrgetter(name)(importlib.import_module(module))
+
+        # As a sandbox has one too.
+        sandtimer._of_a_pool = sandtimer.Sandbox()._pool.guard
         names = locks()
         # What the walk found was worth it.
-        assert {("sandtimer._job", "_registering"), ("sandtimer._fork", "_lock"), ("sandtimer._native", "_lock")} <= set(names)
+        known = ("_job._registering", "_fork._guard", "_native._guard", "_of_a_pool")
+        assert {f"sandtimer.{each}.lock" for each in known} <= {".".join(each) for each in names}
         held, go = threading.Event(), threading.Event()
 
         def hold():
             with contextlib.ExitStack() as stack:
                 for module, name in names:
-                    stack.enter_context(getattr(importlib.import_module(module), name))
+                    stack.enter_context(lock(module, name))
                 held.set()
                 go.wait()
 
@@ -127,7 +164,7 @@ def test_a_lock_that_another_thread_holds_is_free_in_a_forked_process() -> None:
         held.wait()
         pid = os.fork()
         if pid == 0:
-            taken = [each for each in names if not getattr(importlib.import_module(each[0]), each[1]).acquire(blocking=False)]
+            taken = [each for each in names if not lock(*each).acquire(blocking=False)]
             print(taken, flush=True)
             os._exit(0)
         status = os.waitpid(pid, 0)[1]

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use crate::launcher::Spawned;
+use crate::process;
 use crate::program::sealed_memfd;
 use crate::socket::{self, bytes_of, from_bytes};
 use crate::wire::{self, Birth, JobHeader, Reply, ResourceLimit};
@@ -40,6 +41,8 @@ pub fn sealed_text(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// How long an answer may take: forking a large interpreter takes milliseconds.
 const ANSWER_MILLISECONDS: u64 = 10_000;
+/// And once nobody wants the child any more. Not at once: one that is being born is reaped only by whoever knows of it.
+const LAST_ANSWER_MILLISECONDS: u64 = 1_000;
 
 /// What a child is born with.
 #[derive(Debug)]
@@ -62,11 +65,15 @@ pub struct BirthRequest<'a> {
     pub hurried: bool,
 }
 
-/// Asks a zygote for a child.
+/// Asks a zygote for a child. `stop` is readable once nobody wants it any more.
 ///
 /// # Errors
-/// The zygote's errno, or that it is gone.
-pub fn bear(orders: BorrowedFd<'_>, request: &BirthRequest<'_>) -> io::Result<Spawned> {
+/// The zygote's errno, that it is gone, or that it does not answer.
+pub fn bear(
+    orders: BorrowedFd<'_>,
+    request: &BirthRequest<'_>,
+    stop: Option<BorrowedFd<'_>>,
+) -> io::Result<Spawned> {
     let birth = Birth {
         program_length: request.program_length,
         cgroup: request.cgroup.map_or(u32::MAX, |index| (index + wire::BIRTH_EXTRA) as u32),
@@ -80,7 +87,7 @@ pub fn bear(orders: BorrowedFd<'_>, request: &BirthRequest<'_>) -> io::Result<Sp
     fds.extend(request.users);
     fds.extend_from_slice(request.namespaces);
     socket::send(orders, bytes_of(&birth), &fds, true)?;
-    if !crate::process::wait_readable(orders, ANSWER_MILLISECONDS) {
+    if !answers(orders, stop) {
         return Err(io::Error::new(io::ErrorKind::TimedOut, "the zygote does not answer"));
     }
     let mut bytes = [0u8; size_of::<Reply>()];
@@ -93,6 +100,12 @@ pub fn bear(orders: BorrowedFd<'_>, request: &BirthRequest<'_>) -> io::Result<Sp
         (0, None) => Err(io::Error::from_raw_os_error(libc::EMFILE)),
         (error, _) => Err(io::Error::from_raw_os_error(error)),
     }
+}
+
+fn answers(orders: BorrowedFd<'_>, stop: Option<BorrowedFd<'_>>) -> bool {
+    let Some(stop) = stop else { return process::wait_readable(orders, ANSWER_MILLISECONDS) };
+    process::wait_readable_unless(orders, stop, ANSWER_MILLISECONDS)
+        || process::wait_readable(stop, 0) && process::wait_readable(orders, LAST_ANSWER_MILLISECONDS)
 }
 
 /// What a child says before its answer.

@@ -52,7 +52,9 @@ fn requirement(parameters: &Bound<'_, PyDict>) -> PyResult<Require> {
     } else if let Ok(kill) = serde_json::from_value::<KillClass>(json) {
         require.kill = Some(kill);
     } else {
-        let message = format!("require={} is no tier (T0 to T3) and no kill class (K0 to K3)", value.repr()?);
+        let remedy = "use a tier such as \"T3\", a kill class such as \"K2\", or None";
+        let message =
+            format!("require={} is no tier (T0 to T3) and no kill class (K0 to K3): {remedy}", value.repr()?);
         return Err(exception(value.py(), "InvalidLimit", &message));
     }
     Ok(require)
@@ -76,19 +78,34 @@ fn setting(name: &str, key: Key, value: &Bound<'_, PyAny>) -> PyResult<Setting> 
         Some(number.to_string())
     } else if is_size && value.is_instance_of::<PyString>() {
         Some(value.extract()?)
+    } else if let Ok(whole) = value.call_method0("__index__") {
+        // As numpy has them.
+        Some(whole.str()?.to_string())
     } else {
         None
     };
     let Some(text) = text else {
-        let wanted = match format.unit {
-            Unit::Bytes => "a number of bytes or a size such as \"512MB\"",
-            Unit::Count => "a whole number",
-            _ => "a number of seconds",
-        };
         let kind = value.get_type().name()?;
-        return refuse(format!("{name}={} is a {kind}: use {wanted}, or None for no limit", value.repr()?));
+        return refuse(format!("{name}={} is a {kind}: {}", value.repr()?, remedy(key, format)));
     };
-    parse_text(name, format, &text, "the call").or_else(|error| refuse(error.to_string()))
+    parse_text(name, format, &text, "the call")
+        .or_else(|error| refuse(error.with_remedy(remedy(key, format)).to_string()))
+}
+
+/// What would work, as Python writes it.
+fn remedy(key: Key, format: Format) -> String {
+    let wanted = match format.unit {
+        Unit::Bytes => "a whole number of bytes or a size such as \"512MB\"",
+        Unit::Count => "a whole number from 1 on",
+        _ => "a number of seconds from 0 on",
+    };
+    // Every least size is a whole number of these.
+    let least = match (format.unit, format.least >> 20) {
+        (Unit::Bytes, megabytes @ 1..) => format!(", from \"{megabytes}MB\" on"),
+        _ => String::new(),
+    };
+    let none = if key == Key::Grace { "None for none" } else { "None for no limit" };
+    format!("use {wanted}{least}, or {none}")
 }
 
 /// The limits of calls, and their least isolation. Read once for many calls.

@@ -1,7 +1,9 @@
 //! Calls in children of a real Python zygote.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use sandtimer::Limits;
@@ -192,4 +194,68 @@ fn a_limit_of_silence_is_kept_after_a_time_without_calls() {
         assert!(call.verdict_within(Duration::from_secs(10)), "nobody ends it");
         assert_eq!(call.run().settled_blocking().ending, Ending::Stalled);
     }
+}
+
+/// The interpreter by its path, as no other test names it: that tells this test's processes from theirs.
+fn by_path() -> Profile {
+    let path = std::env::var_os("PATH").expect("a PATH");
+    let mut candidates = std::env::split_paths(&path).map(|directory| directory.join("python3"));
+    let found = candidates.find(|file| file.is_file()).expect("a python3");
+    Profile { interpreter: found.into(), ..profile() }
+}
+
+/// The zygote of a profile: a child of this process that runs its interpreter, as its own children do, but it is in no
+/// pid namespace of a sandbox.
+fn zygote_of(profile: &Profile) -> OwnedFd {
+    let own = format!("PPid:\t{}\n", std::process::id());
+    let is_it = |pid: &i32| {
+        let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let (status, arguments) = (read("status"), read("cmdline"));
+        let status = String::from_utf8_lossy(&status);
+        let spaces = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        status.contains(&own)
+            && spaces.is_some_and(|pids| pids.split_whitespace().count() == 1)
+            && arguments.split(|byte| *byte == 0).next() == Some(profile.interpreter.as_encoded_bytes())
+    };
+    let entries = std::fs::read_dir("/proc").expect("the processes").filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let found: Vec<i32> = pids.filter(is_it).collect();
+    assert_eq!(found.len(), 1, "zygotes: {found:?}");
+    let pid = Pid::from_raw(found[0]).expect("a process's number");
+    pidfd_open(pid, PidfdFlags::empty()).expect("a child that nobody reaps meanwhile")
+}
+
+/// Has so many children wanted, and sees that they do not come.
+fn wait_in_vain(calls: &Calls, count: usize) {
+    let mut looks = 0;
+    let mut a_while = || {
+        looks += 1;
+        looks > 10
+    };
+    calls.warm(count, &mut a_while).expect("given up");
+    assert!(calls.stats().ready < count, "a stopped zygote gives children");
+}
+
+/// One that hangs while it is asked for a child keeps nobody who closes its pool for as long as an answer may take.
+#[test]
+fn a_pool_whose_zygote_hangs_is_closed_soon() {
+    let engine = engine();
+    let profile = by_path();
+    let calls = engine.calls(profile.clone(), 1).expect("a pool");
+    calls.warm(1, &mut || false).expect("a child");
+    let zygote = zygote_of(&profile);
+    pidfd_send_signal(&zygote, Signal::STOP).expect("a process of our own");
+    wait_in_vain(&calls, 2);
+    // The control: nothing else is wrong with it.
+    pidfd_send_signal(&zygote, Signal::CONT).expect("a process of our own");
+    calls.warm(2, &mut || false).expect("children");
+    assert_eq!(calls.stats().zygotes, 1);
+
+    pidfd_send_signal(&zygote, Signal::STOP).expect("a process of our own");
+    wait_in_vain(&calls, 3);
+    let begun = monotonic_nanoseconds();
+    drop(calls);
+    let taken = Duration::from_nanos(monotonic_nanoseconds() - begun);
+    assert!(taken < Duration::from_secs(3), "closing took {taken:?}");
+    assert!(sandtimer_os::process::is_dead(zygote.as_fd()));
 }

@@ -19,7 +19,8 @@ from typing import Any, Callable, Optional, Sequence, TypeVar, Union
 import ray
 
 from .. import __version__, _job, _native
-from .._sandbox import Answer, Sandbox, answer_of
+from .._answers import Answer, answer_of
+from .._sandbox import Sandbox
 from ._references import Places, put_back
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 from collections import OrderedDict
 from typing import Any, Iterator, Mapping
 
 import ray
 
+from .._locks import Guard
 from .._sandbox import Sandbox
 from .._shared import PRELOAD
 from ._pool import STANDING, Pool
@@ -27,16 +27,8 @@ class _Kept:
         self.users = 0
 
 
-_lock = threading.Lock()
+_guard = Guard()
 _kept: OrderedDict[str, _Kept] = OrderedDict()
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def initialize(init_ray: bool, rotation_max_bytes: int, backup_count: int) -> None:
@@ -61,7 +53,7 @@ def sandbox(parameters: Mapping[str, Any], actor_options: Mapping[str, Any]) -> 
         kept.pool._nodes.wait()
         yield kept.pool._view(Sandbox(**parameters))
     finally:
-        with _lock:
+        with _guard.lock:
             kept.users -= 1
 
 
@@ -69,7 +61,7 @@ def _take(standing: Mapping[str, Any], actor_options: Mapping[str, Any]) -> tupl
     # Actors end with the connection to Ray that they were made through.
     session = ray.get_runtime_context().get_worker_id() if ray.is_initialized() else ""
     key = repr((session, sorted(standing.items()), sorted(actor_options.items())))
-    with _lock:
+    with _guard.lock:
         kept = _kept.pop(key, None) or _Kept(Pool(actor_options=actor_options, **standing))
         _kept[key] = kept
         kept.users += 1

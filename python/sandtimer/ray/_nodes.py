@@ -22,8 +22,7 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from .. import __version__
-from .._sandbox import paths
+from .. import __version__, _arguments
 from ..errors import RemoteError, SandboxUnavailable, SandtimerError
 from ._actor import CALLS, QUESTIONS, Actor, end_process, request_of
 
@@ -129,7 +128,7 @@ class Nodes:
             max_task_retries=0,
             # Of neither group, and used for nothing. From 2 on, calls overtake those whose references are not there yet.
             max_concurrency=2,
-        ).remote(self._parameters, paths())
+        ).remote(self._parameters, _arguments.paths())
         node = Node(identity, address, actor, workers)
         with self._changed:
             self._nodes[identity] = node

@@ -14,8 +14,10 @@ import ray
 from ray.exceptions import RayError
 
 from .. import _job
+from .._answers import awaited_value_of, value_of
+from .._futures import CallFuture, in_order
 from .._outcome import Outcome, Record, gone, lost, never_begun
-from .._sandbox import CallFuture, Sandbox, Seconds, awaited_value_of, in_order, value_of
+from .._sandbox import Sandbox, Seconds
 from ..errors import RemoteError, SandboxUnavailable, SandtimerError
 from ._actor import reply_in
 from ._nodes import Nodes, RemoteCall

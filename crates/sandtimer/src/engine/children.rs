@@ -179,7 +179,7 @@ impl Child {
         if turn.as_deref() == Some(&true) {
             return Err(Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() });
         }
-        let asked = os::bear(parent.orders, &request);
+        let asked = os::bear(parent.orders, &request, parent.stop);
         if let (Err(_), Some(broken)) = (&asked, turn.as_deref_mut()) {
             *broken = true;
         }

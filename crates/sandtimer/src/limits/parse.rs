@@ -154,6 +154,12 @@ impl LimitError {
         &self.value
     }
 
+    /// The same where limits are written in another way than as text, with what would work there: "use …".
+    #[must_use]
+    pub fn with_remedy(self, remedy: String) -> Self {
+        Self { remedy, ..self }
+    }
+
     /// Where it came from, such as `the command line`.
     pub fn origin(&self) -> &str {
         &self.origin

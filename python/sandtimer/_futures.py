@@ -1,0 +1,78 @@
+"""Calls in the background: their futures, and the outcomes of many in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from typing import Any, Callable, Iterable, Iterator, Sized, Union
+
+from ._outcome import Outcome, never_begun
+from ._progress import Bar
+from .errors import DeadlineExceeded, Unserializable
+
+
+class CallFuture(Future):  # type: ignore[type-arg]
+    """A `concurrent.futures.Future` of a call; cancelling it ends the call, running or not.
+
+    >>> import sandtimer, time
+    >>> with sandtimer.Sandbox() as box:
+    ...     future = box.submit(time.sleep, 60)
+    ...     future.cancel()
+    True
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._call: Any = None
+
+    def cancel(self) -> bool:
+        cancelled = super().cancel()
+        call = self._call
+        if cancelled and call is not None:
+            call.cancel("its future was cancelled")
+        return cancelled
+
+    def running(self) -> bool:
+        """Whether it has begun; it can be cancelled all the same."""
+        return self._call is not None and not self.done()
+
+
+def in_order(
+    submit: Callable[[tuple[Any, ...]], CallFuture], items: Iterable[Any], most: Callable[[], int], progress: bool
+) -> Iterator[Outcome]:
+    """Submits each item as the arguments of a call, so many ahead at most, and gives their outcomes in order."""
+    bar = Bar(len(items) if isinstance(items, Sized) else None) if progress else None
+    pending: deque[Union[CallFuture, Outcome]] = deque()
+
+    def first() -> Outcome:
+        # Taken out behind the wait: an interrupt in it cancels this one too.
+        front = pending[0]
+        outcome = front if isinstance(front, Outcome) else _outcome_of(front)
+        pending.popleft()
+        if bar is not None:
+            bar.add(outcome.ending, outcome.ok)
+        return outcome
+
+    try:
+        for item in items:
+            try:
+                pending.append(submit((item,)))
+            except Unserializable as error:
+                pending.append(never_begun("raised", error))
+            if len(pending) >= most():
+                yield first()
+        while pending:
+            yield first()
+    finally:
+        for future in pending:
+            if isinstance(future, CallFuture):
+                future.cancel()
+        if bar is not None:
+            bar.close()
+
+
+def _outcome_of(future: CallFuture) -> Outcome:
+    try:
+        return future.result()  # type: ignore[no-any-return]
+    except DeadlineExceeded as error:
+        return never_begun("timeout", error)

@@ -1,0 +1,71 @@
+"""Interpreters in environments as the usual tools lay them out: each finds its own modules, and nothing else is shown."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import venv
+from typing import Any
+
+import pytest
+import sandtimer
+
+LIBRARY = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def add_module(environment: pathlib.Path, where: str = f"{LIBRARY}/site-packages") -> None:
+    (environment / where / "of_this_one.py").write_text("name = 'its own'\n")
+    (environment / ".secret").write_text("not for jobs")
+
+
+def seen(python: Any) -> tuple[str, str, list[str]]:
+    """What a call in it finds: its prefix, what its own module says, and the names beside its programs."""
+    program = "import os, sys, of_this_one, ssl, ctypes\n(sys.prefix, of_this_one.name, sorted(os.listdir(sys.prefix)))"
+    with sandtimer.Sandbox(python=python, timeout=30.0) as box:
+        outcome = box.exec(program)
+        assert outcome.error is None, outcome.error
+        return outcome.value  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
+def test_an_environment_of_venv(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, relative: bool) -> None:
+    made = tmp_path / "made"
+    venv.create(made, symlinks=True, with_pip=False)
+    add_module(made)
+    monkeypatch.chdir(tmp_path)
+    prefix, name, names = seen("made/bin/python" if relative else made / "bin/python")
+    assert (prefix, name) == (str(made), "its own")
+    assert ".secret" not in names
+
+
+def test_an_environment_of_uv(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uv = pytest.importorskip("uv")
+    made = tmp_path / "made"
+    done = subprocess.run(
+        [uv.find_uv_bin(), "venv", "--offline", "--no-config", "--no-cache", "--python", sys.executable, made],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    add_module(made)
+    prefix, name, names = seen(made / "bin/python")
+    assert (prefix, name) == (str(made), "its own")
+    assert ".secret" not in names
+    # By its name, as in a shell where it is activated.
+    monkeypatch.setenv("PATH", f"{made / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    assert seen("python")[0] == str(made)
+
+
+def test_an_environment_as_of_conda(tmp_path: pathlib.Path) -> None:
+    made = tmp_path / "made"
+    for part in ("bin", "conda-meta", "ssl", "pkgs"):
+        (made / part).mkdir(parents=True)
+    shutil.copy(os.path.realpath(sys.executable), made / "bin/python")
+    unneeded = shutil.ignore_patterns("test", "site-packages", "dist-packages", "__pycache__", "idlelib", "ensurepip", "config-*")
+    shutil.copytree(os.path.dirname(os.__file__), made / LIBRARY, ignore=unneeded)
+    # Not every Python that is no environment looks into site-packages.
+    add_module(made, LIBRARY)
+    prefix, name, names = seen(made / "bin/python")
+    assert (prefix, name, names) == (str(made), "its own", ["bin", "lib", "ssl"])
