@@ -1,5 +1,6 @@
 //! Contexts with real interpreters: state that lives, limits that end a cell and not the context, and hostile cells.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -250,4 +251,85 @@ fn a_closed_context_refuses_and_its_run_is_cancelled() {
     });
     assert_eq!(outcome.ending, Ending::Cancelled);
     assert!(context.execute(cell("1"), &mut |_| {}).is_err());
+}
+
+#[test]
+fn what_is_known_is_of_the_last_run() {
+    let context = open();
+    for source in ["x = 1", "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()"] {
+        run(&context, cell(source));
+        let info = context.settled_info();
+        assert_eq!((info.checkpoint.is_ok(), info.can_undo), (source == "x = 1", source == "x = 1"), "{source}");
+    }
+}
+
+#[test]
+fn a_cell_of_a_caller_who_left_does_not_begin() {
+    let context = open();
+    let withdrawn = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| run(&context, cell("import time\ntime.sleep(20)")));
+        while context.running().is_none() {
+            std::thread::yield_now();
+        }
+        let second = Cell { withdrawn: Some(withdrawn.clone()), ..cell("x = 1") };
+        let second = scope.spawn(|| context.execute(second, &mut |_| {}));
+        while context.info().waiting == 0 {
+            std::thread::yield_now();
+        }
+        withdrawn.store(true, Ordering::Release);
+        context.running().expect("the first").cancel("enough");
+        assert_eq!(first.join().expect("no panic").ending, Ending::Cancelled);
+        assert!(matches!(second.join().expect("no panic"), Err(sandtimer::Error::Withdrawn)));
+    });
+    assert_eq!(run(&context, cell("x")).error.as_ref().expect("it did not begin")["type"], "NameError");
+}
+
+#[test]
+fn a_loss_between_runs_is_told_to_the_next() {
+    let context = open();
+    run(&context, cell("x = 1"));
+    let killer = "import os, subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 0.2; kill -9 %d' % os.getpid()])";
+    run(&context, cell(killer));
+    let mut lost = None;
+    for _ in 0..200 {
+        // Asking does not take it away from the run that is to be told.
+        context.settled_info();
+        let outcome = context.execute(cell("import time\ntime.sleep(0.02)"), &mut |told| {
+            if let Told::Lost(state, reason) = told {
+                lost = Some((state, reason));
+            }
+        });
+        if lost.is_some() || outcome.expect("a run").state == State::Reset {
+            break;
+        }
+    }
+    // Or it was met by a run, which says so itself.
+    assert!(lost.is_none_or(|(state, reason)| state == State::Reset && reason.contains("ended while nothing was executed")));
+    assert_eq!(run(&context, cell("x")).error.as_ref().expect("it begins anew")["type"], "NameError");
+}
+
+#[test]
+fn an_exception_comes_pickled_beside_its_outcome() {
+    let context = open();
+    let mut pickled = None;
+    let outcome = context.execute(cell("{}['k']"), &mut |told| {
+        if let Told::Raised(data) = told {
+            pickled = Some(data);
+        }
+    });
+    let outcome = outcome.expect("a run");
+    let error = outcome.error.as_ref().expect("an error").as_object().expect("an object");
+    assert_eq!(error.keys().collect::<Vec<_>>(), ["message", "module", "traceback", "type"]);
+    assert!(pickled.expect("it can be pickled").starts_with("gAU"), "protocol 5");
+}
+
+#[test]
+fn a_forgotten_checkpoint_is_no_survivor() {
+    let context = open();
+    for _ in 0..60 {
+        assert_eq!(run(&context, cell("1")).tree.survivors, Some(0));
+    }
+    // What is left is one all the same.
+    assert_eq!(run(&context, cell("import subprocess; subprocess.Popen(['sleep', '600'])")).tree.survivors, None);
 }

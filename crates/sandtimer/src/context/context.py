@@ -46,6 +46,8 @@ class Context:
         self.main = sys.modules["__main__"].__dict__
         self.main["__builtins__"] = __builtins__
         self.main["display"] = self.display
+        # An interrupt may come before the first cell.
+        signal.signal(signal.SIGINT, self.interrupt)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -167,7 +169,10 @@ class Context:
         if isinstance(error, KeyboardInterrupt):
             leave_out_own(error.__traceback__)
         said = describe(error)
-        return {key: said[key] for key in ("type", "module", "message", "traceback")}
+        pickled = said["pickled"]
+        # For callers that rebuild exceptions; nobody needs one that is longer.
+        said["pickled"] = base64.b64encode(pickled).decode() if pickled and len(pickled) <= LONGEST_REPR else None
+        return said
 
     # -- what is displayed -------------------------------------------------------------------------------------------
 

@@ -72,6 +72,8 @@ pub struct Cell {
     pub defaults: Vec<(Source, Limits)>,
     pub warn: Option<Duration>,
     pub end_on_output_limit: bool,
+    /// Set by a caller who has left: what has not begun then does not begin.
+    pub withdrawn: Option<Arc<AtomicBool>>,
 }
 
 /// What is told of a cell while it runs.
@@ -81,6 +83,8 @@ pub enum Told {
     Begun(Arc<Run>),
     /// Something that it displays, by MIME type.
     Displayed(serde_json::Value),
+    /// The exception that ends it, pickled, as base64: for callers that can rebuild one. Not to be trusted.
+    Raised(String),
     /// The interpreter was lost since the last cell: what remains of its state, and why.
     Lost(State, String),
 }
@@ -106,6 +110,8 @@ pub struct Context {
     turns: Turns,
     standing: Mutex<Option<Standing>>,
     info: Mutex<(Result<(), String>, bool)>,
+    /// A loss that was met where no run could be told of it.
+    lost: Mutex<Option<(State, String)>>,
     executions: AtomicU64,
     /// The run that is on.
     current: Mutex<Option<Arc<Run>>>,
@@ -138,6 +144,7 @@ impl Contexts {
             turns: Turns::default(),
             standing: Mutex::new(Some(standing)),
             info: Mutex::new((Ok(()), false)),
+            lost: Mutex::default(),
             executions: AtomicU64::new(0),
             current: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -175,8 +182,21 @@ impl Context {
         Info { waiting: self.turns.waiting(), executions, checkpoint, can_undo }
     }
 
+    /// What is known of it once the checkpoint is made, or why not, that follows the last run; at once where another is on.
+    pub fn settled_info(&self) -> Info {
+        if let Some(_turn) = self.turns.take_free() {
+            let mut place = self.standing();
+            if place.is_some() {
+                // What goes wrong is noted, and met again by the next run.
+                let _ = self.ready(&mut place, &|| false);
+            }
+        }
+        self.info()
+    }
+
     fn note(&self, standing: &Standing) {
-        *self.info.lock().unwrap_or_else(PoisonError::into_inner) = (standing.checkpoint(), standing.can_undo());
+        *self.info.lock().unwrap_or_else(PoisonError::into_inner) =
+            (standing.checkpoint(), standing.can_undo());
     }
 
     /// Executes code when its turn has come, blocking the calling thread until the Outcome is there. `tell` is told of it as
@@ -187,8 +207,13 @@ impl Context {
     pub fn execute(&self, cell: Cell, tell: &mut dyn FnMut(Told)) -> Result<Arc<Outcome>, Error> {
         let asked_at = monotonic_nanoseconds();
         let _turn = self.turns.take();
+        let withdrawn = cell.withdrawn.clone();
+        let is_withdrawn = || withdrawn.as_ref().is_some_and(|withdrawn| withdrawn.load(Ordering::Acquire));
         let mut place = self.standing();
-        self.ready(&mut place, tell)?;
+        self.ready(&mut place, &is_withdrawn)?;
+        if let Some((state, reason)) = self.lost().take() {
+            tell(Told::Lost(state, reason));
+        }
         let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
         let run = self.begin(standing, cell, asked_at)?;
         *self.current() = Some(run.clone());
@@ -211,22 +236,21 @@ impl Context {
     }
 
     /// Sees that an interpreter stands there and has made its checkpoint.
-    fn ready(&self, place: &mut Option<Standing>, tell: &mut dyn FnMut(Told)) -> Result<(), Error> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
+    fn ready(&self, place: &mut Option<Standing>, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
+        self.check_wanted(is_withdrawn)?;
         if let Some(standing) = place.as_mut() {
             match standing.ready() {
                 Ok(None) => {}
-                Ok(Some(reason)) => tell(Told::Lost(State::RolledBack, reason)),
+                Ok(Some(reason)) => self.note_loss(State::RolledBack, reason),
                 Err(reason) => {
                     *place = None;
-                    tell(Told::Lost(State::Reset, reason));
+                    self.note_loss(State::Reset, reason);
                 }
             }
         }
         if place.is_none() {
-            let mut standing = Standing::take(&self.source, &self.spec, &mut || self.closed.load(Ordering::Acquire))?;
+            let mut give_up = || self.check_wanted(is_withdrawn).is_err();
+            let mut standing = Standing::take(&self.source, &self.spec, &mut give_up)?;
             // One that is new has nothing to lose yet.
             let _ = standing.ready();
             *place = Some(standing);
@@ -234,7 +258,27 @@ impl Context {
         if let Some(standing) = place.as_ref() {
             self.note(standing);
         }
-        Ok(())
+        self.check_wanted(is_withdrawn)
+    }
+
+    fn check_wanted(&self, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
+        match (self.closed.load(Ordering::Acquire), is_withdrawn()) {
+            (true, _) => Err(Error::Closed),
+            (_, true) => Err(Error::Withdrawn),
+            _ => Ok(()),
+        }
+    }
+
+    fn lost(&self) -> MutexGuard<'_, Option<(State, String)>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a loss for the next run to be told of; of two the worse.
+    fn note_loss(&self, state: State, reason: String) {
+        let mut lost = self.lost();
+        if !matches!(*lost, Some((State::Reset, _))) {
+            *lost = Some((state, reason));
+        }
     }
 
     /// Makes the cell a run, and sends it.
@@ -261,7 +305,13 @@ impl Context {
         let job = standing.job(begun_at, until).inspect_err(|_| start::close(inner, scope))?;
         let spools = streams.spools();
         standing.place.spawned_at = begun_at;
-        let running = start::running_at(inner, &standing.place, opened, &spec, (Some(job), start::Belongings::default()));
+        let running = start::running_at(
+            inner,
+            &standing.place,
+            opened,
+            &spec,
+            (Some(job), start::Belongings::default()),
+        );
         let (attachment, _) = streams.attach(running.clone());
         start::watch(inner, attachment);
         Ok(Arc::new(Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::default() }))
@@ -276,7 +326,9 @@ impl Context {
         let mut displayed = Vec::new();
         loop {
             let mut fds = [PollFd::new(&live.over, PollFlags::IN), PollFd::new(&*job.channel, PollFlags::IN)];
-            if !matches!(poll(&mut fds, None), Ok(_) | Err(rustix::io::Errno::INTR)) || !fds[0].revents().is_empty() {
+            if !matches!(poll(&mut fds, None), Ok(_) | Err(rustix::io::Errno::INTR))
+                || !fds[0].revents().is_empty()
+            {
                 return;
             }
             let length = match os::packet(standing.channel(), &mut packet, false) {
@@ -303,7 +355,7 @@ impl Context {
                 }
                 Frame::Answer => {
                     if let Ok(answer) = Answer::parse(&packet[..length]) {
-                        self.answered(running, standing, &answer, limit);
+                        self.answered(running, standing, (&answer, limit), tell);
                         return;
                     }
                 }
@@ -314,12 +366,21 @@ impl Context {
     }
 
     /// Takes an answer. From then on no limit ends the run; one that did before has won.
-    fn answered(&self, running: &Running, standing: &Standing, answer: &Answer, limit: u64) {
-        let Some((job, live)) = running.job.as_ref().and_then(|job| Some((job, job.live.as_ref()?))) else { return };
+    fn answered(
+        &self,
+        running: &Running,
+        standing: &Standing,
+        (answer, limit): (&Answer, u64),
+        tell: &mut dyn FnMut(Told),
+    ) {
+        let Some((job, live)) = running.job.as_ref().and_then(|job| Some((job, job.live.as_ref()?))) else {
+            return;
+        };
         let mut said = match standing.read(answer, limit) {
             Ok(Some(data)) => reply(&data),
             Ok(None) => {
-                let message = format!("what it shows has {} bytes, and the result limit is {limit}", answer.size());
+                let message =
+                    format!("what it shows has {} bytes, and the result limit is {limit}", answer.size());
                 let error = serde_json::json!({"type": "ResultTooLarge", "module": "sandtimer", "message": message, "traceback": ""});
                 crate::supervise::run::Reply { error: Some(error), ..Default::default() }
             }
@@ -327,6 +388,9 @@ impl Context {
             Err(_) => return,
         };
         let raised = answer.kind != Kind::Value || said.error.is_some();
+        if let Some(serde_json::Value::String(pickled)) = said.take_pickled() {
+            tell(Told::Raised(pickled));
+        }
         said.value = said.results.last().and_then(|shown| shown.get("application/json")).cloned();
         *live.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
         job.answered.store(if raised { ANSWERED_RAISED } else { ANSWERED_VALUE }, Ordering::Release);
@@ -355,9 +419,17 @@ impl Context {
     /// # Errors
     /// A closed context; the interpreter was lost on the way, and begins anew.
     pub fn undo(&self) -> Result<bool, Error> {
+        self.undo_unless(&|| false)
+    }
+
+    /// As [`Context::undo`], for a caller who may have left before it begins.
+    ///
+    /// # Errors
+    /// As [`Context::undo`].
+    pub fn undo_unless(&self, is_withdrawn: &dyn Fn() -> bool) -> Result<bool, Error> {
         let _turn = self.turns.take();
         let mut place = self.standing();
-        self.ready(&mut place, &mut |_| {})?;
+        self.ready(&mut place, is_withdrawn)?;
         let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
         if !standing.can_undo() {
             return Ok(false);
@@ -380,6 +452,16 @@ impl Context {
         }
         let _turn = self.turns.take();
         *self.standing() = None;
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if self.inner.is_a_copy() {
+            // The interpreter is another process's. Nobody else can hold the lock, whoever did in that process.
+            let place = self.standing.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(place.take());
+        }
     }
 }
 

@@ -26,6 +26,18 @@ impl Turns {
         Turn(self, own)
     }
 
+    /// The turn, if it is nobody's.
+    pub fn take_free(&self) -> Option<Turn<'_>> {
+        let mut state = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.0.is_empty() {
+            return None;
+        }
+        let own = state.1;
+        state.1 += 1;
+        state.0.push_back(own);
+        Some(Turn(self, own))
+    }
+
     /// How many wait, beside the one whose turn it is.
     pub fn waiting(&self) -> usize {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).0.len().saturating_sub(1)
