@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Sized, TypeVar, Union
 
-from . import _arguments, _fork, _job, _judge, _native, _results
+from . import _arguments, _context, _fork, _job, _judge, _native, _results
 from ._outcome import Outcome, never_begun, not_executed
 from ._progress import Bar
 from .errors import DeadlineExceeded, NoResult, RemoteError, SandboxUnavailable, SandtimerError, Unserializable
@@ -25,6 +25,8 @@ Size = Union[int, str, None]
 
 _LIMITS = ("timeout", "cpu", "stall", "grace", "memory", "processes", "output", "result_bytes")
 _UNSET: Any = object()
+# Interpreters that stand ready to become contexts, which are opened seldom.
+_INTERPRETERS = 1
 
 
 class _Pool:
@@ -34,6 +36,9 @@ class _Pool:
         self.profile, self.size, self.workers = profile, size, workers
         self.lock = threading.Lock()
         self.native: Any = None
+        # Interpreters that become contexts, and the contexts.
+        self.interpreters: Any = None
+        self.contexts: weakref.WeakSet[_context.Context] = weakref.WeakSet()
         self.process = 0
         self.closed = False
         self.queue: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
@@ -49,6 +54,22 @@ class _Pool:
                 self.native = _native.engine().pool(self.profile, self.size)
             return self.native
 
+    def open_context(self, context: _context.Context, how: dict[str, Any], limits: Any) -> None:
+        """Gives a context its native half. It closes with the pool."""
+        with self.lock:
+            self._enter()
+            if self.interpreters is None:
+                self.interpreters = _native.engine().contexts(self.profile, _INTERPRETERS)
+            interpreters = self.interpreters
+        opened = interpreters.open(how, limits)
+        with self.lock:
+            if not self.closed:
+                context._native = opened
+                self.contexts.add(context)
+                return
+        opened.close()
+        self.check_open()
+
     def check_open(self) -> None:
         if self.closed:
             raise SandboxUnavailable("the sandbox is closed; make a new one")
@@ -60,7 +81,10 @@ class _Pool:
             if self.native is not None:
                 # Its engine's threads are in the parent process only: it must never be dropped here.
                 _native.leave(self.native)
+            if self.interpreters is not None:
+                _native.leave(self.interpreters)
             self.native, self.queue, self.threads = None, SimpleQueue(), []
+            self.interpreters, self.contexts = None, weakref.WeakSet()
             self.process = os.getpid()
 
     def work(self, task: Callable[[], None]) -> None:
@@ -86,11 +110,15 @@ class _Pool:
             if self.process != os.getpid():
                 return
             native, threads = self.native, self.threads
-            self.native, self.threads = None, []
+            interpreters, contexts = self.interpreters, list(self.contexts)
+            self.native, self.threads, self.interpreters = None, [], None
             for _ in threads:
                 self.queue.put(None)
-        if native is not None:
-            native.close()
+        for context in contexts:
+            context.close()
+        for each in (native, interpreters):
+            if each is not None:
+                each.close()
 
     def __del__(self) -> None:
         # Of a sandbox that nobody closed: its threads would wait for ever.
@@ -271,7 +299,7 @@ class Sandbox:
         return {**dict.fromkeys(("ready", "wanted", "calls", "cold", "lost", "zygotes"), 0), "version": ""}
 
     def close(self) -> None:
-        """Ends what stands ready. Calls under way go on to their end; any other raises `SandboxUnavailable`."""
+        """Ends what stands ready, and contexts. Calls under way go on to their end; any other raises `SandboxUnavailable`."""
         self._pool.close()
 
     def __copy__(self) -> Sandbox:
@@ -380,6 +408,29 @@ class Sandbox:
         except PermissionError as error:
             return not_executed(126, str(error))
         return self._finish(call)
+
+    def context(
+        self,
+        language: str = "python",
+        *,
+        environment: Optional[Mapping[str, str]] = None,
+        directory: Union[str, "os.PathLike[str]", None] = None,
+    ) -> _context.Context:
+        """Opens a live interpreter, whose variables one run leaves to the next.
+
+        The sandbox's limits hold for it: `memory` and `processes` for the context as a whole, all others for each run that
+        is not given its own. It has the sandbox's interpreter, preloaded modules and network, and closes with it. What is
+        about calls alone (`start`, `seed`, `stdout`, `workers`) does not matter to it.
+        environment: variables added to the clean environment; directory: where it starts, inside (default: an empty
+        directory of its own).
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0, memory="512MB") as box, box.context("python") as ctx:
+        ...     outcome = ctx.run("x = 40")
+        ...     ctx.run("x + 2").value
+        42
+        """
+        return _context.open_context(self, language, environment, directory)
 
     def _begin(self, job: _job.Job) -> Any:
         if self._start == "zygote":
