@@ -146,16 +146,19 @@ impl Context {
         defaults: &limits::Checked,
     ) -> PyResult<Execution> {
         let CellOf { source, stdin, stdout, stderr, display } = cell;
+        let context = self.get()?;
         let line = Arc::new(Line::new(display, most_shown(&limits.limits, &defaults.limits)));
         let cell = Cell {
             source,
             stdin,
             limits: limits.limits.clone(),
             defaults: vec![(Source::Session, defaults.limits.clone())],
+            // Taken here, so that the order of asking is that of the calls, and not that of the threads.
+            turn: Some(context.queue()),
             withdrawn: Some(line.withdrawn.clone()),
             ..Cell::default()
         };
-        Execution::begin(self.get()?, line, [stdout, stderr], move |context, line| {
+        Execution::begin(context, line, [stdout, stderr], move |context, line| {
             context.execute(cell, &mut |told| line.tell(told)).map(|_| true)
         })
     }
@@ -163,8 +166,10 @@ impl Context {
     /// Goes back to before the last run that changed something; the word on it is whether there was such a state.
     fn undo(&self) -> PyResult<Execution> {
         let line = Arc::new(Line::new(false, 0));
-        Execution::begin(self.get()?, line, [false; 2], |context, line| {
-            context.undo_unless(&|| line.withdrawn.load(Ordering::Acquire))
+        let context = self.get()?;
+        let turn = context.queue();
+        Execution::begin(context, line, [false; 2], move |context, line| {
+            context.undo_unless(turn, &|| line.withdrawn.load(Ordering::Acquire))
         })
     }
 

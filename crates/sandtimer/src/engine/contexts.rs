@@ -37,6 +37,7 @@ use crate::supervise::orders::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Running};
 use crate::zygote::{Answer, Kind, Profile};
 use standing::Standing;
+pub use turns::Turn;
 use turns::Turns;
 
 /// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
@@ -72,6 +73,8 @@ pub struct Cell {
     pub defaults: Vec<(Source, Limits)>,
     pub warn: Option<Duration>,
     pub end_on_output_limit: bool,
+    /// Its place in the order of this context's runs, from [`Context::queue`]; the last one by default.
+    pub turn: Option<Turn>,
     /// Set by a caller who has left: what has not begun then does not begin.
     pub withdrawn: Option<Arc<AtomicBool>>,
 }
@@ -107,7 +110,7 @@ pub struct Context {
     inner: Arc<Inner>,
     source: Arc<Shared>,
     spec: ContextSpec,
-    turns: Turns,
+    turns: Arc<Turns>,
     standing: Mutex<Option<Standing>>,
     info: Mutex<(Result<(), String>, bool)>,
     /// A loss that was met where no run could be told of it.
@@ -141,7 +144,7 @@ impl Contexts {
             inner: source.inner.clone(),
             source,
             spec,
-            turns: Turns::default(),
+            turns: Arc::default(),
             standing: Mutex::new(Some(standing)),
             info: Mutex::new((Ok(()), false)),
             lost: Mutex::default(),
@@ -184,7 +187,7 @@ impl Context {
 
     /// What is known of it once the checkpoint is made, or why not, that follows the last run; at once where another is on.
     pub fn settled_info(&self) -> Info {
-        if let Some(_turn) = self.turns.take_free() {
+        if let Some(_turn) = self.turns.enter_free() {
             let mut place = self.standing();
             if place.is_some() {
                 // What goes wrong is noted, and met again by the next run.
@@ -199,14 +202,20 @@ impl Context {
             (standing.checkpoint(), standing.can_undo());
     }
 
+    /// A place in the order of its runs, for a caller who waits on another thread than he asks on.
+    pub fn queue(&self) -> Turn {
+        self.turns.enter()
+    }
+
     /// Executes code when its turn has come, blocking the calling thread until the Outcome is there. `tell` is told of it as
     /// it goes on. Waiting for the turn is not on the run's bill.
     ///
     /// # Errors
     /// What stops Sandtimer before a run exists; a closed context.
-    pub fn execute(&self, cell: Cell, tell: &mut dyn FnMut(Told)) -> Result<Arc<Outcome>, Error> {
+    pub fn execute(&self, mut cell: Cell, tell: &mut dyn FnMut(Told)) -> Result<Arc<Outcome>, Error> {
         let asked_at = monotonic_nanoseconds();
-        let _turn = self.turns.take();
+        let turn = cell.turn.take().unwrap_or_else(|| self.queue());
+        turn.wait();
         let withdrawn = cell.withdrawn.clone();
         let is_withdrawn = || withdrawn.as_ref().is_some_and(|withdrawn| withdrawn.load(Ordering::Acquire));
         let mut place = self.standing();
@@ -419,15 +428,15 @@ impl Context {
     /// # Errors
     /// A closed context; the interpreter was lost on the way, and begins anew.
     pub fn undo(&self) -> Result<bool, Error> {
-        self.undo_unless(&|| false)
+        self.undo_unless(self.queue(), &|| false)
     }
 
     /// As [`Context::undo`], for a caller who may have left before it begins.
     ///
     /// # Errors
     /// As [`Context::undo`].
-    pub fn undo_unless(&self, is_withdrawn: &dyn Fn() -> bool) -> Result<bool, Error> {
-        let _turn = self.turns.take();
+    pub fn undo_unless(&self, turn: Turn, is_withdrawn: &dyn Fn() -> bool) -> Result<bool, Error> {
+        turn.wait();
         let mut place = self.standing();
         self.ready(&mut place, is_withdrawn)?;
         let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
@@ -450,7 +459,8 @@ impl Context {
         if let Some(run) = self.current().clone() {
             run.cancel("the context was closed");
         }
-        let _turn = self.turns.take();
+        let turn = self.queue();
+        turn.wait();
         *self.standing() = None;
     }
 }
