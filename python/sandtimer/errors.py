@@ -1,6 +1,6 @@
 """Everything Sandtimer raises. Each exception is a SandtimerError; most are also the built-in one a caller expects.
 
-`ContextLost` is a warning, and no exception.
+`ContextLost` is a warning, which is raised only where the caller's filters say so.
 """
 
 from __future__ import annotations
@@ -112,5 +112,5 @@ class SandboxUnavailable(SandtimerError, RuntimeError):
     """Sandtimer could not do its part: the system refused it something, or the sandbox is closed."""
 
 
-class ContextLost(RuntimeWarning):
+class ContextLost(SandtimerError, RuntimeWarning):
     """A context lost its interpreter while nothing ran in it, and with it what came since it was copied, or everything."""
