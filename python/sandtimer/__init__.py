@@ -1,5 +1,6 @@
 """Run Python code that nobody has vouched for, under hard limits, and get its result back safely."""
 
+from ._context import Context, ContextInfo
 from ._decorator import sandboxed
 from ._futures import CallFuture
 from ._host import HostLoad
@@ -9,6 +10,7 @@ from ._sandbox import Sandbox
 from ._sandtimer import __version__
 from .errors import (
     Cancelled,
+    ContextLost,
     Crashed,
     DeadlineExceeded,
     InvalidLimit,
@@ -29,6 +31,9 @@ from .errors import (
 __all__ = [
     "CallFuture",
     "Cancelled",
+    "Context",
+    "ContextInfo",
+    "ContextLost",
     "Crashed",
     "DeadlineExceeded",
     "HostLoad",

@@ -9,7 +9,7 @@ import math
 import operator
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
 from . import _native
@@ -140,6 +140,31 @@ def interpreter(value: Any) -> str:
         raise ValueError(f"python={value!r} names no interpreter: {remedy}")
     # An interpreter finds its libraries from the name it was started by, and starts in another directory.
     return os.path.join(os.getcwd(), path) if os.sep in path and not os.path.isabs(path) else path
+
+
+def environment(value: Any) -> dict[str, str]:
+    """Variables that are added to an environment."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _wrong("environment", value, 'use a dictionary such as {"NAME": "value"}, or None')
+    for name, content in value.items():
+        if not isinstance(name, str) or not isinstance(content, str):
+            raise TypeError(f"environment holds {name!r:.200}: {content!r:.200}, which are not both texts")
+        if not name or "=" in name or "\0" in name + content or not _is_utf8(name + content):
+            raise ValueError(f"environment holds {name!r:.200}: {content!r:.200}, which no environment can hold")
+    return dict(value)
+
+
+def directory(value: Any) -> Optional[str]:
+    """A directory inside."""
+    remedy = 'use a path inside the sandbox, such as "/workspace/data", or None'
+    path = os.fspath(value) if hasattr(value, "__fspath__") else value
+    if path is not None and not isinstance(path, str):
+        raise _wrong("directory", value, remedy)
+    if path is not None and (not path or "\0" in path or not _is_utf8(path)):
+        raise ValueError(f"directory={value!r} names no directory: {remedy}")
+    return path
 
 
 def paths() -> list[str]:

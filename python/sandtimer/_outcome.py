@@ -265,8 +265,20 @@ class Outcome:
 
     @property
     def state(self) -> str:
-        """What became of a context's variables; "none" for a call, which keeps none."""
+        """What became of a context's variables: "kept", "rolled_back" (to before the run), "reset" (gone); "none" for a call,
+        which keeps none.
+        """
         return str(self._wait()["state"])
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """What a run in a context displayed, and last the value of its last expression, by MIME type."""
+        return list(self._wait()["results"])
+
+    @property
+    def execution_count(self) -> Optional[int]:
+        """The number of the run in its context's interpreter."""
+        return self._wait()["execution_count"]  # type: ignore[no-any-return]
 
     def to_dict(self) -> dict[str, Any]:
         """The outcome as it is on every wire, settled. The value is there where JSON can hold it."""

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from queue import SimpleQueue
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import _native
 from ._locks import Guard
 from .errors import SandboxUnavailable
+
+if TYPE_CHECKING:
+    from ._context import Context
+
+# Interpreters that stand ready to become contexts, which are opened seldom.
+_INTERPRETERS = 1
 
 
 class Pool:
@@ -19,6 +26,9 @@ class Pool:
         self.profile, self.size, self.workers = profile, size, workers
         self.guard = Guard()
         self.native: Any = None
+        # Interpreters that become contexts, and the contexts.
+        self.interpreters: Any = None
+        self.contexts: weakref.WeakSet[Context] = weakref.WeakSet()
         self.process = 0
         self.closed = False
         self.queue: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
@@ -33,6 +43,22 @@ class Pool:
                 self.native = _native.engine().pool(self.profile, self.size)
             return self.native
 
+    def open_context(self, context: Context, how: dict[str, Any], limits: Any) -> None:
+        """Gives a context its native half. It closes with the pool."""
+        with self.guard.lock:
+            self._enter()
+            if self.interpreters is None:
+                self.interpreters = _native.engine().contexts(self.profile, _INTERPRETERS)
+            interpreters = self.interpreters
+        opened = interpreters.open(how, limits)
+        with self.guard.lock:
+            if not self.closed:
+                context._native = opened
+                self.contexts.add(context)
+                return
+        opened.close()
+        self.check_open()
+
     def check_open(self) -> None:
         if self.closed:
             raise SandboxUnavailable("the sandbox is closed; make a new one")
@@ -44,7 +70,10 @@ class Pool:
             if self.native is not None:
                 # Its engine's threads are in the parent process only: it must never be dropped here.
                 _native.leave(self.native)
+            if self.interpreters is not None:
+                _native.leave(self.interpreters)
             self.native, self.queue, self.threads = None, SimpleQueue(), []
+            self.interpreters, self.contexts = None, weakref.WeakSet()
             self.process = os.getpid()
 
     def work(self, task: Callable[[], None]) -> None:
@@ -70,11 +99,15 @@ class Pool:
             if self.process != os.getpid():
                 return
             native, threads = self.native, self.threads
-            self.native, self.threads = None, []
+            interpreters, contexts = self.interpreters, list(self.contexts)
+            self.native, self.threads, self.interpreters = None, [], None
             for _ in threads:
                 self.queue.put(None)
-        if native is not None:
-            native.close()
+        for context in contexts:
+            context.close()
+        for each in (native, interpreters):
+            if each is not None:
+                each.close()
 
     def __del__(self) -> None:
         # Of a sandbox that nobody closed: its threads would wait for ever.

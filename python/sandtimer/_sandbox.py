@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
 
-from . import _arguments, _fork, _job, _judge, _native, _results
+from . import _arguments, _context, _fork, _job, _judge, _native, _results
 from ._answers import Answer, answer_of, awaited_value_of, value_of
 from ._futures import CallFuture, in_order
 from ._outcome import Outcome, not_executed
@@ -169,7 +169,7 @@ class Sandbox:
         return {**dict.fromkeys(("ready", "wanted", "calls", "cold", "lost", "zygotes"), 0), "version": ""}
 
     def close(self) -> None:
-        """Ends what stands ready. Calls under way go on to their end; any other raises `SandboxUnavailable`."""
+        """Ends what stands ready, and contexts. Calls under way go on to their end; any other raises `SandboxUnavailable`."""
         self._pool.close()
 
     def __copy__(self) -> Sandbox:
@@ -278,6 +278,29 @@ class Sandbox:
         except PermissionError as error:
             return not_executed(126, str(error))
         return self._finish(call)
+
+    def context(
+        self,
+        language: str = "python",
+        *,
+        environment: Optional[Mapping[str, str]] = None,
+        directory: Union[str, "os.PathLike[str]", None] = None,
+    ) -> _context.Context:
+        """Opens a live interpreter, whose variables one run leaves to the next.
+
+        The sandbox's limits hold for it: `memory` and `processes` for the context as a whole, all others for each run that
+        is not given its own. It has the sandbox's interpreter, preloaded modules and network, and closes with it. What is
+        about calls alone (`start`, `seed`, `stdout`, `workers`) does not matter to it.
+        environment: variables added to the clean environment; directory: where it starts, inside (default: an empty
+        directory of its own).
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox(timeout=5.0, memory="512MB") as box, box.context("python") as ctx:
+        ...     outcome = ctx.run("x = 40")
+        ...     ctx.run("x + 2").value
+        42
+        """
+        return _context.open_context(self, language, environment, directory)
 
     def _begin(self, job: _job.Job) -> Any:
         if self._start == "zygote":

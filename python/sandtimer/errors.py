@@ -1,4 +1,7 @@
-"""Everything Sandtimer raises. Each exception is a SandtimerError; most are also the built-in one a caller expects."""
+"""Everything Sandtimer raises. Each exception is a SandtimerError; most are also the built-in one a caller expects.
+
+`ContextLost` is a warning, which is raised only where the caller's filters say so.
+"""
 
 from __future__ import annotations
 
@@ -107,3 +110,7 @@ class IsolationRefused(SandtimerError):
 
 class SandboxUnavailable(SandtimerError, RuntimeError):
     """Sandtimer could not do its part: the system refused it something, or the sandbox is closed."""
+
+
+class ContextLost(SandtimerError, RuntimeWarning):
+    """A context lost its interpreter while nothing ran in it, and with it what came since it was copied, or everything."""

@@ -10,9 +10,10 @@ use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyPermissionError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use sandtimer::engine::{self, CallSpec, Output, Said, Spec, Stdin};
-use sandtimer::model::Layer;
+use sandtimer::model::{Layer, Outcome};
 use sandtimer::zygote::{Answer, Kind, Part, Profile};
 
+use crate::contexts::Contexts;
 use crate::{errors, limits, memory};
 
 /// What bounds many calls together, as long as it is kept.
@@ -33,7 +34,7 @@ struct ProfileOf {
 
 impl From<ProfileOf> for Profile {
     fn from(ProfileOf { interpreter, preload, paths, network }: ProfileOf) -> Self {
-        Profile { interpreter, preload, paths, network, live: false, unsupervised: false }
+        Profile { interpreter, preload, paths, network, ..Profile::default() }
     }
 }
 
@@ -92,6 +93,12 @@ impl Engine {
         let calls = py.detach(|| self.engine.calls(profile.into(), size));
         let calls = calls.map_err(|error| errors::from_engine(py, &error))?;
         Ok(Pool { calls: Mutex::new(Some(Arc::new(calls))) })
+    }
+
+    /// `size` live interpreters ready to become contexts.
+    fn contexts(&self, py: Python<'_>, profile: ProfileOf, size: usize) -> PyResult<Contexts> {
+        let contexts = py.detach(|| self.engine.contexts(profile.into(), size));
+        Ok(Contexts::new(contexts.map_err(|error| errors::from_engine(py, &error))?))
     }
 
     /// A scope whose calls together take at most `total` seconds (None: unlimited) from now.
@@ -178,7 +185,7 @@ pub(crate) struct Pool {
 }
 
 /// Asks the interpreter whether a signal's handler raised; keeps what it raised.
-fn look_up(raised: &mut Option<PyErr>) -> bool {
+pub(crate) fn look_up(raised: &mut Option<PyErr>) -> bool {
     Python::attach(|py| match py.check_signals() {
         Ok(()) => false,
         Err(error) => {
@@ -286,7 +293,7 @@ pub(crate) struct Call {
 }
 
 /// How long a wait goes on before signals are looked at.
-const LOOK_UP: Duration = Duration::from_millis(50);
+pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
 
 impl Drop for Call {
     fn drop(&mut self) {
@@ -385,7 +392,7 @@ impl Call {
 
     /// The run's end.
     fn ended(&self) -> Ended {
-        Ended { id: self.call.run().id().to_owned(), ended: self.call.ended() }
+        Ended::new(self.call.run().id().to_owned(), self.call.ended(), Vec::new())
     }
 }
 
@@ -395,6 +402,23 @@ pub(crate) struct Ended {
     #[pyo3(get)]
     id: String,
     ended: engine::Ended,
+    /// What it displayed before what it answered, as MIME bundles.
+    shown: Vec<serde_json::Value>,
+}
+
+impl Ended {
+    pub(crate) fn new(id: String, ended: engine::Ended, shown: Vec<serde_json::Value>) -> Self {
+        Ended { id, ended, shown }
+    }
+
+    fn written(&self, outcome: &Outcome) -> serde_json::Result<String> {
+        if self.shown.is_empty() {
+            return serde_json::to_string(outcome);
+        }
+        let mut outcome = outcome.clone();
+        outcome.results.splice(..0, self.shown.iter().cloned());
+        serde_json::to_string(&outcome)
+    }
 }
 
 #[pymethods]
@@ -405,6 +429,6 @@ impl Ended {
             py.check_signals()?;
         }
         let outcome = if settled { self.ended.settled() } else { self.ended.wait() };
-        serde_json::to_string(&*outcome).map_err(|error| PyOSError::new_err(error.to_string()))
+        py.detach(|| self.written(&outcome)).map_err(|error| PyOSError::new_err(error.to_string()))
     }
 }

@@ -3,10 +3,11 @@
 //! It must not decide anything about a run, and nothing here is public: `python/sandtimer` is. The hard fact is that a
 //! panic must not cross into the interpreter; PyO3 turns one into a Python exception, so nothing here may hold a lock or
 //! a half-changed object across code that can panic. The interpreter's lock is given up for every wait, and signals
-//! are looked at whenever one interrupts a wait: `calls.rs` is the only place that waits.
+//! are looked at whenever one interrupts a wait: `calls.rs` and `contexts.rs` are the only places that wait.
 #![deny(unsafe_code)]
 
 mod calls;
+mod contexts;
 mod decode;
 mod errors;
 mod limits;
@@ -21,6 +22,8 @@ mod _sandtimer {
 
     #[pymodule_export]
     use super::calls::{Call, Ended, Engine, Pool, Scope, child_source};
+    #[pymodule_export]
+    use super::contexts::{Context, Contexts, Execution};
     #[pymodule_export]
     use super::decode::decode;
     #[pymodule_export]

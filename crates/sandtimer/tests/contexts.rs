@@ -1,5 +1,6 @@
 //! Contexts with real interpreters: state that lives, limits that end a cell and not the context, and hostile cells.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -312,4 +313,127 @@ fn what_a_cell_started_does_not_outlive_its_wall_where_its_interpreter_does() {
     // What ends by itself may leave something behind, and says so.
     let outcome = run(&context, cell("if os.fork() == 0: time.sleep(600)"));
     assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Returned, None));
+}
+
+#[test]
+fn what_is_known_is_of_the_last_run() {
+    let context = open();
+    for source in [
+        "x = 1",
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+    ] {
+        run(&context, cell(source));
+        let info = context.settled_info();
+        assert_eq!(
+            (info.checkpoint.is_ok(), info.can_undo),
+            (source == "x = 1", source == "x = 1"),
+            "{source}"
+        );
+    }
+}
+
+#[test]
+fn a_cell_of_a_caller_who_left_does_not_begin() {
+    let context = open();
+    let withdrawn = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| run(&context, cell("import time\ntime.sleep(20)")));
+        while context.running().is_none() {
+            std::thread::yield_now();
+        }
+        let second = Cell { withdrawn: Some(withdrawn.clone()), ..cell("x = 1") };
+        let second = scope.spawn(|| context.execute(second, &mut |_| {}));
+        while context.info().waiting == 0 {
+            std::thread::yield_now();
+        }
+        withdrawn.store(true, Ordering::Release);
+        context.running().expect("the first").cancel("enough");
+        assert_eq!(first.join().expect("no panic").ending, Ending::Cancelled);
+        assert!(matches!(second.join().expect("no panic"), Err(sandtimer::Error::Withdrawn)));
+    });
+    assert_eq!(run(&context, cell("x")).error.as_ref().expect("it did not begin")["type"], "NameError");
+}
+
+#[test]
+fn a_loss_between_runs_is_told_to_the_next() {
+    let context = open();
+    run(&context, cell("x = 1"));
+    let killer =
+        "import os, subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 0.2; kill -9 %d' % os.getpid()])";
+    run(&context, cell(killer));
+    // There is no checkpoint beside a child; there is one again when the interpreter was replaced.
+    assert!(context.settled_info().checkpoint.is_err());
+    while context.settled_info().checkpoint.is_err() {
+        std::thread::yield_now();
+    }
+    let mut lost = None;
+    let outcome = context.execute(cell("x"), &mut |told| {
+        if let Told::Lost(state, reason) = told {
+            lost = Some((state, reason));
+        }
+    });
+    let (state, reason) = lost.expect("asking did not take it away");
+    assert!(state == State::Reset && reason.contains("the interpreter"), "{reason}");
+    assert_eq!(outcome.expect("a run").error.as_ref().expect("it begins anew")["type"], "NameError");
+}
+
+#[test]
+fn an_exception_comes_pickled_beside_its_outcome() {
+    let context = open();
+    let mut pickled = None;
+    let outcome = context.execute(cell("{}['k']"), &mut |told| {
+        if let Told::Raised(data) = told {
+            pickled = Some(data);
+        }
+    });
+    let outcome = outcome.expect("a run");
+    let error = outcome.error.as_ref().expect("an error").as_object().expect("an object");
+    assert_eq!(error.keys().collect::<Vec<_>>(), ["message", "module", "traceback", "type"]);
+    assert!(pickled.is_some_and(|data| data.len() > 20), "it can be pickled");
+}
+
+#[test]
+fn a_forgotten_checkpoint_is_no_survivor() {
+    let context = open();
+    for _ in 0..60 {
+        assert_eq!(run(&context, cell("1")).tree.survivors, Some(0));
+    }
+    // What is left is one all the same.
+    assert_eq!(
+        run(&context, cell("import subprocess; subprocess.Popen(['sleep', '600'])")).tree.survivors,
+        None
+    );
+}
+
+/// Runs a cell, and interrupts it each time that it displays something.
+fn run_interrupted(context: &Context, source: &str) -> Arc<Outcome> {
+    let interrupt = &mut |told| {
+        if let Told::Displayed(_) = told {
+            assert!(context.interrupt(), "it is running");
+        }
+    };
+    context.execute(cell(source), interrupt).expect("a run")
+}
+
+#[test]
+fn each_interrupt_is_heard_wherever_the_cell_is() {
+    let context = open();
+    run(&context, cell("import asyncio, time\nheard = []\nstopped = []"));
+    let twice = "try:\n    display(1)\n    time.sleep(20)\nexcept KeyboardInterrupt:\n    heard.append(1)\n    display(2)\n    time.sleep(20)";
+    let shown_slowly =
+        "class Slow:\n    def __repr__(self):\n        display(1)\n        time.sleep(20)\nSlow()";
+    let awaited = "async def wait():\n    try:\n        display(1)\n        await asyncio.sleep(20)\n    finally:\n        stopped.append(1)\nawait wait()";
+    for source in [twice, shown_slowly, awaited] {
+        let outcome = run_interrupted(&context, source);
+        assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{source}: {outcome:?}");
+        assert_eq!(outcome.error.as_ref().expect("an error")["type"], "KeyboardInterrupt", "{source}");
+    }
+    // What was awaited does not go on with what the next one awaits.
+    assert_eq!(
+        shown(
+            &context,
+            "await asyncio.sleep(0)\nheard, stopped, len(asyncio.all_tasks(asyncio.get_event_loop()))"
+        ),
+        "([1], [1], 0)"
+    );
 }

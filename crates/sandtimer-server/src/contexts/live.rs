@@ -213,7 +213,8 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
         defaults,
         warn: request.warn,
         end_on_output_limit: request.end_on_output_limit,
-        abandoned,
+        turn: Some(context.context.queue()),
+        withdrawn: Some(abandoned),
     };
     tokio::task::spawn_blocking(move || {
         context.touch();
@@ -238,7 +239,7 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
                     .unwrap_or_else(PoisonError::into_inner)
                     .push(format!("the context {state}: {reason}"));
             }
-            Told::Displayed(_) => {}
+            Told::Displayed(_) | Told::Raised(_) => {}
         });
         context.touch();
         if let (Err(error), Some(tell)) = (executed, tell) {

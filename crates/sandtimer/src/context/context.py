@@ -46,6 +46,8 @@ class Context:
         self.main = sys.modules["__main__"].__dict__
         self.main["__builtins__"] = __builtins__
         self.main["display"] = self.display
+        # An interrupt may come before the first cell.
+        signal.signal(signal.SIGINT, self.interrupt)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -103,10 +105,13 @@ class Context:
         try:
             signal.signal(signal.SIGINT, self.interrupt)
             sys.stdin = open(0, "r", closefd=False, errors="replace")
-            self.running = True
-            value = self.run(source)
-            self.running = False
-            reply = {"status": "ok", "results": [bundle(value)] if value is not None else []}
+            try:
+                self.running = True
+                value = self.run(source)
+                results = [bundle(value)] if value is not None else []
+            finally:
+                self.running = False
+            reply = {"status": "ok", "results": results}
         except BaseException as error:
             self.running = False
             interrupted = isinstance(error, KeyboardInterrupt)
@@ -128,9 +133,8 @@ class Context:
                     os.write(self.channel, view[start : start + INLINE])
 
     def interrupt(self, *_):
-        # One that comes too late is nobody's, and one is enough.
+        # One that comes too late is nobody's.
         if self.running:
-            self.running = False
             raise KeyboardInterrupt
 
     def run(self, source):
@@ -156,14 +160,26 @@ class Context:
             if self.loop is None or self.loop.is_closed():
                 self.loop = asyncio.new_event_loop()
                 asyncio.set_event_loop(self.loop)
-            return self.loop.run_until_complete(value)
+            return self.wait(self.loop.create_task(value))
         return value
+
+    def wait(self, task):
+        try:
+            return self.loop.run_until_complete(task)
+        except BaseException:
+            # One that was interrupted would go on when the next cell waits for something.
+            if task.cancel():
+                self.loop.run_until_complete(asyncio.wait([task]))
+            raise
 
     def describe(self, error):
         if isinstance(error, KeyboardInterrupt):
             leave_out_own(error.__traceback__)
         said = describe(error)
-        return {key: said[key] for key in ("type", "module", "message", "traceback")}
+        pickled = said["pickled"]
+        # For callers that rebuild exceptions; nobody needs one that is longer.
+        said["pickled"] = base64.b64encode(pickled).decode() if pickled and len(pickled) <= LONGEST_REPR else None
+        return said
 
     # -- what is displayed -------------------------------------------------------------------------------------------
 

@@ -315,6 +315,14 @@ pub struct Ended {
 }
 
 impl Ended {
+    pub(super) fn of(run: &Run) -> Self {
+        Ended {
+            waiting: run.running.waiting.clone(),
+            running: Arc::downgrade(&run.running),
+            inner: Arc::downgrade(&run.inner),
+        }
+    }
+
     fn waiting(&self) -> &Waiting {
         // Whoever waits for the end of an answered job has it now.
         if !self.waiting.wait_for(Duration::ZERO, true, false)
@@ -364,12 +372,7 @@ impl Call {
 
     /// Its end, which needs none of its descriptors.
     pub fn ended(&self) -> Ended {
-        let running = &self.run.running;
-        Ended {
-            waiting: running.waiting.clone(),
-            running: Arc::downgrade(running),
-            inner: Arc::downgrade(&self.run.inner),
-        }
+        Ended::of(&self.run)
     }
 
     fn job(&self) -> Option<&crate::supervise::run::Job> {

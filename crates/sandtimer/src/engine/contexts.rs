@@ -39,6 +39,7 @@ use crate::supervise::orders::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Job, Live, Running};
 use crate::zygote::{Answer, Kind, Profile};
 use standing::Standing;
+pub use turns::Turn;
 use turns::Turns;
 
 /// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
@@ -74,8 +75,10 @@ pub struct Cell {
     pub defaults: Vec<(Source, Limits)>,
     pub warn: Option<Duration>,
     pub end_on_output_limit: bool,
-    /// Set while it waits for its turn it is not executed any more.
-    pub abandoned: Arc<AtomicBool>,
+    /// Its place in the order of this context's runs, from [`Context::queue`]; the last one by default.
+    pub turn: Option<Turn>,
+    /// Set by a caller who has left: what has not begun then does not begin.
+    pub withdrawn: Option<Arc<AtomicBool>>,
 }
 
 /// What is told of a cell while it runs.
@@ -85,6 +88,8 @@ pub enum Told {
     Begun(Arc<Run>),
     /// Something that it displays, by MIME type.
     Displayed(serde_json::Value),
+    /// The exception that ends it, pickled, as base64: for callers that can rebuild one. Not to be trusted.
+    Raised(String),
     /// The interpreter was lost since the last cell: what remains of its state, and why.
     Lost(State, String),
 }
@@ -108,9 +113,11 @@ pub struct Context {
     /// Where its interpreters come from; a shell is started when it is needed.
     source: Option<Arc<Shared>>,
     spec: ContextSpec,
-    turns: Turns,
+    turns: Arc<Turns>,
     standing: Mutex<Option<Standing>>,
     info: Mutex<(Result<(), String>, bool)>,
+    /// A loss that was met where no run could be told of it.
+    lost: Mutex<Option<(State, String)>>,
     executions: AtomicU64,
     /// The run that is on.
     current: Mutex<Option<Arc<Run>>>,
@@ -168,9 +175,10 @@ impl Context {
             inner,
             source,
             spec,
-            turns: Turns::default(),
+            turns: Arc::default(),
             standing: Mutex::new(Some(standing)),
             info: Mutex::new((Ok(()), false)),
+            lost: Mutex::default(),
             executions: AtomicU64::new(0),
             current: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -193,9 +201,26 @@ impl Context {
         Info { waiting: self.turns.waiting(), executions, checkpoint, can_undo }
     }
 
+    /// What is known of it once the checkpoint is made, or why not, that follows the last run; at once where another is on.
+    pub fn settled_info(&self) -> Info {
+        if let Some(_turn) = self.turns.enter_free() {
+            let mut place = self.standing();
+            if place.is_some() {
+                // What goes wrong is noted, and met again by the next run.
+                let _ = self.ready(&mut place, &|| false);
+            }
+        }
+        self.info()
+    }
+
     fn note(&self, standing: &Standing) {
         *self.info.lock().unwrap_or_else(PoisonError::into_inner) =
             (standing.checkpoint(), standing.can_undo());
+    }
+
+    /// A place in the order of its runs, for a caller who waits on another thread than he asks on.
+    pub fn queue(&self) -> Turn {
+        self.turns.enter()
     }
 
     /// Executes code when its turn has come, blocking the calling thread until the Outcome is there. `tell` is told of it as
@@ -203,14 +228,17 @@ impl Context {
     ///
     /// # Errors
     /// What stops Sandtimer before a run exists; a closed context.
-    pub fn execute(&self, cell: Cell, tell: &mut dyn FnMut(Told)) -> Result<Arc<Outcome>, Error> {
+    pub fn execute(&self, mut cell: Cell, tell: &mut dyn FnMut(Told)) -> Result<Arc<Outcome>, Error> {
         let asked_at = monotonic_nanoseconds();
-        let _turn = self.turns.take();
-        if cell.abandoned.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
+        let turn = cell.turn.take().unwrap_or_else(|| self.queue());
+        turn.wait();
+        let withdrawn = cell.withdrawn.clone();
+        let is_withdrawn = || withdrawn.as_ref().is_some_and(|withdrawn| withdrawn.load(Ordering::Acquire));
         let mut place = self.standing();
-        self.ready(&mut place, tell)?;
+        self.ready(&mut place, &is_withdrawn)?;
+        if let Some((state, reason)) = self.lost().take() {
+            tell(Told::Lost(state, reason));
+        }
         let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
         let run = self.begin(standing, cell, asked_at)?;
         *self.current() = Some(run.clone());
@@ -239,25 +267,22 @@ impl Context {
     }
 
     /// Sees that an interpreter stands there and has made its checkpoint.
-    fn ready(&self, place: &mut Option<Standing>, tell: &mut dyn FnMut(Told)) -> Result<(), Error> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
+    fn ready(&self, place: &mut Option<Standing>, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
+        self.check_wanted(is_withdrawn)?;
         if let Some(standing) = place.as_mut() {
             match standing.ready() {
                 Ok(None) => {}
-                Ok(Some(reason)) => tell(Told::Lost(State::RolledBack, reason)),
+                Ok(Some(reason)) => self.note_loss(State::RolledBack, reason),
                 Err(reason) => {
                     *place = None;
-                    tell(Told::Lost(State::Reset, reason));
+                    self.note_loss(State::Reset, reason);
                 }
             }
         }
         if place.is_none() {
+            let mut give_up = || self.check_wanted(is_withdrawn).is_err();
             let mut standing = match &self.source {
-                Some(source) => {
-                    Standing::take(source, &self.spec, &mut || self.closed.load(Ordering::Acquire))?
-                }
+                Some(source) => Standing::take(source, &self.spec, &mut give_up)?,
                 None => Standing::shell(&self.inner, &self.spec)?,
             };
             // One that is new has nothing to lose yet.
@@ -267,7 +292,27 @@ impl Context {
         if let Some(standing) = place.as_ref() {
             self.note(standing);
         }
-        Ok(())
+        self.check_wanted(is_withdrawn)
+    }
+
+    fn check_wanted(&self, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
+        match (self.closed.load(Ordering::Acquire), is_withdrawn()) {
+            (true, _) => Err(Error::Closed),
+            (_, true) => Err(Error::Withdrawn),
+            _ => Ok(()),
+        }
+    }
+
+    fn lost(&self) -> MutexGuard<'_, Option<(State, String)>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a loss for the next run to be told of; of two the worse.
+    fn note_loss(&self, state: State, reason: String) {
+        let mut lost = self.lost();
+        if !matches!(*lost, Some((State::Reset, _))) {
+            *lost = Some((state, reason));
+        }
     }
 
     /// Makes the cell a run, and sends it.
@@ -345,7 +390,7 @@ impl Context {
                 }
                 Frame::Answer => {
                     if let Ok(answer) = Answer::parse(&packet[..length]) {
-                        self.answered(running, standing, &answer, limit);
+                        self.answered(running, standing, (&answer, limit), tell);
                         return;
                     }
                 }
@@ -356,7 +401,13 @@ impl Context {
     }
 
     /// Takes an answer. From then on no limit ends the run; one that did before has won.
-    fn answered(&self, running: &Running, standing: &Standing, answer: &Answer, limit: u64) {
+    fn answered(
+        &self,
+        running: &Running,
+        standing: &Standing,
+        (answer, limit): (&Answer, u64),
+        tell: &mut dyn FnMut(Told),
+    ) {
         let Some((job, live)) = running.job.as_ref().and_then(|job| Some((job, job.live.as_ref()?))) else {
             return;
         };
@@ -375,6 +426,9 @@ impl Context {
             Err(_) => return,
         };
         let raised = answer.kind != Kind::Value || said.error.is_some();
+        if let Some(serde_json::Value::String(pickled)) = said.take_pickled() {
+            tell(Told::Raised(pickled));
+        }
         said.value = said.results.last().and_then(|shown| shown.get("application/json")).cloned();
         *live.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
         job.answered.store(if raised { ANSWERED_RAISED } else { ANSWERED_VALUE }, Ordering::Release);
@@ -406,9 +460,17 @@ impl Context {
     /// # Errors
     /// A closed context; the interpreter was lost on the way, and begins anew.
     pub fn undo(&self) -> Result<bool, Error> {
-        let _turn = self.turns.take();
+        self.undo_unless(self.queue(), &|| false)
+    }
+
+    /// As [`Context::undo`], for a caller who may have left before it begins.
+    ///
+    /// # Errors
+    /// As [`Context::undo`].
+    pub fn undo_unless(&self, turn: Turn, is_withdrawn: &dyn Fn() -> bool) -> Result<bool, Error> {
+        turn.wait();
         let mut place = self.standing();
-        self.ready(&mut place, &mut |_| {})?;
+        self.ready(&mut place, is_withdrawn)?;
         let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
         if !standing.can_undo() {
             return Ok(false);
@@ -429,8 +491,19 @@ impl Context {
         if let Some(run) = self.current().clone() {
             run.cancel("the context was closed");
         }
-        let _turn = self.turns.take();
+        let turn = self.queue();
+        turn.wait();
         *self.standing() = None;
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if self.inner.is_a_copy() {
+            // The interpreter is another process's. Nobody else can hold the lock, whoever did in that process.
+            let place = self.standing.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(place.take());
+        }
     }
 }
 

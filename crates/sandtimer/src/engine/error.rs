@@ -48,6 +48,9 @@ pub enum Error {
     /// The pool of calls was closed.
     #[error("the pool of calls is closed")]
     Closed,
+    /// Whoever asked for it has left.
+    #[error("whoever asked for the run no longer wants it")]
+    Withdrawn,
     /// A NUL byte in an argument, a variable or a path.
     #[error("{what} `{value}` contains a NUL byte")]
     Nul { what: &'static str, value: String },

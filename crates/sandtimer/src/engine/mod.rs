@@ -34,7 +34,7 @@ use std::thread::JoinHandle;
 use sandtimer_os::probe;
 
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
-pub use contexts::{Cell, Context, ContextSpec, Contexts, Info, Told};
+pub use contexts::{Cell, Context, ContextSpec, Contexts, Info, Told, Turn};
 pub use error::Error;
 pub use park::Parked;
 pub use pool::CAPACITY;

@@ -12,6 +12,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::wire::order;
 
 use super::Inner;
+use super::calls::Ended;
 use super::error::Error;
 use crate::limits::Effective;
 use crate::model::{LimitKind, Outcome, Warning};
@@ -101,6 +102,16 @@ impl Run {
     /// As [`Run::settled`], blocking the calling thread.
     pub fn settled_blocking(&self) -> Arc<Outcome> {
         self.running.waiting.wait_outcome(true)
+    }
+
+    /// Whether the Outcome is there.
+    pub fn is_over(&self) -> bool {
+        self.running.waiting.is_over()
+    }
+
+    /// Its end, for those who keep nothing else of it.
+    pub fn ended(&self) -> Ended {
+        Ended::of(self)
     }
 
     /// Blocks until the verdict is there or the run ended without one; its time in monotonic nanoseconds.

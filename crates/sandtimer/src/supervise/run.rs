@@ -94,6 +94,13 @@ pub(crate) struct Reply {
     pub exit_code: Option<u8>,
 }
 
+impl Reply {
+    /// Takes the pickled exception out of the error, of which it is no part.
+    pub fn take_pickled(&mut self) -> Option<serde_json::Value> {
+        self.error.as_mut()?.as_object_mut()?.remove("pickled")
+    }
+}
+
 /// What a slot has counted so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Used {

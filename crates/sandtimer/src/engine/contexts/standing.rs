@@ -27,6 +27,8 @@ use crate::zygote::Answer;
 const CHECKPOINT_LIMIT: u64 = 10_000_000_000;
 /// How long init may take to answer, where no run's enforcer waits for it.
 const INIT_LIMIT: u64 = 2_000_000_000;
+/// How long the next cell is kept back for a forgotten checkpoint to die.
+const DYING_LIMIT: u64 = 50_000_000;
 /// The one to go back to, and the one before.
 const MOST_CHECKPOINTS: usize = 2;
 /// The longest source that is sent in a packet.
@@ -49,6 +51,8 @@ pub(super) struct Standing {
     checkpoints: Vec<i32>,
     why_none: Option<String>,
     pub(super) shell: Option<Shell>,
+    /// Processes that earlier cells have left, when they were last counted.
+    left_over: u64,
 }
 
 impl Standing {
@@ -101,6 +105,7 @@ impl Standing {
             checkpoints: Vec::new(),
             why_none: None,
             shell,
+            left_over: 0,
         }
     }
 
@@ -128,6 +133,10 @@ impl Standing {
 
     /// Asks the interpreter for a checkpoint of what it is now.
     pub fn ask_for_checkpoint(&mut self) {
+        // While that is made it can die.
+        while self.checkpoints.len() >= MOST_CHECKPOINTS {
+            self.forget(0);
+        }
         let mut nonce = Nonce::default();
         // The kernel's generator does not fail for so few bytes once the machine is up.
         let _ = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
@@ -216,9 +225,7 @@ impl Standing {
                 }
                 self.checkpoints.push(pid);
                 self.why_none = None;
-                if self.checkpoints.len() > MOST_CHECKPOINTS {
-                    self.forget(0);
-                }
+                self.await_dying();
             }
             Err(reason) => {
                 // The ones there are would be of a state from before.
@@ -228,6 +235,18 @@ impl Standing {
                 self.why_none = Some(reason);
             }
         }
+    }
+
+    /// Waits until the checkpoint that was forgotten is dead: of the next cell it would be taken for a survivor. What does not
+    /// die, an earlier cell has left.
+    fn await_dying(&mut self) {
+        let idle = 2 + self.checkpoints.len() as u64;
+        let extra = |standing: &Self| standing.place.slot.processes_now().unwrap_or(0).saturating_sub(idle);
+        let end = monotonic_nanoseconds() + DYING_LIMIT;
+        while extra(self) > self.left_over && monotonic_nanoseconds() < end {
+            process::wait_readable(self.pidfd.as_fd(), 1);
+        }
+        self.left_over = extra(self);
     }
 
     fn forget(&mut self, index: usize) {

@@ -1,7 +1,7 @@
 //! One at a time, in the order of asking.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -9,34 +9,50 @@ pub(super) struct Turns {
     changed: Condvar,
 }
 
-/// Ends with the turn.
+/// A place in the order of a context's runs; dropping it gives it up.
 #[derive(Debug)]
-pub(super) struct Turn<'a>(&'a Turns, u64);
+pub struct Turn(Arc<Turns>, u64);
 
 impl Turns {
-    /// Waits for the turn.
-    pub fn take(&self) -> Turn<'_> {
-        let mut state = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+    fn lock(&self) -> MutexGuard<'_, (VecDeque<u64>, u64)> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place behind all others.
+    pub fn enter(self: &Arc<Self>) -> Turn {
+        let mut state = self.lock();
         let own = state.1;
         state.1 += 1;
         state.0.push_back(own);
-        while state.0.front() != Some(&own) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        Turn(self, own)
+        Turn(self.clone(), own)
+    }
+
+    /// The turn, if it is nobody's.
+    pub fn enter_free(self: &Arc<Self>) -> Option<Turn> {
+        let turn = self.enter();
+        let is_free = self.lock().0.front() == Some(&turn.1);
+        is_free.then_some(turn)
     }
 
     /// How many wait, beside the one whose turn it is.
     pub fn waiting(&self) -> usize {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).0.len().saturating_sub(1)
+        self.lock().0.len().saturating_sub(1)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Turn {
+    /// Waits until all others that came before are gone.
+    pub(super) fn wait(&self) {
+        let mut state = self.0.lock();
+        while state.0.front() != Some(&self.1) {
+            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Turn {
     fn drop(&mut self) {
-        let mut state = self.0.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0.retain(|other| *other != self.1);
-        drop(state);
+        self.0.lock().0.retain(|other| *other != self.1);
         self.0.changed.notify_all();
     }
 }

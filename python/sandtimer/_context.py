@@ -1,0 +1,382 @@
+"""Contexts: live interpreters, each in a sandbox that stands for many runs.
+
+A run is driven by a thread of the native half's; whoever called waits for what it says, calls back, and decides what an
+interrupt means: the first Ctrl-C interrupts the cell, as in a notebook, the second ends it. A context belongs to the process
+that opened it: in one that was forked it refuses everything, and nothing of it is taken down there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import codecs
+import contextlib
+import dataclasses
+import inspect
+import json
+import os
+import threading
+import warnings
+from typing import Any, Callable, Iterator, Mapping, Optional, Union
+
+from . import _arguments, _results
+from ._outcome import Outcome
+from .errors import ContextLost, ResultTooLarge, SandboxUnavailable
+
+Seconds = Union[int, float, None]
+
+_UNSET: Any = object()
+LANGUAGES = ("python",)
+# Of the context as a whole; what is not here is of each run.
+_WHOLE = ("memory", "processes", "require")
+# How long output may wait for being called back, where no thread looks for it.
+_LOOK_FOR_OUTPUT = 0.02
+
+
+@dataclasses.dataclass(frozen=True)
+class ContextInfo:
+    """What is known of a context.
+
+    executions: runs so far; waiting: runs that wait for their turn; checkpoint: whether there is a copy of the interpreter
+    that the next run would be rolled back to, and otherwise why_no_checkpoint; can_undo: whether the last run that changed
+    something can be undone; lost: why the interpreter was last lost between two runs, if it was.
+
+    >>> import sandtimer
+    >>> with sandtimer.Sandbox() as box, box.context() as ctx:
+    ...     outcome = ctx.run("x = 1")
+    ...     ctx.info.executions, ctx.info.checkpoint, ctx.info.can_undo
+    (1, True, True)
+    """
+
+    executions: int
+    waiting: int
+    checkpoint: bool
+    why_no_checkpoint: Optional[str]
+    can_undo: bool
+    lost: Optional[str]
+
+
+class _Listener:
+    """Passes on what a run says to whoever wants it."""
+
+    def __init__(self, on_stdout: Any, on_stderr: Any, on_display: Any) -> None:
+        self._callbacks = {"stdout": on_stdout, "stderr": on_stderr, "display": on_display}
+        for name, callback in self._callbacks.items():
+            if callback is not None:
+                _arguments.function(f"on_{name}", callback, "use a function of one argument, or None")
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {"stdout": decoder("replace"), "stderr": decoder("replace")}
+        # How the interpreter was lost before the run, and the exception that ended it.
+        self.lost: Optional[tuple[str, str]] = None
+        self.raised: Optional[str] = None
+
+    def wants(self, name: str) -> bool:
+        return self._callbacks[name] is not None
+
+    def hear(self, kind: str, said: Any) -> Any:
+        """Calls back where somebody wants it; gives what that returned."""
+        if kind in ("rolled_back", "reset"):
+            self.lost = (kind, said)
+        elif kind == "raised":
+            self.raised = said
+        elif kind == "display":
+            return self._callbacks[kind](json.loads(said))
+        else:
+            return self._text(kind, self._decoders[kind].decode(said))
+
+    def finish(self) -> Iterator[Any]:
+        """Calls back with what a stream ended in the middle of."""
+        for name, decoder in self._decoders.items():
+            yield self._text(name, decoder.decode(b"", True))
+
+    def _text(self, name: str, text: str) -> Any:
+        return self._callbacks[name](text) if text and self._callbacks[name] is not None else None
+
+
+class Context:
+    """A live Python interpreter in a sandbox: what one run defines, the next one sees. Made by `Sandbox.context`.
+
+    A run that is ended by force (timeout, crash, out of memory, `os._exit`) does not cost what came before it: the
+    interpreter goes on from a copy made before that run, and `outcome.state` is "rolled_back". Where no copy can be made
+    (other threads, child processes, CUDA, more than 4 GB) `info` says why, and the state is "reset": a new interpreter.
+
+    It can be used from any thread, one run at a time, in the order of asking; waiting is not run time.
+
+    >>> import sandtimer
+    >>> with sandtimer.Sandbox(timeout=5.0) as box, box.context("python") as ctx:
+    ...     outcome = ctx.run("x = 40")
+    ...     outcome = ctx.run("x = 0; import os; os._exit(1)")
+    ...     print(outcome.ending, outcome.state, ctx.run("x + 2").value)
+    no_result rolled_back 42
+    """
+
+    def __init__(self, pool: Any, limits: Mapping[str, Any], rebuild: tuple[str, dict[tuple[str, str], type]], how: Any) -> None:
+        # The pool, which replaces an interpreter that is lost, lives as long.
+        self._pool, self._rebuild = pool, rebuild
+        # With those of the whole, so that the outcome of a run names them.
+        self._defaults = _arguments.limits({name: value for name, value in limits.items() if name != "require"})
+        whole = _arguments.limits({name: limits.get(name) for name in _WHOLE})
+        self._process = os.getpid()
+        self._calling_back: set[int] = set()
+        self._lost: Optional[str] = None
+        self._native: Any = None
+        pool.open_context(self, how, whole)
+
+    # Runs
+
+    def run(
+        self,
+        code: str,
+        *,
+        timeout: Seconds = _UNSET,
+        cpu: Seconds = _UNSET,
+        stall: Seconds = _UNSET,
+        stdin: Union[str, bytes, None] = None,
+        on_stdout: Optional[Callable[[str], Any]] = None,
+        on_stderr: Optional[Callable[[str], Any]] = None,
+        on_display: Optional[Callable[[dict[str, Any]], Any]] = None,
+    ) -> Outcome:
+        """Executes code, as a cell of a notebook: `await` may stand in it, and its last expression is shown.
+
+        Never raises for what the code did. `outcome.value` is the value of the last expression where JSON can hold it,
+        `outcome.results` has all that was displayed, and last that value, by MIME type. Limits that are not given are the
+        sandbox's; None and 0 mean unlimited. The code reads `stdin`.
+        on_stdout, on_stderr: called with text while the code runs; on_display: with what it displays, by MIME type. An
+        exception that one raises ends the run and comes out here. Ctrl-C interrupts the code, which keeps its state, a
+        second one ends it; either way KeyboardInterrupt is raised here when it is over.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox() as box, box.context() as ctx:
+        ...     outcome = ctx.run("print('so far'); import time; time.sleep(60)", timeout=0.5, on_stdout=print)
+        ...     print(outcome.ending, outcome.state, outcome.verdict.limit_ms)
+        so far
+        <BLANKLINE>
+        timeout kept 500
+        """
+        listener = _Listener(on_stdout, on_stderr, on_display)
+        execution = self._execute(code, stdin, {"timeout": timeout, "cpu": cpu, "stall": stall}, listener)
+        self._follow(execution, listener)
+        return self._outcome(execution, listener)
+
+    async def arun(
+        self,
+        code: str,
+        *,
+        timeout: Seconds = _UNSET,
+        cpu: Seconds = _UNSET,
+        stall: Seconds = _UNSET,
+        stdin: Union[str, bytes, None] = None,
+        on_stdout: Optional[Callable[[str], Any]] = None,
+        on_stderr: Optional[Callable[[str], Any]] = None,
+        on_display: Optional[Callable[[dict[str, Any]], Any]] = None,
+    ) -> Outcome:
+        """As `run`, awaited. Callbacks are called in the event loop, and awaited where they are coroutines.
+
+        Cancelling the task ends the run, and the context goes back to before it.
+
+        >>> import asyncio, sandtimer
+        >>> with sandtimer.Sandbox() as box, box.context() as ctx:
+        ...     asyncio.run(ctx.arun("6 * 7")).value
+        42
+        """
+        listener = _Listener(on_stdout, on_stderr, on_display)
+        execution = self._execute(code, stdin, {"timeout": timeout, "cpu": cpu, "stall": stall}, listener)
+        try:
+            await self._follow_awaited(execution, listener)
+        except asyncio.CancelledError:
+            execution.cancel("its task was cancelled")
+            raise
+        except BaseException as error:
+            execution.cancel(f"a callback raised {type(error).__name__}")
+            raise
+        return self._outcome(execution, listener)
+
+    def _execute(self, code: str, stdin: Any, limits: dict[str, Any], listener: _Listener) -> Any:
+        self._check_usable()
+        _arguments.encoded("code", _arguments.text("code", code, "use the text of the code"))
+        cell: dict[str, Any] = {name: listener.wants(name) for name in ("stdout", "stderr", "display")}
+        cell["source"] = code
+        cell["stdin"] = None if stdin is None else _arguments.encoded("stdin", stdin)
+        given = _arguments.limits({name: value for name, value in limits.items() if value is not _UNSET})
+        return self._native.execute(cell, given, self._defaults)
+
+    def _follow(self, execution: Any, listener: _Listener) -> None:
+        """Waits for the end of a run. What is raised meanwhile ends it, and is raised then."""
+        raised: Optional[BaseException] = None
+        while True:
+            try:
+                word = execution.wait()
+                if raised is None:
+                    with self._called_back():
+                        if word is not None:
+                            listener.hear(*word)
+                        else:
+                            list(listener.finish())
+                if word is None:
+                    break
+            except BaseException as error:
+                if not self._interrupted(execution, error, first=raised is None):
+                    raise
+                raised = raised or error
+        if raised is not None:
+            raise raised
+
+    def _interrupted(self, execution: Any, error: BaseException, first: bool) -> bool:
+        """Ends a run as whoever waits for it wants. False where it had not begun, and will not."""
+        if first and isinstance(error, KeyboardInterrupt):
+            return bool(execution.interrupt())
+        by = "a second Ctrl-C" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+        return bool(execution.cancel(f"its caller was interrupted by {by}"))
+
+    async def _follow_awaited(self, execution: Any, listener: _Listener) -> None:
+        loop = asyncio.get_running_loop()
+        descriptor = execution.descriptor()
+        patience = _LOOK_FOR_OUTPUT if listener.wants("stdout") or listener.wants("stderr") else None
+        while True:
+            words, over = execution.words()
+            for kind, said in words:
+                with self._called_back():
+                    answer = listener.hear(kind, said)
+                if inspect.isawaitable(answer):
+                    await answer
+            if over:
+                break
+            if words:
+                await asyncio.sleep(0)
+            else:
+                await _readable(loop, descriptor, patience)
+        with self._called_back():
+            answers = list(listener.finish())
+        for answer in answers:
+            if inspect.isawaitable(answer):
+                await answer
+
+    @contextlib.contextmanager
+    def _called_back(self) -> Iterator[None]:
+        thread = threading.get_ident()
+        self._calling_back.add(thread)
+        try:
+            yield
+        finally:
+            self._calling_back.discard(thread)
+
+    def _outcome(self, execution: Any, listener: _Listener) -> Outcome:
+        if listener.lost is not None:
+            state, reason = listener.lost
+            self._lost = reason
+            back = "it went back to before its last run" if state == "rolled_back" else "it began anew, with nothing"
+            warnings.warn(f"the context's interpreter was lost between two runs ({reason}): {back}", ContextLost, stacklevel=3)
+        ended, _ = execution.ended()
+        return self._rebuilt(ended, listener.raised)
+
+    def _rebuilt(self, ended: Any, pickled: Optional[str]) -> Outcome:
+        """The outcome with its value, and its exception as the sandbox's `trust` and `results` allow."""
+        record = json.loads(ended.outcome(False))
+        ending, said = str(record["ending"]), record["error"]
+        if ending != "raised" or not isinstance(said, dict):
+            outcome = Outcome(ended, ending, record["value"] if ending == "returned" else None)
+            if ending == "timeout" and isinstance(said, dict) and outcome.error is not None:
+                # Where the code was when it was interrupted.
+                outcome.error.__cause__ = _results.RemoteTraceback(str(said.get("traceback", "")))
+            return outcome
+        if (said.get("module"), said.get("type")) == ("sandtimer", "ResultTooLarge"):
+            return Outcome(ended, ending, error=ResultTooLarge(str(said.get("message", ""))))
+        with contextlib.suppress(binascii.Error, ValueError):
+            said["pickled"] = base64.b64decode(pickled) if pickled else None
+        return Outcome(ended, ending, error=_results.exception(said, *self._rebuild))
+
+    # What else it can do
+
+    def undo(self) -> bool:
+        """Goes back to before the last run that changed something; False where that state is not there any more.
+
+        One run can be undone. It waits for its turn, as runs do.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox() as box, box.context() as ctx:
+        ...     outcomes = ctx.run("x = 1"), ctx.run("x = 2")
+        ...     ctx.undo(), ctx.run("x").value
+        (True, 1)
+        """
+        self._check_usable()
+        execution = self._native.undo()
+        try:
+            execution.wait()
+        except BaseException:
+            execution.withdraw()
+            raise
+        return bool(execution.ended()[1])
+
+    def interrupt(self) -> bool:
+        """Interrupts the run that is on, as Ctrl-C does: KeyboardInterrupt is raised in it. False when none is on."""
+        self._check_process()
+        return bool(self._native.interrupt())
+
+    @property
+    def info(self) -> ContextInfo:
+        """What is known of it. Where no run is on, it waits until the copy that follows the last run is made, or is not."""
+        self._check_process()
+        executions, waiting, why_none, can_undo = self._native.info()
+        return ContextInfo(executions, waiting, why_none is None, why_none, can_undo, self._lost)
+
+    def close(self) -> None:
+        """Ends the interpreter and all that it started. A run that is on is cancelled, those that wait are refused."""
+        if self._process == os.getpid():
+            self._native.close()
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise SandboxUnavailable(
+                "this context belongs to the process that opened it, and this one was forked from that: "
+                "open another here with `Sandbox.context`"
+            )
+
+    def _check_usable(self) -> None:
+        self._check_process()
+        if threading.get_ident() in self._calling_back:
+            raise SandboxUnavailable("a callback cannot wait for its own context, which waits for the callback: do it afterwards")
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Context:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a context belongs to the process that opened it: open another where it is needed")
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, descriptor: int, patience: Optional[float]) -> None:
+    """Waits until a file is readable, or so long."""
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(descriptor, wake)
+    timer = None if patience is None else loop.call_later(patience, wake)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(descriptor)
+        if timer is not None:
+            timer.cancel()
+
+
+def open_context(
+    box: Any, language: str, environment: Optional[Mapping[str, str]], directory: Union[str, "os.PathLike[str]", None]
+) -> Context:
+    """A context with the limits, the profile and the trust of a sandbox."""
+    if language not in LANGUAGES:
+        known = ", ".join(f'"{name}"' for name in LANGUAGES)
+        raise ValueError(f"language={language!r}: a context can be of {known}")
+    how = {"environment": _arguments.environment(environment), "directory": _arguments.directory(directory)}
+    return Context(box._pool, box._limits, (box._trust, box._results), how)
