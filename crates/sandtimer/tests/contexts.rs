@@ -126,7 +126,7 @@ fn a_hostile_cell_loses_nothing_but_itself() {
     for round in 0..rounds() {
         for (name, source) in HOSTILE {
             let outcome =
-                run(&context, within(&format!("{DEAF}\nx = -1\nprint('begun', flush=True)\n{source}"), 60));
+                run(&context, within(&format!("{DEAF}\nx = -1\nprint('begun', flush=True)\n{source}"), 250));
             assert_eq!(
                 (outcome.ending, outcome.state),
                 (Ending::Timeout, State::RolledBack),
@@ -159,7 +159,7 @@ fn without_supervision_a_hostile_cell_takes_the_checkpoint_along() {
     let context = pool.open(ContextSpec::default(), &mut || false).expect("a context");
     run(&context, cell("x = 0"));
     for (name, source) in &HOSTILE[..4] {
-        let outcome = run(&context, within(&format!("{DEAF}\n{source}"), 60));
+        let outcome = run(&context, within(&format!("{DEAF}\n{source}"), 600));
         assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Reset), "{name}: {outcome:?}");
         run(&context, cell("x = 0"));
     }

@@ -195,9 +195,7 @@ impl Ending {
             notice::SWEPT => {
                 self.facts.swept = Some(notice.a);
                 self.facts.killed += notice.b;
-                if self.interpreter_is_left() {
-                    self.goes_on(Cause::Exit, now);
-                }
+                self.swept(now);
             }
             _ => {}
         }

@@ -22,8 +22,8 @@ use crate::supervise::run::Live;
 
 /// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.
 const ROLL_BACK_LIMIT: u64 = 2_000_000_000;
-/// How long init may take to end a command, and its shell to say that it is over; one that does not is in a loop of its own.
-const SHELL_LIMIT: u64 = 100_000_000;
+/// How long a shell may take to say that its command is over, once that was ended; one that does not is in a loop of its own.
+const SHELL_LIMIT: u64 = 200_000_000;
 /// How long before its wall an interpreter is interrupted, at most; of a shorter wall a tenth.
 const INTERRUPT_BEFORE: u64 = 50_000_000;
 
@@ -127,10 +127,19 @@ impl Ending {
         if process::order(&*self.run.control, order::SWEEP, 0, 0).is_err() {
             return false;
         }
-        self.last_resort = Some(now + SHELL_LIMIT);
+        self.last_resort = Some(now + ROLL_BACK_LIMIT);
         self.facts.killed_at = Some(now);
         self.phase = Phase::Killed;
         true
+    }
+
+    /// Init has ended everything but the interpreter.
+    pub(super) fn swept(&mut self, now: u64) {
+        if self.interpreter_is_left() {
+            self.goes_on(Cause::Exit, now);
+        } else if self.phase == Phase::Killed && self.run.live().is_some() && !self.last_resort_is_sandbox {
+            self.last_resort = Some(now + SHELL_LIMIT);
+        }
     }
 
     /// Init did not report in time, or the shell did not: the next harder way.
@@ -170,6 +179,7 @@ impl Ending {
         let (Some(live), Some(job)) = (run.live(), &run.job) else { return };
         self.facts.killed += notice.b;
         self.facts.swept = Some(notice.a);
+        self.facts.goes_on = false;
         // The first interpreter is this process's child, and dead.
         process::reap(job.pidfd.as_fd());
         let (0, Some(process)) = (notice.a, process) else {
