@@ -1,13 +1,14 @@
 //! Sandtimer over HTTP. A handler parses, calls one function, and renders; what happens to a run is the engine's.
 //!
 //! ```text
-//! listen   connections, their bounds, the end of the server
-//! auth     who asks, before any handler: Owner, or a Refusal
-//! body     fields of requests, each refusal naming its field; limits by the engine's own parser
-//! owned    things by id that are there for their owner only
-//! runs     /v1/runs: request → Spec, the driver of each run, output, events, records
-//! events   server-sent events with ids from which a reader goes on
-//! error    the one list of errors
+//! listen       connections, their bounds, the end of the server
+//! connection   whose its other end is, and waiting only while that is there
+//! auth         who asks, before any handler: Owner, or a Refusal
+//! body         fields of requests, each refusal naming its field; limits by the engine's own parser
+//! owned        things by id that are there for their owner only
+//! runs         /v1/runs: request → Spec, the driver of each run, output, events, records
+//! events       server-sent events with ids from which a reader goes on
+//! error        the one list of errors
 //! ```
 //! No thread per run or request: a run is a task that waits for the engine's futures. Only building a sandbox and the
 //! disk block, on the runtime's pool of threads.
@@ -15,6 +16,7 @@
 
 mod auth;
 mod body;
+mod connection;
 pub mod error;
 mod events;
 mod facts;
