@@ -55,7 +55,7 @@ pub(crate) async fn admit(
     mut request: Request<Body>,
     next: Next,
 ) -> Result<Response, Refusal> {
-    origin::check(request.headers(), connection.local())?;
+    origin::check(request.uri(), request.headers(), connection.local())?;
     if !PUBLIC.contains(&request.uri().path()) {
         let owner = match &app.tokens {
             Some(tokens) => by_token(tokens, request.headers())?,
