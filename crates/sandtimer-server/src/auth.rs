@@ -5,12 +5,8 @@
 //! a browser of the same user shows are kept out by Host and Origin, which they cannot set.
 
 mod origin;
-mod peer;
 mod tokens;
 
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -18,13 +14,9 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, Request, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use rustix::event::epoll;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::net::TcpStream;
-use tokio::sync::OnceCell;
 
 use crate::Shared;
+use crate::connection::Connection;
 use crate::error::{Code, Refusal};
 
 pub use tokens::{TokenError, Tokens};
@@ -53,55 +45,6 @@ impl Owner {
     }
 }
 
-/// One connection, as far as it matters who is at its other end.
-#[derive(Debug)]
-pub(crate) struct Connection {
-    peer: SocketAddr,
-    local: SocketAddr,
-    /// The socket itself, to hear of its end.
-    socket: OwnedFd,
-    /// Looked up once: a socket does not change hands unseen.
-    own: OnceCell<bool>,
-}
-
-impl Connection {
-    pub fn of(stream: &TcpStream, peer: SocketAddr) -> io::Result<Self> {
-        let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
-        Ok(Connection { peer, local: stream.local_addr()?, socket, own: OnceCell::new() })
-    }
-
-    /// Waits until the other end has closed.
-    ///
-    /// The HTTP library hears of it by reading, and does not read while it holds bytes behind a request: a second request,
-    /// or a line break too many. Asked for nothing else, epoll tells of the end alone.
-    pub async fn closed(&self) {
-        let watch = || -> io::Result<AsyncFd<OwnedFd>> {
-            let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            epoll::add(&watch, &self.socket, epoll::EventData::new_u64(0), epoll::EventFlags::RDHUP)?;
-            #[allow(
-                deprecated,
-                reason = "sound for an OwnedFd, which nobody closes meanwhile; the others are unsafe"
-            )]
-            AsyncFd::with_interest(watch, Interest::READABLE)
-        };
-        match watch() {
-            Ok(watch) => drop(watch.readable().await),
-            // Without descriptors it is as if it had not been asked for.
-            Err(_) => std::future::pending().await,
-        }
-    }
-
-    /// Whether the other end belongs to the server's own user.
-    pub async fn is_own(&self) -> bool {
-        let (peer, local) = (self.peer, self.local);
-        let look = || async move {
-            let uid = rustix::process::geteuid().as_raw();
-            tokio::task::spawn_blocking(move || peer::belongs_to(peer, local, uid)).await.unwrap_or(false)
-        };
-        *self.own.get_or_init(look).await
-    }
-}
-
 /// Paths that say nothing about anybody, for probes and generators.
 const PUBLIC: [&str; 2] = ["/healthz", "/openapi.json"];
 
@@ -112,7 +55,7 @@ pub(crate) async fn admit(
     mut request: Request<Body>,
     next: Next,
 ) -> Result<Response, Refusal> {
-    origin::check(request.headers(), connection.local)?;
+    origin::check(request.uri(), request.headers(), connection.local())?;
     if !PUBLIC.contains(&request.uri().path()) {
         let owner = match &app.tokens {
             Some(tokens) => by_token(tokens, request.headers())?,

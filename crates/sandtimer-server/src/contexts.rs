@@ -12,7 +12,7 @@ mod request;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -20,11 +20,12 @@ use serde_json::{Value, json};
 
 use crate::Shared;
 use crate::auth::Owner;
-use crate::body::{self, Object, Parameters};
+use crate::body::{self, Id, Object, Parameters};
+use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
-use crate::runs::CancelOnDrop;
+use crate::runs::CLIENT_GONE;
 
-use live::LiveContext;
+use live::{LiveContext, Queued};
 pub(crate) use live::{LiveContexts, close_all, keep_house};
 use request::{CellRequest, ContextRequest, Language};
 pub(crate) use request::{EACH, WHOLE};
@@ -103,7 +104,7 @@ async fn list_sessions(
 async fn show(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
 ) -> Result<Response, Refusal> {
     Ok(body::json(&find(&app, &id, &owner)?.view()))
 }
@@ -111,7 +112,7 @@ async fn show(
 async fn delete(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
 ) -> Result<Response, Refusal> {
     let context = find(&app, &id, &owner)?;
     live::close(&app, &context).await;
@@ -121,42 +122,50 @@ async fn delete(
 async fn execute(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Extension(connection): Extension<Arc<Connection>>,
+    Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
     let context = find(&app, &id, &owner)?;
     let request = CellRequest::parse(fields, context.language())?;
     let (wait, detach) = (request.wait, request.detach);
-    let begun_at = tokio::time::Instant::now();
+    let asked_at = tokio::time::Instant::now();
     let mut queued = live::execute(app, owner, context.clone(), request);
-    let Some(run) = queued.begun(wait, detach).await? else {
-        return Ok(body::json(&json!({
-            "run_id": null,
-            "status": "queued",
-            "context_id": context.id_text(),
-            "position": context.waiting(),
-            "notes": queued.notes(),
-            "outcome": null,
-        })));
+    let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
+    let waiting = async { begun = queued.begun(wait).await };
+    let gone = || {
+        if !detach {
+            withdraw();
+        }
     };
-    let guard = CancelOnDrop::new(&run, !detach);
-    run.wait_ended(wait.map(|wait| wait.saturating_sub(begun_at.elapsed()))).await;
-    guard.disarm();
-    let view = run.view().await?;
-    Ok(body::json(&json!({
-        "run_id": view["run_id"],
-        "status": view["status"],
+    while_there(&connection, waiting, gone).await;
+    let Some(run) = begun? else { return Ok(body::json(&answer(&context, &queued, None))) };
+    let left = wait.map(|wait| wait.saturating_sub(asked_at.elapsed()));
+    let gone = || {
+        if !detach {
+            run.cancel(CLIENT_GONE);
+        }
+    };
+    while_there(&connection, run.wait_ended(left), gone).await;
+    Ok(body::json(&answer(&context, &queued, Some(&run.view().await?))))
+}
+
+/// What is answered of something that was sent to a context: the run's own view, or that there is none yet.
+fn answer(context: &LiveContext, queued: &Queued, run: Option<&Value>) -> Value {
+    json!({
+        "run_id": run.map(|run| &run["run_id"]),
+        "status": run.map_or(json!("queued"), |run| run["status"].clone()),
         "context_id": context.id_text(),
-        "position": null,
+        "position": run.is_none().then(|| context.waiting()),
         "notes": queued.notes(),
-        "outcome": view["outcome"],
-    })))
+        "outcome": run.map(|run| &run["outcome"]),
+    })
 }
 
 async fn undo(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
     fields.finish()?;
@@ -168,7 +177,7 @@ async fn undo(
 async fn interrupt(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Path(id): Path<String>,
+    Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
     fields.finish()?;

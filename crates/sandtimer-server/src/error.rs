@@ -236,11 +236,8 @@ impl From<sandtimer::limits::LimitError> for Refusal {
     }
 }
 
-/// A record that cannot be written or read.
+/// A record that cannot be written.
 pub(crate) fn storage(doing: &str, error: &std::io::Error) -> Refusal {
-    if error.kind() == std::io::ErrorKind::NotFound {
-        return Refusal::new(Code::RunNotFound, "the run was removed meanwhile");
-    }
     Refusal::new(Code::Storage, format!("{doing}: {error}"))
 }
 

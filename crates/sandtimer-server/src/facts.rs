@@ -46,7 +46,9 @@ async fn metrics(State(app): State<Shared>) -> Response {
 
 async fn host(State(app): State<Shared>, Parameters(fields): Parameters) -> Result<Response, Refusal> {
     fields.finish()?;
-    Ok(body::json(&host_facts(app).await?))
+    // A task of its own: clients that go away must not have it begun again and again.
+    let facts = tokio::spawn(host_facts(app)).await.map_err(|_| unexamined())??;
+    Ok(body::json(&facts))
 }
 
 async fn host_facts(app: Shared) -> Result<Value, Refusal> {
@@ -59,9 +61,13 @@ async fn host_facts(app: Shared) -> Result<Value, Refusal> {
     }
     let asked: Shared = app.clone();
     let found = tokio::task::spawn_blocking(move || (asked.host.facts)()).await;
-    let found = found.map_err(|_| Refusal::new(Code::Internal, "the host could not be examined"))?;
+    let found = found.map_err(|_| unexamined())?;
     *known = Some((now, found.clone()));
     Ok(found)
+}
+
+fn unexamined() -> Refusal {
+    Refusal::new(Code::Internal, "the host could not be examined")
 }
 
 async fn config(State(app): State<Shared>, Parameters(fields): Parameters) -> Result<Response, Refusal> {

@@ -1,14 +1,15 @@
 //! Sandtimer over HTTP. A handler parses, calls one function, and renders; what happens to a run is the engine's.
 //!
 //! ```text
-//! listen   connections, their bounds, the end of the server
-//! auth     who asks, before any handler: Owner, or a Refusal
-//! body     fields of requests, each refusal naming its field; limits by the engine's own parser
-//! owned    things by id that are there for their owner only
-//! runs     /v1/runs: request → Spec, the driver of each run, output, events, records
-//! contexts /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
-//! events   server-sent events with ids from which a reader goes on
-//! error    the one list of errors
+//! listen       connections, their bounds, the end of the server
+//! connection   whose its other end is, and waiting only while that is there
+//! auth         who asks, before any handler: Owner, or a Refusal
+//! body         fields of requests, each refusal naming its field; limits by the engine's own parser
+//! owned        things by id that are there for their owner only
+//! runs         /v1/runs: request → Spec, the driver of each run, output, events, records
+//! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
+//! events       server-sent events with ids from which a reader goes on
+//! error        the one list of errors
 //! ```
 //! No thread per run or request: a run is a task that waits for the engine's futures. Only building a sandbox and the
 //! disk block, on the runtime's pool of threads.
@@ -16,6 +17,7 @@
 
 mod auth;
 mod body;
+mod connection;
 mod contexts;
 pub mod error;
 mod events;

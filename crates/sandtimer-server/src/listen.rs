@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
-use crate::auth::Connection;
+use crate::connection::Connection;
 use crate::{Shared, contexts, facts, openapi, runs};
 
 /// Connections at a time of those who may ask; more wait until one is closed.

@@ -19,12 +19,13 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::auth::{Connection, Owner};
+use crate::auth::Owner;
 use crate::body::{self, Id, Object, Parameters};
+use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::events;
 
-pub(crate) use live::{CancelOnDrop, LiveRun, Runs, adopt, keep_house};
+pub(crate) use live::{CLIENT_GONE, LiveRun, Runs, adopt, keep_house};
 pub(crate) use request::{LIMITS, RunRequest};
 
 /// Runs in a listing unless it says how many, and at most.
@@ -57,12 +58,12 @@ async fn create(
     let request = RunRequest::parse(fields)?;
     let (wait, detach) = (request.wait, request.detach);
     let run = live::start(app, owner, request).await?;
-    let guard = CancelOnDrop::new(&run, !detach);
-    tokio::select! {
-        () = run.wait_ended(wait) => guard.disarm(),
-        // Nobody reads this answer; the guard does what is to be done.
-        () = connection.closed() => drop(guard),
-    }
+    let gone = || {
+        if !detach {
+            run.cancel(CLIENT_GONE);
+        }
+    };
+    while_there(&connection, run.wait_ended(wait), gone).await;
     Ok(body::json(&run.view().await?))
 }
 

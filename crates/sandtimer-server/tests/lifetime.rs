@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandtimer_server::{Retention, Server, StartError};
@@ -88,11 +89,17 @@ fn only_the_newest_runs_are_kept() {
     let serving = Serving::with(|settings| settings.retention = retention);
     let client = serving.client();
     let ids: Vec<String> = (0..4)
-        .map(|_| client.run(&json!({"command": ["true"]}))["run_id"].as_str().expect("an id").to_owned())
+        .map(|_| {
+            client.run(&json!({"command": ["sleep", "0.01"]}))["run_id"].as_str().expect("an id").to_owned()
+        })
         .collect();
+    let serving = Serving::at(serving.stop(), |settings| settings.retention = retention);
+    let (_, list) = serving.client().get("/v1/runs");
+    let kept: Vec<&Value> =
+        list["runs"].as_array().expect("a list").iter().map(|run| &run["run_id"]).collect();
+    assert!(kept.len() == 2 && kept.contains(&&json!(ids[3])) && kept.contains(&&json!(ids[2])), "{kept:?}");
     let state = serving.stop();
-    let files = || std::fs::read_dir(state.path().join("runs")).expect("readable").count();
-    assert_eq!(files(), 2);
+    assert_eq!(std::fs::read_dir(state.path().join("runs")).expect("readable").count(), 2);
     let path = state.path().to_owned();
     let serving = Serving::at(state, |settings| {
         settings.retention = Retention { runs: None, age: Some(Duration::ZERO) }
@@ -112,4 +119,30 @@ fn an_open_address_needs_tokens_and_a_directory_has_one_server() {
     let mut taken = support::settings(serving.state.path());
     taken.listen = serving.address;
     assert!(matches!(Server::start(taken), Err(StartError::Listen { .. })));
+}
+
+#[test]
+fn what_the_disk_does_not_take_is_answered_from_memory_and_the_operator_hears_of_it() {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let heard = said.clone();
+    let serving = Serving::with(|settings| {
+        settings.host.complain =
+            Box::new(move |message| heard.lock().expect("whole").push(message.to_owned()));
+    });
+    let client = serving.client();
+    let id = client.start(json!({"command": "read line; echo $line", "stdin_open": true}));
+    std::fs::remove_dir_all(serving.state.path().join("runs")).expect("removed");
+    client.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": "kept\n"}));
+    assert_eq!(client.ended(&id)["outcome"]["stdout"], "kept\n");
+    assert_eq!(client.get(&format!("/v1/runs/{id}/output?cursor=2")).1["data"], "pt\n");
+    assert!(said.lock().expect("whole").iter().any(|message| message.contains("kept in memory only")));
+    assert!(
+        client
+            .get("/metrics")
+            .1
+            .as_str()
+            .is_some_and(|text| text.contains("sandtimer_store_failures_total 1\n"))
+    );
+    let (status, refused) = client.post("/v1/runs", &json!({"command": ["true"]}));
+    assert_eq!((status, &refused["code"], &refused["retryable"]), (503, &json!("storage"), &json!(true)));
 }

@@ -149,6 +149,8 @@ fn pages_of_other_sites_are_refused() {
     assert_eq!(code(&[("Origin", &own)]), Value::Null);
     assert_eq!(code(&[("Host", "localhost:1")]), Value::Null);
     assert!(said(raw(serving.address, b"GET /healthz HTTP/1.0\r\n\r\n")).starts_with("HTTP/1.0 403"));
+    let line = b"GET http://evil.example/v1/runs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    assert!(said(raw(serving.address, line)).starts_with("HTTP/1.1 403"));
 }
 
 #[test]

@@ -3,15 +3,17 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Uri, header};
 
 use crate::error::{Code, Refusal};
 
-/// Refuses a Host that is neither loopback nor the address of the connection, and an Origin that is not the Host.
-pub(super) fn check(headers: &HeaderMap, local: SocketAddr) -> Result<(), Refusal> {
+/// Refuses a Host, or an authority in the request's own line, that is neither loopback nor the address of the connection,
+/// and an Origin that is not the Host.
+pub(super) fn check(uri: &Uri, headers: &HeaderMap, local: SocketAddr) -> Result<(), Refusal> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
-    if hosts.next().is_some() || !is_ours(host, local.ip()) {
+    let named = uri.authority().is_none_or(|authority| is_ours(authority.as_str(), local.ip()));
+    if hosts.next().is_some() || !named || !is_ours(host, local.ip()) {
         return Err(Refusal::new(
             Code::HostRefused,
             "the Host header is neither loopback nor the address of this server",
@@ -64,7 +66,9 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, HeaderValue::from_str(origin).expect("a value"));
         }
-        check(&headers, "10.1.2.3:7880".parse().expect("an address")).err().map(|refusal| refusal.code)
+        check(&Uri::from_static("/v1"), &headers, "10.1.2.3:7880".parse().expect("an address"))
+            .err()
+            .map(|refusal| refusal.code)
     }
 
     #[test]
@@ -94,7 +98,9 @@ mod tests {
             assert_eq!(checked(host, None), Some(Code::HostRefused), "{host}");
         }
         assert_eq!(
-            check(&HeaderMap::new(), "127.0.0.1:1".parse().expect("an address")).expect_err("none").code,
+            check(&Uri::from_static("/v1"), &HeaderMap::new(), "127.0.0.1:1".parse().expect("an address"))
+                .expect_err("none")
+                .code,
             Code::HostRefused
         );
     }

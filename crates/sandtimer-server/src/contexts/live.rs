@@ -18,7 +18,7 @@ use crate::Shared;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
-use crate::runs::{LiveRun, adopt};
+use crate::runs::{CLIENT_GONE, LiveRun, adopt};
 
 /// Interpreters of one owner that stand ready.
 const READY: usize = 2;
@@ -193,16 +193,17 @@ fn new_id() -> String {
 #[derive(Debug)]
 pub(crate) struct Queued {
     begun: oneshot::Receiver<Result<Arc<LiveRun>, Refusal>>,
-    abandoned: Arc<AtomicBool>,
+    withdrawn: Arc<AtomicBool>,
     notes: Arc<Mutex<Vec<String>>>,
 }
 
 /// Sends something to a context, which executes it when its turn comes.
 pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, request: CellRequest) -> Queued {
     let (tell, told) = oneshot::channel();
-    let abandoned = Arc::new(AtomicBool::new(false));
+    let withdrawn = Arc::new(AtomicBool::new(false));
     let notes: Arc<Mutex<Vec<String>>> = Arc::default();
-    let queued = Queued { begun: told, abandoned: abandoned.clone(), notes: notes.clone() };
+    let queued = Queued { begun: told, withdrawn: withdrawn.clone(), notes: notes.clone() };
+    let left = withdrawn.clone();
     let shown: String = request.source.chars().take(SHOWN).collect();
     let mut defaults = vec![(Source::Session, context.each.clone())];
     defaults.extend(app.defaults.iter().cloned());
@@ -214,7 +215,7 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
         warn: request.warn,
         end_on_output_limit: request.end_on_output_limit,
         turn: Some(context.context.queue()),
-        withdrawn: Some(abandoned),
+        withdrawn: Some(withdrawn),
     };
     tokio::task::spawn_blocking(move || {
         context.touch();
@@ -223,9 +224,11 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
             Told::Begun(run) => {
                 let command = vec![context.language.name().to_owned(), "-c".to_owned(), shown.clone()];
                 let live = adopt(&app, &owner, run, command);
-                if let Some(tell) = tell.take() {
-                    // A caller that has gone has said before whether it wants the run.
-                    let _ = tell.send(live);
+                if let Some(tell) = tell.take()
+                    && let Err(Ok(live)) = tell.send(live)
+                    && left.load(Ordering::Acquire)
+                {
+                    live.cancel(CLIENT_GONE);
                 }
             }
             Told::Lost(state, reason) => {
@@ -250,49 +253,27 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
 }
 
 impl Queued {
-    /// The run, once its turn has come; `None` where that is not so within `wait`. One that nobody waits for any more is not
-    /// executed, unless it is detached.
-    pub async fn begun(
-        &mut self,
-        wait: Option<Duration>,
-        detach: bool,
-    ) -> Result<Option<Arc<LiveRun>>, Refusal> {
-        let told = &mut self.begun;
-        let guard = Abandon(Some(&self.abandoned).filter(|_| !detach));
+    /// Has it not executed any more, if its turn has not come.
+    pub fn withdrawal(&self) -> impl Fn() + use<> {
+        let withdrawn = self.withdrawn.clone();
+        move || withdrawn.store(true, Ordering::Release)
+    }
+
+    /// The run, once its turn has come; `None` where that is not so within `wait`.
+    pub async fn begun(&mut self, wait: Option<Duration>) -> Result<Option<Arc<LiveRun>>, Refusal> {
         let begun = match wait {
-            None => told.await,
-            Some(wait) => match tokio::time::timeout(wait, told).await {
+            None => (&mut self.begun).await,
+            Some(wait) => match tokio::time::timeout(wait, &mut self.begun).await {
                 Ok(begun) => begun,
-                Err(_) => {
-                    guard.keep();
-                    return Ok(None);
-                }
+                Err(_) => return Ok(None),
             },
         };
-        guard.keep();
         begun.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the context could not be used"))).map(Some)
     }
 
     /// What happened to the context since the last run.
     pub fn notes(&self) -> Vec<String> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// Has what waits for its turn not executed when the request that waits for it goes away.
-struct Abandon<'a>(Option<&'a Arc<AtomicBool>>);
-
-impl Abandon<'_> {
-    fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Abandon<'_> {
-    fn drop(&mut self) {
-        if let Some(abandoned) = self.0 {
-            abandoned.store(true, Ordering::Release);
-        }
     }
 }
 

@@ -7,7 +7,7 @@
 //! the operator is told. The driver outlives every request; a request that goes away cancels its run only while it waits
 //! and did not detach it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -16,7 +16,7 @@ use sandtimer::model::{Outcome, Proof, Warning};
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::{Begun, RunStore, StoredRun};
 use serde_json::{Value, json};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Mutex, oneshot, watch};
 
 use super::control::Input;
 use super::copy::Copies;
@@ -152,32 +152,8 @@ impl LiveRun {
     }
 }
 
-/// Cancels a run if the request that waits for it goes away.
-#[derive(Debug)]
-pub(crate) struct CancelOnDrop {
-    run: Option<Arc<LiveRun>>,
-}
-
-impl CancelOnDrop {
-    pub fn new(run: &Arc<LiveRun>, armed: bool) -> Self {
-        CancelOnDrop { run: armed.then(|| run.clone()) }
-    }
-
-    /// The request has its answer.
-    pub fn disarm(mut self) {
-        self.run = None;
-    }
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if let Some(run) = &self.run {
-            run.cancel(CLIENT_GONE);
-        }
-    }
-}
-
-const CLIENT_GONE: &str = "the client that waited for it went away";
+/// Why a run was cancelled whose request went away.
+pub(crate) const CLIENT_GONE: &str = "the client that waited for it went away";
 
 /// All runs and their records.
 #[derive(Debug)]
@@ -234,7 +210,8 @@ impl Runs {
 
     /// Removes the oldest records beyond what is to be kept. Waits for the disk.
     fn thin_out(&self) {
-        let _one = self.thinning.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever is at it sees what is over by now, or the next one does.
+        let Ok(_one) = self.thinning.try_lock() else { return };
         let ended = |run: Arc<LiveRun>| match run.phase() {
             Phase::Ended(record) => Some((record.ended_at_ms(), run, record)),
             Phase::Running(_) => None,
