@@ -74,7 +74,8 @@ fn limits_of_a_context_are_for_all_its_runs_and_those_of_a_run_for_itself() {
     let serving = Serving::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({"wall_ms": 200}));
-    let found = executed(&client, &at, json!({"code": "import time; time.sleep(30)"}));
+    executed(&client, &at, json!({"code": "import time", "wall_ms": 0}));
+    let found = executed(&client, &at, json!({"code": "time.sleep(30)"}));
     assert_eq!((&found["ending"], &found["verdict"]["source"]), (&json!("timeout"), &json!("session")));
     let found = executed(&client, &at, json!({"code": "time.sleep(0.4)", "wall_ms": 0}));
     assert_eq!((&found["ending"], &found["verdict"]), (&json!("returned"), &Value::Null), "{found}");
