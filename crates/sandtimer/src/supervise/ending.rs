@@ -214,6 +214,11 @@ impl Ending {
             // Init says how it ended.
             return;
         }
+        if job.live.is_some() && self.facts.killed_at.is_some() && self.last_resort.is_some() {
+            // Reaped when init is back. Where a thread of it is still on its way out, the kernel spins in waitid(2) until
+            // that has run, which it cannot while this thread, of a higher priority, has its processor.
+            return;
+        }
         let Some(end) = process::end_of(pidfd) else {
             if process::is_dead(pidfd) && self.facts.cause.is_none() && job.answer().is_none() {
                 let reason = "the job ended, and how is not known: the host program waits for every child of its own, \
@@ -394,6 +399,10 @@ impl Ending {
         if self.last_resort.is_some_and(|at| at <= now) {
             self.last_resort = None;
             let _ = process::kill(std::os::fd::AsFd::as_fd(&self.run.pidfd));
+            if let Some(job) = self.run.job.as_ref().filter(|job| job.live.is_some()) {
+                // Its namespace does not end before.
+                process::reap(std::os::fd::AsFd::as_fd(&job.pidfd));
+            }
         }
         if self.next_look.is_some_and(|at| at <= now) {
             self.buried(now);

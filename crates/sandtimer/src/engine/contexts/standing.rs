@@ -299,6 +299,8 @@ impl Standing {
     /// A checkpoint has become the interpreter.
     pub fn resumed(&mut self, running: &Running) {
         let Some(live) = running.live() else { return };
+        // On this thread, which has the priority of what it may have to wait for; see `Ending::job_ended`.
+        process::reap(self.pidfd.as_fd());
         let process = live.resumed.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.become_checkpoint(live.checkpoint.unwrap_or(0), process);
     }

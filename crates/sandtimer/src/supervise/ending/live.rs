@@ -91,9 +91,9 @@ impl Ending {
         let (Some(live), Some(job)) = (run.live(), &run.job) else { return };
         self.facts.killed = notice.b;
         self.facts.swept = Some(notice.a);
-        // The first interpreter is this process's child, and dead.
-        process::reap(job.pidfd.as_fd());
         let (0, Some(process)) = (notice.a, process) else {
+            // The first interpreter is this process's child, and its namespace does not end before it is reaped.
+            process::reap(job.pidfd.as_fd());
             // Nothing to go back to, or something that does not die.
             if !run.slot.kill_all() {
                 let _ = process::kill(run.pidfd.as_fd());
