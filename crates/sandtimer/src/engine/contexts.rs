@@ -139,7 +139,8 @@ impl Contexts {
     /// Only what stops Sandtimer before a context exists; see [`Error`].
     pub fn open(&self, spec: ContextSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Context, Error> {
         let source = self.calls.shared().clone();
-        let standing = Standing::take(&source, &spec, give_up)?;
+        let mut standing = Standing::take(&source, &spec, give_up)?;
+        begun(&mut standing)?;
         Ok(Context {
             inner: source.inner.clone(),
             source,
@@ -260,8 +261,7 @@ impl Context {
         if place.is_none() {
             let mut give_up = || self.check_wanted(is_withdrawn).is_err();
             let mut standing = Standing::take(&self.source, &self.spec, &mut give_up)?;
-            // One that is new has nothing to lose yet.
-            let _ = standing.ready();
+            begun(&mut standing)?;
             *place = Some(standing);
         }
         if let Some(standing) = place.as_ref() {
@@ -473,6 +473,15 @@ impl Drop for Context {
             std::mem::forget(place.take());
         }
     }
+}
+
+/// Waits until a new interpreter stands there as it is to be.
+fn begun(standing: &mut Standing) -> Result<(), Error> {
+    let refused = |reason| Error::System {
+        doing: "the context's interpreter does not begin (can its directory be made and entered?)",
+        source: std::io::Error::other(reason),
+    };
+    standing.ready().map(|_| ()).map_err(refused)
 }
 
 /// The variables that an interpreter begins with, as JSON.

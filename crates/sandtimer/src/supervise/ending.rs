@@ -75,6 +75,8 @@ pub(crate) struct Ending {
     looked_for: [u64; 2],
     /// The collector is to be asked for a look.
     look: bool,
+    /// Its process is dead, and the collector is to reap it.
+    to_reap: bool,
     /// The end of the wall that notice was given of.
     warned_of: u64,
     /// Since when it could have written output.
@@ -106,6 +108,7 @@ impl Ending {
             next_look: None,
             looked_for: [0; 2],
             look: false,
+            to_reap: false,
             warned_of: 0,
             quiet_since: now,
             warned_of_quiet: 0,
@@ -214,9 +217,10 @@ impl Ending {
             // Init says how it ended.
             return;
         }
-        if job.live.is_some() && self.facts.killed_at.is_some() && self.last_resort.is_some() {
-            // Reaped when init is back. Where a thread of it is still on its way out, the kernel spins in waitid(2) until
-            // that has run, which it cannot while this thread, of a higher priority, has its processor.
+        if job.live.is_some() && self.facts.killed_at.is_some() {
+            // Where a thread of it is still on its way out, the kernel spins in waitid(2) until that has run, which it
+            // cannot while this thread, of a higher priority, has its processor.
+            self.to_reap = true;
             return;
         }
         let Some(end) = process::end_of(pidfd) else {
@@ -399,10 +403,6 @@ impl Ending {
         if self.last_resort.is_some_and(|at| at <= now) {
             self.last_resort = None;
             let _ = process::kill(std::os::fd::AsFd::as_fd(&self.run.pidfd));
-            if let Some(job) = self.run.job.as_ref().filter(|job| job.live.is_some()) {
-                // Its namespace does not end before.
-                process::reap(std::os::fd::AsFd::as_fd(&job.pidfd));
-            }
         }
         if self.next_look.is_some_and(|at| at <= now) {
             self.buried(now);

@@ -17,6 +17,7 @@ use sandtimer_os::wire::{Notice, notice, order};
 
 use super::{Cause, Ending, Enforcer, Phase};
 use crate::model::{LimitKind, State};
+use crate::supervise::collector::ToCollector;
 
 /// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.
 const ROLL_BACK_LIMIT: u64 = 2_000_000_000;
@@ -88,12 +89,10 @@ impl Ending {
     pub(super) fn rolled_back(&mut self, notice: &Notice, process: Option<OwnedFd>, now: u64) {
         debug_assert_eq!(notice.kind, notice::ROLLED_BACK);
         let run = self.run.clone();
-        let (Some(live), Some(job)) = (run.live(), &run.job) else { return };
+        let Some(live) = run.live() else { return };
         self.facts.killed = notice.b;
         self.facts.swept = Some(notice.a);
         let (0, Some(process)) = (notice.a, process) else {
-            // The first interpreter is this process's child, and its namespace does not end before it is reaped.
-            process::reap(job.pidfd.as_fd());
             // Nothing to go back to, or something that does not die.
             if !run.slot.kill_all() {
                 let _ = process::kill(run.pidfd.as_fd());
@@ -105,6 +104,11 @@ impl Ending {
         self.facts.state = Some(State::RolledBack);
         self.facts.dead_at = Some(now);
         self.phase = Phase::Dead;
+    }
+
+    /// An interpreter that is dead: whoever has no higher priority than it had is to reap it.
+    pub fn reap(&mut self) -> Option<ToCollector> {
+        std::mem::take(&mut self.to_reap).then(|| ToCollector::Reap(self.run.clone()))
     }
 
     /// All that was in the sandbox is dead.
