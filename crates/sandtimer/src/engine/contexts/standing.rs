@@ -27,7 +27,7 @@ const CHECKPOINT_LIMIT: u64 = 10_000_000_000;
 /// How long init may take to go back to one, where no run's enforcer waits for it.
 const ROLL_BACK_LIMIT: u64 = 2_000_000_000;
 /// How long the next cell is kept back for a forgotten checkpoint to die.
-const DYING_LIMIT: u64 = 50_000_000;
+const DYING_LIMIT: u64 = 250_000_000;
 /// The one to go back to, and the one before.
 const MOST_CHECKPOINTS: usize = 2;
 /// The longest source that is sent in a packet.
