@@ -510,8 +510,7 @@ def test_a_sandbox_closes_its_contexts() -> None:
 def test_a_context_outlives_the_name_of_its_sandbox() -> None:
     ctx = sandtimer.Sandbox(timeout=30.0).context()
     outcome = ctx.run(f"import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n{DEAF}{SWALLOW}", timeout=0.5)
-    assert outcome.state == "rolled_back"
-    assert ctx.run("1").value == 1
+    assert (outcome.state, ctx.run("1").value) == ("rolled_back", 1)
     ctx.close()
 
 
@@ -539,6 +538,11 @@ def test_it_has_the_sandboxes_profile(box: sandtimer.Sandbox) -> None:
 def test_wrong_parameters_are_named(box: sandtimer.Sandbox, arguments: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         box.context(**arguments)
+
+
+def test_a_directory_that_cannot_be_made_is_refused(box: sandtimer.Sandbox) -> None:
+    with pytest.raises(sandtimer.SandboxUnavailable, match="directory"):
+        box.context(directory="/usr/not-there")
 
 
 @pytest.mark.parametrize(

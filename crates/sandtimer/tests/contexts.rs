@@ -437,3 +437,10 @@ fn each_interrupt_is_heard_wherever_the_cell_is() {
         "([1], [1], 0)"
     );
 }
+
+#[test]
+fn a_directory_that_cannot_be_made_is_refused() {
+    let spec = ContextSpec { directory: Some("/usr/not-there".to_owned()), ..ContextSpec::default() };
+    let error = contexts().open(spec, &mut || false).expect_err("nothing can be made there");
+    assert!(error.to_string().contains("directory"), "{error}");
+}

@@ -138,7 +138,8 @@ impl Engine {
     /// # Errors
     /// Only what stops Sandtimer before a session exists; see [`Error`].
     pub fn session(&self, spec: ContextSpec) -> Result<Context, Error> {
-        let standing = Standing::shell(&self.inner, &spec)?;
+        let mut standing = Standing::shell(&self.inner, &spec)?;
+        begun(&mut standing)?;
         Ok(Context::new(self.inner.clone(), None, spec, standing))
     }
 }
@@ -151,7 +152,8 @@ impl Contexts {
     /// Only what stops Sandtimer before a context exists; see [`Error`].
     pub fn open(&self, spec: ContextSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Context, Error> {
         let source = self.calls.shared().clone();
-        let standing = Standing::take(&source, &spec, give_up)?;
+        let mut standing = Standing::take(&source, &spec, give_up)?;
+        begun(&mut standing)?;
         Ok(Context::new(source.inner.clone(), Some(source), spec, standing))
     }
 
@@ -285,8 +287,7 @@ impl Context {
                 Some(source) => Standing::take(source, &self.spec, &mut give_up)?,
                 None => Standing::shell(&self.inner, &self.spec)?,
             };
-            // One that is new has nothing to lose yet.
-            let _ = standing.ready();
+            begun(&mut standing)?;
             *place = Some(standing);
         }
         if let Some(standing) = place.as_ref() {
@@ -526,6 +527,15 @@ fn wait_for_word(running: &Running, live: &Live, job: &Job) -> bool {
             return true;
         }
     }
+}
+
+/// Waits until a new interpreter stands there as it is to be.
+fn begun(standing: &mut Standing) -> Result<(), Error> {
+    let refused = |reason| Error::System {
+        doing: "the context's interpreter does not begin (can its directory be made and entered?)",
+        source: std::io::Error::other(reason),
+    };
+    standing.ready().map(|_| ()).map_err(refused)
 }
 
 /// The variables that an interpreter begins with, as JSON.

@@ -28,6 +28,8 @@ pub(crate) enum ToCollector {
     Attach(Box<Attachment>),
     /// A limit is near: see what the command waits for.
     Look(Arc<Running>),
+    /// The job's process is dead.
+    Reap(Arc<Running>),
     /// The enforcer has no word of its death within the bound.
     Overdue {
         run: Arc<Running>,
@@ -207,6 +209,11 @@ impl Collector {
                         None => look(run.pidfd.as_fd()),
                     };
                     run.note_look(seen.map(|seen| (monotonic_nanoseconds(), seen)));
+                }
+                ToCollector::Reap(run) => {
+                    if let Some(job) = &run.job {
+                        sandtimer_os::process::reap(job.pidfd.as_fd());
+                    }
                 }
                 ToCollector::Overdue { run, facts } => {
                     let spools =

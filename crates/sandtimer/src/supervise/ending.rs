@@ -75,6 +75,8 @@ pub(crate) struct Ending {
     looked_for: [u64; 2],
     /// The collector is to be asked for a look.
     look: bool,
+    /// Its process is dead, and the collector is to reap it.
+    to_reap: bool,
     /// The end of the wall that notice was given of.
     warned_of: u64,
     /// Since when it could have written output.
@@ -108,6 +110,7 @@ impl Ending {
             next_look: None,
             looked_for: [0; 2],
             look: false,
+            to_reap: false,
             warned_of: 0,
             quiet_since: now,
             warned_of_quiet: 0,
@@ -219,6 +222,12 @@ impl Ending {
         let pidfd = std::os::fd::AsFd::as_fd(&job.pidfd);
         if job.live.as_ref().is_some_and(|live| live.is_inits) {
             // Init says how it ended.
+            return;
+        }
+        if job.live.is_some() && self.facts.killed_at.is_some() {
+            // Where a thread of it is still on its way out, the kernel spins in waitid(2) until that has run, which it
+            // cannot while this thread, of a higher priority, has its processor.
+            self.to_reap = true;
             return;
         }
         let Some(end) = process::end_of(pidfd) else {

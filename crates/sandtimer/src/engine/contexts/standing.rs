@@ -28,7 +28,7 @@ const CHECKPOINT_LIMIT: u64 = 10_000_000_000;
 /// How long init may take to answer, where no run's enforcer waits for it.
 const INIT_LIMIT: u64 = 2_000_000_000;
 /// How long the next cell is kept back for a forgotten checkpoint to die.
-const DYING_LIMIT: u64 = 50_000_000;
+const DYING_LIMIT: u64 = 250_000_000;
 /// The one to go back to, and the one before.
 const MOST_CHECKPOINTS: usize = 2;
 /// The longest source that is sent in a packet.
@@ -342,6 +342,8 @@ impl Standing {
     /// A checkpoint has become the interpreter.
     pub fn resumed(&mut self, running: &Running) {
         let Some(live) = running.live() else { return };
+        // On this thread, which has the priority of what it may have to wait for; see `Ending::job_ended`.
+        process::reap(self.pidfd.as_fd());
         let process = live.resumed.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.become_checkpoint(live.checkpoint.unwrap_or(0), process);
     }

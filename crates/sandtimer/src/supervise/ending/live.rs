@@ -18,6 +18,7 @@ use sandtimer_os::wire::{Notice, notice, order};
 
 use super::{Cause, Ending, Enforcer, Exit, Phase};
 use crate::model::{LimitKind, State};
+use crate::supervise::collector::ToCollector;
 use crate::supervise::run::Live;
 
 /// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.
@@ -176,12 +177,10 @@ impl Ending {
     pub(super) fn rolled_back(&mut self, notice: &Notice, process: Option<OwnedFd>, now: u64) {
         debug_assert_eq!(notice.kind, notice::ROLLED_BACK);
         let run = self.run.clone();
-        let (Some(live), Some(job)) = (run.live(), &run.job) else { return };
+        let Some(live) = run.live() else { return };
         self.facts.killed += notice.b;
         self.facts.swept = Some(notice.a);
         self.facts.goes_on = false;
-        // The first interpreter is this process's child, and dead.
-        process::reap(job.pidfd.as_fd());
         let (0, Some(process)) = (notice.a, process) else {
             // Nothing to go back to, or something that does not die.
             if !run.slot.kill_all() {
@@ -197,6 +196,11 @@ impl Ending {
         self.facts.state = Some(if by_itself { State::Reset } else { State::RolledBack });
         self.facts.dead_at = Some(now);
         self.phase = Phase::Dead;
+    }
+
+    /// An interpreter that is dead: whoever has no higher priority than it had is to reap it.
+    pub fn reap(&mut self) -> Option<ToCollector> {
+        std::mem::take(&mut self.to_reap).then(|| ToCollector::Reap(self.run.clone()))
     }
 
     /// All that was in the sandbox is dead.
