@@ -89,9 +89,18 @@ pub struct End {
 
 /// Reaps a dead child by pidfd and says how it ended; `None` while it lives.
 pub fn end_of(pidfd: BorrowedFd<'_>) -> Option<End> {
+    ended(pidfd, 0)
+}
+
+/// As [`end_of`], and leaves it to be reaped.
+pub fn peek_end(pidfd: BorrowedFd<'_>) -> Option<End> {
+    ended(pidfd, libc::WNOWAIT)
+}
+
+fn ended(pidfd: BorrowedFd<'_>, more: i32) -> Option<End> {
     // SAFETY: both are plain data that the kernel fills in.
     let (mut information, mut usage): (libc::siginfo_t, libc::rusage) = unsafe { std::mem::zeroed() };
-    let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL | more;
     // SAFETY: a live descriptor and valid pointers; the libc's waitid leaves out the fifth argument.
     let result = unsafe {
         libc::syscall(

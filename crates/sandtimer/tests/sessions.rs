@@ -134,7 +134,8 @@ fn hostile_commands_lose_nothing_but_themselves() {
             (Ending::Timeout, Some(0)),
             "{command}: {outcome:?}"
         );
-        assert!([State::Kept, State::RolledBack].contains(&outcome.state), "{command}: {outcome:?}");
+        let info = session.info();
+        assert!([State::Kept, State::RolledBack].contains(&outcome.state), "{command}: {info:?} {outcome:?}");
         assert_eq!(printed(&session, "x=1; echo $x"), "1\n", "{command}");
     }
     let outcome = run(&session, "kill -9 $BASHPID");

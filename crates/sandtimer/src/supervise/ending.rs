@@ -224,13 +224,14 @@ impl Ending {
             // Init says how it ended.
             return;
         }
-        if job.live.is_some() && self.facts.killed_at.is_some() {
-            // Where a thread of it is still on its way out, the kernel spins in waitid(2) until that has run, which it
-            // cannot while this thread, of a higher priority, has its processor.
-            self.to_reap = true;
+        // Where a thread of it is still on its way out, the kernel spins in waitid(2) until that has run, which it cannot while
+        // this thread, of a higher priority, has its processor.
+        self.to_reap = job.live.is_some();
+        if self.to_reap && (self.facts.killed_at.is_some() || self.facts.exit.is_some()) {
             return;
         }
-        let Some(end) = process::end_of(pidfd) else {
+        let end = if self.to_reap { process::peek_end(pidfd) } else { process::end_of(pidfd) };
+        let Some(end) = end else {
             if process::is_dead(pidfd) && self.facts.cause.is_none() && job.answer().is_none() {
                 let reason = "the job ended, and how is not known: the host program waits for every child of its own, \
                               or ignores SIGCHLD, and took its exit status";
@@ -557,6 +558,11 @@ impl Ending {
 
     /// The hard end, once each time it is new; init is told here, the watchdog by the caller.
     pub fn unannounced_deadline(&mut self) -> Option<u64> {
+        if let Some(hard) = self.patience() {
+            // The watchdog's alone: init is at it.
+            let is_new = self.announced.replace(hard) != Some(hard);
+            return is_new.then_some(hard);
+        }
         if !matches!(self.phase, Phase::Starting | Phase::Running | Phase::Grace) {
             return None;
         }
@@ -575,7 +581,7 @@ impl Ending {
         let bound_only = i32::from(self.phase == Phase::Starting);
         let _ = process::order(&*self.run.control, order::DEADLINE, bound_only, hard);
         self.announced = Some(hard);
-        Some(hard)
+        Some(self.run.watched_until(hard))
     }
 
     /// When all of a job must be dead; none for what has not begun.
@@ -607,7 +613,9 @@ impl Ending {
         if self.phase == Phase::Dead || !process::is_dead(std::os::fd::AsFd::as_fd(&self.run.pidfd)) {
             return;
         }
-        process::reap(std::os::fd::AsFd::as_fd(&self.run.pidfd));
+        if self.run.live().is_none() {
+            process::reap(std::os::fd::AsFd::as_fd(&self.run.pidfd));
+        }
         // Its own event may come behind this one.
         self.job_ended(now);
         self.sandbox_is_gone();

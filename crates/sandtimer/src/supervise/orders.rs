@@ -173,7 +173,7 @@ impl EnforcerHandle {
         // Init has a job's end already, and the watchdog has it now.
         let armed = run.shown.is_some()
             && ending.begun_until().is_some_and(|hard| {
-                let late = self.table.arm(run.row, hard);
+                let late = self.table.arm(run.row, run.watched_until(hard));
                 let told = run.job.as_ref().is_some_and(|job| job.until == hard);
                 if told && !late {
                     ending.note_announced(hard);

@@ -309,6 +309,13 @@ impl Running {
         self.job.as_ref()?.live.as_ref()
     }
 
+    /// When the watchdog's time for it comes, if all of it must be dead at `hard`. Of a live sandbox init ends the job alone,
+    /// and the watchdog everything: it leaves init the time to.
+    pub fn watched_until(&self, hard: u64) -> u64 {
+        const PATIENCE: u64 = 2_000_000_000;
+        if self.live().is_some() { hard.saturating_add(PATIENCE) } else { hard }
+    }
+
     /// What the run has used so far.
     pub fn used(&self) -> Used {
         let now = Used::of(&self.slot);

@@ -143,6 +143,12 @@ impl Ending {
         }
     }
 
+    /// Until when init may be at going back: for so long the watchdog leaves the sandbox alone.
+    pub(super) fn patience(&self) -> Option<u64> {
+        let goes_back = self.phase == Phase::Killed && self.run.live().is_some();
+        self.last_resort.filter(|_| goes_back)
+    }
+
     /// Init did not report in time, or the shell did not: the next harder way.
     pub(super) fn harder(&mut self, now: u64) {
         if self.last_resort_is_sandbox || !self.roll_back(now) {
