@@ -418,11 +418,16 @@ fn run_interrupted(context: &Context, source: &str) -> Arc<Outcome> {
 #[test]
 fn each_interrupt_is_heard_wherever_the_cell_is() {
     let context = open();
-    run(&context, cell("import asyncio, time\nheard = []\nstopped = []"));
-    let twice = "try:\n    display(1)\n    time.sleep(20)\nexcept KeyboardInterrupt:\n    heard.append(1)\n    display(2)\n    time.sleep(20)";
-    let shown_slowly =
-        "class Slow:\n    def __repr__(self):\n        display(1)\n        time.sleep(20)\nSlow()";
-    let awaited = "async def wait():\n    try:\n        display(1)\n        await asyncio.sleep(20)\n    finally:\n        stopped.append(1)\nawait wait()";
+    // In small steps: a signal that comes between the interpreter's last look and a system call waits for the end of that call.
+    run(
+        &context,
+        cell(
+            "import asyncio, time\nheard = []\nstopped = []\ndef pause():\n    for _ in range(2000): time.sleep(0.01)",
+        ),
+    );
+    let twice = "try:\n    display(1)\n    pause()\nexcept KeyboardInterrupt:\n    heard.append(1)\n    display(2)\n    pause()";
+    let shown_slowly = "class Slow:\n    def __repr__(self):\n        display(1)\n        pause()\nSlow()";
+    let awaited = "async def wait():\n    try:\n        display(1)\n        for _ in range(2000): await asyncio.sleep(0.01)\n    finally:\n        stopped.append(1)\nawait wait()";
     for source in [twice, shown_slowly, awaited] {
         let outcome = run_interrupted(&context, source);
         assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{source}: {outcome:?}");
