@@ -49,8 +49,17 @@ pub fn each(mut visit: impl FnMut(&Stat)) {
     sys::close(directory as Fd);
 }
 
-/// The parent of a process; 0 where there is none.
-pub fn parent(pid: i32) -> i32 {
+/// A process by its number; none where there is no such.
+fn one(pid: i32) -> Option<Stat> {
+    let (digits, at) = text_of(pid);
+    let directory = sys::open_at(sys::AT_FDCWD, c"/proc".as_ptr().cast(), sys::O_RDONLY | sys::O_DIRECTORY, 0);
+    let stat = read(directory, &digits[at..]);
+    sys::close(directory as Fd);
+    stat
+}
+
+/// A number as text that ends with NUL, and where it begins.
+fn text_of(pid: i32) -> ([u8; 12], usize) {
     let mut digits = [0u8; 12];
     let mut at = digits.len() - 1;
     let mut rest = pid.max(0);
@@ -59,10 +68,18 @@ pub fn parent(pid: i32) -> i32 {
         digits[at] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    let directory = sys::open_at(sys::AT_FDCWD, c"/proc".as_ptr().cast(), sys::O_RDONLY | sys::O_DIRECTORY, 0);
-    let stat = read(directory, &digits[at..]);
-    sys::close(directory as Fd);
-    stat.map_or(0, |stat| stat.parent as i32)
+    (digits, at)
+}
+
+/// The parent of a process; 0 where there is none.
+pub fn parent(pid: i32) -> i32 {
+    one(pid).map_or(0, |stat| stat.parent as i32)
+}
+
+/// Whether a stopped process stays so by itself: it has one thread, and no parent whose death could continue it. That no timer
+/// does is the filter's affair.
+pub fn stays_stopped(pid: i32) -> bool {
+    one(pid).is_some_and(|stat| stat.parent == 1 && stat.threads == 1)
 }
 
 fn read(proc: isize, name: &[u8]) -> Option<Stat> {

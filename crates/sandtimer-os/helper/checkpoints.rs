@@ -70,6 +70,10 @@ impl Checkpoints {
         if pid <= 1 || pid == interpreter || call!(nr::KILL, pid, sys::SIGSTOP) < 0 {
             return;
         }
+        if !census::stays_stopped(pid) {
+            // None that was made as they are. It ends with the others.
+            return;
+        }
         if self.pids[MOST - 1] != 0 {
             self.forget(self.pids[0]);
         }

@@ -301,7 +301,9 @@ unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
     let packet = unsafe { &mut *PACKET.0.get() };
     let received = loop {
         let received = sys::receive(socket, packet, 0);
-        if received.length != sys::EINTR {
+        // A shorter one was for somebody who is no more.
+        let is_stray = received.length > 0 && received.length < size_of::<JobHeader>() as isize;
+        if received.length != sys::EINTR && !is_stray {
             break received;
         }
     };

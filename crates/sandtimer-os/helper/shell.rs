@@ -13,6 +13,8 @@ mod sys;
 #[allow(dead_code)]
 mod wire;
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use sys::{Fd, call, nr};
 use wire::{CHANNEL_PACKET, JobHeader, channel, shell};
 
@@ -58,10 +60,14 @@ fn own_channel() -> Fd {
 }
 
 /// Gives a descriptor another number, closed at exec.
-fn keep_as(fd: Fd, number: Fd) {
-    call!(nr::DUP3, fd, number, sys::O_CLOEXEC);
+fn keep_as(fd: Fd, number: Fd) -> bool {
+    let kept = call!(nr::DUP3, fd, number, sys::O_CLOEXEC) >= 0;
     sys::close(fd);
+    kept
 }
+
+/// Whether this shell was a checkpoint, and has not been asked for one yet: what is sent before that was for the one before it.
+static IS_NEW: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
 
 /// Waits for the next command, and puts its descriptors in place.
 fn next() -> isize {
@@ -74,16 +80,32 @@ fn next() -> isize {
         }
         // The engine is gone, and so is all that it started.
         let body = usize::try_from(received.length).unwrap_or(0);
-        let Some(request) = packet.get(size_of::<JobHeader>()..body) else { sys::exit(0) };
+        if body == 0 && received.length != sys::EINVAL {
+            sys::exit(0);
+        }
+        let fds = &received.fds[..received.fd_count];
+        let request = packet.get(size_of::<JobHeader>()..body).unwrap_or_default();
         match request.split_first() {
-            Some((b'C', nonce)) if nonce.len() == 8 => checkpoint(channel, nonce),
-            Some((b'X', _)) => {
-                for (fd, number) in received.fds[..received.fd_count].iter().zip(shell::FIRST..) {
-                    keep_as(*fd, number);
-                }
-                return 0;
+            Some((b'C', nonce)) if nonce.len() == 8 => {
+                IS_NEW.store(false, Relaxed);
+                checkpoint(channel, nonce);
             }
-            _ => {}
+            Some((b'X', _)) if !IS_NEW.load(Relaxed) => {
+                let mut placed = fds.len() == shell::COUNT;
+                for (fd, number) in fds.iter().zip(shell::FIRST..) {
+                    placed &= keep_as(*fd, number);
+                }
+                if placed {
+                    return 0;
+                }
+                // Such as under a limit of open files that the shell has put on itself.
+                answer(shell::NOT_TAKEN);
+            }
+            // Its descriptors did not all arrive.
+            None if received.length == sys::EINVAL => {
+                answer(shell::NOT_TAKEN);
+            }
+            _ => fds.iter().for_each(|fd| sys::close(*fd)),
         }
     }
 }
@@ -96,6 +118,7 @@ fn checkpoint(channel: Fd, nonce: &[u8]) {
     let made = copy::make(copy::thread_id_address());
     if made == 0 {
         copy::wait_to_go_on();
+        IS_NEW.store(true, Relaxed);
     }
     call!(nr::RT_SIGPROCMASK, 2, &raw const before, 0, 8);
     if made == 0 {

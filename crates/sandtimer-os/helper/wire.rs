@@ -213,6 +213,9 @@ pub mod shell {
     pub const CHANNEL: i32 = 240;
     /// Where a command's descriptors are: stdout, stderr, stdin, its text, and a file for what the shell says at its own end.
     pub const FIRST: i32 = 241;
+    pub const COUNT: usize = 5;
+    /// The exit code of a command that the shell could not take.
+    pub const NOT_TAKEN: i32 = 125;
 }
 
 /// Kinds of [`Notice`], from init to the engine.

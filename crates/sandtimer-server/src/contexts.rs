@@ -30,6 +30,9 @@ pub(crate) use live::{LiveContexts, close_all, keep_house};
 use request::{CellRequest, ContextRequest, Language};
 pub(crate) use request::{EACH, WHOLE};
 
+/// Each waits on a thread of its own.
+const MOST_WAITING: usize = 64;
+
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
         .route("/v1/contexts", post(create_context).get(list_contexts))
@@ -128,6 +131,11 @@ async fn execute(
 ) -> Result<Response, Refusal> {
     let context = find(&app, &id, &owner)?;
     let request = CellRequest::parse(fields, context.language())?;
+    if context.waiting() >= MOST_WAITING {
+        let message =
+            format!("{MOST_WAITING} runs wait for their turn in the context `{}`", context.id_text());
+        return Err(Refusal::new(Code::Capacity, message));
+    }
     let (wait, detach) = (request.wait, request.detach);
     let asked_at = tokio::time::Instant::now();
     let mut queued = live::execute(app, owner, context.clone(), request);

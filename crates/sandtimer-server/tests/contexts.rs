@@ -136,7 +136,7 @@ fn a_session_keeps_its_shell() {
     let found = executed(&client, &at, json!({"command": "echo begun; sleep 60 | cat", "wall_ms": 200}));
     assert_eq!(
         (&found["ending"], &found["state"], &found["tree"]["survivors"]),
-        (&json!("timeout"), &json!("kept"), &json!(0))
+        (&json!("timeout"), &json!("rolled_back"), &json!(0))
     );
     assert_eq!(client.get("/v1/sessions").1["contexts"][0]["language"], "bash");
     assert_eq!(client.get("/v1/contexts").1["contexts"].as_array().map(Vec::len), Some(1));

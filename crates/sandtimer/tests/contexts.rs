@@ -1,4 +1,5 @@
 //! Contexts with real interpreters: state that lives, limits that end a cell and not the context, and hostile cells.
+#![allow(clippy::disallowed_methods)] // some stop this process, start it as another user, or watch what nobody tells of
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -448,4 +449,163 @@ fn a_directory_that_cannot_be_made_is_refused() {
     let spec = ContextSpec { directory: Some("/usr/not-there".to_owned()), ..ContextSpec::default() };
     let error = contexts().open(spec, &mut || false).expect_err("nothing can be made there");
     assert!(error.to_string().contains("directory"), "{error}");
+}
+
+/// The Outcome, if it comes within so many seconds; the thread that waits for it is left behind otherwise.
+fn run_bounded(context: &Arc<Context>, cell: Cell, seconds: u64) -> Option<Arc<Outcome>> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let context = context.clone();
+    std::thread::spawn(move || tell.send(context.execute(cell, &mut |_| {}).ok()));
+    told.recv_timeout(Duration::from_secs(seconds)).ok().flatten()
+}
+
+#[test]
+fn an_answer_whose_parts_never_come_holds_nobody_behind_the_wall() {
+    let context = Arc::new(open());
+    run(&context, cell("x = 1"));
+    let forged = "import os, time\nword = lambda value, size: value.to_bytes(size, 'little')\nos.write(3, b'A' + bytes([1, 0, 0]) + word(1, 4) + word(0, 8) + word(4096, 8) + word(1 << 20, 8))\nwhile True: time.sleep(1)";
+    let outcome = run_bounded(&context, within(&format!("{DEAF}\n{forged}"), 500), 10);
+    assert_eq!(outcome.expect("its wall has passed").state, State::RolledBack);
+}
+
+#[test]
+fn a_cell_that_its_interpreter_did_not_read_is_not_executed_by_the_checkpoint() {
+    let context = open();
+    let stops = "x = 1\nimport os, time\nme = os.getpid()\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(0.4)\n        os.kill(me, 19)\n    os._exit(0)\nos.wait()";
+    run(&context, cell(stops));
+    assert_eq!(context.settled_info().checkpoint, Ok(()));
+    std::thread::sleep(Duration::from_millis(800));
+    let outcome = run(&context, within("x += 1\nopen('/tmp/ran', 'w').close()", 500));
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::RolledBack), "{outcome:?}");
+    assert_eq!(shown(&context, "x, os.path.exists('/tmp/ran')"), "(1, False)");
+}
+
+#[test]
+fn a_memory_limit_is_named_where_it_was_set() {
+    let spec = ContextSpec { limits: Limits::new().memory(200 << 20), ..ContextSpec::default() };
+    let context = contexts().open(spec, &mut || false).expect("a context");
+    let outcome = run(&context, cell("x = bytearray(1 << 30)"));
+    let sentence = &outcome.verdict.as_ref().expect("a verdict").sentence;
+    assert!(sentence.contains("200 MiB (set by"), "{sentence}");
+}
+
+#[test]
+fn closing_ends_a_cell_that_is_just_beginning() {
+    let context = Arc::new(open());
+    run(&context, cell("x = 1"));
+    // Its length makes the time between the last look whether it is wanted and its beginning longer.
+    let source = format!("{DEAF}\n#{}\nwhile True: pass", "y".repeat(24 << 20));
+    let executing = context.clone();
+    std::thread::spawn(move || executing.execute(Cell { source, ..Cell::default() }, &mut |_| {}).is_ok());
+    std::thread::sleep(Duration::from_millis(2));
+    let (tell, told) = std::sync::mpsc::channel();
+    let closing = context.clone();
+    std::thread::spawn(move || {
+        closing.close();
+        tell.send(())
+    });
+    let closed = told.recv_timeout(Duration::from_secs(5)).is_ok();
+    if let Some(left) = context.running() {
+        left.cancel("the test is over");
+    }
+    assert!(closed, "it waits for a cell without a limit that nobody has cancelled");
+}
+
+#[test]
+fn a_rollback_that_the_watchdog_overtakes_is_not_called_one() {
+    let context = open();
+    run(&context, cell("x = 1"));
+    let own = std::process::id();
+    let stall = format!("sleep 0.15; kill -STOP {own}; sleep 0.45; kill -CONT {own}");
+    let mut staller = std::process::Command::new("sh").args(["-c", &stall]).spawn().expect("a shell");
+    let outcome = run(&context, within(&format!("{DEAF}\nwhile True: pass"), 300));
+    staller.wait().expect("it ends");
+    let has_state = run(&context, cell("x")).ok;
+    assert_eq!(outcome.state == State::RolledBack, has_state, "{outcome:?}");
+}
+
+/// Has the request for the next checkpoint answered with a process that wakes itself by timers.
+const FORGES_A_CHECKPOINT: &str = r#"
+import sys, os, ctypes, signal, time
+frame = sys._getframe()
+while frame:
+    found = frame.f_locals.get('self')
+    if type(found).__name__ == 'Context': context = found
+    frame = frame.f_back
+libc = ctypes.CDLL(None)
+def forge(nonce):
+    r, w = os.pipe()
+    between = os.fork()
+    if between == 0:
+        os.setsid()
+        made = os.fork()
+        if made:
+            os.write(w, str(made).encode())
+            os._exit(0)
+        class Event(ctypes.Structure):
+            _fields_ = [('v', ctypes.c_void_p), ('signal', ctypes.c_int), ('how', ctypes.c_int), ('pad', ctypes.c_char * 48)]
+        event = Event(None, 18, 0)
+        signal.signal(18, lambda *_: None)
+        for step in range(60):
+            timer = ctypes.c_void_p()
+            libc.timer_create(1, ctypes.byref(event), ctypes.byref(timer))
+            at = 300_000_000 + step * 50_000_000
+            libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, at // 10**9, at % 10**9), None)
+        count = 0
+        while True:
+            count += 1
+            with open('/tmp/beat', 'w') as file: file.write(str(count))
+            time.sleep(0.002)
+    os.waitpid(between, 0)
+    del context.checkpoint
+    time.sleep(0.2)
+    os.write(3, b'K' + nonce + int(os.read(r, 20)).to_bytes(4, 'little'))
+context.checkpoint = forge
+"#;
+
+#[test]
+fn a_forged_checkpoint_does_not_run_on() {
+    let context = open();
+    run(&context, cell(FORGES_A_CHECKPOINT));
+    run(&context, cell("1"));
+    let outcome = run(&context, within(&format!("{DEAF}\nwhile True: pass"), 300));
+    assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Timeout, Some(0)), "{outcome:?}");
+    let beats = "import time\nbeat = lambda: open('/tmp/beat').read()\nfirst = beat()\ntime.sleep(0.4)\nfirst == beat()";
+    assert_eq!(shown(&context, beats), "True", "what was started before the wall runs behind it");
+}
+
+/// Runs one of these tests as a user without privileges; false when this process is one already.
+fn as_a_user(test: &str) -> bool {
+    use std::os::unix::{fs::PermissionsExt, process::CommandExt};
+    if !rustix::process::getuid().is_root() {
+        return false;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), mode).expect("own directory");
+    let copy = directory.path().join("test");
+    std::fs::copy(std::env::current_exe().expect("a path"), &copy).expect("a copy");
+    let mut command = std::process::Command::new(&copy);
+    command.args(["--exact", test, "--nocapture"]).uid(1234).gid(1234).current_dir("/");
+    command.env_remove("XDG_RUNTIME_DIR").env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "as another user: {said}");
+    true
+}
+
+#[test]
+fn without_a_group_that_counts_what_is_left_is_no_less_alive() {
+    if as_a_user("without_a_group_that_counts_what_is_left_is_no_less_alive") {
+        return;
+    }
+    let beats = "x = 1\nimport os, time\nif os.fork() == 0:\n    os.setsid()\n    for beat in range(1000):\n        open('/tmp/beat', 'w').write(str(beat))\n        time.sleep(0.01)\n    os._exit(0)";
+    let alive = "beat = lambda: open('/tmp/beat').read()\nfirst = beat()\ntime.sleep(0.3)\nfirst != beat()";
+    let context = open();
+    let outcome = run(&context, cell(beats));
+    assert_eq!((shown(&context, alive), outcome.tree.survivors), ("True".to_owned(), None), "{outcome:?}");
+    let context = open();
+    let outcome = run(&context, within(&format!("{beats}\ntime.sleep(60)"), 500));
+    assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Timeout, Some(0)), "{outcome:?}");
+    assert_eq!(shown(&context, alive), "False", "{outcome:?}");
 }

@@ -67,14 +67,14 @@ fn a_command_past_its_wall_ends_and_the_session_does_not() {
         session.execute(within("x=2; echo begun; sleep 600 | cat", 300), &mut |_| {}).expect("a run");
     assert_eq!(
         (outcome.ending, outcome.state, outcome.stdout.as_str()),
-        (Ending::Timeout, State::Kept, "begun\n"),
+        (Ending::Timeout, State::RolledBack, "begun\n"),
         "{outcome:?}"
     );
-    assert_eq!((outcome.tree.survivors, outcome.tree.killed), (Some(0), 2), "{outcome:?}");
+    assert_eq!((outcome.tree.survivors, outcome.tree.killed), (Some(0), 3), "{outcome:?}");
     // What an earlier command left running goes on.
     assert_eq!(
         printed(&session, "echo $x; kill -0 $(cat job) && echo runs; kill $(cat job); wait"),
-        "2\nruns\n"
+        "1\nruns\n"
     );
 }
 
@@ -135,7 +135,7 @@ fn hostile_commands_lose_nothing_but_themselves() {
             "{command}: {outcome:?}"
         );
         let info = session.info();
-        assert!([State::Kept, State::RolledBack].contains(&outcome.state), "{command}: {info:?} {outcome:?}");
+        assert_eq!(outcome.state, State::RolledBack, "{command}: {info:?} {outcome:?}");
         assert_eq!(printed(&session, "x=1; echo $x"), "1\n", "{command}");
     }
     let outcome = run(&session, "kill -9 $BASHPID");
@@ -165,4 +165,24 @@ fn scripts_mean_what_they_mean_at_the_top_level() {
     let long = format!("echo '{}' | wc -c", "y".repeat(300_000));
     assert_eq!(printed(&session, &long), "300001\n");
     assert!(session.undo().expect("the shell lives"));
+}
+
+#[test]
+fn nothing_of_a_command_is_executed_behind_its_wall() {
+    let session = open();
+    let list = "sleep 10; touch /tmp/behind; (while :; do date +%s%N > /tmp/beat; sleep 0.02; done) &";
+    let outcome = session.execute(within(list, 500), &mut |_| {}).expect("a run");
+    assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Timeout, Some(0)), "{outcome:?}");
+    let alive = "ls /tmp; one=$(cat /tmp/beat 2>/dev/null); sleep 0.3; [ \"$one\" = \"$(cat /tmp/beat 2>/dev/null)\" ] || echo runs";
+    assert_eq!(printed(&session, alive), "");
+}
+
+#[test]
+fn a_loop_beside_many_processes_goes_back_to_before() {
+    let session = open();
+    run(&session, "x=1");
+    let many = "x=2; for ((i = 0; i < 400; i++)); do sleep 1000 & done; while :; do :; done";
+    let outcome = session.execute(within(many, 3000), &mut |_| {}).expect("a run");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::RolledBack), "{outcome:?}");
+    assert_eq!(printed(&session, "echo $x"), "1\n");
 }

@@ -245,6 +245,8 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
             Told::Displayed(_) | Told::Raised(_) => {}
         });
         context.touch();
+        // An interpreter that has answered and goes on computing has no checkpoint to show, and is ended.
+        context.context.settled_info();
         if let (Err(error), Some(tell)) = (executed, tell) {
             let _ = tell.send(Err(error.into()));
         }

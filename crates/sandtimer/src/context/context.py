@@ -43,6 +43,8 @@ class Context:
         self.loop = None
         self.displayed = 0
         self.running = False
+        # It was a checkpoint: what was sent to the interpreter before it is not for this one.
+        self.is_new = False
         self.main = sys.modules["__main__"].__dict__
         self.main["__builtins__"] = __builtins__
         self.main["display"] = self.display
@@ -56,7 +58,11 @@ class Context:
             packet, *files = native.receive(self.channel)
             files = [file for file in files if file >= 0]
             if packet[:1] == b"C":
+                self.is_new = False
                 self.checkpoint(packet[1:9])
+            elif self.is_new:
+                for file in files:
+                    os.close(file)
             elif packet[:1] == b"X":
                 self.cell(json.loads(packet[1:]), files)
 
@@ -67,6 +73,7 @@ class Context:
             if pid == 0:
                 # This is the copy, and goes on in place of the one it was made from. It is asked again.
                 self.running = False
+                self.is_new = True
                 return
             if pid < 0:
                 reason, pid = os.strerror(-pid), 0

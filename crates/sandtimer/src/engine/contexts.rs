@@ -42,6 +42,7 @@ use standing::Standing;
 pub use turns::Turn;
 use turns::Turns;
 
+const CLOSED: &str = "the context was closed";
 /// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
 const DEFAULT_RESULT: u64 = 64 << 20;
 
@@ -244,6 +245,10 @@ impl Context {
         let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
         let run = self.begin(standing, cell, asked_at)?;
         *self.current() = Some(run.clone());
+        if self.closed.load(Ordering::SeqCst) {
+            // Whoever closed it may have looked before.
+            run.cancel(CLOSED);
+        }
         tell(Told::Begun(run.clone()));
         self.drive(&run.running, standing, tell);
         let mut outcome = run.running.waiting.wait_outcome(false);
@@ -322,7 +327,9 @@ impl Context {
         let mut spec = Spec::command(["python3"]);
         spec.limits = cell.limits;
         let builtin = (Source::Builtin, Limits::new().result(DEFAULT_RESULT));
-        spec.defaults = cell.defaults.into_iter().chain([builtin]).collect();
+        // The context's own are in force already, and are what a verdict is to name.
+        let whole = (Source::Session, self.spec.limits.clone());
+        spec.defaults = [whole].into_iter().chain(cell.defaults).chain([builtin]).collect();
         spec.parent = self.spec.parent;
         spec.warn = cell.warn;
         spec.end_on_output_limit = cell.end_on_output_limit;
@@ -412,7 +419,7 @@ impl Context {
         let Some((job, live)) = running.job.as_ref().and_then(|job| Some((job, job.live.as_ref()?))) else {
             return;
         };
-        let mut said = match standing.read(answer, limit) {
+        let mut said = match standing.read(answer, limit, live) {
             Ok(Some(code)) if live.is_shell => {
                 crate::supervise::run::Reply { exit_code: code.first().copied(), ..Default::default() }
             }
@@ -488,9 +495,9 @@ impl Context {
 
     /// Ends it: a run that is on is cancelled, those that wait for their turn are refused.
     pub fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.closed.store(true, Ordering::SeqCst);
         if let Some(run) = self.current().clone() {
-            run.cancel("the context was closed");
+            run.cancel(CLOSED);
         }
         let turn = self.queue();
         turn.wait();

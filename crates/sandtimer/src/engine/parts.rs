@@ -20,7 +20,7 @@ use crate::supervise::run::Job;
 /// Bytes of a large part that are copied before the job is looked at again.
 const READ_AT_A_TIME: usize = 16 << 20;
 /// Bytes of each packet of a part but its last; the same in the children's program.
-const SENT_AT_A_TIME: usize = 48 * 1024;
+pub(super) const SENT_AT_A_TIME: usize = 48 * 1024;
 
 /// How the parts of a call's answer come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -190,7 +190,8 @@ impl Ending {
                 self.facts.due_at = self.hard_end(now);
                 self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Init, now);
                 self.publish();
-                self.facts.killed = notice.b;
+                // Of a live sandbox the notice behind this one counts what was killed.
+                self.facts.killed = if self.run.live().is_some() { 0 } else { notice.b };
                 self.facts.killed_at = Some(now);
                 self.phase = Phase::Killed;
             }
@@ -259,10 +260,6 @@ impl Ending {
 
     /// The job answered. Whoever waited for it took the answer, and sealed the deadline's cell before; or came too late.
     pub fn answered(&mut self, now: u64) {
-        if self.interpreter_is_left() {
-            self.goes_on(Cause::Exit, now);
-            return;
-        }
         if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer())
             && self.facts.cause.is_none()
         {
@@ -475,7 +472,7 @@ impl Ending {
             // Before the kill: that takes milliseconds with thousands of threads, and the verdict does not change.
             self.publish();
         }
-        if self.end_command(now) || self.roll_back(now) {
+        if self.roll_back(now) {
             return;
         }
         let run = &self.run;

@@ -86,7 +86,7 @@ impl Shell {
         let first = shell::FIRST;
         // One line, so that nothing of it is left for whoever takes this shell's place.
         let line = format!(
-            "IFS= \\builtin read -r -d '' -u {} __sandtimer; \\builtin eval \"$__sandtimer\" >&{} 2>&{} <&{}; \
+            "IFS= \\builtin read -r -d '' -u {} __sandtimer && \\builtin eval \"$__sandtimer\" >&{} 2>&{} <&{}; \
              \\builtin kill -0 $(({} + $?)); \\builtin kill -0 {}\n",
             first + 3,
             first,

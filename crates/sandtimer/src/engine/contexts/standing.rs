@@ -321,7 +321,8 @@ impl Standing {
     }
 
     /// All of an answer; `None` where it is longer than `limit`, and then the interpreter is told that nobody wants it.
-    pub fn read(&self, answer: &Answer, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
+    /// It is not waited for once there is a verdict.
+    pub fn read(&self, answer: &Answer, limit: u64, live: &Live) -> std::io::Result<Option<Vec<u8>>> {
         if answer.parts.is_empty() {
             return Ok(Some(answer.inline.clone()));
         }
@@ -334,9 +335,25 @@ impl Standing {
         for part in &answer.parts {
             let start = data.len();
             data.resize(start + part.length as usize, 0);
-            parts::receive(self.channel.as_fd(), &mut data[start..], &mut || true)?;
+            self.receive(&mut data[start..], live)?;
         }
         Ok(Some(data))
+    }
+
+    /// A part of an answer, in packets of a length that is agreed on.
+    fn receive(&self, buffer: &mut [u8], live: &Live) -> std::io::Result<()> {
+        for chunk in buffer.chunks_mut(parts::SENT_AT_A_TIME) {
+            let mut fds =
+                [PollFd::new(&*self.channel, PollFlags::IN), PollFd::new(&live.over, PollFlags::IN)];
+            while matches!(poll(&mut fds, None), Err(Errno::INTR)) {}
+            if !fds[1].revents().is_empty() {
+                return Err(std::io::ErrorKind::TimedOut.into());
+            }
+            if os::packet(self.channel.as_fd(), chunk, false)? != chunk.len() {
+                return Err(Errno::PROTO.into());
+            }
+        }
+        Ok(())
     }
 
     /// A checkpoint has become the interpreter.
@@ -357,6 +374,11 @@ impl Standing {
             return false;
         }
         self.resumed(running);
+        // What comes before that is not for it.
+        self.ask_for_checkpoint();
+        if self.ready().is_err() {
+            return false;
+        }
         let channel = self.channel.clone();
         self.shell.as_mut().is_some_and(|shell| shell.begin_anew(channel.as_fd()))
     }

@@ -3,8 +3,8 @@
 //! ```text
 //! Running ─┬─ answer ──────────────────────────────▶ Dead, state kept: the interpreter goes on
 //!          ├─ interrupt, shortly before the wall ─▶ an answer; else the wall
-//!          └─ limit, cancel, crash ─▶ Killed ─┬─ a shell's command is dead and the shell says so ─▶ Dead, state kept
-//!                                             ├─ init is back at the checkpoint ─▶ Dead, state rolled_back
+//!          │                                      (heard by the interpreter alone: init ends all but that)
+//!          └─ limit, cancel, crash ─▶ Killed ─┬─ init is back at the checkpoint ─▶ Dead, state rolled_back
 //!                                             └─ no checkpoint, or not in time: the sandbox dies ─▶ Dead, state reset
 //! ```
 //! What is to be said to init goes the same way as for every run; it answers with [`notice::ROLLED_BACK`].
@@ -22,9 +22,7 @@ use crate::supervise::collector::ToCollector;
 use crate::supervise::run::Live;
 
 /// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.
-const ROLL_BACK_LIMIT: u64 = 2_000_000_000;
-/// How long a shell may take to say that its command is over, once that was ended; one that does not is in a loop of its own.
-const SHELL_LIMIT: u64 = 200_000_000;
+const ROLL_BACK_LIMIT: u64 = 1_500_000_000;
 /// How long before its wall an interpreter is interrupted, at most; of a shorter wall a tenth.
 const INTERRUPT_BEFORE: u64 = 50_000_000;
 
@@ -53,11 +51,6 @@ impl Ending {
     pub(super) fn goes_on(&mut self, cause: Cause, now: u64) {
         let run = self.run.clone();
         let Some(live) = run.live() else { return };
-        if self.facts.cause.is_some() {
-            // A limit has ended its command, and the shell has said so.
-            self.stands(now);
-            return;
-        }
         let code = exit_code(live);
         if let Some(code) = code {
             self.facts.exit = Some(Exit {
@@ -75,8 +68,8 @@ impl Ending {
                 .unwrap_or_else(PoisonError::into_inner)
                 .as_ref()
                 .is_some_and(|reply| reply.interrupted);
-        let tasks = self.run.slot.processes_now().unwrap_or(live.idle_tasks);
-        self.facts.goes_on = tasks > live.idle_tasks;
+        // Where nobody counts them something may go on.
+        self.facts.goes_on = self.run.slot.processes_now().is_none_or(|tasks| tasks > live.idle_tasks);
         // It raised because it was interrupted, and it was interrupted because of its wall.
         let cause = match code {
             Some(_) => Cause::Exit,
@@ -106,8 +99,8 @@ impl Ending {
         self.phase = Phase::Dead;
     }
 
-    /// Whether all but the interpreter was ended, and that goes on: what it says of its job it may say before init.
-    pub(super) fn interpreter_is_left(&self) -> bool {
+    /// Whether all but the interpreter was ended, which had answered.
+    fn interpreter_is_left(&self) -> bool {
         let ended =
             self.phase == Phase::Killed && self.facts.swept == Some(0) && !self.last_resort_is_sandbox;
         ended
@@ -115,12 +108,6 @@ impl Ending {
                 .run
                 .live()
                 .is_some_and(|live| live.reply.lock().unwrap_or_else(PoisonError::into_inner).is_some())
-    }
-
-    /// Ends what a shell's command has started, in hope that the shell goes on. False where it is no shell, or is dead.
-    pub(super) fn end_command(&mut self, now: u64) -> bool {
-        let is_shell = self.run.live().is_some_and(|live| live.is_shell);
-        is_shell && self.facts.exit.is_none() && self.sweep(now)
     }
 
     /// Has init end everything but the interpreter. False where it cannot be told.
@@ -137,9 +124,7 @@ impl Ending {
     /// Init has ended everything but the interpreter.
     pub(super) fn swept(&mut self, now: u64) {
         if self.interpreter_is_left() {
-            self.goes_on(Cause::Exit, now);
-        } else if self.phase == Phase::Killed && self.run.live().is_some() && !self.last_resort_is_sandbox {
-            self.last_resort = Some(now + SHELL_LIMIT);
+            self.stands(now);
         }
     }
 
@@ -149,7 +134,7 @@ impl Ending {
         self.last_resort.filter(|_| goes_back)
     }
 
-    /// Init did not report in time, or the shell did not: the next harder way.
+    /// Init did not report in time: the next harder way.
     pub(super) fn harder(&mut self, now: u64) {
         if self.last_resort_is_sandbox || !self.roll_back(now) {
             let _ = process::kill(self.run.pidfd.as_fd());
