@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyPermissionError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use sandtimer::engine::{self, CallSpec, Output, Said, Spec, Stdin};
-use sandtimer::model::{Layer, Outcome};
+use sandtimer::model::Layer;
 use sandtimer::zygote::{Answer, Kind, Part, Profile};
 
 use crate::contexts::Contexts;
@@ -392,7 +392,7 @@ impl Call {
 
     /// The run's end.
     fn ended(&self) -> Ended {
-        Ended::new(self.call.run().id().to_owned(), self.call.ended(), Vec::new())
+        Ended::new(self.call.run().id().to_owned(), self.call.ended())
     }
 }
 
@@ -402,22 +402,11 @@ pub(crate) struct Ended {
     #[pyo3(get)]
     id: String,
     ended: engine::Ended,
-    /// What it displayed before what it answered, as MIME bundles.
-    shown: Vec<serde_json::Value>,
 }
 
 impl Ended {
-    pub(crate) fn new(id: String, ended: engine::Ended, shown: Vec<serde_json::Value>) -> Self {
-        Ended { id, ended, shown }
-    }
-
-    fn written(&self, outcome: &Outcome) -> serde_json::Result<String> {
-        if self.shown.is_empty() {
-            return serde_json::to_string(outcome);
-        }
-        let mut outcome = outcome.clone();
-        outcome.results.splice(..0, self.shown.iter().cloned());
-        serde_json::to_string(&outcome)
+    pub(crate) fn new(id: String, ended: engine::Ended) -> Self {
+        Ended { id, ended }
     }
 }
 
@@ -429,6 +418,6 @@ impl Ended {
             py.check_signals()?;
         }
         let outcome = if settled { self.ended.settled() } else { self.ended.wait() };
-        py.detach(|| self.written(&outcome)).map_err(|error| PyOSError::new_err(error.to_string()))
+        py.detach(|| serde_json::to_string(&*outcome)).map_err(|error| PyOSError::new_err(error.to_string()))
     }
 }

@@ -18,8 +18,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use sandtimer::engine::{self, Cell, ContextSpec, Run, Stream, Told};
-use sandtimer::limits::{Limits, Setting};
-use sandtimer::model::{LimitKind, Source, State};
+use sandtimer::model::{Source, State};
 use serde_json::Value;
 
 use crate::calls::{Ended, LOOK_UP, look_up};
@@ -147,7 +146,7 @@ impl Context {
     ) -> PyResult<Execution> {
         let CellOf { source, stdin, stdout, stderr, display } = cell;
         let context = self.get()?;
-        let line = Arc::new(Line::new(display, most_shown(&limits.limits, &defaults.limits)));
+        let line = Arc::new(Line::new(display));
         let cell = Cell {
             source,
             stdin,
@@ -165,7 +164,7 @@ impl Context {
 
     /// Goes back to before the last run that changed something; the word on it is whether there was such a state.
     fn undo(&self) -> PyResult<Execution> {
-        let line = Arc::new(Line::new(false, 0));
+        let line = Arc::new(Line::new(false));
         let context = self.get()?;
         let turn = context.queue();
         Execution::begin(context, line, [false; 2], move |context, line| {
@@ -201,14 +200,6 @@ impl Drop for Context {
     }
 }
 
-/// Bytes of what a run displays that are kept.
-fn most_shown(limits: &Limits, defaults: &Limits) -> u64 {
-    match (limits.get(LimitKind::Result), defaults.get(LimitKind::Result)) {
-        (Setting::At(most), _) | (Setting::Inherit, Setting::At(most)) => most,
-        _ => u64::MAX,
-    }
-}
-
 /// Says that it is over, however it ends.
 struct Over(Arc<Line>);
 
@@ -231,7 +222,6 @@ struct Line {
     changed: Condvar,
     withdrawn: Arc<AtomicBool>,
     calls_back: bool,
-    most_shown: u64,
 }
 
 #[derive(Default)]
@@ -240,41 +230,15 @@ struct Heard {
     /// Displays among them.
     waiting: usize,
     run: Option<Arc<Run>>,
-    shown: Vec<Value>,
-    shown_bytes: u64,
-    dropped: u64,
     over: Option<Result<bool, sandtimer::Error>>,
     /// Where an event loop listens: what is read, and what is written.
     bell: Option<(UnixStream, UnixStream)>,
 }
 
-impl Heard {
-    fn show(&mut self, value: &Value, most: u64) {
-        self.shown_bytes = self.shown_bytes.saturating_add(size(value));
-        if self.shown_bytes > most {
-            self.dropped += 1;
-        } else {
-            self.shown.push(value.clone());
-        }
-    }
-}
-
-/// About as many bytes as it has as a text.
-fn size(value: &Value) -> u64 {
-    match value {
-        Value::String(text) => text.len() as u64 + 2,
-        Value::Array(values) => values.iter().map(|value| size(value) + 1).sum::<u64>() + 2,
-        Value::Object(values) => {
-            values.iter().map(|(key, value)| key.len() as u64 + size(value) + 4).sum::<u64>() + 2
-        }
-        _ => 8,
-    }
-}
-
 impl Line {
-    fn new(calls_back: bool, most_shown: u64) -> Self {
+    fn new(calls_back: bool) -> Self {
         let (heard, changed, withdrawn) = Default::default();
-        Line { heard, changed, withdrawn, calls_back, most_shown }
+        Line { heard, changed, withdrawn, calls_back }
     }
 
     fn heard(&self) -> MutexGuard<'_, Heard> {
@@ -300,7 +264,6 @@ impl Line {
                 heard.run = Some(run);
             }
             Told::Displayed(value) => {
-                heard.show(&value, self.most_shown);
                 if !self.calls_back {
                     return;
                 }
@@ -515,15 +478,7 @@ impl Execution {
         let mut heard = self.line.heard();
         match heard.over.take() {
             Some(Ok(done)) => {
-                let mut shown = std::mem::take(&mut heard.shown);
-                if heard.dropped > 0 {
-                    let text = format!(
-                        "{} more were displayed, past the result limit of {} bytes",
-                        heard.dropped, self.line.most_shown
-                    );
-                    shown.push(serde_json::json!({"text/plain": text}));
-                }
-                let ended = heard.run.take().map(|run| Ended::new(run.id().to_owned(), run.ended(), shown));
+                let ended = heard.run.take().map(|run| Ended::new(run.id().to_owned(), run.ended()));
                 heard.over = Some(Ok(done));
                 Ok((ended, done))
             }

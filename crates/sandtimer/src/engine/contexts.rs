@@ -36,7 +36,7 @@ use crate::limits::Limits;
 use crate::model::{LimitKind, Outcome, Source, State};
 use crate::scope::ScopeId;
 use crate::supervise::orders::Command;
-use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Job, Live, Running};
+use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Displayed, Job, Live, Running};
 use crate::zygote::{Answer, Kind, Profile};
 use standing::Standing;
 pub use turns::Turn;
@@ -365,7 +365,7 @@ impl Context {
         let Some(live) = &job.live else { return };
         let limit = running.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
         let mut packet = vec![0u8; CHANNEL_PACKET];
-        let (mut displayed, mut shown) = (Vec::new(), 0u64);
+        let (mut displayed, mut length_of_one) = (Vec::new(), 0u64);
         loop {
             if !wait_for_word(running, live, job) {
                 return;
@@ -382,16 +382,15 @@ impl Context {
             };
             match Frame::parse(&packet[..length]) {
                 Frame::Display { bytes, last } => {
-                    shown = shown.saturating_add(bytes.len() as u64);
-                    if shown <= limit {
+                    length_of_one = length_of_one.saturating_add(bytes.len() as u64);
+                    if length_of_one <= limit {
                         displayed.extend_from_slice(bytes);
                     }
                     if last {
                         let whole = std::mem::take(&mut displayed);
-                        if let Ok(value @ serde_json::Value::Object(_)) =
-                            serde_json::from_slice::<serde_json::Value>(&whole)
-                        {
-                            live.displayed.lock().unwrap_or_else(PoisonError::into_inner).push(value.clone());
+                        let length = std::mem::take(&mut length_of_one);
+                        let shown = live.displayed.lock().unwrap_or_else(PoisonError::into_inner);
+                        if let Some(value) = note_displayed(shown, &whole, length, limit) {
                             tell(Told::Displayed(value));
                         }
                     }
@@ -534,6 +533,27 @@ fn wait_for_word(running: &Running, live: &Live, job: &Job) -> bool {
             return true;
         }
     }
+}
+
+/// Keeps what was displayed for the Outcome, as far as the result limit goes, and gives it as a value. What is longer than all
+/// of that limit is no value.
+fn note_displayed(
+    mut shown: MutexGuard<'_, Displayed>,
+    whole: &[u8],
+    length: u64,
+    limit: u64,
+) -> Option<serde_json::Value> {
+    shown.bytes = shown.bytes.saturating_add(length);
+    let value = match serde_json::from_slice::<serde_json::Value>(whole) {
+        Ok(value @ serde_json::Value::Object(_)) => Some(value),
+        _ if length > limit => None,
+        _ => return None,
+    };
+    match &value {
+        Some(value) if shown.bytes <= limit => shown.values.push(value.clone()),
+        _ => shown.dropped += 1,
+    }
+    value
 }
 
 /// Waits until a new interpreter stands there as it is to be.

@@ -70,7 +70,7 @@ pub(crate) struct Live {
     /// What the sandbox had counted when the job began.
     pub before: Used,
     /// What was displayed so far.
-    pub displayed: Mutex<Vec<serde_json::Value>>,
+    pub displayed: Mutex<Displayed>,
     /// What came with the answer.
     pub reply: Mutex<Option<Reply>>,
     /// The checkpoint that has become the interpreter.
@@ -79,6 +79,15 @@ pub(crate) struct Live {
     pub idle_tasks: u64,
     /// The interpreter is a shell: what a command has started is ended without it, as long as it hears.
     pub is_shell: bool,
+}
+
+/// What a job has displayed, up to its result limit.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Displayed {
+    pub values: Vec<serde_json::Value>,
+    /// Of those and of what was dropped.
+    pub bytes: u64,
+    pub dropped: u64,
 }
 
 /// What came with a job's answer, beside that there is one.

@@ -67,7 +67,14 @@ fn reply(run: &Running, facts: &Facts) -> Reply {
     let answered = facts.state == Some(State::Kept);
     let given = || live.reply.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut reply = answered.then(given).flatten().unwrap_or_default();
-    let mut results = live.displayed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let displayed = live.displayed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let mut results = displayed.values;
+    if displayed.dropped > 0 {
+        let limit = run.effective.get(LimitKind::Result).map_or(0, |effect| effect.value);
+        let text =
+            format!("{} more were displayed, past the result limit of {limit} bytes", displayed.dropped);
+        results.push(serde_json::json!({"text/plain": text}));
+    }
     results.append(&mut reply.results);
     Reply { results, ..reply }
 }
