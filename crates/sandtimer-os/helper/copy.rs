@@ -2,7 +2,7 @@
 
 use core::ptr::null_mut;
 
-use crate::sys::{self, Fd, call, nr};
+use crate::sys::{self, call, nr};
 
 /// Forks a copy that is a child of init and not of this process, whose own children a job waits for: by way of a process
 /// that shares this memory and is gone at once. The copy is out of reach from its first moment: in a session of its own, and
@@ -100,14 +100,4 @@ pub fn thread_id_address() -> *mut i32 {
         }
     }
     null_mut()
-}
-
-/// In the copy of a process with streams of its own: what reads them must not wait for the end of one that never writes.
-#[allow(dead_code)] // a shell's are not its own
-pub fn drop_streams() {
-    let null = sys::open_at(sys::AT_FDCWD, c"/dev/null".as_ptr().cast(), 2, 0);
-    for standard in 0..3 {
-        call!(nr::DUP2, null, standard);
-    }
-    sys::close(null as Fd);
 }

@@ -226,12 +226,11 @@ fn child(mut program: Program, status: Fd, built: Fd, stdio: &[Fd], extra: &[Fd]
         let number = parked.as_ref().map_or(program.number, |second| second.number + program.number) - 1;
         let Some(step) = next else { sys::exit(122) };
         let result = match step.header.op {
-            op::EXECUTE => execute(&step, status, ready),
+            op::EXECUTE | op::EXECUTE_WITH => execute(&step, status, ready, extra),
             op::SESSION => steps::session(step.number(0) == 1, ready[0]),
             op::SECCOMP if step.header.number_count == 2 => {
                 steps::supervised(&step, extra[step.number(1) as usize])
             }
-            op::EXECUTE_WITH => execute_with(&step, status, ready, extra),
             op::JOIN => {
                 if sys::read(built, &mut [0; 1]) != 1 {
                     sys::exit(122);
@@ -283,14 +282,20 @@ fn park(status: Fd, socket: Fd) -> Result<(Program, [Fd; 3]), isize> {
     Ok((program, [received.fds[1], received.fds[2], received.fds[3]]))
 }
 
-/// Puts the standard descriptors in place, closes every other one at exec, and becomes the command.
-fn execute(step: &Step, status: Fd, stdio: [Fd; 3]) -> isize {
+/// Puts the standard descriptors and those that the step names behind them in place, closes every other one at exec, and
+/// becomes the command.
+fn execute(step: &Step, status: Fd, stdio: [Fd; 3], extra: &[Fd]) -> isize {
     let status = call!(nr::FCNTL, status, execute::F_DUPFD_CLOEXEC, 10) as Fd;
-    let result = execute::place(&stdio, 0);
+    let mut fds = [stdio[0], stdio[1], stdio[2], -1, -1, -1, -1, -1];
+    let count = (2 + step.header.number_count as usize).min(fds.len());
+    for (index, fd) in fds[3..count].iter_mut().enumerate() {
+        *fd = extra[step.number(index + 1) as usize];
+    }
+    let result = execute::place(&fds[..count], 0);
     if result < 0 {
         return result;
     }
-    call!(nr::CLOSE_RANGE, 3, u32::MAX, 4);
+    call!(nr::CLOSE_RANGE, count, u32::MAX, 4);
     let (arguments, environment) = match execute::vectors(step) {
         Ok(vectors) => vectors,
         Err(error) => return error,
@@ -311,29 +316,6 @@ fn reap_all(checkpoints: &mut Checkpoints) {
             _ => return,
         }
     }
-}
-
-/// As [`execute`], for a program that is given more descriptors than the standard ones.
-fn execute_with(step: &Step, status: Fd, stdio: [Fd; 3], extra: &[Fd]) -> isize {
-    let status = call!(nr::FCNTL, status, execute::F_DUPFD_CLOEXEC, 30) as Fd;
-    let mut given = [stdio[0], stdio[1], stdio[2], -1, -1, -1, -1, -1];
-    let count = (step.header.number_count as usize - 1).min(given.len() - 3);
-    for index in 0..count {
-        given[3 + index] = extra[step.number(index + 1) as usize];
-    }
-    let result = execute::place(&given[..3 + count], 0);
-    if result < 0 {
-        return result;
-    }
-    call!(nr::CLOSE_RANGE, 3 + count, u32::MAX, 4);
-    let (arguments, environment) = match execute::vectors(step) {
-        Ok(vectors) => vectors,
-        Err(error) => return error,
-    };
-    tell(status, STATUS_STARTING, 0, sys::now());
-    let result = call!(nr::EXECVE, step.string(0).pointer, arguments, environment);
-    tell(status, STATUS_EXECUTE_FAILED, -result as i32, 0);
-    sys::exit(if result == sys::ENOENT { 127 } else { 126 })
 }
 
 impl Init {

@@ -213,7 +213,7 @@ unsafe extern "C" fn checkpoint(_module: Object, _arguments: Object) -> Object {
     // SAFETY: one thread, GIL held.
     let made = copy::make(unsafe { *THREAD_ID.0.get() });
     if made == 0 {
-        copy::drop_streams();
+        drop_streams();
         copy::wait_to_go_on();
         // SAFETY: as above.
         unsafe { PyOS_AfterFork_Child() };
@@ -224,6 +224,15 @@ unsafe extern "C" fn checkpoint(_module: Object, _arguments: Object) -> Object {
     call!(nr::RT_SIGPROCMASK, 2, &raw const before, 0, 8);
     // SAFETY: the format makes a Python int of a C long.
     unsafe { Py_BuildValue(c"l".as_ptr(), made as c_long) }
+}
+
+/// In the copy of a process with streams of its own: what reads them must not wait for the end of one that never writes.
+fn drop_streams() {
+    let null = sys::open_at(sys::AT_FDCWD, c"/dev/null".as_ptr().cast(), 2, 0);
+    for standard in 0..3 {
+        call!(nr::DUP2, null, standard);
+    }
+    sys::close(null as Fd);
 }
 
 /// The channel's descriptor in a child.

@@ -11,8 +11,8 @@
 //! events       server-sent events with ids from which a reader goes on
 //! error        the one list of errors
 //! ```
-//! No thread per run or request: a run is a task that waits for the engine's futures. Only building a sandbox and the
-//! disk block, on the runtime's pool of threads.
+//! No thread per run or request: a run is a task that waits for the engine's futures. Building a sandbox, the disk, and what is
+//! executed or waits for its turn in a context block, on the runtime's pool of threads.
 #![forbid(unsafe_code)]
 
 mod auth;
@@ -220,7 +220,8 @@ impl Server {
         runtime.block_on(async {
             let drained = tokio::time::timeout(OPEN_REQUESTS, connections.drained()).await.is_ok();
             app.runs.end_all(GENTLE_ENDS, LAST_OUTCOMES).await;
-            contexts::close_all(&app).await;
+            // What does not end by then dies with the engine.
+            let _ = tokio::time::timeout(LAST_OUTCOMES, contexts::close_all(&app)).await;
             if !drained {
                 // What waited for these runs has its answer now.
                 let _ = tokio::time::timeout(GENTLE_ENDS, connections.drained()).await;

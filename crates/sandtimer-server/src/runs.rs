@@ -26,7 +26,7 @@ use crate::error::{Code, Refusal};
 use crate::events;
 
 pub(crate) use live::{CLIENT_GONE, LiveRun, Runs, adopt, keep_house};
-pub(crate) use request::{LIMITS, RunRequest};
+pub(crate) use request::{LIMITS, RunRequest, environment};
 
 /// Runs in a listing unless it says how many, and at most.
 const LISTED: u64 = 100;

@@ -1,10 +1,13 @@
 //! Contexts with real interpreters: state that lives, limits that end a cell and not the context, and hostile cells.
 #![allow(clippy::disallowed_methods)] // some stop this process, start it as another user, or watch what nobody tells of
 
+mod as_user;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use as_user::as_a_user;
 use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
 use sandtimer::model::State;
 use sandtimer::zygote::Profile;
@@ -574,38 +577,18 @@ fn a_forged_checkpoint_does_not_run_on() {
     assert_eq!(shown(&context, beats), "True", "what was started before the wall runs behind it");
 }
 
-/// Runs one of these tests as a user without privileges; false when this process is one already.
-fn as_a_user(test: &str) -> bool {
-    use std::os::unix::{fs::PermissionsExt, process::CommandExt};
-    if !rustix::process::getuid().is_root() {
-        return false;
-    }
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(directory.path(), mode).expect("own directory");
-    let copy = directory.path().join("test");
-    std::fs::copy(std::env::current_exe().expect("a path"), &copy).expect("a copy");
-    let mut command = std::process::Command::new(&copy);
-    command.args(["--exact", test, "--nocapture"]).uid(1234).gid(1234).current_dir("/");
-    command.env_remove("XDG_RUNTIME_DIR").env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
-    let output = command.output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "as another user: {said}");
-    true
-}
-
 #[test]
 fn without_a_group_that_counts_what_is_left_is_no_less_alive() {
     if as_a_user("without_a_group_that_counts_what_is_left_is_no_less_alive") {
         return;
     }
-    let beats = "x = 1\nimport os, time\nif os.fork() == 0:\n    os.setsid()\n    for beat in range(1000):\n        open('/tmp/beat', 'w').write(str(beat))\n        time.sleep(0.01)\n    os._exit(0)";
+    let beats = "x = 1\nimport os, time\nif os.fork() == 0:\n    os.setsid()\n    for beat in range(1000):\n        open('/tmp/beat', 'w').write(str(beat))\n        time.sleep(0.01)\n    os._exit(0)\nwhile not os.path.exists('/tmp/beat'): time.sleep(0.01)";
     let alive = "beat = lambda: open('/tmp/beat').read()\nfirst = beat()\ntime.sleep(0.3)\nfirst != beat()";
     let context = open();
     let outcome = run(&context, cell(beats));
     assert_eq!((shown(&context, alive), outcome.tree.survivors), ("True".to_owned(), None), "{outcome:?}");
     let context = open();
-    let outcome = run(&context, within(&format!("{beats}\ntime.sleep(60)"), 500));
+    let outcome = run(&context, within(&format!("{beats}\ntime.sleep(60)"), 2000));
     assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Timeout, Some(0)), "{outcome:?}");
     assert_eq!(shown(&context, alive), "False", "{outcome:?}");
 }

@@ -1,17 +1,16 @@
 //! What differs for an engine of a user without privileges. Run by root, the tests start themselves again as such a user.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+mod as_user;
+
 use std::time::{Duration, Instant};
 
+use as_user::as_a_user;
 use sandtimer::Limits;
 use sandtimer::engine::{CallSpec, Engine, Run, Spec, Stream};
 use sandtimer::model::Ending;
 use sandtimer::zygote::Profile;
 
-const USER: u32 = 1234;
 const PROCESSES: u64 = 24;
 /// Forks until it may not any more, says how often, and waits if it is told to.
 const GREEDY: &str = "\
@@ -26,26 +25,6 @@ except OSError:
     pass
 print(made, flush=True)
 ";
-
-/// Runs one of the tests below as a user without privileges; false when this process is one already.
-fn as_a_user(test: &str) -> bool {
-    if !rustix::process::getuid().is_root() {
-        return false;
-    }
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(directory.path(), mode).expect("own directory");
-    let copy = directory.path().join("test");
-    std::fs::copy(std::env::current_exe().expect("a path"), &copy).expect("a copy");
-    let mut command = Command::new(&copy);
-    command.args(["--exact", test, "--nocapture"]).uid(USER).gid(USER).current_dir("/");
-    command.env_remove("XDG_RUNTIME_DIR").env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
-    let output = command.output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "as user {USER}: {said}");
-    assert!(said.contains("1 passed"), "as user {USER}: {said}");
-    true
-}
 
 fn limits() -> Limits {
     Limits::new().wall(Duration::from_secs(60)).processes(PROCESSES)

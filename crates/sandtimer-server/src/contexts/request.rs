@@ -6,10 +6,10 @@ use std::time::Duration;
 use sandtimer::Limits;
 use sandtimer::limits::{Key, Setting};
 use sandtimer::model::LimitKind;
-use serde_json::Value;
 
-use crate::body::{Fields, refused};
+use crate::body::Fields;
 use crate::error::{Code, Refusal};
+use crate::runs::environment;
 
 /// Limits that hold for a context as a whole.
 pub(crate) const WHOLE: [Key; 4] = [
@@ -73,15 +73,20 @@ impl ContextRequest {
         let idle = fields.limits(&[Key::Kind(LimitKind::Idle)])?;
         let request = ContextRequest {
             language,
-            environment: environment(&mut fields)?,
+            environment: environment(&mut fields)?.into_iter().collect(),
             directory: fields.text("cwd")?,
             whole: fields.limits(&WHOLE)?,
             each: fields.limits(&EACH)?,
             idle: idle_of(&idle),
         };
         fields.finish()?;
-        if request.directory.as_ref().is_some_and(|directory| directory.contains('\0')) {
-            return Err(Refusal::new(Code::NulByte, "cwd has a NUL byte").with("key", "cwd"));
+        let variables =
+            || request.environment.iter().any(|(name, value)| name.contains('\0') || value.contains('\0'));
+        let directory = || request.directory.as_ref().is_some_and(|directory| directory.contains('\0'));
+        for (key, has_nul) in [("env", variables()), ("cwd", directory())] {
+            if has_nul {
+                return Err(Refusal::new(Code::NulByte, format!("{key} has a NUL byte")).with("key", key));
+            }
         }
         Ok(request)
     }
@@ -138,18 +143,4 @@ impl CellRequest {
         fields.finish()?;
         Ok(request)
     }
-}
-
-/// `env`: an object of texts.
-fn environment(fields: &mut Fields) -> Result<HashMap<String, String>, Refusal> {
-    let Some(given) = fields.value("env") else { return Ok(HashMap::new()) };
-    let Value::Object(object) = &given else { return Err(refused("env", &given, "an object of texts")) };
-    let variable = |(name, value): (&String, &Value)| {
-        let text = value.as_str().ok_or_else(|| refused(&format!("env.{name}"), value, "a text"))?;
-        if name.is_empty() || name.contains(['=', '\0']) || text.contains('\0') {
-            return Err(refused("env", &Value::String(name.clone()), "a variable without NUL and ="));
-        }
-        Ok((name.clone(), text.to_owned()))
-    };
-    object.iter().map(variable).collect()
 }

@@ -176,7 +176,7 @@ fn is_on_path(program: &str) -> bool {
 }
 
 /// `env`: an object of texts.
-fn environment(fields: &mut Fields) -> Result<Vec<(String, String)>, Refusal> {
+pub(crate) fn environment(fields: &mut Fields) -> Result<Vec<(String, String)>, Refusal> {
     let Some(given) = fields.value("env") else { return Ok(Vec::new()) };
     let Value::Object(object) = &given else { return Err(refused("env", &given, "an object of texts")) };
     let variable = |(name, value): (&String, &Value)| {

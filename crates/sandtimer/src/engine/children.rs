@@ -21,6 +21,7 @@ use sandtimer_os::zygote::{self as os, BirthRequest, Word};
 
 use super::error::Error;
 use super::park;
+use super::place;
 use super::start::{self, Context, Descriptors, Opened, Sandbox};
 use super::zygotes;
 use super::{Inner, Spec};
@@ -68,8 +69,8 @@ struct Born {
 
 /// What an interpreter that stands ready consists of.
 pub(super) struct Stood {
-    pub place: start::Place,
-    pub belongings: start::Belongings,
+    pub place: place::Place,
+    pub belongings: place::Belongings,
     pub process: Spawned,
     pub channel: OwnedFd,
 }
@@ -290,7 +291,7 @@ impl Child {
     /// Its sandbox and its process, which are the caller's to end from now on.
     pub fn into_parts(mut self) -> Option<Stood> {
         let (sandbox, born) = self.sandbox.take().zip(self.born.take())?;
-        let (place, belongings) = start::Place::of(sandbox);
+        let (place, belongings) = place::Place::of(sandbox);
         Some(Stood { place, belongings, process: born.process, channel: born.channel })
     }
 
@@ -318,7 +319,7 @@ impl Child {
             killed: AtomicU64::new(0),
             live: None,
         };
-        let running = start::running(&self.inner, sandbox, opened, spec, Some(job));
+        let running = place::running(&self.inner, sandbox, opened, spec, Some(job));
         let spool = || Arc::new(Mutex::new(Spool::new(output, handed.directory.clone())));
         let outputs = born.outputs.map(|fd| Some((Arc::new(fd), spool())));
         let attachment = Attachment { run: running.clone(), outputs, stdin: None };

@@ -13,18 +13,18 @@ mod turns;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::wire::{CHANNEL_PACKET, order};
 use sandtimer_os::{process, zygote as os};
 
 use super::calls::Calls;
 use super::error::Error;
+use super::place;
 use super::refill::{Shared, Stats};
 use super::run::Run;
 use super::spec::{Require, Spec, Stdin};
@@ -36,7 +36,7 @@ use crate::limits::Limits;
 use crate::model::{LimitKind, Outcome, Source, State};
 use crate::scope::ScopeId;
 use crate::supervise::orders::Command;
-use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Displayed, Job, Live, Running};
+use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Displayed, Job, Live, Reply, Running};
 use crate::zygote::{Answer, Kind, Profile};
 use standing::Standing;
 pub use turns::Turn;
@@ -347,12 +347,12 @@ impl Context {
         let job = standing.job(begun_at, until).inspect_err(|_| start::close(inner, scope))?;
         let spools = streams.spools();
         standing.place.spawned_at = begun_at;
-        let running = start::running_at(
+        let running = place::running_at(
             inner,
             &standing.place,
             opened,
             &spec,
-            (Some(job), start::Belongings::default()),
+            (Some(job), place::Belongings::default()),
         );
         let (attachment, _) = streams.attach(running.clone());
         start::watch(inner, attachment);
@@ -367,7 +367,7 @@ impl Context {
         let mut packet = vec![0u8; CHANNEL_PACKET];
         let (mut displayed, mut length_of_one) = (Vec::new(), 0u64);
         loop {
-            if !wait_for_word(running, live, job) {
+            if !wait_for_word(live, job) {
                 return;
             }
             let length = match os::packet(standing.channel(), &mut packet, false) {
@@ -420,14 +420,14 @@ impl Context {
         };
         let mut said = match standing.read(answer, limit, live) {
             Ok(Some(code)) if live.is_shell => {
-                crate::supervise::run::Reply { exit_code: code.first().copied(), ..Default::default() }
+                Reply { exit_code: code.first().copied(), ..Default::default() }
             }
             Ok(Some(data)) => reply(&data),
             Ok(None) => {
                 let message =
                     format!("what it shows has {} bytes, and the result limit is {limit}", answer.size());
                 let error = serde_json::json!({"type": "ResultTooLarge", "module": "sandtimer", "message": message, "traceback": ""});
-                crate::supervise::run::Reply { error: Some(error), ..Default::default() }
+                Reply { error: Some(error), ..Default::default() }
             }
             // It died on the way, or was ended.
             Err(_) => return,
@@ -439,13 +439,12 @@ impl Context {
         said.value = said.results.last().and_then(|shown| shown.get("application/json")).cloned();
         *live.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
         job.answered.store(if raised { ANSWERED_RAISED } else { ANSWERED_VALUE }, Ordering::Release);
-        // A shell whose command a limit has ended says so all the same.
-        if running.cell.seal() || live.is_shell {
-            let (row, id) = (running.row, running.id.clone());
-            self.inner.enforcer.send(Command::Answered { row, id });
-        } else {
+        if !running.cell.seal() {
+            // In the grace of a limit; there is nothing left to wait for.
             job.answered.store(0, Ordering::Release);
         }
+        let (row, id) = (running.row, running.id.clone());
+        self.inner.enforcer.send(Command::Answered { row, id });
     }
 
     /// Interrupts the run that is on, as Ctrl-C does: the interpreter, or what a shell's command has started. False when none is.
@@ -514,23 +513,13 @@ impl Drop for Context {
     }
 }
 
-/// Whether the interpreter has said something. False once nothing that it says counts any more.
-fn wait_for_word(running: &Running, live: &Live, job: &Job) -> bool {
-    const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+/// Whether the interpreter has said something. False once there is a verdict, behind which nothing that it says counts.
+fn wait_for_word(live: &Live, job: &Job) -> bool {
+    let mut fds = [PollFd::new(&*job.channel, PollFlags::IN), PollFd::new(&live.over, PollFlags::IN)];
     loop {
-        let mut fds = [PollFd::new(&*job.channel, PollFlags::IN), PollFd::new(&live.over, PollFlags::IN)];
-        // What a shell says behind a verdict still counts, until the Outcome is there.
-        let over = process::wait_readable(live.over.as_fd(), 0);
-        let (fds, most) = if over { (&mut fds[..1], Some(&AGAIN)) } else { (&mut fds[..], None) };
-        if !matches!(poll(fds, most), Ok(_) | Err(rustix::io::Errno::INTR)) {
-            return false;
-        }
-        let (spoke, now_over) = (!fds[0].revents().is_empty(), fds.len() > 1 && !fds[1].revents().is_empty());
-        if (over || now_over) && (!live.is_shell || running.waiting.is_over()) {
-            return false;
-        }
-        if spoke {
-            return true;
+        match poll(&mut fds, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            polled => return polled.is_ok() && fds[1].revents().is_empty(),
         }
     }
 }

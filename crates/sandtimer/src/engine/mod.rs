@@ -13,6 +13,7 @@ mod launchers;
 mod owners;
 mod park;
 mod parts;
+mod place;
 mod plans;
 mod pool;
 mod refill;

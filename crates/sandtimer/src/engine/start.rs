@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,21 +18,22 @@ use sandtimer_os::socket;
 
 use super::error::{Error, WORKSPACES};
 use super::owners::{idmap_namespaces, spare_identity_maps, unmapped_owner};
+use super::place;
 use super::plans::{FilesKey, KnownFiles};
 use super::streams::Streams;
 use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::{Slot, SlotLimits};
 use crate::isolate::files::{
-    Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, NoteKind, Start, USER_NAME, plan_files,
+    Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, Start, USER_NAME, plan_files,
 };
 use crate::isolate::host::Host;
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
-use crate::limits::{Effective, Key, Limits, check_least, nanoseconds, nest, precedence};
-use crate::model::{Isolation, Layer, LimitKind, Path as RunPath, Source, Tier};
+use crate::limits::{Effective, Key, Limits, check_least, nest, precedence};
+use crate::model::{Layer, LimitKind, Path as RunPath, Source, Tier};
 use crate::scope::{Opening, ScopeId};
 use crate::supervise::collector::Attachment;
 use crate::supervise::orders::Shown;
-use crate::supervise::run::{Job, PrivateDirectory, Running};
+use crate::supervise::run::PrivateDirectory;
 use crate::time::{DeadlineCell, Moment};
 
 /// Bytes of each captured stream that are kept unless somebody says otherwise.
@@ -67,10 +67,10 @@ pub(super) struct Opened {
     pub scope: ScopeId,
     pub effective: Effective,
     pub submitted_at: u64,
-    cell: Arc<DeadlineCell>,
+    pub(super) cell: Arc<DeadlineCell>,
     /// The own wall under its ceiling.
     pub wall: Option<u64>,
-    place: String,
+    pub(super) place: String,
 }
 
 impl Opened {
@@ -343,7 +343,7 @@ pub(super) fn finish(
     streams: Streams,
 ) -> Run {
     let scope = opened.scope;
-    let running = running(inner, sandbox, opened, spec, None);
+    let running = place::running(inner, sandbox, opened, spec, None);
     let spools = streams.spools();
     let (attachment, pipes) = streams.attach(running.clone());
     watch(inner, attachment);
@@ -356,117 +356,6 @@ pub(super) fn watch(inner: &Inner, attachment: Attachment) {
     let running = attachment.run.clone();
     inner.collector.attach(attachment);
     inner.enforcer.watch(running);
-}
-
-/// A sandbox that stands, as the runs in it share it.
-#[derive(Debug)]
-pub(super) struct Place {
-    pub control: Arc<OwnedFd>,
-    pub pidfd: Arc<OwnedFd>,
-    pub slot: Arc<Slot>,
-    pub isolation: Isolation,
-    names: Vec<&'static str>,
-    optional: Vec<(u64, &'static str)>,
-    missing: Vec<String>,
-    hidden: Vec<String>,
-    shown: Option<Shown>,
-    pub spawned_at: u64,
-    pub path: RunPath,
-}
-
-impl Place {
-    /// What a sandbox is, beside what ends with its first run.
-    pub(super) fn of(sandbox: Sandbox) -> (Self, Belongings) {
-        let notes = |about_the_directory: bool| {
-            let notes = sandbox.files.notes.iter();
-            let wanted =
-                notes.filter(|note| (note.kind == NoteKind::CurrentDirectory) == about_the_directory);
-            wanted.map(|note| note.text.clone()).collect()
-        };
-        let (missing, hidden) = (notes(true), notes(false));
-        let isolation = Isolation {
-            tier: sandbox.plan.tier,
-            kill: sandbox.plan.kill,
-            deadline_layers: Vec::new(),
-            degraded: sandbox.plan.degraded,
-        };
-        let place = Place {
-            control: Arc::new(sandbox.control),
-            pidfd: Arc::new(sandbox.pidfd),
-            slot: Arc::new(sandbox.slot),
-            isolation,
-            names: sandbox.plan.names,
-            optional: sandbox.plan.optional,
-            missing,
-            hidden,
-            shown: sandbox.shown,
-            spawned_at: sandbox.spawned_at,
-            path: sandbox.path,
-        };
-        (place, Belongings { private: sandbox.private, namespace: sandbox.namespace })
-    }
-}
-
-/// What is held for a sandbox until it is dead.
-#[derive(Debug, Default)]
-pub(super) struct Belongings {
-    pub private: Option<PrivateDirectory>,
-    pub namespace: Option<OwnedFd>,
-}
-
-/// A started sandbox as a run.
-pub(super) fn running(
-    inner: &Inner,
-    sandbox: Sandbox,
-    opened: Opened,
-    spec: &Spec,
-    job: Option<Job>,
-) -> Arc<Running> {
-    let (place, belongings) = Place::of(sandbox);
-    running_at(inner, &place, opened, spec, (job, belongings))
-}
-
-/// A run in a sandbox that stands.
-pub(super) fn running_at(
-    inner: &Inner,
-    place: &Place,
-    opened: Opened,
-    spec: &Spec,
-    (job, belongings): (Option<Job>, Belongings),
-) -> Arc<Running> {
-    let effective = opened.effective;
-    let deadline_layers = deadline_layers(inner, &effective);
-    Arc::new(Running {
-        id: opened.id,
-        row: place.slot.row,
-        control: place.control.clone(),
-        pidfd: place.pidfd.clone(),
-        job,
-        slot: place.slot.clone(),
-        cell: opened.cell,
-        wall: opened.wall,
-        grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
-        warn: spec.warn.map(nanoseconds),
-        effective,
-        scope: opened.place,
-        submitted_at: opened.submitted_at,
-        spawned_at: place.spawned_at,
-        started_at: AtomicU64::new(0),
-        last_output: AtomicU64::new(0),
-        looked: Mutex::default(),
-        isolation: Isolation { deadline_layers, ..place.isolation.clone() },
-        step_names: place.names.clone(),
-        optional_steps: place.optional.clone(),
-        path: place.path,
-        missing: place.missing.clone(),
-        hidden: place.hidden.clone(),
-        sweeps_itself: inner.sweeps_itself(),
-        shown: place.shown,
-        on_output_limit_end: spec.end_on_output_limit,
-        private_directory: belongings.private,
-        namespace: Mutex::new(belongings.namespace),
-        waiting: Arc::default(),
-    })
 }
 
 fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> {
@@ -702,22 +591,4 @@ impl Prepared {
             .chain(self.idmaps.iter().map(|namespace| namespace.as_fd()))
             .collect()
     }
-}
-
-fn deadline_layers(inner: &Inner, effective: &Effective) -> Vec<String> {
-    let mut layers = vec!["enforcer".to_owned()];
-    let armed = inner.armed();
-    if armed.real_time.is_ok() {
-        layers.push("real-time enforcer".to_owned());
-    }
-    layers.push("init timer".to_owned());
-    if inner.enforcer.is_watched() {
-        layers.push("watchdog".to_owned());
-    }
-    layers.push("liveness socket".to_owned());
-    layers.push("parent death signal".to_owned());
-    if effective.get(LimitKind::Cpu).is_some() {
-        layers.push("RLIMIT_CPU".to_owned());
-    }
-    layers
 }

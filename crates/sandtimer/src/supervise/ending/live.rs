@@ -19,7 +19,6 @@ use sandtimer_os::wire::{Notice, notice, order};
 use super::{Cause, Ending, Enforcer, Exit, Phase};
 use crate::model::{LimitKind, State};
 use crate::supervise::collector::ToCollector;
-use crate::supervise::run::Live;
 
 /// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.
 const ROLL_BACK_LIMIT: u64 = 1_500_000_000;
@@ -51,7 +50,8 @@ impl Ending {
     pub(super) fn goes_on(&mut self, cause: Cause, now: u64) {
         let run = self.run.clone();
         let Some(live) = run.live() else { return };
-        let code = exit_code(live);
+        let reply = live.reply.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+        let code = reply.exit_code;
         if let Some(code) = code {
             self.facts.exit = Some(Exit {
                 status: i32::from(code) << 8,
@@ -61,13 +61,7 @@ impl Ending {
                 at: now,
             });
         }
-        let interrupted = self.interrupted_before != 0
-            && live
-                .reply
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .as_ref()
-                .is_some_and(|reply| reply.interrupted);
+        let interrupted = self.interrupted_before != 0 && reply.interrupted;
         // Where nobody counts them something may go on.
         self.facts.goes_on = self.run.slot.processes_now().is_none_or(|tasks| tasks > live.idle_tasks);
         // It raised because it was interrupted, and it was interrupted because of its wall.
@@ -99,17 +93,6 @@ impl Ending {
         self.phase = Phase::Dead;
     }
 
-    /// Whether all but the interpreter was ended, which had answered.
-    fn interpreter_is_left(&self) -> bool {
-        let ended =
-            self.phase == Phase::Killed && self.facts.swept == Some(0) && !self.last_resort_is_sandbox;
-        ended
-            && self
-                .run
-                .live()
-                .is_some_and(|live| live.reply.lock().unwrap_or_else(PoisonError::into_inner).is_some())
-    }
-
     /// Has init end everything but the interpreter. False where it cannot be told.
     fn sweep(&mut self, now: u64) -> bool {
         if process::order(&*self.run.control, order::SWEEP, 0, 0).is_err() {
@@ -121,9 +104,10 @@ impl Ending {
         true
     }
 
-    /// Init has ended everything but the interpreter.
+    /// Init has ended everything but the interpreter, which had answered.
     pub(super) fn swept(&mut self, now: u64) {
-        if self.interpreter_is_left() {
+        let is_left = self.facts.swept == Some(0) && !self.last_resort_is_sandbox;
+        if self.phase == Phase::Killed && is_left && self.run.live().is_some() {
             self.stands(now);
         }
     }
@@ -200,9 +184,4 @@ impl Ending {
             self.facts.state = Some(State::Reset);
         }
     }
-}
-
-/// What a shell has said that its command ended with.
-fn exit_code(live: &Live) -> Option<u8> {
-    live.reply.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.exit_code
 }

@@ -1,0 +1,143 @@
+//! Sandboxes that stand, and the runs in them: one for a command or a call, one after the other for a context.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use super::start::{Opened, Sandbox};
+use super::{Inner, Spec};
+use crate::isolate::cgroup::Slot;
+use crate::isolate::files::NoteKind;
+use crate::limits::{Effective, Key, nanoseconds};
+use crate::model::{Isolation, LimitKind, Path as RunPath};
+use crate::supervise::orders::Shown;
+use crate::supervise::run::{Job, PrivateDirectory, Running};
+
+/// A sandbox that stands, as the runs in it share it.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub control: Arc<OwnedFd>,
+    pub pidfd: Arc<OwnedFd>,
+    pub slot: Arc<Slot>,
+    pub isolation: Isolation,
+    names: Vec<&'static str>,
+    optional: Vec<(u64, &'static str)>,
+    missing: Vec<String>,
+    hidden: Vec<String>,
+    shown: Option<Shown>,
+    pub spawned_at: u64,
+    pub path: RunPath,
+}
+
+impl Place {
+    /// What a sandbox is, beside what ends with its first run.
+    pub(super) fn of(sandbox: Sandbox) -> (Self, Belongings) {
+        let notes = |about_the_directory: bool| {
+            let notes = sandbox.files.notes.iter();
+            let wanted =
+                notes.filter(|note| (note.kind == NoteKind::CurrentDirectory) == about_the_directory);
+            wanted.map(|note| note.text.clone()).collect()
+        };
+        let (missing, hidden) = (notes(true), notes(false));
+        let isolation = Isolation {
+            tier: sandbox.plan.tier,
+            kill: sandbox.plan.kill,
+            deadline_layers: Vec::new(),
+            degraded: sandbox.plan.degraded,
+        };
+        let place = Place {
+            control: Arc::new(sandbox.control),
+            pidfd: Arc::new(sandbox.pidfd),
+            slot: Arc::new(sandbox.slot),
+            isolation,
+            names: sandbox.plan.names,
+            optional: sandbox.plan.optional,
+            missing,
+            hidden,
+            shown: sandbox.shown,
+            spawned_at: sandbox.spawned_at,
+            path: sandbox.path,
+        };
+        (place, Belongings { private: sandbox.private, namespace: sandbox.namespace })
+    }
+}
+
+/// What is held for a sandbox until it is dead.
+#[derive(Debug, Default)]
+pub(super) struct Belongings {
+    pub private: Option<PrivateDirectory>,
+    pub namespace: Option<OwnedFd>,
+}
+
+/// A started sandbox as a run.
+pub(super) fn running(
+    inner: &Inner,
+    sandbox: Sandbox,
+    opened: Opened,
+    spec: &Spec,
+    job: Option<Job>,
+) -> Arc<Running> {
+    let (place, belongings) = Place::of(sandbox);
+    running_at(inner, &place, opened, spec, (job, belongings))
+}
+
+/// A run in a sandbox that stands.
+pub(super) fn running_at(
+    inner: &Inner,
+    place: &Place,
+    opened: Opened,
+    spec: &Spec,
+    (job, belongings): (Option<Job>, Belongings),
+) -> Arc<Running> {
+    let effective = opened.effective;
+    let deadline_layers = deadline_layers(inner, &effective);
+    Arc::new(Running {
+        id: opened.id,
+        row: place.slot.row,
+        control: place.control.clone(),
+        pidfd: place.pidfd.clone(),
+        job,
+        slot: place.slot.clone(),
+        cell: opened.cell,
+        wall: opened.wall,
+        grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
+        warn: spec.warn.map(nanoseconds),
+        effective,
+        scope: opened.place,
+        submitted_at: opened.submitted_at,
+        spawned_at: place.spawned_at,
+        started_at: AtomicU64::new(0),
+        last_output: AtomicU64::new(0),
+        looked: Mutex::default(),
+        isolation: Isolation { deadline_layers, ..place.isolation.clone() },
+        step_names: place.names.clone(),
+        optional_steps: place.optional.clone(),
+        path: place.path,
+        missing: place.missing.clone(),
+        hidden: place.hidden.clone(),
+        sweeps_itself: inner.sweeps_itself(),
+        shown: place.shown,
+        on_output_limit_end: spec.end_on_output_limit,
+        private_directory: belongings.private,
+        namespace: Mutex::new(belongings.namespace),
+        waiting: Arc::default(),
+    })
+}
+
+fn deadline_layers(inner: &Inner, effective: &Effective) -> Vec<String> {
+    let mut layers = vec!["enforcer".to_owned()];
+    let armed = inner.armed();
+    if armed.real_time.is_ok() {
+        layers.push("real-time enforcer".to_owned());
+    }
+    layers.push("init timer".to_owned());
+    if inner.enforcer.is_watched() {
+        layers.push("watchdog".to_owned());
+    }
+    layers.push("liveness socket".to_owned());
+    layers.push("parent death signal".to_owned());
+    if effective.get(LimitKind::Cpu).is_some() {
+        layers.push("RLIMIT_CPU".to_owned());
+    }
+    layers
+}
