@@ -60,6 +60,12 @@ impl Process {
         Process::look(self.pid).is_none_or(|now| now.start != self.start || now.state == 'Z')
     }
 
+    /// Whether it lives and `marker` is among its arguments.
+    #[must_use]
+    pub fn carries(&self, marker: &str) -> bool {
+        self.state != 'Z' && self.arguments.iter().any(|argument| argument == marker)
+    }
+
     /// Whether its program's name is `name`.
     #[must_use]
     pub fn runs(&self, name: &str) -> bool {
@@ -90,8 +96,7 @@ pub fn all() -> Vec<Process> {
 /// Living processes with `marker` among their arguments.
 #[must_use]
 pub fn marked(marker: &str) -> Vec<Process> {
-    let carries = |process: &Process| process.arguments.iter().any(|argument| argument == marker);
-    all().into_iter().filter(|process| process.state != 'Z' && carries(process)).collect()
+    all().into_iter().filter(|process| process.carries(marker)).collect()
 }
 
 /// Living children of `parent`, and theirs, and so on.

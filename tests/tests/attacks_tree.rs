@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sandtimer_tests::attack::{cage_in_force, check};
-use sandtimer_tests::census::{Census, assert_clean};
+use sandtimer_tests::census::{Census, assert_clean, left_over};
 use sandtimer_tests::command::{Run, Visitor};
 use sandtimer_tests::count;
 use sandtimer_tests::honest::honest_run;
 use sandtimer_tests::outcome::finding;
-use sandtimer_tests::process::{Process, Started, marked};
+use sandtimer_tests::process::{Process, Started, all, marked};
 use sandtimer_tests::rows::TREE;
 use sandtimer_tests::wait::{alone, until};
 
@@ -56,14 +56,21 @@ fn many_command_lines_killed_at_once_leave_nothing() {
     let before = Census::take();
     let runs: Vec<Run> = (0..count(20, 100)).map(|_| Run::new().hostile(&["setsid-shuffle"])).collect();
     let engines: Vec<Started> = runs.iter().map(Run::start).collect();
-    let up = |run: &&Run| marked(&run.marker).iter().any(|process| process.runs("hostile"));
-    let all_up = until(Duration::from_secs(60), || runs.iter().filter(up).count() == runs.len());
-    assert!(all_up, "{} of {} runs are up", runs.iter().filter(up).count(), runs.len());
+    // One look at all processes for all runs: a look must not take long beside the second that is tested.
+    let up = || -> usize {
+        let payloads: Vec<Process> = all().into_iter().filter(|process| process.runs("hostile")).collect();
+        let of = |run: &&Run| payloads.iter().any(|process| process.carries(&run.marker));
+        runs.iter().filter(of).count()
+    };
+    let all_up = until(Duration::from_secs(60), || up() == runs.len());
+    assert!(all_up, "{} of {} runs are up", up(), runs.len());
     engines.iter().for_each(|engine| engine.signal(Signal::KILL));
-    let dead = until(Duration::from_secs(1), || runs.iter().filter(up).count() == 0);
-    assert!(dead, "{} runs outlived their engines by a second", runs.iter().filter(up).count());
+    let dead = until(Duration::from_secs(1), || up() == 0);
+    assert!(dead, "{} runs outlived their engines by a second", up());
     drop(engines);
-    // The watchdogs emptied their engines' groups; the next engine removes them.
+    // The watchdogs empty their engines' groups; an engine that starts after their end removes them.
+    let left = left_over(&before, &["cgroup"]);
+    assert!(left.is_empty(), "many killed engines left behind:\n{}", left.join("\n"));
     honest_run().unwrap_or_else(|error| panic!("{error}"));
     assert_clean(&before, "many killed engines");
 }
