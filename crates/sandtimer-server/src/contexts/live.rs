@@ -18,7 +18,7 @@ use crate::Shared;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
-use crate::runs::{CLIENT_GONE, LiveRun, adopt};
+use crate::runs::{Handover, LiveRun, adopt};
 
 /// Interpreters of one owner that stand ready.
 const READY: usize = 2;
@@ -192,7 +192,7 @@ fn new_id() -> String {
 /// Something that was sent to a context and may have to wait there.
 #[derive(Debug)]
 pub(crate) struct Queued {
-    begun: oneshot::Receiver<Result<Arc<LiveRun>, Refusal>>,
+    begun: oneshot::Receiver<Result<Handover, Refusal>>,
     withdrawn: Arc<AtomicBool>,
     notes: Arc<Mutex<Vec<String>>>,
 }
@@ -224,11 +224,9 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
             Told::Begun(run) => {
                 let command = vec![context.language.name().to_owned(), "-c".to_owned(), shown.clone()];
                 let live = adopt(&app, &owner, run, command);
-                if let Some(tell) = tell.take()
-                    && let Err(Ok(live)) = tell.send(live)
-                    && left.load(Ordering::Acquire)
-                {
-                    live.cancel(CLIENT_GONE);
+                if let Some(tell) = tell.take() {
+                    // One that is not heard is dropped.
+                    let _ = tell.send(live.map(|live| Handover::new(live, left.clone())));
                 }
             }
             Told::Lost(state, reason) => {
@@ -270,7 +268,8 @@ impl Queued {
                 Err(_) => return Ok(None),
             },
         };
-        begun.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the context could not be used"))).map(Some)
+        let handover = begun.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))??;
+        Ok(handover.take())
     }
 
     /// What happened to the context since the last run.
