@@ -70,6 +70,11 @@ impl LiveContext {
         self.context.info().waiting
     }
 
+    /// Whether nothing is executed and nothing waits.
+    pub fn is_free(&self) -> bool {
+        self.waiting() == 0 && self.context.running().is_none_or(|run| run.is_over())
+    }
+
     pub fn interrupt(&self) -> bool {
         self.context.interrupt()
     }
@@ -315,8 +320,7 @@ pub(crate) async fn keep_house(app: Shared) {
             return;
         }
         for context in app.contexts.registry.all() {
-            let is_idle = context.context.running().is_none() && context.waiting() == 0;
-            if is_idle && context.idle_left() == Some(Duration::ZERO) {
+            if context.is_free() && context.idle_left() == Some(Duration::ZERO) {
                 close(&app, &context).await;
             }
         }
