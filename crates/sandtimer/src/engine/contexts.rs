@@ -100,6 +100,7 @@ pub enum Told {
 pub struct Info {
     /// Runs that wait for their turn.
     pub waiting: usize,
+    /// Runs that have begun.
     pub executions: u64,
     /// Whether there is a checkpoint that the next run would be rolled back to; else why not. As far as was heard.
     pub checkpoint: Result<(), String>,
@@ -249,6 +250,7 @@ impl Context {
             // Whoever closed it may have looked before.
             run.cancel(CLOSED);
         }
+        self.executions.fetch_add(1, Ordering::Relaxed);
         tell(Told::Begun(run.clone()));
         self.drive(&run.running, standing, tell);
         let mut outcome = run.running.waiting.wait_outcome(false);
@@ -257,7 +259,6 @@ impl Context {
             outcome = run.running.waiting.wait_outcome(true);
         }
         *self.current() = None;
-        self.executions.fetch_add(1, Ordering::Relaxed);
         match outcome.state {
             State::Kept => {}
             State::RolledBack => standing.resumed(&run.running),
