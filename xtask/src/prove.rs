@@ -47,7 +47,9 @@ const PROOFS: &[Proof] = &[
     },
     Proof { name: "bench-python", command: &[BENCH_PYTHON, "python/benches/calls.py"], minutes: 60 },
     Proof { name: "bench-ray", command: &[BENCH_PYTHON, "python/benches/ray_calls.py"], minutes: 60 },
+    Proof { name: "bench-server", command: &[BENCH_PYTHON, "python/benches/server.py"], minutes: 60 },
     Proof { name: "soak-python", command: &[BENCH_PYTHON, "python/benches/soak.py"], minutes: 120 },
+    Proof { name: "soak-server", command: &[BENCH_PYTHON, "python/benches/server_soak.py"], minutes: 240 },
 ];
 
 /// The benches' Python environment, apart from that of the tests: it has the peers, and the package in its release build.
