@@ -19,7 +19,7 @@ use super::Inner;
 use super::calls::bury;
 use super::children::{Child, Parent};
 use super::error::Error;
-use super::zygotes::{self, Zygote};
+use super::zygotes::{self, NotServing, Zygote};
 use crate::supervise::run::Running;
 use crate::zygote::Profile;
 
@@ -73,10 +73,19 @@ pub(super) struct State {
     pub last_call: u64,
     /// The refiller waits for a lull, and looks at the clock by itself.
     pub awaits_lull: bool,
-    /// Why none could be made ready the last time, and whether it is of no use to try again.
-    pub failure: Option<(String, bool)>,
+    /// Why none could be made ready the last time.
+    pub failure: Option<(String, Failure)>,
     pub closed: bool,
     pub stats: Stats,
+}
+
+/// What a failure means to whoever asks next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It is of no use to try again.
+    Last,
+    SpawnLimit,
+    Other,
 }
 
 /// What a pool has done so far.
@@ -92,6 +101,10 @@ pub struct Stats {
     /// Children that died or became useless while they waited.
     pub lost: u64,
     pub zygotes: u64,
+    /// Zygotes that were ended because of their pre-warm script.
+    pub prewarm_failures: u64,
+    /// Why the zygote that serves has not run its pre-warm script.
+    pub not_prewarmed: Option<String>,
     /// The interpreter's version; empty before the first zygote serves.
     pub version: String,
 }
@@ -245,21 +258,39 @@ impl Shared {
             state.failures += 1;
             state.failures
         };
-        let last = matches!(error, Error::Interpreter(_) | Error::Files(_) | Error::Refused(_));
-        if !last && failures < TRIES {
-            return;
-        }
+        let failure = match error {
+            Error::Interpreter(_) | Error::Files(_) | Error::Refused(_) => Failure::Last,
+            // Whoever waits has waited for that long.
+            Error::SpawnLimit(_) => Failure::SpawnLimit,
+            _ if failures < TRIES => return,
+            _ => Failure::Other,
+        };
         let text = match error {
             Error::Interpreter(reason) => reason,
             other => other.to_string(),
         };
-        self.lock().failure = Some((text, last));
+        self.lock().failure = Some((text, failure));
         self.changed.notify_all();
         self.pause();
     }
 
     fn start_zygote(&self) -> Result<Zygote, Error> {
-        let zygote = Zygote::start(&self.inner, &self.profile, Some(self.closing.as_fd()))?;
+        let start = |profile: &Profile| Zygote::start(&self.inner, profile, Some(self.closing.as_fd()));
+        let zygote = match start(&self.profile) {
+            Err(NotServing::Prewarm(reason)) => {
+                {
+                    let stats = &mut self.lock().stats;
+                    (stats.prewarm_failures, stats.not_prewarmed) =
+                        (stats.prewarm_failures + 1, Some(reason));
+                }
+                start(&Profile { prewarm: None, ..self.profile.clone() })
+            }
+            started => {
+                self.lock().stats.not_prewarmed = None;
+                started
+            }
+        };
+        let zygote = zygote?;
         let mut state = self.lock();
         state.stats.zygotes += 1;
         state.stats.version.clone_from(&zygote.version);
@@ -338,7 +369,7 @@ impl Shared {
             return Ok((child, false));
         }
         // Whatever was wrong may be right by now; what cannot become right is said at once.
-        if state.failure.as_ref().is_some_and(|(_, last)| !last) {
+        if state.failure.as_ref().is_some_and(|(_, failure)| *failure != Failure::Last) {
             state.failure = None;
         }
         state.waiting += 1;
@@ -347,10 +378,11 @@ impl Shared {
             if state.closed {
                 break Err(Error::Closed);
             }
-            if let Some((reason, last)) = state.failure.clone() {
-                break Err(match last {
-                    true => Error::Interpreter(reason),
-                    false => Error::System {
+            if let Some((reason, failure)) = state.failure.clone() {
+                break Err(match failure {
+                    Failure::Last => Error::Interpreter(reason),
+                    Failure::SpawnLimit => Error::SpawnLimit(self.inner.spawn_limit()),
+                    Failure::Other => Error::System {
                         doing: "cannot make a sandbox ready",
                         source: std::io::Error::other(reason),
                     },
