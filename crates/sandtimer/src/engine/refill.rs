@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -47,6 +48,8 @@ pub(super) struct Shared {
     pub size: usize,
     pub state: Mutex<State>,
     pub source: Mutex<Source>,
+    /// Zygotes that did not come to serve; counted with the source held.
+    pub failed_starts: AtomicU64,
     /// For those who wait for children.
     pub changed: Condvar,
     /// For those who make them.
@@ -217,14 +220,14 @@ impl Shared {
     pub fn refill(self: &Arc<Self>) {
         let spec = zygotes::spec_of(&self.profile);
         while let Some(hurried) = self.wait_for_want() {
-            let zygote = self.source().serving(self);
-            let serving = zygote.as_ref().ok().cloned();
-            let made = zygote.and_then(|zygote| {
-                let stop = Some(self.closing.as_fd());
-                let turn = Some(&zygote.turn);
-                let parent = Parent { orders: zygote.orders(), turn, is_caller: false, hurried, stop };
-                Child::bear(&self.inner, &parent, &spec)
-            });
+            let Some(zygote) = self.zygote() else {
+                self.lock().making -= 1;
+                continue;
+            };
+            let stop = Some(self.closing.as_fd());
+            let turn = Some(&zygote.turn);
+            let parent = Parent { orders: zygote.orders(), turn, is_caller: false, hurried, stop };
+            let made = Child::bear(&self.inner, &parent, &spec);
             let mut state = self.lock();
             state.making -= 1;
             match made {
@@ -236,7 +239,7 @@ impl Shared {
                 Err(error) => {
                     drop(state);
                     // Another zygote may have better luck. That one was lost counts once, however many children it was to have.
-                    if serving.is_none_or(|zygote| self.source().discard(&zygote)) {
+                    if self.source().discard(&zygote) {
                         self.failed(error);
                     }
                 }
@@ -244,6 +247,24 @@ impl Shared {
         }
         let rest = std::mem::take(&mut self.lock().ready);
         drop(rest);
+    }
+
+    /// The zygote that serves. None where none could be started, by this refiller or by the one that it waited for: callers
+    /// were told then, and what did not start is dead.
+    fn zygote(self: &Arc<Self>) -> Option<Arc<Zygote>> {
+        let before = self.failed_starts.load(Ordering::Acquire);
+        let mut source = self.source();
+        if self.failed_starts.load(Ordering::Acquire) != before {
+            return None;
+        }
+        let serving = source.serving(self);
+        serving
+            .map_err(|error| {
+                self.failed_starts.fetch_add(1, Ordering::AcqRel);
+                // While the others wait: nobody tries again before those who asked have heard of it.
+                self.failed(error);
+            })
+            .ok()
     }
 
     /// Where children come from. While one starts a zygote the others wait for it.

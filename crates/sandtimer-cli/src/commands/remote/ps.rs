@@ -13,12 +13,15 @@ use crate::args::PsArguments;
 use crate::config::written;
 use crate::render;
 
+/// Runs that a server lists at a time.
+const MOST: u64 = 1000;
 const HEAD: [&str; 7] = ["KIND", "ID", "STATE", "ELAPSED", "LIMIT", "IDLE", "COMMAND"];
 
 pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, Failure> {
     let client = Client::new(&given.server)?;
-    let which = if given.all { "" } else { "?status=running" };
-    let runs = client.get(&format!("/v1/runs{which}"))?["runs"].take();
+    let which = if given.all { "" } else { "&status=running" };
+    let mut listed = client.get(&format!("/v1/runs?limit={MOST}{which}"))?;
+    let (runs, total) = (listed["runs"].take(), listed["total"].as_u64().unwrap_or(0));
     let contexts = client.get("/v1/contexts")?["contexts"].take();
     if given.server.json {
         render::print(&format!("{}\n", json!({"runs": runs, "contexts": contexts})));
@@ -32,6 +35,9 @@ pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, Failure> {
     rows.extend(of(&runs, run));
     let width = std::io::stdout().is_terminal().then(columns);
     render::print(&table(&rows, width));
+    if total > MOST {
+        render::note(&format!("the newest {MOST} of {total} runs are listed"));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
