@@ -217,13 +217,13 @@ def remaining(marker: str) -> list[int]:
 
 def requests(report: Report, *sizes: int) -> None:
     report.head("schemathesis")
-    with Server() as server:
+    with Server() as server, tempfile.TemporaryDirectory(prefix="sandtimer-soak-") as directory:
         command = [
-            os.path.join(os.path.dirname(sys.executable), "schemathesis"), "run", "--no-color", "--checks",
+            os.path.join(os.path.dirname(os.path.abspath(sys.executable)), "schemathesis"), "run", "--no-color", "--checks",
             "not_a_server_error", "--request-timeout", "30", "--max-examples", str(sizes[-1]), "--seed", "1",
             "--exclude-path-regex", "/events$|/watch$", f"http://127.0.0.1:{server.port}/openapi.json",
         ]  # fmt: skip
-        found = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=3600)
+        found = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=3600)
         for line in found.stdout.splitlines()[-30:]:
             report.line(f"  {line}")
         client = server.client()

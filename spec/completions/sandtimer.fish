@@ -30,6 +30,12 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "run" -d 'Run a 
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "python" -d 'Run a Python file, or code given with -c, in a sandbox'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bash" -d 'Run a bash script, or code given with -c, in a sandbox'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "serve" -d 'Serve runs over HTTP'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "ps" -d 'List what goes on in a server: runs, contexts, sessions'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "logs" -d 'Print what a run of a server has written'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "kill" -d 'End a run of a server, or a context or session'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "extend" -d 'Move the wall limit of a run of a server later'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "pause" -d 'Stop the processes of a run of a server, and the run\'s own clocks'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "resume" -d 'Let a paused run of a server go on'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "doctor" -d 'Show what this machine can enforce, and what is missing'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bench" -d 'Measure how late limits are and what a sandbox costs, on this machine'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "config" -d 'Show the settings that apply here'
@@ -126,7 +132,42 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l state-dir 
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l token-file -d 'Who may ask: lines of a name and a token' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l keep-runs -d 'How many runs that are over are kept [default: 1000]; 0 or `unlimited` is all' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l keep-for -d 'How long they are kept [default: 7d]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l interpreter-spawn-timeout-ms -d 'How long an interpreter or a shell may take to start [default: 60000]; cannot be switched off' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l interpreter-prewarm-timeout-ms -d 'How long a pre-warm script may take [default: 30000]; cannot be switched off' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l interpreter-execution-timeout-ms -d 'Wall limit of code in contexts [default: 0, unlimited]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l vm-execution-timeout-ms -d 'Wall limit of JavaScript and TypeScript in contexts, beside the one of all code [default: 0, unlimited]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l command-timeout-ms -d 'Wall limit of runs, and of commands in sessions [default: 0, unlimited]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l max-output-size-bytes -d 'Bytes kept of stdout, and of stderr [default: 10485760]; 0 is unlimited' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l prewarm -d 'A script that interpreters of a language run before they are given out; may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l pool -d 'How many interpreters of a language stand ready for each user of the server [default: 2]; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -s a -l all -d 'Runs that are over as well'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand logs" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand logs" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand logs" -s f -l follow -d 'Go on until the run is over'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand logs" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand logs" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand kill" -l reason -d 'Why, for the run\'s verdict' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand kill" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand kill" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand kill" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand kill" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand extend" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand extend" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand extend" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand extend" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand pause" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand pause" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand pause" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand pause" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l require -d 'Exit with 125 unless this tier (T0–T3) or kill class (K0–K3) can be had; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -s h -l help -d 'Print help'
@@ -145,7 +186,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_se
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_seen_subcommand_from many" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bench; and __fish_seen_subcommand_from many" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand config; and not __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand config; and not __fish_seen_subcommand_from show" -f -a "show" -d 'Show every limit that applies here and where it comes from'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand config; and not __fish_seen_subcommand_from show" -f -a "show" -d 'Show every setting that applies here and where it comes from'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand config; and __fish_seen_subcommand_from show" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand config; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand completions" -s h -l help -d 'Print help'

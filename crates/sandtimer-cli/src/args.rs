@@ -29,6 +29,19 @@ pub(crate) enum Command {
     /// Serve runs over HTTP
     #[command(after_long_help = SERVE_NOTES)]
     Serve(ServeArguments),
+    /// List what goes on in a server: runs, contexts, sessions
+    Ps(PsArguments),
+    /// Print what a run of a server has written
+    #[command(after_long_help = LOGS_NOTES)]
+    Logs(LogsArguments),
+    /// End a run of a server, or a context or session
+    Kill(KillArguments),
+    /// Move the wall limit of a run of a server later
+    Extend(ExtendArguments),
+    /// Stop the processes of a run of a server, and the run's own clocks
+    Pause(OneRun),
+    /// Let a paused run of a server go on
+    Resume(OneRun),
     /// Show what this machine can enforce, and what is missing
     Doctor(DoctorArguments),
     /// Measure how late limits are and what a sandbox costs, on this machine
@@ -58,12 +71,14 @@ Arguments for the program that begin with a dash go behind `--`. The file has to
 --workspace. Exit codes are those of `sandtimer run`.";
 
 const SERVE_NOTES: &str = "\
-Without a token file the server answers only its own user, on this machine. A token file has lines of a name and a token \
-and must be readable by that user alone; what is made with a token belongs to its name.
+Without a token file the server answers only its own user, on this machine. A token file has lines of a name and a token, \
+with quotas behind them (`runs=10 contexts=4 sessions=4`) where there may be only so many at once, and must be readable by that user alone; what is made with a token belongs to its name.
 
 SIGTERM, SIGHUP or Ctrl-C ends it: no new requests, 5 s for open ones, then all runs are cancelled and recorded. Each flag \
 has a variable: SANDTIMER_LISTEN, SANDTIMER_STATE_DIR, SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR. The \
-limits that apply to requests come from the same variables and files as those of `sandtimer run`.";
+limits that apply to requests come from the same variables and files as those of `sandtimer run`; the timeouts below also \
+from the variables of the same name in capitals (COMMAND_TIMEOUT_MS, …). What a request, or the session or context that it \
+uses, says itself wins over them, also where it says that there is no limit.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
@@ -82,6 +97,109 @@ pub(crate) struct ServeArguments {
     /// How long they are kept [default: 7d]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) keep_for: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) policy: PolicyFlags,
+}
+
+/// How long what a server executes may take unless a request, a session or a context says otherwise, and how its
+/// interpreters come to be.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Defaults and interpreters")]
+pub(crate) struct PolicyFlags {
+    /// How long an interpreter or a shell may take to start [default: 60000]; cannot be switched off
+    #[arg(long, value_name = "MILLISECONDS", allow_hyphen_values = true)]
+    pub(crate) interpreter_spawn_timeout_ms: Option<OsString>,
+    /// How long a pre-warm script may take [default: 30000]; cannot be switched off
+    #[arg(long, value_name = "MILLISECONDS", allow_hyphen_values = true)]
+    pub(crate) interpreter_prewarm_timeout_ms: Option<OsString>,
+    /// Wall limit of code in contexts [default: 0, unlimited]
+    #[arg(long, value_name = "MILLISECONDS", allow_hyphen_values = true)]
+    pub(crate) interpreter_execution_timeout_ms: Option<OsString>,
+    /// Wall limit of JavaScript and TypeScript in contexts, beside the one of all code [default: 0, unlimited]
+    #[arg(long, value_name = "MILLISECONDS", allow_hyphen_values = true)]
+    pub(crate) vm_execution_timeout_ms: Option<OsString>,
+    /// Wall limit of runs, and of commands in sessions [default: 0, unlimited]
+    #[arg(long, value_name = "MILLISECONDS", allow_hyphen_values = true)]
+    pub(crate) command_timeout_ms: Option<OsString>,
+    /// Bytes kept of stdout, and of stderr [default: 10485760]; 0 is unlimited
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    pub(crate) max_output_size_bytes: Option<OsString>,
+    /// A script that interpreters of a language run before they are given out; may be repeated
+    #[arg(long, value_name = "LANGUAGE=FILE")]
+    pub(crate) prewarm: Vec<OsString>,
+    /// How many interpreters of a language stand ready for each user of the server [default: 2]; may be repeated
+    #[arg(long, value_name = "LANGUAGE=COUNT")]
+    pub(crate) pool: Vec<OsString>,
+}
+
+const LOGS_NOTES: &str = "\
+Without --follow it prints what there is by now, standard output first. With it, output comes as it is written, until the \
+run is over; a connection that breaks is made again where it was, for up to a minute. The run's standard output goes to \
+standard output, its standard error to standard error.";
+
+/// Which server is asked, and how the answer is printed.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct ServerFlags {
+    /// The server's address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// A file that holds the token; SANDTIMER_TOKEN is the token itself
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PsArguments {
+    /// Runs that are over as well
+    #[arg(long, short)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArguments {
+    /// The run, by its id
+    pub(crate) id: String,
+    /// Go on until the run is over
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KillArguments {
+    /// The run, context or session, by its id
+    pub(crate) id: String,
+    /// Why, for the run's verdict
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExtendArguments {
+    /// The run, by its id
+    pub(crate) id: String,
+    /// How much later, such as 30s; a bare number is seconds
+    #[arg(value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) by: String,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneRun {
+    /// The run, by its id
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
 }
 
 #[derive(Debug, Args)]
@@ -260,7 +378,7 @@ pub(crate) struct ConfigArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigAction {
-    /// Show every limit that applies here and where it comes from
+    /// Show every setting that applies here and where it comes from
     Show {
         /// Print JSON
         #[arg(long)]

@@ -13,11 +13,16 @@ use sandtimer::limits::{
 use sandtimer::model::{Layer, LimitKind, Source};
 use toml::{Table, Value};
 
-use crate::args::LimitFlags;
+use crate::args::{LimitFlags, PolicyFlags};
 use crate::commands::Failure;
 
+mod contexts;
 mod file;
 mod local;
+mod shown;
+
+pub(crate) use contexts::{Contexts, LANGUAGES, STARTS};
+pub(crate) use shown::{Row, Shown};
 
 /// The commented file of all settings, with their built-in values.
 pub(crate) const DEFAULT_FILE: &str = include_str!("../default.toml");
@@ -27,6 +32,18 @@ const LOCAL_FILE: &str = "sandtimer.toml";
 /// What the engine keeps of captured output unless somebody says otherwise.
 const CAPTURED_OUTPUT: u64 = 10 << 20;
 
+/// What a setting holds for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uses {
+    Everything,
+    /// Runs, and commands in sessions.
+    Commands,
+    /// Code in contexts, in every language.
+    Code,
+    /// Code in JavaScript and TypeScript contexts, beside what holds for all code: the smaller one counts.
+    JavaScript,
+}
+
 /// One limit's names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Name {
@@ -34,16 +51,28 @@ pub(crate) struct Name {
     pub(crate) file: &'static str,
     pub(crate) variable: &'static str,
     pub(crate) key: Key,
+    pub(crate) uses: Uses,
 }
 
 const fn name(file: &'static str, variable: &'static str, kind: LimitKind) -> Name {
-    Name { file, variable, key: Key::Kind(kind) }
+    Name { file, variable, key: Key::Kind(kind), uses: Uses::Everything }
+}
+
+const fn shared(file: &'static str, variable: &'static str, kind: LimitKind, uses: Uses) -> Name {
+    Name { file, variable, key: Key::Kind(kind), uses }
+}
+
+impl Name {
+    /// As a flag of whatever can be given it.
+    pub(crate) fn flag(&self) -> String {
+        format!("--{}", self.file.replace('_', "-"))
+    }
 }
 
 /// Every limit that can be set here, in the order in which they are listed to people.
 pub(crate) const NAMES: [Name; 9] = [
     name("wall", "SANDTIMER_WALL", LimitKind::Wall),
-    Name { file: "grace", variable: "SANDTIMER_GRACE", key: Key::Grace },
+    Name { file: "grace", variable: "SANDTIMER_GRACE", key: Key::Grace, uses: Uses::Everything },
     name("cpu", "SANDTIMER_CPU", LimitKind::Cpu),
     name("stall", "SANDTIMER_STALL", LimitKind::Stall),
     name("memory", "SANDTIMER_MEMORY", LimitKind::Memory),
@@ -53,33 +82,43 @@ pub(crate) const NAMES: [Name; 9] = [
     name("open_files", "SANDTIMER_OPEN_FILES", LimitKind::OpenFiles),
 ];
 
-/// Names shared with other programs, counted in milliseconds and bytes; those of [`NAMES`] win over them.
-pub(crate) const SHARED_NAMES: [Name; 2] = [
-    name("command_timeout_ms", "COMMAND_TIMEOUT_MS", LimitKind::Wall),
-    name("max_output_size_bytes", "MAX_OUTPUT_SIZE_BYTES", LimitKind::Output),
+/// Names shared with other programs, counted in whole milliseconds and bytes; those of [`NAMES`] win over them.
+pub(crate) const SHARED_NAMES: [Name; 4] = [
+    shared("command_timeout_ms", "COMMAND_TIMEOUT_MS", LimitKind::Wall, Uses::Commands),
+    shared(
+        "interpreter_execution_timeout_ms",
+        "INTERPRETER_EXECUTION_TIMEOUT_MS",
+        LimitKind::Wall,
+        Uses::Code,
+    ),
+    shared("vm_execution_timeout_ms", "VM_EXECUTION_TIMEOUT_MS", LimitKind::Wall, Uses::JavaScript),
+    shared("max_output_size_bytes", "MAX_OUTPUT_SIZE_BYTES", LimitKind::Output, Uses::Everything),
 ];
 
-/// What one place says.
-#[derive(Debug)]
+/// One limit that one place sets; the limits know the place.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Layered {
     source: Source,
-    origin: Origin,
+    uses: Uses,
     limits: Limits,
 }
 
-/// A place, for messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Origin {
-    Environment,
-    File(PathBuf),
+impl Layered {
+    fn one(name: &Name, setting: Setting, source: Source, origin: &str) -> Self {
+        let mut limits = Limits::new().standing_in(origin);
+        limits.set(name.key, setting);
+        Layered { source, uses: name.uses, limits }
+    }
 }
 
-/// Everything that applies to a run started here, beside its flags.
+/// Everything that applies to what is started here, beside the flags of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
+    /// Whoever comes first wins.
     layers: Vec<Layered>,
     /// Ceilings by the file that sets them; the machine's first.
     ceilings: Vec<(PathBuf, Limits)>,
+    pub(crate) contexts: Contexts,
 }
 
 impl Config {
@@ -89,9 +128,22 @@ impl Config {
     /// # Errors
     /// The first value or key that is refused, by its name, value and place.
     pub(crate) fn load(call: &Limits, captures: bool) -> Result<Self, Failure> {
-        let mut config = Config::default();
-        let variables = environment(&|name| std::env::var_os(name))?;
-        config.layers.push(Layered { source: Source::Env, origin: Origin::Environment, limits: variables });
+        Self::load_with(&PolicyFlags::default(), call, captures)
+    }
+
+    /// The same for a server, whose flags win over variables and files.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub(crate) fn load_for_server(flags: &PolicyFlags) -> Result<Self, Failure> {
+        Self::load_with(flags, &Limits::new(), true)
+    }
+
+    fn load_with(flags: &PolicyFlags, call: &Limits, captures: bool) -> Result<Self, Failure> {
+        let mut config = Config { layers: policy_flags(flags)?, ..Config::default() };
+        let variables = |name: &str| std::env::var_os(name);
+        config.layers.extend(environment(&variables)?);
+        config.contexts = Contexts::given(flags, &variables)?;
         let mut seen = Vec::new();
         let mut add = |found: Option<file::Found>| -> Result<(), Failure> {
             if let Some(found) = found {
@@ -107,7 +159,7 @@ impl Config {
             && !seen.contains(&found.identity)
         {
             let bounds = local::bounds(&found)?;
-            local::check(&found.path, &bounds, &config.effective(call, captures))?;
+            local::check(&found.path, &bounds, &config.effective(Uses::Commands, call, captures))?;
             config.ceilings.push((found.path, bounds));
         }
         Ok(config)
@@ -115,18 +167,29 @@ impl Config {
 
     fn add_file(&mut self, found: file::Found) -> Result<(), Failure> {
         let parsed = file::parse(&found)?;
-        self.layers.push(Layered {
-            source: Source::Config,
-            origin: Origin::File(found.path.clone()),
-            limits: parsed.limits,
-        });
+        self.layers.extend(parsed.layers);
+        self.contexts.add(parsed.contexts);
         self.ceilings.push((found.path, parsed.maxima));
         Ok(())
     }
 
     /// For [`sandtimer::Spec::defaults`].
-    pub(crate) fn defaults(&self) -> Vec<(Source, Limits)> {
-        self.layers.iter().map(|layer| (layer.source, layer.limits.clone())).collect()
+    pub(crate) fn defaults(&self, uses: Uses) -> Vec<(Source, Limits)> {
+        let of = |uses: Uses| move |layer: &&Layered| layer.uses == Uses::Everything || layer.uses == uses;
+        let as_default = |layer: &Layered| (layer.source, layer.limits.clone());
+        if uses != Uses::JavaScript {
+            return self.layers.iter().filter(of(uses)).map(as_default).collect();
+        }
+        let sets_wall = |layer: &&Layered| layer.limits.get(LimitKind::Wall) != Setting::Inherit;
+        let code = self.layers.iter().filter(of(Uses::Code)).find(sets_wall);
+        let own = self.layers.iter().find(|layer| layer.uses == Uses::JavaScript);
+        let smaller =
+            [code, own].into_iter().flatten().min_by_key(|layer| match layer.limits.get(LimitKind::Wall) {
+                Setting::At(limit) => limit,
+                _ => u64::MAX,
+            });
+        let others = self.layers.iter().filter(of(Uses::Code)).filter(|layer| !sets_wall(layer));
+        smaller.into_iter().chain(others).map(as_default).collect()
     }
 
     /// For [`sandtimer::Options::maxima`]: of every limit the smallest ceiling that a file sets.
@@ -145,34 +208,22 @@ impl Config {
         maxima
     }
 
-    fn own(&self, call: &Limits, captures: bool) -> Own {
+    fn own(&self, uses: Uses, call: &Limits, captures: bool) -> Own {
         let mut builtin = Limits::new();
         if captures {
             builtin = builtin.output(CAPTURED_OUTPUT);
         }
+        let defaults = self.defaults(uses);
         let mut layers = vec![(Source::Call, call)];
-        layers.extend(self.layers.iter().map(|layer| (layer.source, &layer.limits)));
+        layers.extend(defaults.iter().map(|(source, limits)| (*source, limits)));
         layers.push((Source::Builtin, &builtin));
         precedence(&layers)
     }
 
-    fn effective(&self, call: &Limits, captures: bool) -> Effective {
+    fn effective(&self, uses: Uses, call: &Limits, captures: bool) -> Effective {
         let machine = Ceilings::for_machine(sandtimer_os::probe::total_memory_bytes());
         let here = Place { layer: Layer::Run, scope: "run".to_owned() };
-        nest(&here, &self.own(call, captures), &[], &machine.with_operator(&self.maxima()))
-    }
-
-    /// Every limit as it applies to a run started here without flags, with the place that set it.
-    pub(crate) fn shown(&self) -> Vec<Shown> {
-        let call = Limits::new();
-        let (own, effective) = (self.own(&call, true), self.effective(&call, true));
-        let show = |name: &Name| {
-            let limit = effective.get(name.key).map(|effect| effect.value);
-            let chosen = own.get(name.key).map_or(Source::Builtin, |chosen| chosen.source);
-            let source = effective.get(name.key).map_or(chosen, |effect| effect.source);
-            Shown { name: *name, limit, source, origin: self.origin(source, name.key) }
-        };
-        NAMES.iter().map(show).collect()
+        nest(&here, &self.own(uses, call, captures), &[], &machine.with_operator(&self.maxima()))
     }
 
     /// The limits of a run, each with the place that set it. `captured`: its output is, under a limit of its own.
@@ -182,7 +233,7 @@ impl Config {
             let idle = name.key == Key::Grace && effect.value == 0;
             let unused =
                 name.key == LimitKind::Output.into() && effect.source == Source::Builtin && !captured;
-            let origin = self.origin(effect.source, name.key);
+            let origin = self.origin(effect.source, effect.origin.as_deref(), name.key);
             (!idle && !unused)
                 .then(|| format!("{} {} ({origin})", name.file, written(name.key, Some(effect.value))))
         };
@@ -194,15 +245,15 @@ impl Config {
         self.ceilings.iter().map(|(path, _)| path.as_path())
     }
 
-    fn origin(&self, source: Source, key: Key) -> String {
-        match source {
-            Source::Ceiling => match self.ceiling_file(key) {
+    /// The place that set a limit; `said` is what the limit itself knows of it.
+    fn origin(&self, source: Source, said: Option<&str>, key: Key) -> String {
+        match (source, said) {
+            (Source::Ceiling, _) => match self.ceiling_file(key) {
                 Some(path) => path.display().to_string(),
                 None => "a ceiling of this machine".to_owned(),
             },
-            Source::Env => environment_origin(key),
-            Source::Config => self.file_origin(key),
-            Source::Call => "the call".to_owned(),
+            (_, Some(said)) => said.to_owned(),
+            (Source::Call, None) => "the call".to_owned(),
             _ => "built in".to_owned(),
         }
     }
@@ -215,34 +266,7 @@ impl Config {
         let file = self.ceilings.iter().find(|(_, ceilings)| set && ceilings.get(key) == smallest);
         file.map(|(path, _)| path.as_path())
     }
-
-    fn file_origin(&self, key: Key) -> String {
-        let sets = |layer: &&Layered| layer.limits.get(key) != Setting::Inherit;
-        let files = self.layers.iter().filter(sets).find_map(|layer| match &layer.origin {
-            Origin::File(path) => Some(path.display().to_string()),
-            Origin::Environment => None,
-        });
-        files.unwrap_or_default()
-    }
 }
-
-/// One line of `config show`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shown {
-    pub(crate) name: Name,
-    /// In nanoseconds, bytes or pieces; `None` for unlimited.
-    pub(crate) limit: Option<u64>,
-    pub(crate) source: Source,
-    pub(crate) origin: String,
-}
-
-impl PartialEq for Name {
-    fn eq(&self, other: &Self) -> bool {
-        self.file == other.file
-    }
-}
-
-impl Eq for Name {}
 
 /// The limits given as flags.
 ///
@@ -254,7 +278,7 @@ pub(crate) fn from_flags(flags: &LimitFlags) -> Result<Limits, Failure> {
     let mut limits = Limits::new();
     for (name, given) in NAMES.iter().zip(given) {
         if let Some(value) = given {
-            let flag = format!("--{}", name.file.replace('_', "-"));
+            let flag = name.flag();
             let text = as_text(&flag, value, "the command line")?;
             limits.set(name.key, parse_text(&flag, Format::flag(name.key), text, "the command line")?);
         }
@@ -268,29 +292,48 @@ fn as_text<'a>(key: &str, value: &'a OsStr, origin: &str) -> Result<&'a str, Fai
     })
 }
 
-fn environment(look_up: &dyn Fn(&str) -> Option<OsString>) -> Result<Limits, Failure> {
-    let mut limits = Limits::new();
-    for (name, shared) in
-        SHARED_NAMES.iter().map(|name| (name, true)).chain(NAMES.iter().map(|name| (name, false)))
-    {
+/// What variables say, in order of precedence.
+fn environment(look_up: &dyn Fn(&str) -> Option<OsString>) -> Result<Vec<Layered>, Failure> {
+    let mut layers = Vec::new();
+    for (name, shared) in names() {
         if let Some(value) = look_up(name.variable) {
             let text = as_text(name.variable, &value, "the environment")?;
             let setting = parse_text(name.variable, format(name.key, shared), text, "the environment")?;
-            limits.set(name.key, setting);
+            layers.push(Layered::one(&name, setting, Source::Env, name.variable));
         }
     }
-    Ok(limits)
+    Ok(layers)
 }
 
-/// Which variable sets this limit.
-fn environment_origin(key: Key) -> String {
-    let mut names = NAMES.iter().chain(&SHARED_NAMES).filter(|name| name.key == key);
-    let set = names.find(|name| std::env::var_os(name.variable).is_some());
-    set.map_or_else(String::new, |name| name.variable.to_owned())
+/// What a server's flags say.
+fn policy_flags(flags: &PolicyFlags) -> Result<Vec<Layered>, Failure> {
+    let PolicyFlags { command_timeout_ms, interpreter_execution_timeout_ms, vm_execution_timeout_ms, .. } =
+        flags;
+    let given = [
+        command_timeout_ms,
+        interpreter_execution_timeout_ms,
+        vm_execution_timeout_ms,
+        &flags.max_output_size_bytes,
+    ];
+    let mut layers = Vec::new();
+    for (name, given) in SHARED_NAMES.iter().zip(given) {
+        if let Some(value) = given {
+            let flag = name.flag();
+            let text = as_text(&flag, value, "the command line")?;
+            let setting = parse_text(&flag, format(name.key, true), text, "the command line")?;
+            layers.push(Layered::one(name, setting, Source::Env, &flag));
+        }
+    }
+    Ok(layers)
+}
+
+/// All names of limits, and whether they are shared; those that win first.
+fn names() -> impl Iterator<Item = (Name, bool)> {
+    NAMES.into_iter().map(|name| (name, false)).chain(SHARED_NAMES.into_iter().map(|name| (name, true)))
 }
 
 fn format(key: Key, shared: bool) -> Format {
-    if shared { Format::wire(key) } else { Format::flag(key) }
+    if shared { Format { whole: true, ..Format::wire(key) } } else { Format::flag(key) }
 }
 
 fn user_file() -> Result<Option<file::Found>, Failure> {

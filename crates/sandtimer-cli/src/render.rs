@@ -24,18 +24,32 @@ const ATOMIC: usize = 4096;
 
 /// Prints to stdout. A reader that is gone is no error: nobody misses what nobody reads.
 pub(crate) fn print(text: &str) {
-    let mut rest = text.as_bytes();
+    write(To::Stdout, text.as_bytes());
+}
+
+/// Where what was asked for goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    Stdout,
+    Stderr,
+}
+
+/// Writes bytes as they are. False when nobody reads them any more.
+pub(crate) fn write(to: To, bytes: &[u8]) -> bool {
+    let to = if to == To::Stderr { stderr() } else { stdout() };
+    let mut rest = bytes;
     while !rest.is_empty() {
-        match rustix::io::write(stdout(), rest) {
+        match rustix::io::write(to, rest) {
             Ok(count) => rest = &rest[count..],
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => {
                 // A failure to wait shows again at the next write.
-                let _ = poll(&mut [PollFd::new(&stdout(), PollFlags::OUT)], None);
+                let _ = poll(&mut [PollFd::new(&to, PollFlags::OUT)], None);
             }
-            Err(_) => return,
+            Err(_) => return false,
         }
     }
+    true
 }
 
 /// One line on stderr about a failure.

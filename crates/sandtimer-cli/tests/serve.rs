@@ -21,7 +21,14 @@ fn serve(state: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
     command.arg("serve").args(["--listen", "127.0.0.1:0", "--state-dir"]).arg(state);
     command.env("SANDTIMER_CONFIG", "").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    for variable in ["SANDTIMER_WALL", "COMMAND_TIMEOUT_MS", "SANDTIMER_TOKEN_FILE", "SANDTIMER_LISTEN"] {
+    for variable in [
+        "SANDTIMER_WALL",
+        "COMMAND_TIMEOUT_MS",
+        "INTERPRETER_EXECUTION_TIMEOUT_MS",
+        "INTERPRETER_SPAWN_TIMEOUT_MS",
+        "SANDTIMER_TOKEN_FILE",
+        "SANDTIMER_LISTEN",
+    ] {
         command.env_remove(variable);
     }
     command
@@ -145,7 +152,10 @@ fn settings_come_from_flags_and_variables_and_are_shown_with_their_origin() {
         json!({"limit": 9_000, "source": "env", "origin": "SANDTIMER_WALL"})
     );
     let run = serving.ask("POST", "/v1/runs", &json!({"command": ["true"]}));
-    assert_eq!(run["effective"]["wall_ms"], json!({"limit": 9_000, "source": "env"}));
+    assert_eq!(
+        run["effective"]["wall_ms"],
+        json!({"limit": 9_000, "source": "env", "origin": "SANDTIMER_WALL"})
+    );
     let own = serving.ask("POST", "/v1/runs", &json!({"command": ["true"], "wall_ms": 0}));
     assert_eq!(own["effective"]["wall_ms"], Value::Null);
 }
@@ -173,5 +183,134 @@ fn what_cannot_be_served_is_said_in_one_line() {
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), errors.lines().count()), (Some(125), 1), "{errors}");
         assert!(errors.contains(word), "{errors}");
+    }
+}
+
+/// A directory of programs that are scripts, before those of PATH.
+fn path_with(place: &Path, name: &str, script: &str) -> std::ffi::OsString {
+    let program = place.join(name);
+    std::fs::write(&program, script).expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("set");
+    let path = std::env::var_os("PATH").expect("a PATH");
+    std::env::join_paths([place.to_owned()].into_iter().chain(std::env::split_paths(&path))).expect("a PATH")
+}
+
+/// How many processes carry this word in their command.
+fn processes_with(word: &str) -> usize {
+    let all = std::fs::read_dir("/proc").expect("proc").flatten();
+    let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(word)).count()
+}
+
+#[test]
+fn an_interpreter_that_does_not_start_in_time_is_dead_and_may_be_asked_for_again() {
+    for (name, path, body) in
+        [("python3", "/v1/contexts", json!({})), ("bash", "/v1/sessions", json!({"cwd": "/tmp"}))]
+    {
+        let (state, programs) =
+            (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("another"));
+        let word = format!("1{:07}", u64::from(std::process::id()) + u64::from(name == "bash"));
+        let mut command = serve(state.path());
+        command.env("PATH", path_with(programs.path(), name, &format!("#!/bin/sh\nsleep {word}\n")));
+        command.env("INTERPRETER_SPAWN_TIMEOUT_MS", "700");
+        let serving = Serving::start(&mut command);
+        for _ in 0..2 {
+            let answer = serving.ask("POST", path, &body);
+            assert_eq!(
+                (&answer["code"], &answer["retryable"]),
+                (&json!("spawn_timeout"), &json!(true)),
+                "{answer}"
+            );
+            assert_eq!(answer["details"]["limit_ms"], 700);
+            assert!(
+                answer["message"].as_str().expect("a text").contains("INTERPRETER_SPAWN_TIMEOUT_MS"),
+                "{answer}"
+            );
+            wait_until("nothing of it is alive", || processes_with(&word) == 0);
+        }
+        let config = serving.ask("GET", "/v1/config", &Value::Null);
+        assert_eq!(
+            config["policy"]["interpreter_spawn_timeout_ms"],
+            json!({"limit": 700, "source": "env", "origin": "INTERPRETER_SPAWN_TIMEOUT_MS"})
+        );
+    }
+}
+
+#[test]
+fn the_policy_comes_from_flags_variables_and_files_and_each_value_says_from_where() {
+    let state = tempfile::tempdir().expect("a directory");
+    let file = state.path().join("settings.toml");
+    let script = state.path().join("ready.py");
+    std::fs::write(&script, "import json").expect("written");
+    let text = format!(
+        "interpreter_prewarm_timeout_ms = 4000\n\n[limits]\ncommand_timeout_ms = 8000\nvm_execution_timeout_ms = 300\n\
+                        [prewarm]\npython = {script:?}\n"
+    );
+    std::fs::write(&file, text).expect("written");
+    let shown_by = |command: &mut Command| {
+        command.env("SANDTIMER_CONFIG", &file).env("INTERPRETER_EXECUTION_TIMEOUT_MS", "6000");
+        command.env("COMMAND_TIMEOUT_MS", "7000").env_remove("SANDTIMER_WALL");
+        command.env_remove("MAX_OUTPUT_SIZE_BYTES");
+        for start in ["SPAWN", "PREWARM"] {
+            command.env_remove(format!("INTERPRETER_{start}_TIMEOUT_MS"));
+        }
+    };
+    let mut command = serve(state.path());
+    shown_by(&mut command);
+    let serving = Serving::start(command.args(["--command-timeout-ms", "0", "--pool", "python=1"]));
+    let config = serving.ask("GET", "/v1/config", &Value::Null);
+    let place = |line: u32| format!("{}:{line}", file.display());
+    let is = |key: &str, value: Value| assert_eq!(config["policy"][key], value, "{key}");
+    is("interpreter_spawn_timeout_ms", json!({"limit": 60_000, "source": "builtin", "origin": "built in"}));
+    is("interpreter_prewarm_timeout_ms", json!({"limit": 4_000, "source": "config", "origin": place(1)}));
+    is("command_timeout_ms", json!({"limit": null, "source": "env", "origin": "--command-timeout-ms"}));
+    is(
+        "interpreter_execution_timeout_ms",
+        json!({"limit": 6_000, "source": "env", "origin": "INTERPRETER_EXECUTION_TIMEOUT_MS"}),
+    );
+    is("vm_execution_timeout_ms", json!({"limit": 300, "source": "config", "origin": place(5)}));
+    is("max_output_size_bytes", json!({"limit": 10_485_760, "source": "builtin", "origin": "built in"}));
+    is("pool.python", json!({"value": 1, "source": "env", "origin": "--pool"}));
+    is(
+        "prewarm.python",
+        json!({"value": script.display().to_string(), "source": "config", "origin": place(7)}),
+    );
+    let run = serving.ask("POST", "/v1/runs", &json!({"command": ["true"]}));
+    assert_eq!(run["effective"]["wall_ms"], Value::Null);
+    // The command shows the same, but for the flags of the server.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+    shown_by(&mut command);
+    let output = command.args(["config", "show", "--json"]).output().expect("it ends");
+    let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(shown["vm_execution_timeout_ms"], config["policy"]["vm_execution_timeout_ms"]);
+    assert_eq!(
+        shown["command_timeout_ms"],
+        json!({"limit": 7_000, "source": "env", "origin": "COMMAND_TIMEOUT_MS"})
+    );
+}
+
+#[test]
+fn what_cannot_be_a_timeout_keeps_a_server_from_starting() {
+    let state = tempfile::tempdir().expect("a directory");
+    for (variable, value) in [
+        ("INTERPRETER_SPAWN_TIMEOUT_MS", "0"),
+        ("INTERPRETER_PREWARM_TIMEOUT_MS", "unlimited"),
+        ("INTERPRETER_EXECUTION_TIMEOUT_MS", "abc"),
+        ("VM_EXECUTION_TIMEOUT_MS", "-1"),
+        ("COMMAND_TIMEOUT_MS", "1e99"),
+        ("MAX_OUTPUT_SIZE_BYTES", "1.5"),
+        ("COMMAND_TIMEOUT_MS", ""),
+    ] {
+        let flag = format!("--{}={value}", variable.to_lowercase().replace('_', "-"));
+        let by_variable = serve(state.path()).env(variable, value).output();
+        for (name, output) in [
+            (variable, by_variable),
+            (&flag[..flag.len() - value.len() - 1], serve(state.path()).arg(&flag).output()),
+        ] {
+            let output = output.expect("it ends");
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!((output.status.code(), errors.lines().count()), (Some(125), 1), "{errors}");
+            assert!(errors.contains(&format!("{name}: `{value}` ")) && errors.contains("; use "), "{errors}");
+        }
     }
 }

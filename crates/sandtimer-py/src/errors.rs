@@ -20,7 +20,7 @@ pub(crate) fn exception(py: Python<'_>, name: &str, message: &str) -> PyErr {
 pub(crate) fn from_engine(py: Python<'_>, error: &Error) -> PyErr {
     let name = match error {
         Error::Limit(_) | Error::Grace { .. } => "InvalidLimit",
-        Error::Interpreter(_) | Error::Files(_) => "ProfileRefused",
+        Error::Interpreter(_) | Error::SpawnLimit(_) | Error::Files(_) => "ProfileRefused",
         Error::Refused(_) => "IsolationRefused",
         // The scope it was to run in is over.
         Error::Scope(_) => "DeadlineExceeded",

@@ -45,6 +45,14 @@ impl Owner {
     }
 }
 
+/// Everybody who may ask.
+pub(crate) fn owners(tokens: Option<&Tokens>) -> Vec<Owner> {
+    match tokens {
+        Some(tokens) => tokens.names().map(Owner::token).collect(),
+        None => vec![Owner::user(rustix::process::geteuid().as_raw())],
+    }
+}
+
 /// Paths that say nothing about anybody, for probes and generators.
 const PUBLIC: [&str; 2] = ["/healthz", "/openapi.json"];
 

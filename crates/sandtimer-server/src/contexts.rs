@@ -7,6 +7,7 @@
 //! runtime's blocking pool waits in the context while something is executed or queued there; an idle context costs none.
 
 mod live;
+mod pools;
 mod request;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::runs::CLIENT_GONE;
 
 use live::{LiveContext, Queued};
 pub(crate) use live::{LiveContexts, close_all, keep_house};
+pub(crate) use pools::fill;
 use request::{CellRequest, ContextRequest, Language};
 pub(crate) use request::{EACH, WHOLE};
 

@@ -92,8 +92,12 @@ codes! {
     CommandNotExecutable = "command_not_executable", 422, 126, false, "give a file that is executable";
     /// This host cannot give what was asked for.
     Refused = "refused", 422, 125, false, "GET /v1/host shows what this host can enforce";
+    /// A quota of the token is used up.
+    Quota = "quota", 429, 125, true, "try again when one of yours has ended, or end one; details.quota names what is counted";
     /// All places for runs are taken.
     Capacity = "capacity", 503, 125, true, "try again when a run has ended";
+    /// The time to start an interpreter or a shell is over; nothing of it is left alive.
+    SpawnTimeout = "spawn_timeout", 503, 125, true, "try again; where interpreters are slow to start, raise INTERPRETER_SPAWN_TIMEOUT_MS of the server";
     /// The system refused something that Sandtimer needs.
     System = "system", 503, 125, true, "GET /v1/host shows what is missing; try again";
     /// A record cannot be written or read.
@@ -188,7 +192,7 @@ impl IntoResponse for Refusal {
         if self.code == Code::Unauthorized {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if self.code == Code::Capacity {
+        if matches!(self.code, Code::Capacity | Code::SpawnTimeout | Code::Quota) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
@@ -210,6 +214,7 @@ impl From<&sandtimer::Error> for Code {
             Error::Full(_) => Code::Capacity,
             Error::Nul { .. } => Code::NulByte,
             Error::CallTooLong(_) => Code::TooLong,
+            Error::SpawnLimit(_) => Code::SpawnTimeout,
             Error::System { .. } | Error::Interpreter(_) => Code::System,
             Error::Closed => Code::ShuttingDown,
             _ => Code::Internal,
@@ -219,6 +224,9 @@ impl From<&sandtimer::Error> for Code {
 
 impl From<sandtimer::Error> for Refusal {
     fn from(error: sandtimer::Error) -> Self {
+        if let sandtimer::Error::SpawnLimit(limit) = error {
+            return spawn_timeout(limit);
+        }
         let message = match &error {
             // Where it was looked for is the host's.
             sandtimer::Error::Files(FilesError::NotFound { command, .. }) => {
@@ -234,6 +242,15 @@ impl From<sandtimer::limits::LimitError> for Refusal {
     fn from(error: sandtimer::limits::LimitError) -> Self {
         Refusal::new(Code::BadLimit, error.to_string()).with("key", error.key()).with("value", error.value())
     }
+}
+
+/// An interpreter that did not start in time.
+pub(crate) fn spawn_timeout(limit: std::time::Duration) -> Refusal {
+    let message = format!(
+        "the interpreter was not ready within its spawn limit of {limit:?} (INTERPRETER_SPAWN_TIMEOUT_MS)"
+    );
+    let milliseconds = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    Refusal::new(Code::SpawnTimeout, message).with("limit_ms", milliseconds)
 }
 
 /// A record that cannot be written.

@@ -40,7 +40,12 @@ async fn health(State(app): State<Shared>) -> Response {
 
 async fn metrics(State(app): State<Shared>) -> Response {
     let (running, kept) = app.runs.counts();
-    let text = app.metrics.text(Gauges { running, kept, quarantined: app.engine.quarantined() });
+    let text = app.metrics.text(Gauges {
+        running,
+        kept,
+        quarantined: app.engine.quarantined(),
+        pools: app.contexts.pool_stats(),
+    });
     ([(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"))], text).into_response()
 }
 

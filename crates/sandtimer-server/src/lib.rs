@@ -8,6 +8,8 @@
 //! owned        things by id that are there for their owner only
 //! runs         /v1/runs: request → Spec, the driver of each run, output, events, records
 //! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
+//! policy       what holds where a request says nothing
+//! quota        how much an owner may have at once
 //! events       server-sent events with ids from which a reader goes on
 //! error        the one list of errors
 //! ```
@@ -26,6 +28,8 @@ mod listen;
 mod metrics;
 mod openapi;
 mod owned;
+mod policy;
+mod quota;
 mod runs;
 
 use std::io;
@@ -35,7 +39,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::model::Source;
 use sandtimer::{Engine, Limits};
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::{RunStore, StoreError};
@@ -45,10 +48,12 @@ use tokio::sync::watch;
 
 pub use auth::{Owner, TokenError, Tokens};
 pub use openapi::document as openapi;
+pub use policy::{Defaults, Interpreters, Pool, READY};
 
 use contexts::LiveContexts;
 use facts::Facts;
 use metrics::Metrics;
+use quota::Places;
 use runs::Runs;
 
 /// The runtime's threads. Handlers wait; they do not compute.
@@ -100,10 +105,11 @@ pub struct Settings {
     /// Whoever has one of these is answered; without any, the server's own user on this machine.
     pub tokens: Option<Tokens>,
     pub retention: Retention,
-    /// Limits from further out than a request, by source.
-    pub defaults: Vec<(Source, Limits)>,
+    /// Limits from further out than a request.
+    pub defaults: Defaults,
     /// The operator's ceilings.
     pub maxima: Limits,
+    pub interpreters: Interpreters,
     /// How long a client may take for the head of a request, and for its body.
     pub patience: Duration,
     /// How long a stream of events is silent before a comment shows that it lives.
@@ -134,7 +140,9 @@ pub enum StartError {
 pub(crate) struct App {
     pub engine: Engine,
     pub tokens: Option<Tokens>,
-    pub defaults: Vec<(Source, Limits)>,
+    pub defaults: Defaults,
+    pub interpreters: Interpreters,
+    pub places: Places,
     pub patience: Duration,
     pub heartbeat: Duration,
     pub host: Host,
@@ -176,6 +184,7 @@ impl Server {
         let engine = Engine::with_options(sandtimer::Options {
             spool_directory: Some(spool_directory(&settings.state_directory)?),
             maxima: settings.maxima,
+            spawn_limit: Some(settings.interpreters.spawn_limit),
             ..sandtimer::Options::default()
         })?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -187,8 +196,10 @@ impl Server {
             .map_err(StartError::Threads)?;
         let app = Arc::new(App {
             engine,
+            places: Places::of(settings.tokens.as_ref()),
             tokens: settings.tokens,
             defaults: settings.defaults,
+            interpreters: settings.interpreters,
             patience: settings.patience,
             heartbeat: settings.heartbeat,
             host: settings.host,
@@ -206,6 +217,8 @@ impl Server {
         runtime.spawn(runs::keep_house(app.clone()));
         runtime.spawn(runs::sync_records(app.clone()));
         runtime.spawn(contexts::keep_house(app.clone()));
+        let filling = app.clone();
+        runtime.spawn_blocking(move || contexts::fill(&filling));
         Ok(Server { address, app, connections, runtime })
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use sandtimer::engine::Stats;
 use sandtimer::model::{LimitKind, Outcome};
 
 /// Upper bounds of the buckets, in seconds.
@@ -38,11 +39,13 @@ impl Drop for Queued {
 }
 
 /// What is measured at the moment of asking.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Gauges {
     pub running: usize,
     pub kept: usize,
     pub quarantined: usize,
+    /// What the pools of interpreters have done, by language.
+    pub pools: Vec<(&'static str, Stats)>,
 }
 
 impl Metrics {
@@ -128,7 +131,33 @@ impl Metrics {
             "Places for runs that hold something unkillable.",
             quarantined,
         );
+        pools(&mut text, &gauges.pools);
         text
+    }
+}
+
+fn pools(text: &mut String, pools: &[(&'static str, Stats)]) {
+    type Count = fn(&Stats) -> u64;
+    let families: [(&str, &str, &str, Count); 4] = [
+        ("sandtimer_pool_hits_total", "counter", "Contexts that found an interpreter ready.", |stats| {
+            stats.calls - stats.cold
+        }),
+        ("sandtimer_pool_misses_total", "counter", "Contexts that waited for an interpreter.", |stats| {
+            stats.cold
+        }),
+        ("sandtimer_pool_ready", "gauge", "Interpreters that stand ready.", |stats| stats.ready as u64),
+        (
+            "sandtimer_prewarm_failures_total",
+            "counter",
+            "Pre-warm scripts that failed or were ended at their limit.",
+            |stats| stats.prewarm_failures,
+        ),
+    ];
+    for (name, kind, help, count) in families {
+        head(text, name, kind, help);
+        for (language, stats) in pools {
+            let _ = writeln!(text, "{name}{{language=\"{language}\"}} {}", count(stats));
+        }
     }
 }
 

@@ -152,6 +152,7 @@ fn run_operations() -> Vec<Operation> {
                 Code::CommandNotFound,
                 Code::CommandNotExecutable,
                 Code::Refused,
+                Code::Quota,
                 Code::Capacity,
                 Code::System,
                 Code::Storage,

@@ -82,7 +82,7 @@ pub enum Source {
     Call,
     /// Set on the session or context.
     Session,
-    /// An environment variable of the process that runs the engine.
+    /// Given to the process that runs the engine: an environment variable, or a flag of a server.
     Env,
     /// A configuration file.
     Config,
@@ -256,6 +256,9 @@ pub struct Verdict {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     pub source: Source,
+    /// The variable, flag or line of a file that set the limit, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
     pub elapsed_ms: u64,
     /// How long after `wall + grace` the verdict was published, in milliseconds.
     pub late_ms: f64,

@@ -18,6 +18,7 @@ fn engine() -> Engine {
 fn profile() -> Profile {
     Profile {
         interpreter: "python3".into(),
+        prewarm: None,
         preload: Vec::new(),
         paths: None,
         network: false,

@@ -15,7 +15,15 @@ use sandtimer::{Ending, Engine, Limits, Outcome};
 
 fn profile(unsupervised: bool) -> Profile {
     let interpreter = "python3".into();
-    Profile { interpreter, preload: Vec::new(), paths: None, network: false, live: true, unsupervised }
+    Profile {
+        interpreter,
+        preload: Vec::new(),
+        prewarm: None,
+        paths: None,
+        network: false,
+        live: true,
+        unsupervised,
+    }
 }
 
 fn contexts() -> &'static Contexts {

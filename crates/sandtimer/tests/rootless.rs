@@ -72,6 +72,7 @@ fn processes_are_counted_for_each_run_apart() {
 
     let profile = Profile {
         interpreter: "/usr/bin/python3".into(),
+        prewarm: None,
         preload: Vec::new(),
         paths: None,
         network: false,

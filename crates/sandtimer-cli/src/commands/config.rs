@@ -1,4 +1,4 @@
-//! `sandtimer config show`.
+//! `sandtimer config show`: every setting that applies here, with the place that set it.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::Failure;
 use crate::args::{ConfigAction, ConfigArguments};
-use crate::config::{Config, Shown, written};
+use crate::config::{Config, Row, Shown, written};
 use crate::render;
 
 pub(crate) fn main(given: &ConfigArguments) -> Result<ExitCode, Failure> {
@@ -18,14 +18,16 @@ pub(crate) fn main(given: &ConfigArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_table(shown: &[Shown]) -> String {
-    let mut rows = vec![["LIMIT".to_owned(), "VALUE".to_owned(), "FROM".to_owned()]];
-    rows.extend(shown.iter().map(|shown| {
-        let mut value = written(shown.name.key, shown.limit);
-        if shown.name.key == Key::Grace && shown.limit == Some(0) {
-            value = "none".to_owned();
-        }
-        [shown.name.file.to_owned(), value, shown.origin.clone()]
+fn as_table(shown: &[Row]) -> String {
+    let mut rows = vec![["SETTING".to_owned(), "VALUE".to_owned(), "FROM".to_owned()]];
+    rows.extend(shown.iter().map(|row| {
+        let value = match &row.value {
+            Shown::Limit(Key::Grace, Some(0)) | Shown::Text(None) => "none".to_owned(),
+            Shown::Limit(key, limit) => written(*key, *limit),
+            Shown::Text(Some(text)) => text.clone(),
+            Shown::Count(count) => count.to_string(),
+        };
+        [row.name.clone(), value, row.origin.clone()]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let (first, second) = (width(0), width(1));
@@ -33,19 +35,25 @@ fn as_table(shown: &[Shown]) -> String {
 }
 
 /// Under the wire keys, in milliseconds and bytes.
-fn as_json(shown: &[Shown]) -> String {
-    format!("{}\n", Value::Object(limits(shown)))
+fn as_json(shown: &[Row]) -> String {
+    format!("{}\n", Value::Object(object(shown)))
 }
 
 /// The same as an object.
-pub(super) fn limits(shown: &[Shown]) -> Map<String, Value> {
-    let entry = |shown: &Shown| {
-        let limit = shown.limit.map(|value| match shown.name.key.unit() {
-            Unit::Milliseconds | Unit::Seconds => value.div_ceil(1_000_000),
-            Unit::Bytes | Unit::Count => value,
-        });
-        let value = json!({"limit": limit, "source": shown.source, "origin": shown.origin});
-        (shown.name.key.wire().to_owned(), value)
+pub(super) fn object(shown: &[Row]) -> Map<String, Value> {
+    let entry = |row: &Row| {
+        let (name, value) = match &row.value {
+            Shown::Limit(key, limit) => (
+                "limit",
+                json!(limit.map(|value| match key.unit() {
+                    Unit::Milliseconds | Unit::Seconds => value.div_ceil(1_000_000),
+                    Unit::Bytes | Unit::Count => value,
+                })),
+            ),
+            Shown::Text(text) => ("value", json!(text)),
+            Shown::Count(count) => ("value", json!(count)),
+        };
+        (row.wire.clone(), json!({name: value, "source": row.source, "origin": row.origin}))
     };
     shown.iter().map(entry).collect()
 }
@@ -57,10 +65,11 @@ mod tests {
     use super::*;
     use crate::config::NAMES;
 
-    fn example() -> Vec<Shown> {
-        let shown = |index: usize, limit, source, origin: &str| Shown {
-            name: NAMES[index],
-            limit,
+    fn example() -> Vec<Row> {
+        let shown = |index: usize, limit, source, origin: &str| Row {
+            name: NAMES[index].file.to_owned(),
+            wire: NAMES[index].key.wire().to_owned(),
+            value: Shown::Limit(NAMES[index].key, limit),
             source,
             origin: origin.to_owned(),
         };
@@ -75,10 +84,10 @@ mod tests {
     fn the_table_lines_up() {
         assert_eq!(
             as_table(&example()),
-            "LIMIT   VALUE      FROM\n\
-             wall    2s         SANDTIMER_WALL\n\
-             grace   none       built in\n\
-             memory  unlimited  /etc/sandtimer/sandtimer.toml\n"
+            "SETTING  VALUE      FROM\n\
+             wall     2s         SANDTIMER_WALL\n\
+             grace    none       built in\n\
+             memory   unlimited  /etc/sandtimer/sandtimer.toml\n"
         );
     }
 

@@ -10,7 +10,7 @@ use clap_complete::Shell as Generator;
 
 use super::Failure;
 use crate::args::{Arguments, Shell};
-use crate::config::{DEFAULT_FILE, NAMES, SHARED_NAMES};
+use crate::config::{DEFAULT_FILE, LANGUAGES, NAMES, SHARED_NAMES, STARTS};
 use crate::render;
 
 /// Columns of the texts.
@@ -93,11 +93,17 @@ fn configuration_reference() -> String {
         | key in a file | flag | variable |\n|---|---|---|\n"
         .to_owned();
     for name in NAMES {
-        let flag = name.file.replace('_', "-");
-        let _ = writeln!(text, "| `{}` | `--{flag}` | `{}` |", name.file, name.variable);
+        let _ = writeln!(text, "| `{}` | `{}` | `{}` |", name.file, name.flag(), name.variable);
     }
-    for name in SHARED_NAMES {
-        let _ = writeln!(text, "| `{}` | | `{}` |", name.file, name.variable);
+    let starts = STARTS.map(|start| (start.file, start.variable));
+    for (file, variable) in starts.into_iter().chain(SHARED_NAMES.map(|name| (name.file, name.variable))) {
+        let flag = file.replace('_', "-");
+        let _ = writeln!(text, "| `{file}` | `--{flag}` (`serve`) | `{variable}` |");
+    }
+    for language in LANGUAGES {
+        for kind in ["pool", "prewarm"] {
+            let _ = writeln!(text, "| `{kind}.{language}` | `--{kind} {language}=…` (`serve`) | |");
+        }
     }
     let _ = write!(text, "\n## sandtimer.toml\n\n```toml\n{}```\n", DEFAULT_FILE);
     text

@@ -120,7 +120,7 @@ fn go(settings: &Settings, command: Vec<OsString>) -> Result<ExitCode, Failure> 
         workspaces: settings.workspace.clone(),
         network: settings.network,
         limits,
-        defaults: config.defaults(),
+        defaults: config.defaults(config::Uses::Commands),
         require: requirement(&settings.require),
         end_on_output_limit: settings.on_output_limit == OnOutputLimit::End,
         without: left_out(&settings.without)?,

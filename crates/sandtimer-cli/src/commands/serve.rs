@@ -8,14 +8,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use sandtimer::Limits;
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
-use sandtimer_server::{Host, Retention, Server, Settings, Tokens};
+use sandtimer_server::{Defaults, Host, Interpreters, Pool, Retention, Server, Settings, Tokens};
 use serde_json::{Value, json};
 
 use super::{Failure, config, doctor};
 use crate::args::ServeArguments;
-use crate::config::Config;
+use crate::config::{Config, Uses};
 use crate::render;
 use crate::signals::{Arrived, Signals};
 
@@ -58,7 +57,7 @@ impl Given {
 
     fn limit(&self, unit: Unit, default: Option<u64>) -> Result<Option<u64>, Failure> {
         let Some(text) = self.text()? else { return Ok(default) };
-        let format = Format { unit, zero: Zero::Unlimited, least: 0 };
+        let format = Format { unit, zero: Zero::Unlimited, least: 0, whole: false };
         Ok(match parse_text(&format!("--{}", self.flag), format, text, self.origin)? {
             Setting::At(value) => Some(value),
             Setting::Unlimited => None,
@@ -117,10 +116,12 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             .limit(Unit::Seconds, usual.age.map(sandtimer::limits::nanoseconds))?
             .map(Duration::from_nanos),
     };
-    let config = Config::load(&Limits::new(), true)?;
+    let config = Config::load_for_server(&arguments.policy)?;
+    let [spawn, prewarm] = config.contexts.starts();
     let path = tokens.value.as_ref().map(PathBuf::from);
     let config_facts = json!({
-        "limits": config::limits(&config.shown()),
+        "limits": config::object(&config.limits()),
+        "policy": config::object(&config.policy()),
         "server": {
             "listen": listen.shown(address.to_string()),
             "state_dir": state.shown(state_directory.display().to_string()),
@@ -136,8 +137,17 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             .map(|path| Tokens::read(&path).map_err(|error| Failure::usage(format!("--token-file: {error}"))))
             .transpose()?,
         retention,
-        defaults: config.defaults(),
+        defaults: Defaults {
+            commands: config.defaults(Uses::Commands),
+            code: config.defaults(Uses::Code),
+            javascript: config.defaults(Uses::JavaScript),
+        },
         maxima: config.maxima(),
+        interpreters: Interpreters {
+            spawn_limit: spawn.value,
+            prewarm_limit: prewarm.value,
+            python: pool(&config, "python")?,
+        },
         patience: PATIENCE,
         heartbeat: HEARTBEAT,
         host: Host {
@@ -146,6 +156,28 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             complain: Box::new(render::complaint),
         },
     })
+}
+
+/// The most bytes of a pre-warm script.
+const MOST_PREWARM: u64 = 1 << 20;
+
+fn pool(config: &Config, language: &str) -> Result<Pool, Failure> {
+    let ready = usize::try_from(config.contexts.pool(language).value).unwrap_or(usize::MAX);
+    Ok(Pool { ready, prewarm: prewarm_script(config, language)? })
+}
+
+fn prewarm_script(config: &Config, language: &str) -> Result<Option<String>, Failure> {
+    let Some(set) = config.contexts.prewarm(language) else { return Ok(None) };
+    let refused = |problem: String| {
+        let path = set.value.display();
+        Failure::usage(format!("prewarm.{language}: {path} {problem} (from {})", set.origin))
+    };
+    let kind = std::fs::metadata(&set.value).map_err(|error| refused(format!("cannot be read: {error}")))?;
+    if !kind.is_file() || kind.len() > MOST_PREWARM {
+        return Err(refused("is not a file of at most 1 MiB".to_owned()));
+    }
+    let text = std::fs::read_to_string(&set.value);
+    text.map(Some).map_err(|error| refused(format!("cannot be read: {error}")))
 }
 
 fn address(given: &Given) -> Result<SocketAddr, Failure> {

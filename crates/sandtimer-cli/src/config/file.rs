@@ -2,13 +2,18 @@
 //!
 //! The file may have been put there to do harm: only a regular file of a sane size is read, and nothing waits for it.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 
-use super::{Failure, Limits, NAMES, Name, SHARED_NAMES, Setting, Table, Value, format, parse_text};
+use sandtimer::model::Source;
+use toml::de::DeTable;
+
+use super::contexts::{Contexts, STARTS, language};
+use super::{Failure, Layered, Limits, Setting, Table, Uses, Value, format, names, parse_text};
 
 /// More than any file of settings has.
 const MOST_BYTES: u64 = 1 << 20;
@@ -37,8 +42,24 @@ pub(super) struct Found {
 /// What a file sets.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Parsed {
-    pub(super) limits: Limits,
+    /// In order of precedence.
+    pub(super) layers: Vec<Layered>,
     pub(super) maxima: Limits,
+    pub(super) contexts: Contexts,
+}
+
+impl Parsed {
+    /// What it says of runs.
+    pub(super) fn limits(&self) -> Limits {
+        let mut limits = Limits::new();
+        for (name, _) in names() {
+            let of_runs = |layer: &&Layered| matches!(layer.uses, Uses::Everything | Uses::Commands);
+            let said = self.layers.iter().filter(of_runs).map(|layer| layer.limits.get(name.key));
+            let first = said.into_iter().find(|setting| *setting != Setting::Inherit);
+            limits.set(name.key, first.unwrap_or_default());
+        }
+        limits
+    }
 }
 
 pub(super) fn read(path: &Path, missing: Missing) -> Result<Option<Found>, Failure> {
@@ -77,21 +98,73 @@ pub(super) fn read(path: &Path, missing: Missing) -> Result<Option<Found>, Failu
     Ok(Some(Found { path: path.to_owned(), identity, text }))
 }
 
-/// Reads the limits and the ceilings.
+/// Where keys stand, by table and name; the top has no name.
+struct Lines(HashMap<(String, String), usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        let mut lines = HashMap::new();
+        // What is no TOML was refused before.
+        if let Ok(top) = DeTable::parse(text) {
+            let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+            for (key, value) in top.get_ref() {
+                lines.insert((String::new(), key.get_ref().to_string()), line(key.span().start));
+                for (inner, _) in value.get_ref().as_table().into_iter().flatten() {
+                    let place = (key.get_ref().to_string(), inner.get_ref().to_string());
+                    lines.insert(place, line(inner.span().start));
+                }
+            }
+        }
+        Lines(lines)
+    }
+
+    /// Such as `/etc/sandtimer/sandtimer.toml:12`.
+    fn place(&self, path: &str, section: &str, key: &str) -> String {
+        match self.0.get(&(section.to_owned(), key.to_owned())) {
+            Some(line) => format!("{path}:{line}"),
+            None => path.to_owned(),
+        }
+    }
+}
+
+/// Reads what it sets.
 pub(super) fn parse(found: &Found) -> Result<Parsed, Failure> {
     let origin = found.path.display().to_string();
     let mut top: Table = found.text.parse().map_err(|error| syntax(&origin, &found.text, &error))?;
-    let mut parsed =
-        Parsed { maxima: table(&mut top, "max", &origin)?, limits: table(&mut top, "limits", &origin)? };
-    let at_the_top = limits(&top, "", &origin)?;
-    for name in NAMES {
-        match (parsed.limits.get(name.key), at_the_top.get(name.key)) {
-            (_, Setting::Inherit) => {}
-            (Setting::Inherit, setting) => parsed.limits.set(name.key, setting),
-            _ => {
-                let message =
-                    format!("{origin}: `{0}` is set at the top and in [limits]; keep one of them", name.file);
-                return Err(Failure::usage(message));
+    let lines = Lines::of(&found.text);
+    let file = File { origin: &origin, lines: &lines };
+    let mut parsed = Parsed { maxima: file.maxima(table(&mut top, "max", &origin)?)?, ..Parsed::default() };
+    let in_table = table(&mut top, "limits", &origin)?;
+    for name in ["prewarm", "pool"] {
+        file.languages(name, &table(&mut top, name, &origin)?, &mut parsed.contexts)?;
+    }
+    let both = |key: &str| in_table.contains_key(key) && top.contains_key(key);
+    let known = names().map(|(name, _)| name.file).chain(STARTS.map(|start| start.file));
+    if let Some(key) = known.into_iter().find(|key| both(key)) {
+        return Err(Failure::usage(format!(
+            "{origin}: `{key}` is set at the top and in [limits]; keep one of them"
+        )));
+    }
+    let sections = [("limits", &in_table), ("", &top)];
+    for (section, table) in sections {
+        file.check(section, table)?;
+    }
+    // By name first, then by table: own names win over shared ones wherever they stand.
+    for (name, shared) in names() {
+        for (section, table) in sections {
+            if let Some(value) = table.get(name.file) {
+                let setting = file.setting(section, name.file, value, format(name.key, shared))?;
+                let place = lines.place(&origin, section, name.file);
+                parsed.layers.push(Layered::one(&name, setting, Source::Config, &place));
+            }
+        }
+    }
+    for (index, start) in STARTS.iter().enumerate() {
+        for (section, table) in sections {
+            if let Some(value) = table.get(start.file) {
+                let place = lines.place(&origin, section, start.file);
+                let from = (Source::Config, origin.as_str(), place.as_str());
+                parsed.contexts.set_start(index, start.file, &as_text(value), from)?;
             }
         }
     }
@@ -104,10 +177,10 @@ fn syntax(origin: &str, text: &str, error: &toml::de::Error) -> Failure {
     Failure::usage(format!("{origin}:{line}: not TOML: {}", error.message()))
 }
 
-fn table(top: &mut Table, name: &str, origin: &str) -> Result<Limits, Failure> {
+fn table(top: &mut Table, name: &str, origin: &str) -> Result<Table, Failure> {
     match top.remove(name) {
-        None => Ok(Limits::new()),
-        Some(Value::Table(table)) => limits(&table, name, origin),
+        None => Ok(Table::new()),
+        Some(Value::Table(table)) => Ok(table),
         Some(other) => {
             let other = as_text(&other);
             Err(Failure::usage(format!(
@@ -117,22 +190,76 @@ fn table(top: &mut Table, name: &str, origin: &str) -> Result<Limits, Failure> {
     }
 }
 
-fn limits(table: &Table, section: &str, origin: &str) -> Result<Limits, Failure> {
-    for key in table.keys() {
-        if !names().any(|(name, _)| name.file == key) {
-            return Err(unknown(key, section, origin));
+/// A file that is being read.
+struct File<'a> {
+    origin: &'a str,
+    lines: &'a Lines,
+}
+
+impl File<'_> {
+    /// Refuses what is no setting.
+    fn check(&self, section: &str, table: &Table) -> Result<(), Failure> {
+        let known = |key: &str| {
+            names().any(|(name, _)| name.file == key) || STARTS.iter().any(|start| start.file == key)
+        };
+        match table.keys().find(|key| !known(key)) {
+            Some(key) => Err(unknown(key, section, self.origin)),
+            None => Ok(()),
         }
     }
-    let mut limits = Limits::new();
-    for (name, shared) in names() {
-        if let Some(value) = table.get(name.file) {
-            let text = as_text(value);
-            let key =
-                if section.is_empty() { name.file.to_owned() } else { format!("{section}.{}", name.file) };
-            limits.set(name.key, parse_text(&key, format(name.key, shared), &text, origin)?);
-        }
+
+    fn setting(
+        &self,
+        section: &str,
+        key: &str,
+        value: &Value,
+        format: super::Format,
+    ) -> Result<Setting, Failure> {
+        let key = if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") };
+        Ok(parse_text(&key, format, &as_text(value), self.origin)?)
     }
-    Ok(limits)
+
+    fn maxima(&self, table: Table) -> Result<Limits, Failure> {
+        let mut maxima = Limits::new();
+        // Ceilings are everything's: a name that holds only for code has none.
+        let known = || names().filter(|(name, _)| matches!(name.uses, Uses::Everything | Uses::Commands));
+        if let Some(key) = table.keys().find(|key| !known().any(|(name, _)| name.file == *key)) {
+            return Err(unknown(key, "max", self.origin));
+        }
+        let mut known: Vec<_> = known().collect();
+        // The shared ones are weaker.
+        known.reverse();
+        for (name, shared) in known {
+            if let Some(value) = table.get(name.file) {
+                maxima.set(name.key, self.setting("max", name.file, value, format(name.key, shared))?);
+            }
+        }
+        Ok(maxima)
+    }
+
+    /// `[prewarm]` and `[pool]`: a value for each language.
+    fn languages(&self, section: &str, table: &Table, contexts: &mut Contexts) -> Result<(), Failure> {
+        for (name, value) in table {
+            let key = format!("{section}.{}", name.escape_debug());
+            let language = language(&key, name, self.origin)?;
+            let place = self.lines.place(self.origin, section, name);
+            if section == "pool" {
+                let from = (Source::Config, self.origin, place.as_str());
+                contexts.set_pool(language, &key, &as_text(value), from)?;
+                continue;
+            }
+            let script = value.as_str().map(PathBuf::from).filter(|path| path.is_absolute());
+            let script = script.ok_or_else(|| {
+                let shown = as_text(value).escape_debug().to_string();
+                Failure::usage(format!(
+                    "{key}: `{shown}` is not an absolute path (from {}); name a script",
+                    self.origin
+                ))
+            })?;
+            contexts.set_prewarm(language, script, &place);
+        }
+        Ok(())
+    }
 }
 
 /// A value as the parser of limits reads it; what can be no limit only has to be recognised in a message.
@@ -140,17 +267,13 @@ fn as_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Integer(number) => number.to_string(),
-        Value::Float(number) => number.to_string(),
+        // As it was written when it is huge: not hundreds of digits.
+        Value::Float(number) => format!("{number:?}"),
         Value::Boolean(truth) => truth.to_string(),
         Value::Datetime(time) => time.to_string(),
         Value::Array(_) => "[…]".to_owned(),
         Value::Table(_) => "{…}".to_owned(),
     }
-}
-
-/// The names in files, the weaker ones first.
-fn names() -> impl Iterator<Item = (Name, bool)> {
-    SHARED_NAMES.into_iter().map(|name| (name, true)).chain(NAMES.into_iter().map(|name| (name, false)))
 }
 
 fn unknown(key: &str, section: &str, origin: &str) -> Failure {
@@ -161,8 +284,9 @@ fn unknown(key: &str, section: &str, origin: &str) -> Failure {
         ));
     }
     let place = if section.is_empty() { String::new() } else { format!(" in [{section}]") };
-    let sections = if section.is_empty() { ["limits", "max"].as_slice() } else { &[] };
-    let known = names().map(|(name, _)| name.file).chain(sections.iter().copied());
+    let sections = if section.is_empty() { ["limits", "max", "prewarm", "pool"].as_slice() } else { &[] };
+    let starts = STARTS.iter().map(|start| start.file);
+    let known = names().map(|(name, _)| name.file).chain(starts).chain(sections.iter().copied());
     let nearest = known.min_by_key(|known| distance(known, key)).unwrap_or("wall");
     Failure::usage(format!("{origin}: unknown key `{key}`{place}; the nearest known one is `{nearest}`"))
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sandtimer::limits::{Effective, Limits, Setting};
 
-use super::{Failure, NAMES, file, written};
+use super::{Contexts, Failure, NAMES, Uses, file, written};
 
 /// What the file says, as bounds.
 pub(super) fn bounds(found: &file::Found) -> Result<Limits, Failure> {
@@ -15,7 +15,14 @@ pub(super) fn bounds(found: &file::Found) -> Result<Limits, Failure> {
             found.path.display()
         )));
     }
-    Ok(parsed.limits)
+    let of_code = |layer: &super::Layered| matches!(layer.uses, Uses::Code | Uses::JavaScript);
+    if parsed.contexts != Contexts::default() || parsed.layers.iter().any(of_code) {
+        return Err(Failure::usage(format!(
+            "{}: the settings of a server's contexts are read only from your own file and the machine's",
+            found.path.display()
+        )));
+    }
+    Ok(parsed.limits())
 }
 
 /// Refuses the first bound that is looser than what applies without it.

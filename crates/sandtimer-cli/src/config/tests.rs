@@ -41,7 +41,7 @@ fn the_default_file_is_what_is_built_in() {
             Key::Grace => Setting::At(0),
             Key::Kind(_) => Setting::Unlimited,
         };
-        assert_eq!(parsed.limits.get(name.key), built_in, "{}", name.file);
+        assert_eq!(parsed.limits().get(name.key), built_in, "{}", name.file);
         assert_ne!(parsed.maxima.get(name.key), Setting::Inherit, "max.{}", name.file);
     }
 }
@@ -54,10 +54,10 @@ fn limits_stand_in_their_table_or_at_the_top() {
         "[limits]\nwall = 2\nmemory = 536870912",
         "limits = {wall = 2.0, memory = \"0.5G\"}",
     ] {
-        assert_eq!(parse(text).expect(text).limits, limits, "{text}");
+        assert_eq!(parse(text).expect(text).limits(), limits, "{text}");
     }
     assert_eq!(
-        parse("[limits]\ncommand_timeout_ms = 2000").expect("valid").limits,
+        parse("[limits]\ncommand_timeout_ms = 2000").expect("valid").limits(),
         Limits::new().wall(seconds(2))
     );
     assert_eq!(parse("[max]\nwall = \"1h\"").expect("valid").maxima, Limits::new().wall(seconds(3600)));
@@ -92,15 +92,27 @@ fn what_a_file_cannot_say_is_refused_by_name() {
 #[test]
 fn own_variables_win_over_shared_ones() {
     let with = |set: &'static [(&str, &str)]| {
-        environment(&move |name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+        let layers = environment(&move |name| {
+            set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+        });
+        layers.map(|layers| Config { layers, ..Config::default() })
     };
-    assert_eq!(with(&[("COMMAND_TIMEOUT_MS", "2500")]), Ok(Limits::new().wall(Duration::from_millis(2500))));
-    assert_eq!(with(&[("COMMAND_TIMEOUT_MS", "0")]), Ok(Limits::new().unlimited(LimitKind::Wall)));
-    assert_eq!(
-        with(&[("COMMAND_TIMEOUT_MS", "1"), ("SANDTIMER_WALL", "3")]),
-        Ok(Limits::new().wall(seconds(3)))
-    );
-    assert_eq!(with(&[("MAX_OUTPUT_SIZE_BYTES", "100")]), Ok(Limits::new().output(100)));
+    let wall = |set, uses| {
+        let own = with(set).expect("valid").own(uses, &Limits::new(), false);
+        own.get(LimitKind::Wall).map(|chosen| (chosen.setting, chosen.origin.as_deref().map(str::to_owned)))
+    };
+    let at = |milliseconds: u64, origin: &str| {
+        Some((Setting::At(milliseconds * 1_000_000), Some(origin.to_owned())))
+    };
+    let command = &[("COMMAND_TIMEOUT_MS", "2500")];
+    assert_eq!(wall(command, Uses::Commands), at(2500, "COMMAND_TIMEOUT_MS"));
+    assert_eq!((wall(command, Uses::Code), wall(command, Uses::JavaScript)), (None, None));
+    let unlimited = wall(&[("COMMAND_TIMEOUT_MS", "0")], Uses::Commands).expect("said");
+    assert_eq!(unlimited.0, Setting::Unlimited);
+    let both = &[("COMMAND_TIMEOUT_MS", "1"), ("SANDTIMER_WALL", "3")];
+    assert_eq!(wall(both, Uses::Commands), at(3000, "SANDTIMER_WALL"));
+    let output = with(&[("MAX_OUTPUT_SIZE_BYTES", "100")]).expect("valid");
+    assert_eq!(output.own(Uses::Code, &Limits::new(), false).limit(LimitKind::Output), Some(100));
     let refused = with(&[("SANDTIMER_MEMORY", "lots")]).expect_err("no size").message;
     assert!(
         refused.starts_with("SANDTIMER_MEMORY: `lots` is not a size (from the environment)"),
@@ -122,14 +134,10 @@ fn flags_that_are_no_text_are_refused() {
 }
 
 fn config(layers: &[(Source, Limits)], ceilings: &[Limits]) -> Config {
-    let origin = |source| match source {
-        Source::Env => Origin::Environment,
-        _ => Origin::File("/f.toml".into()),
-    };
     let layered = |(source, limits): &(Source, Limits)| Layered {
         source: *source,
-        origin: origin(*source),
-        limits: limits.clone(),
+        uses: Uses::Everything,
+        limits: limits.clone().standing_in("/f.toml:1"),
     };
     Config {
         layers: layers.iter().map(layered).collect(),
@@ -138,6 +146,7 @@ fn config(layers: &[(Source, Limits)], ceilings: &[Limits]) -> Config {
             .enumerate()
             .map(|(at, limits)| (format!("/{at}.toml").into(), limits.clone()))
             .collect(),
+        contexts: Contexts::default(),
     }
 }
 
@@ -146,7 +155,8 @@ fn a_file_of_the_directory_only_tightens() {
     let check = |config: &Config, call: &Limits, text: &str| {
         let found = found("sandtimer.toml", text);
         let bounds = local::bounds(&found).map_err(|failure| failure.message)?;
-        local::check(&found.path, &bounds, &config.effective(call, false)).map_err(|failure| failure.message)
+        local::check(&found.path, &bounds, &config.effective(Uses::Commands, call, false))
+            .map_err(|failure| failure.message)
     };
     let nothing = config(&[], &[]);
     let call = Limits::new().wall(seconds(10));
@@ -185,11 +195,14 @@ fn what_is_shown_says_where_it_comes_from() {
     let layers = [(Source::Config, Limits::new().wall(seconds(5)).unlimited(LimitKind::Cpu))];
     let shown = config(&layers, &[Limits::new().disk(7)]).shown();
     let of = |name: &str| {
-        let found = shown.iter().find(|shown| shown.name.file == name).expect("listed");
-        (found.limit, found.source, found.origin.as_str())
+        let found = shown.iter().find(|shown| shown.name == name).expect("listed");
+        match found.value {
+            Shown::Limit(_, limit) => (limit, found.source, found.origin.as_str()),
+            _ => panic!("{found:?}"),
+        }
     };
-    assert_eq!(of("wall"), (Some(5_000_000_000), Source::Config, "/f.toml"));
-    assert_eq!(of("cpu"), (None, Source::Config, "/f.toml"));
+    assert_eq!(of("wall"), (Some(5_000_000_000), Source::Config, "/f.toml:1"));
+    assert_eq!(of("cpu"), (None, Source::Config, "/f.toml:1"));
     assert_eq!(of("stall"), (None, Source::Builtin, "built in"));
     assert_eq!(of("disk"), (Some(7), Source::Ceiling, "/0.toml"));
     assert_eq!(of("processes"), (Some(4096), Source::Ceiling, "a ceiling of this machine"));
@@ -212,5 +225,106 @@ fn limits_are_written_as_one_would_write_them() {
         assert_eq!(written(key, limit), text);
         let read = parse_text("key", Format::flag(key), text, "here");
         assert_eq!(read, Ok(limit.map_or(Setting::Unlimited, Setting::At)), "{text}");
+    }
+}
+
+#[test]
+fn of_the_two_limits_of_javascript_the_smaller_counts_and_is_named() {
+    let chosen = |set: &'static [(&str, &str)], file: &str| {
+        let layers = environment(&move |name| {
+            set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+        });
+        let mut config = Config { layers: layers.expect("valid"), ..Config::default() };
+        config.layers.extend(parse(file).expect("valid").layers);
+        let own = config.own(Uses::JavaScript, &Limits::new(), false);
+        own.get(LimitKind::Wall).cloned().map(|chosen| {
+            let limit = match chosen.setting {
+                Setting::At(limit) => Some(limit / 1_000_000),
+                _ => None,
+            };
+            (limit, chosen.source, chosen.origin.expect("known").to_string())
+        })
+    };
+    let said = |limit, source, origin: &str| Some((limit, source, origin.to_owned()));
+    let (code, vm) = ("INTERPRETER_EXECUTION_TIMEOUT_MS", "VM_EXECUTION_TIMEOUT_MS");
+    let both = &[("INTERPRETER_EXECUTION_TIMEOUT_MS", "5000"), ("VM_EXECUTION_TIMEOUT_MS", "2000")];
+    assert_eq!(chosen(both, ""), said(Some(2000), Source::Env, vm));
+    let other = &[("INTERPRETER_EXECUTION_TIMEOUT_MS", "1000"), ("VM_EXECUTION_TIMEOUT_MS", "2000")];
+    assert_eq!(chosen(other, ""), said(Some(1000), Source::Env, code));
+    // Each is picked by precedence, and only then are they compared.
+    let file = "\nvm_execution_timeout_ms = 700";
+    assert_eq!(
+        chosen(&[("INTERPRETER_EXECUTION_TIMEOUT_MS", "5000")], file),
+        said(Some(700), Source::Config, "/f.toml:2")
+    );
+    assert_eq!(chosen(&[("VM_EXECUTION_TIMEOUT_MS", "0")], file), said(None, Source::Env, vm));
+    assert_eq!(
+        chosen(&[("INTERPRETER_EXECUTION_TIMEOUT_MS", "0")], file),
+        said(Some(700), Source::Config, "/f.toml:2")
+    );
+    assert_eq!(chosen(&[], ""), None);
+}
+
+#[test]
+fn what_cannot_be_a_timeout_is_refused_by_name_value_and_remedy() {
+    let names = SHARED_NAMES.map(|name| name.variable).into_iter().chain(STARTS.map(|start| start.variable));
+    for variable in names {
+        let with = |value: &'static str| {
+            let look_up = move |name: &str| (name == variable).then(|| value.into());
+            environment(&look_up)
+                .map(drop)
+                .and_then(|()| Contexts::given(&PolicyFlags::default(), &look_up).map(drop))
+        };
+        for value in ["abc", "-1", "1e99", "1.5", "", "NaN", "true", "0x10"] {
+            let message = with(value).expect_err(value).message;
+            assert!(message.starts_with(&format!("{variable}: `{value}` ")), "{message}");
+            assert!(message.contains("(from the environment); use "), "{message}");
+        }
+        assert_eq!(with("250"), Ok(()), "{variable}");
+        let is_start = STARTS.iter().any(|start| start.variable == variable);
+        for value in ["0", "unlimited"] {
+            assert_eq!(with(value).is_err(), is_start, "{variable}={value}");
+        }
+    }
+    let zero = Contexts::given(&PolicyFlags::default(), &|name| {
+        (name == "INTERPRETER_SPAWN_TIMEOUT_MS").then(|| "0".into())
+    });
+    let message = zero.expect_err("required").message;
+    assert!(
+        message.starts_with("INTERPRETER_SPAWN_TIMEOUT_MS: `0` ")
+            && message.contains("cannot be switched off"),
+        "{message}"
+    );
+    assert!(refused("command_timeout_ms = 1e99").contains("command_timeout_ms: `1e99`"));
+    assert!(refused("interpreter_prewarm_timeout_ms = 0").contains("cannot be switched off"));
+}
+
+#[test]
+fn a_file_says_what_makes_interpreters_ready() {
+    let parsed = parse(
+        "[limits]\ninterpreter_spawn_timeout_ms = 500\n\n[pool]\npython = 5\n[prewarm]\npython = \"/p.py\"",
+    );
+    let mut contexts = Contexts::default();
+    contexts.add(parsed.expect("valid").contexts);
+    let [spawn, prewarm] = contexts.starts();
+    assert_eq!((spawn.value, spawn.origin.as_str()), (Duration::from_millis(500), "/f.toml:2"));
+    assert_eq!((prewarm.value, prewarm.origin.as_str()), (seconds(30), "built in"));
+    assert_eq!((contexts.pool("python").value, contexts.pool("python").origin.as_str()), (5, "/f.toml:5"));
+    assert_eq!(contexts.prewarm("python").map(|set| set.origin.as_str()), Some("/f.toml:7"));
+    for (text, said) in [
+        ("[pool]\npython = 65", "pool.python: `65`"),
+        ("[pool]\npython = -1", "pool.python: `-1`"),
+        ("[pool]\ncobol = 1", "use one of python"),
+        ("[prewarm]\npython = \"p.py\"", "prewarm.python: `p.py` is not an absolute path"),
+        ("[prewarm]\npython = 3", "prewarm.python: `3`"),
+        ("pool = 3", "has to be a table"),
+        ("[max]\nvm_execution_timeout_ms = 3", "unknown key"),
+    ] {
+        let message = refused(text);
+        assert!(message.contains(said), "{message}");
+    }
+    for text in ["vm_execution_timeout_ms = 5", "[pool]\npython = 1", "interpreter_spawn_timeout_ms = 5"] {
+        let message = local::bounds(&found("sandtimer.toml", text)).expect_err("of a server").message;
+        assert!(message.contains("your own file"), "{message}");
     }
 }

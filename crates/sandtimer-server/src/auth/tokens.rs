@@ -1,4 +1,4 @@
-//! The file of tokens: lines of a name and a token, readable by the server's user alone.
+//! The file of tokens: lines of a name, a token and quotas, readable by the server's user alone.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,12 +8,22 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use subtle::ConstantTimeEq;
 
+use super::Owner;
+use crate::quota::{self, Quotas};
+
 /// More than any file of tokens has.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// Who may ask, by token.
 #[derive(Clone)]
-pub struct Tokens(Vec<(String, String)>);
+pub struct Tokens(Vec<Entry>);
+
+#[derive(Clone)]
+struct Entry {
+    name: String,
+    token: String,
+    quotas: Quotas,
+}
 
 /// Why a file of tokens cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -33,12 +43,13 @@ pub enum TokenError {
 
 impl std::fmt::Debug for Tokens {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+        formatter.debug_list().entries(self.names()).finish()
     }
 }
 
 impl Tokens {
-    /// Reads a file of lines `name token`. Empty lines and lines that begin with `#` are skipped.
+    /// Reads a file of lines `name token`, with `runs=3`, `contexts=2` and `sessions=2` behind it where there may be only so
+    /// many at once. Empty lines and lines that begin with `#` are skipped.
     ///
     /// # Errors
     /// When it is not this user's alone, or a line is not of that form.
@@ -60,37 +71,60 @@ impl Tokens {
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self, TokenError> {
-        let mut tokens: Vec<(String, String)> = Vec::new();
+        let mut tokens: Vec<Entry> = Vec::new();
         for (index, line) in text.lines().enumerate() {
-            let mut words = line.split_whitespace();
-            let problem = match (words.next(), words.next(), words.next()) {
-                (None, ..) => continue,
-                (Some(first), ..) if first.starts_with('#') => continue,
-                (Some(name), Some(token), None) => {
-                    let known = tokens.iter().any(|(other, same)| other == name || same == token);
-                    if !known {
-                        tokens.push((name.to_owned(), token.to_owned()));
-                        continue;
-                    }
-                    "the name or the token is there twice"
-                }
-                _ => "a line is a name and a token",
-            };
-            return Err(TokenError::Line { path: path.to_owned(), line: index + 1, problem });
+            if line.trim().is_empty() || line.trim_start().starts_with('#') {
+                continue;
+            }
+            let entry = entry(line).and_then(|entry| {
+                let known = |other: &Entry| other.name == entry.name || other.token == entry.token;
+                if tokens.iter().any(known) { Err("the name or the token is there twice") } else { Ok(entry) }
+            });
+            let refused = |problem| TokenError::Line { path: path.to_owned(), line: index + 1, problem };
+            tokens.push(entry.map_err(refused)?);
         }
         if tokens.is_empty() { Err(TokenError::Empty(path.to_owned())) } else { Ok(Tokens(tokens)) }
+    }
+
+    /// Everybody who has one.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|entry| entry.name.as_str())
+    }
+
+    /// How much each may have at once.
+    pub(crate) fn quotas(&self) -> impl Iterator<Item = (Owner, &Quotas)> {
+        self.0.iter().map(|entry| (Owner::token(&entry.name), &entry.quotas))
     }
 
     /// Whose token this is. Takes the same time for every wrong one of the same length.
     pub(super) fn name_of(&self, given: &[u8]) -> Option<&str> {
         let mut found = None;
-        for (name, token) in &self.0 {
-            if bool::from(token.as_bytes().ct_eq(given)) {
-                found = Some(name.as_str());
+        for entry in &self.0 {
+            if bool::from(entry.token.as_bytes().ct_eq(given)) {
+                found = Some(entry.name.as_str());
             }
         }
         found
     }
+}
+
+/// One line.
+fn entry(line: &str) -> Result<Entry, &'static str> {
+    let mut words = line.split_whitespace();
+    let (Some(name), Some(token)) = (words.next(), words.next()) else {
+        return Err("a line is a name and a token, and quotas such as runs=3");
+    };
+    let mut quotas = Quotas::new();
+    for word in words {
+        let quota = quota::read(word);
+        let (kind, most) = quota.ok_or("a quota is runs=N, contexts=N or sessions=N, with a whole number")?;
+        if let Some(most) = most
+            && quotas.insert(kind, most).is_some()
+        {
+            return Err("a quota is there twice");
+        }
+    }
+    Ok(Entry { name: name.to_owned(), token: token.to_owned(), quotas })
 }
 
 #[cfg(test)]
@@ -125,6 +159,15 @@ mod tests {
         };
         assert_eq!(line("a b\nc\n"), 2);
         assert_eq!(line("a b c\n"), 1);
+        for wrong in
+            ["a b runs", "a b runs=-1", "a b runs=1.5", "a b cells=1", "a b runs=1 runs=2", "a b runs="]
+        {
+            assert_eq!(line(wrong), 1, "{wrong}");
+        }
+        let tokens = Tokens::parse("a b runs=3 sessions=0\nc d", path).expect("tokens");
+        let quotas: Vec<_> =
+            tokens.quotas().map(|(owner, quotas)| (owner.as_str().to_owned(), quotas.len())).collect();
+        assert_eq!(quotas, [("token:a".to_owned(), 1), ("token:c".to_owned(), 0)]);
         assert_eq!(line("a b\na d\n"), 2);
         assert_eq!(line("a b\n\nc b\n"), 3);
         assert!(matches!(Tokens::parse("# none\n", path), Err(TokenError::Empty(_))));

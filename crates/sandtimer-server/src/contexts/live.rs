@@ -1,29 +1,25 @@
 //! Contexts from their beginning to their end.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sandtimer::Limits;
-use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
+use sandtimer::engine::{Cell, Context, ContextSpec, Stats, Told};
 use sandtimer::model::{Source, State};
-use sandtimer::zygote::Profile;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use super::pools::Pools;
 use super::request::{CellRequest, ContextRequest, Language};
 use crate::Shared;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
+use crate::quota::{Kind, Taken};
 use crate::runs::{Handover, LiveRun, adopt};
 
-/// Interpreters of one owner that stand ready.
-const READY: usize = 2;
-/// How long a new context waits for an interpreter, in nanoseconds.
-const SPAWN_LIMIT: u64 = 60_000_000_000;
 /// How often contexts are looked at for how long they were not used.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// Of what is executed, what listings show.
@@ -38,6 +34,10 @@ pub(crate) struct LiveContext {
     created_at_ms: u64,
     idle: Option<Duration>,
     each: Limits,
+    /// What is not as it was to be.
+    warnings: Vec<String>,
+    /// Its place under its owner's quota.
+    place: Mutex<Option<Taken>>,
     context: Context,
     /// When it was last used, in monotonic nanoseconds.
     used: AtomicU64,
@@ -105,6 +105,7 @@ impl LiveContext {
             "created_at_ms": self.created_at_ms,
             "idle_ms": self.idle.map(milliseconds),
             "idle_left_ms": self.idle_left().map(milliseconds),
+            "warnings": self.warnings,
         })
     }
 }
@@ -117,8 +118,7 @@ fn milliseconds(time: Duration) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct LiveContexts {
     registry: Registry<LiveContext>,
-    /// One pool for each owner: what one's code has seen of its zygote is nobody else's.
-    pools: Mutex<HashMap<Owner, Arc<Contexts>>>,
+    pub(super) pools: Pools,
 }
 
 impl LiveContexts {
@@ -130,15 +130,9 @@ impl LiveContexts {
         self.registry.of(owner)
     }
 
-    fn pool(&self, app: &Shared, owner: &Owner) -> Result<Arc<Contexts>, Refusal> {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = pools.get(owner) {
-            return Ok(pool.clone());
-        }
-        let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
-        let pool = Arc::new(app.engine.contexts(profile, READY)?);
-        pools.insert(owner.clone(), pool.clone());
-        Ok(pool)
+    /// What the pools of each language have done.
+    pub fn pool_stats(&self) -> Vec<(&'static str, Stats)> {
+        self.pools.stats()
     }
 }
 
@@ -151,20 +145,19 @@ pub(crate) async fn open(
     if *app.closing.borrow() {
         return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
     }
+    let kind = if request.language == Language::Bash { Kind::Sessions } else { Kind::Contexts };
+    let place = app.places.take(&owner, kind)?;
     let opening = move || {
         let spec = ContextSpec {
             limits: request.whole,
-            defaults: app.defaults.clone(),
+            defaults: request.language.defaults(&app.defaults).to_vec(),
             environment: request.environment,
             directory: request.directory,
             ..ContextSpec::default()
         };
-        let context = match request.language {
-            Language::Bash => app.engine.session(spec)?,
-            Language::Python => {
-                let end = monotonic_nanoseconds() + SPAWN_LIMIT;
-                app.contexts.pool(&app, &owner)?.open(spec, &mut || monotonic_nanoseconds() >= end)?
-            }
+        let (context, warnings) = match request.language {
+            Language::Bash => (app.engine.session(spec)?, Vec::new()),
+            Language::Python => app.contexts.pools.open(&app, &owner, spec)?,
         };
         let live = Arc::new(LiveContext {
             id: new_id(),
@@ -173,6 +166,8 @@ pub(crate) async fn open(
             created_at_ms: calendar_milliseconds(),
             idle: request.idle,
             each: request.each,
+            warnings,
+            place: Mutex::new(Some(place)),
             context,
             used: AtomicU64::new(monotonic_nanoseconds()),
         });
@@ -211,7 +206,7 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
     let left = withdrawn.clone();
     let shown: String = request.source.chars().take(SHOWN).collect();
     let mut defaults = vec![(Source::Session, context.each.clone())];
-    defaults.extend(app.defaults.iter().cloned());
+    defaults.extend_from_slice(context.language.defaults(&app.defaults));
     let cell = Cell {
         source: request.source,
         stdin: request.stdin,
@@ -301,14 +296,15 @@ pub(crate) async fn close(app: &Shared, context: &Arc<LiveContext>) {
     let closing = context.clone();
     // A panic there was reported by itself.
     let _ = blocking(move || closing.context.close()).await;
+    drop(context.place.lock().unwrap_or_else(PoisonError::into_inner).take());
 }
 
 /// Ends all of them.
 pub(crate) async fn close_all(app: &Shared) {
     let all = app.contexts.registry.all();
     futures_util::future::join_all(all.iter().map(|context| close(app, context))).await;
-    let pools = std::mem::take(&mut *app.contexts.pools.lock().unwrap_or_else(PoisonError::into_inner));
-    let _ = blocking(move || drop(pools)).await;
+    let ending = app.clone();
+    let _ = blocking(move || ending.contexts.pools.close()).await;
 }
 
 /// Ends contexts that were not used for long enough, until the server ends.
@@ -319,6 +315,7 @@ pub(crate) async fn keep_house(app: Shared) {
         if tokio::time::timeout(HOUSEKEEPING, told).await.is_ok() {
             return;
         }
+        app.contexts.pools.tell(&app);
         for context in app.contexts.registry.all() {
             if context.is_free() && context.idle_left() == Some(Duration::ZERO) {
                 close(&app, &context).await;

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use sandtimer::Limits;
 use sandtimer::limits::{Key, Setting};
-use sandtimer::model::LimitKind;
+use sandtimer::model::{LimitKind, Source};
 
 use crate::body::Fields;
 use crate::error::{Code, Refusal};
+use crate::policy::Defaults;
 use crate::runs::environment;
 
 /// Limits that hold for a context as a whole.
@@ -43,6 +44,14 @@ impl Language {
         match self {
             Language::Python => "python",
             Language::Bash => "bash",
+        }
+    }
+
+    /// What holds for what is executed in it.
+    pub fn defaults(self, defaults: &Defaults) -> &[(Source, Limits)] {
+        match self {
+            Language::Python => &defaults.code,
+            Language::Bash => &defaults.commands,
         }
     }
 }

@@ -8,13 +8,22 @@ use super::schema::{answer, body, list, nullable, number, reference, text, truth
 use crate::contexts::{EACH, WHOLE};
 use crate::error::Code;
 
-const OF_OPENING: &[Code] =
-    &[Code::BadLimit, Code::NulByte, Code::Refused, Code::Capacity, Code::System, Code::ShuttingDown];
+const OF_OPENING: &[Code] = &[
+    Code::BadLimit,
+    Code::NulByte,
+    Code::Refused,
+    Code::Quota,
+    Code::Capacity,
+    Code::SpawnTimeout,
+    Code::System,
+    Code::ShuttingDown,
+];
 const OF_EXECUTING: &[Code] = &[
     Code::BadLimit,
     Code::NulByte,
     Code::TooLong,
     Code::Capacity,
+    Code::SpawnTimeout,
     Code::System,
     Code::Storage,
     Code::ShuttingDown,
@@ -39,7 +48,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .errors(OF_EXECUTING),
         post("/v1/contexts/{id}/undo", "Go back to the state before the last run", "Context")
             .body("Empty")
-            .errors(&[Code::NothingToUndo, Code::System, Code::ShuttingDown]),
+            .errors(&[Code::NothingToUndo, Code::SpawnTimeout, Code::System, Code::ShuttingDown]),
         post("/v1/contexts/{id}/interrupt", "Interrupt what is executed, as Ctrl-C does", "Interrupted")
             .body("Empty"),
         post("/v1/sessions", "Open a live shell", "Context").body("SessionRequest").errors(OF_OPENING),
@@ -55,7 +64,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .errors(OF_EXECUTING),
         post("/v1/sessions/{id}/undo", "Go back to the state before the last command", "Context")
             .body("Empty")
-            .errors(&[Code::NothingToUndo, Code::System, Code::ShuttingDown]),
+            .errors(&[Code::NothingToUndo, Code::SpawnTimeout, Code::System, Code::ShuttingDown]),
         post("/v1/sessions/{id}/interrupt", "Interrupt the command, as Ctrl-C does", "Interrupted")
             .body("Empty"),
     ]
@@ -80,6 +89,7 @@ pub(super) fn schemas() -> Value {
             "created_at_ms": number("Milliseconds since 1970."),
             "idle_ms": nullable(number("How long it may be unused before it ends; null is without end.")),
             "idle_left_ms": nullable(number("")),
+            "warnings": list(text("What is not as the server was told to make it, such as a pre-warm script that did not run.")),
         })),
         "ContextList": answer(json!({"contexts": list(reference("Context"))})),
         "Executed": answer(json!({

@@ -122,7 +122,9 @@ fn runs() -> Value {
         "RunSummary": answer(json!({
             "run_id": text(""),
             "status": status(),
+            "paused": truth(""),
             "command": command(),
+            "wall_ms": nullable(number("The wall limit that it was started with; null is unlimited.")),
             "created_at_ms": since("When it was started"),
             "ended_at_ms": nullable(since("When it ended")),
             "ending": nullable(reference("Ending")),
@@ -243,6 +245,8 @@ fn verdict() -> Value {
         "spent": answer(json!({"queued_ms": amount(), "spawn_ms": amount(), "attempts": list(anything("")), "paused_ms": amount()})),
         "sentence": text("One or two sentences for a person or a model."),
     }));
+    verdict["properties"]["origin"] =
+        text("The variable, flag or line of a file that set the limit, where that is known.");
     verdict["properties"]["limit"] =
         number("The limit in bytes or pieces, for kinds that are not measured in time.");
     verdict
@@ -255,6 +259,7 @@ fn limits() -> Value {
         "properties": {
             "limit": number("In the unit of the key."),
             "source": reference("Source"),
+            "origin": text("The variable, flag or line of a file that sets it, where that is known."),
             "layer": reference("Layer"),
             "scope": text("The outer scope that sets it."),
         },
@@ -285,6 +290,16 @@ fn server() -> Value {
     let setting = answer(json!({"value": anything(""), "source": reference("Source"), "origin": text("")}));
     let limit =
         answer(json!({"limit": nullable(number("")), "source": reference("Source"), "origin": text("")}));
+    let policy = json!({
+        "type": "object",
+        "required": ["source", "origin"],
+        "properties": {
+            "limit": nullable(number("In milliseconds or bytes, as its name says.")),
+            "value": anything(""),
+            "source": reference("Source"),
+            "origin": text(""),
+        },
+    });
     json!({
         "Error": answer(json!({
             "code": words(&codes),
@@ -307,7 +322,8 @@ fn server() -> Value {
             "measured": {"type": "object"},
         })),
         "Config": answer(json!({
-            "limits": {"type": "object", "additionalProperties": limit},
+            "limits": with(json!({"type": "object", "additionalProperties": limit}), "Of runs."),
+            "policy": with(json!({"type": "object", "additionalProperties": policy}), "By the names shared with other programs."),
             "server": {"type": "object", "additionalProperties": setting},
         })),
         "Health": answer(json!({"status": words(&["ok", "closing"])})),

@@ -26,6 +26,7 @@ use super::request::RunRequest;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal, storage};
 use crate::owned::{Owned, Registry};
+use crate::quota::{Kind, Taken};
 use crate::{Retention, Shared};
 
 /// Warnings that are kept of a run; the first ones.
@@ -130,15 +131,17 @@ impl LiveRun {
     /// One line of a listing.
     pub fn summary(&self) -> Value {
         let phase = self.phase();
-        let record = match &phase {
-            Phase::Running(_) => None,
-            Phase::Ended(record) => Some(record),
+        let (record, is_paused) = match &phase {
+            Phase::Running(run) => (None, run.is_paused()),
+            Phase::Ended(record) => (Some(record), false),
         };
         let facts = record.map(Record::facts);
         json!({
             "run_id": self.id(),
             "status": self.status(),
+            "paused": is_paused,
             "command": self.begun.command,
+            "wall_ms": self.begun.effective["wall_ms"]["limit"],
             "created_at_ms": self.begun.created_at_ms,
             "ended_at_ms": record.map(Record::ended_at_ms),
             "ending": facts.map(|outcome| outcome.ending),
@@ -327,6 +330,7 @@ pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Res
     if *app.closing.borrow() {
         return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
     }
+    let place = app.places.take(&owner, Kind::Runs)?;
     let (tell, told) = oneshot::channel();
     // A task of its own: were the request dropped in the middle, there would be a run that nobody knows.
     tokio::spawn(async move {
@@ -338,7 +342,7 @@ pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Res
         let started = started.unwrap_or_else(|_| Err(could_not_start()));
         // One that is not heard is dropped.
         let _ = tell.send(started.map(|(live, run)| {
-            tokio::spawn(drive(app, live.clone(), run));
+            tokio::spawn(drive(app, live.clone(), run, Some(place)));
             Handover::new(live, cancel)
         }));
     });
@@ -358,7 +362,7 @@ pub(crate) fn adopt(
     command: Vec<String>,
 ) -> Result<Arc<LiveRun>, Refusal> {
     let live = enter(app, owner, run.clone(), command, Input::closed())?;
-    tokio::runtime::Handle::current().spawn(drive(app.clone(), live.clone(), run));
+    tokio::runtime::Handle::current().spawn(drive(app.clone(), live.clone(), run, None));
     Ok(live)
 }
 
@@ -390,7 +394,7 @@ fn enter(
 /// Starts a run and records that it has begun. Blocks.
 fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<(Arc<LiveRun>, Arc<Run>), Refusal> {
     let mut spec = request.spec();
-    spec.defaults = app.defaults.clone();
+    spec.defaults = app.defaults.commands.clone();
     let command = request.shown();
     let run = Arc::new(app.engine.start(spec)?);
     let input = Input::of(&run, request.stdin.take().filter(|_| request.stdin_open));
@@ -399,7 +403,7 @@ fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<(Arc<Li
 }
 
 /// Sees a run to its end and its record.
-async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>) {
+async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, place: Option<Taken>) {
     let feeding = live.clone();
     let fed = tokio::spawn(async move { feeding.input.feed_first().await });
     let mut waiting = run.wait();
@@ -423,6 +427,8 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>) {
         }
     };
     drop(copies);
+    // Before anybody is told that it is over.
+    drop(place);
     fed.abort();
     live.input.close();
     let ended_at = calendar_milliseconds();

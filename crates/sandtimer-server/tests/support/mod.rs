@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sandtimer::Limits;
-use sandtimer_server::{Host, Retention, Server, Settings, Tokens};
+use sandtimer_server::{Defaults, Host, Interpreters, Pool, Retention, Server, Settings, Tokens};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use ureq::Agent;
@@ -22,13 +22,15 @@ pub fn settings(state: &Path) -> Settings {
         state_directory: state.to_owned(),
         tokens: None,
         retention: Retention::default(),
-        defaults: Vec::new(),
+        defaults: Defaults::default(),
         maxima: Limits::new(),
+        // What a test asks for comes when it asks.
+        interpreters: Interpreters { python: Pool { ready: 0, prewarm: None }, ..Interpreters::default() },
         patience: HARD_STOP,
         heartbeat: HARD_STOP,
         host: Host {
             facts: Box::new(|| json!({"tier": "T3"})),
-            config: json!({"limits": {}, "server": {}}),
+            config: json!({"limits": {}, "policy": {}, "server": {}}),
             complain: Box::new(|message| panic!("nothing goes wrong here: {message}")),
         },
     }

@@ -5,7 +5,7 @@
 //! ```
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -79,6 +79,7 @@ impl Engine {
             lacking: Condvar::new(),
             closing,
             source: Mutex::default(),
+            failed_starts: AtomicU64::new(0),
         });
         let mut calls = Calls { shared, refillers: Vec::new() };
         for _ in 0..sandtimer_os::probe::processors().min(MOST_REFILLERS) {

@@ -34,9 +34,6 @@ use crate::supervise::collector::Attachment;
 use crate::supervise::output::{Spool, SpoolDirectory};
 use crate::supervise::run::{Job, Running, group_is_gone};
 
-/// How long a child may take to become ready. Infrastructure: always finite.
-const READY_LIMIT_MILLISECONDS: u64 = 60_000;
-
 /// Who is asked for a child.
 #[derive(Debug)]
 pub(super) struct Parent<'a> {
@@ -199,8 +196,9 @@ impl Child {
         let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &self.born) else { return Ok(()) };
         let doing = "cannot make a child of the zygote ready";
         loop {
-            if !zygotes::wait_unless(stop, born.channel.as_fd(), READY_LIMIT_MILLISECONDS)? {
-                return Err(Error::System { doing, source: std::io::ErrorKind::TimedOut.into() });
+            let limit = self.inner.spawn_limit();
+            if !zygotes::wait_unless(stop, born.channel.as_fd(), zygotes::milliseconds(limit))? {
+                return Err(Error::SpawnLimit(limit));
             }
             match os::word(born.channel.as_fd()).map_err(Error::system(doing))? {
                 Some(Word::Ready) => break,

@@ -552,7 +552,14 @@ fn begun(standing: &mut Standing) -> Result<(), Error> {
         doing: "the context's interpreter does not begin (can its directory be made and entered?)",
         source: std::io::Error::other(reason),
     };
-    standing.ready().map(|_| ()).map_err(refused)
+    let limit = standing.spawn_limit();
+    let nanoseconds = crate::limits::nanoseconds(limit);
+    let end = monotonic_nanoseconds().saturating_add(nanoseconds);
+    let ready = standing.ready_within(nanoseconds);
+    match ready {
+        Err(_) if monotonic_nanoseconds() >= end => Err(Error::SpawnLimit(limit)),
+        ready => ready.map(|_| ()).map_err(refused),
+    }
 }
 
 /// The variables that an interpreter begins with, as JSON.

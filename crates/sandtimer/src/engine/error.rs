@@ -42,6 +42,9 @@ pub enum Error {
     /// The interpreter of a profile cannot be a zygote: what is wrong with it.
     #[error("the interpreter {0}")]
     Interpreter(String),
+    /// The time to start an interpreter or a shell is over; nothing of it is left alive.
+    #[error("the interpreter was not ready within the spawn limit of {0:?}")]
+    SpawnLimit(Duration),
     /// A call's bytes are more than a packet holds, and no file came with them.
     #[error("a call of {0} bytes does not fit into a packet; put it into a file")]
     CallTooLong(usize),
@@ -70,7 +73,7 @@ impl Error {
 
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Full(_) | Error::System { .. })
+        matches!(self, Error::Full(_) | Error::System { .. } | Error::SpawnLimit(_))
     }
 
     pub(crate) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Error {

@@ -31,6 +31,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use sandtimer_os::probe;
 
@@ -59,6 +60,9 @@ use launchers::Launchers;
 use pool::Pool;
 use threads::{Arming, Threads};
 
+/// How long an interpreter may take to start unless somebody says otherwise.
+const SPAWN_LIMIT: Duration = Duration::from_secs(60);
+
 /// How an engine is set up.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -68,6 +72,8 @@ pub struct Options {
     pub runtime_directory: Option<PathBuf>,
     /// The operator's maxima; see [`Ceilings::with_operator`].
     pub maxima: Limits,
+    /// How long an interpreter or a shell may take to start; 60 s unless it is said.
+    pub spawn_limit: Option<Duration>,
     /// Pretends that the kernel gives no namespaces, to test the weaker tiers.
     #[doc(hidden)]
     pub no_namespaces: bool,
@@ -260,6 +266,11 @@ impl Inner {
 }
 
 impl Inner {
+    /// How long an interpreter or a shell may take to start. Infrastructure: always finite.
+    fn spawn_limit(&self) -> Duration {
+        self.options.spawn_limit.unwrap_or(SPAWN_LIMIT)
+    }
+
     /// Whether no pid namespace dies with a sandbox's init.
     fn sweeps_itself(&self) -> bool {
         self.host.get().is_some_and(|host| !host.has_namespaces())

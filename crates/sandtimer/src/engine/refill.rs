@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use super::Inner;
 use super::calls::bury;
 use super::children::{Child, Parent};
 use super::error::Error;
-use super::zygotes::{self, Zygote};
+use super::zygotes::{self, NotServing, Zygote};
 use crate::supervise::run::Running;
 use crate::zygote::Profile;
 
@@ -47,6 +48,8 @@ pub(super) struct Shared {
     pub size: usize,
     pub state: Mutex<State>,
     pub source: Mutex<Source>,
+    /// Zygotes that did not come to serve; counted with the source held.
+    pub failed_starts: AtomicU64,
     /// For those who wait for children.
     pub changed: Condvar,
     /// For those who make them.
@@ -73,10 +76,19 @@ pub(super) struct State {
     pub last_call: u64,
     /// The refiller waits for a lull, and looks at the clock by itself.
     pub awaits_lull: bool,
-    /// Why none could be made ready the last time, and whether it is of no use to try again.
-    pub failure: Option<(String, bool)>,
+    /// Why none could be made ready the last time.
+    pub failure: Option<(String, Failure)>,
     pub closed: bool,
     pub stats: Stats,
+}
+
+/// What a failure means to whoever asks next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It is of no use to try again.
+    Last,
+    SpawnLimit,
+    Other,
 }
 
 /// What a pool has done so far.
@@ -92,6 +104,10 @@ pub struct Stats {
     /// Children that died or became useless while they waited.
     pub lost: u64,
     pub zygotes: u64,
+    /// Zygotes that were ended because of their pre-warm script.
+    pub prewarm_failures: u64,
+    /// Why the zygote that serves has not run its pre-warm script.
+    pub not_prewarmed: Option<String>,
     /// The interpreter's version; empty before the first zygote serves.
     pub version: String,
 }
@@ -204,14 +220,14 @@ impl Shared {
     pub fn refill(self: &Arc<Self>) {
         let spec = zygotes::spec_of(&self.profile);
         while let Some(hurried) = self.wait_for_want() {
-            let zygote = self.source().serving(self);
-            let serving = zygote.as_ref().ok().cloned();
-            let made = zygote.and_then(|zygote| {
-                let stop = Some(self.closing.as_fd());
-                let turn = Some(&zygote.turn);
-                let parent = Parent { orders: zygote.orders(), turn, is_caller: false, hurried, stop };
-                Child::bear(&self.inner, &parent, &spec)
-            });
+            let Some(zygote) = self.zygote() else {
+                self.lock().making -= 1;
+                continue;
+            };
+            let stop = Some(self.closing.as_fd());
+            let turn = Some(&zygote.turn);
+            let parent = Parent { orders: zygote.orders(), turn, is_caller: false, hurried, stop };
+            let made = Child::bear(&self.inner, &parent, &spec);
             let mut state = self.lock();
             state.making -= 1;
             match made {
@@ -223,7 +239,7 @@ impl Shared {
                 Err(error) => {
                     drop(state);
                     // Another zygote may have better luck. That one was lost counts once, however many children it was to have.
-                    if serving.is_none_or(|zygote| self.source().discard(&zygote)) {
+                    if self.source().discard(&zygote) {
                         self.failed(error);
                     }
                 }
@@ -231,6 +247,24 @@ impl Shared {
         }
         let rest = std::mem::take(&mut self.lock().ready);
         drop(rest);
+    }
+
+    /// The zygote that serves. None where none could be started, by this refiller or by the one that it waited for: callers
+    /// were told then, and what did not start is dead.
+    fn zygote(self: &Arc<Self>) -> Option<Arc<Zygote>> {
+        let before = self.failed_starts.load(Ordering::Acquire);
+        let mut source = self.source();
+        if self.failed_starts.load(Ordering::Acquire) != before {
+            return None;
+        }
+        let serving = source.serving(self);
+        serving
+            .map_err(|error| {
+                self.failed_starts.fetch_add(1, Ordering::AcqRel);
+                // While the others wait: nobody tries again before those who asked have heard of it.
+                self.failed(error);
+            })
+            .ok()
     }
 
     /// Where children come from. While one starts a zygote the others wait for it.
@@ -245,21 +279,39 @@ impl Shared {
             state.failures += 1;
             state.failures
         };
-        let last = matches!(error, Error::Interpreter(_) | Error::Files(_) | Error::Refused(_));
-        if !last && failures < TRIES {
-            return;
-        }
+        let failure = match error {
+            Error::Interpreter(_) | Error::Files(_) | Error::Refused(_) => Failure::Last,
+            // Whoever waits has waited for that long.
+            Error::SpawnLimit(_) => Failure::SpawnLimit,
+            _ if failures < TRIES => return,
+            _ => Failure::Other,
+        };
         let text = match error {
             Error::Interpreter(reason) => reason,
             other => other.to_string(),
         };
-        self.lock().failure = Some((text, last));
+        self.lock().failure = Some((text, failure));
         self.changed.notify_all();
         self.pause();
     }
 
     fn start_zygote(&self) -> Result<Zygote, Error> {
-        let zygote = Zygote::start(&self.inner, &self.profile, Some(self.closing.as_fd()))?;
+        let start = |profile: &Profile| Zygote::start(&self.inner, profile, Some(self.closing.as_fd()));
+        let zygote = match start(&self.profile) {
+            Err(NotServing::Prewarm(reason)) => {
+                {
+                    let stats = &mut self.lock().stats;
+                    (stats.prewarm_failures, stats.not_prewarmed) =
+                        (stats.prewarm_failures + 1, Some(reason));
+                }
+                start(&Profile { prewarm: None, ..self.profile.clone() })
+            }
+            started => {
+                self.lock().stats.not_prewarmed = None;
+                started
+            }
+        };
+        let zygote = zygote?;
         let mut state = self.lock();
         state.stats.zygotes += 1;
         state.stats.version.clone_from(&zygote.version);
@@ -338,7 +390,7 @@ impl Shared {
             return Ok((child, false));
         }
         // Whatever was wrong may be right by now; what cannot become right is said at once.
-        if state.failure.as_ref().is_some_and(|(_, last)| !last) {
+        if state.failure.as_ref().is_some_and(|(_, failure)| *failure != Failure::Last) {
             state.failure = None;
         }
         state.waiting += 1;
@@ -347,10 +399,11 @@ impl Shared {
             if state.closed {
                 break Err(Error::Closed);
             }
-            if let Some((reason, last)) = state.failure.clone() {
-                break Err(match last {
-                    true => Error::Interpreter(reason),
-                    false => Error::System {
+            if let Some((reason, failure)) = state.failure.clone() {
+                break Err(match failure {
+                    Failure::Last => Error::Interpreter(reason),
+                    Failure::SpawnLimit => Error::SpawnLimit(self.inner.spawn_limit()),
+                    Failure::Other => Error::System {
                         doing: "cannot make a sandbox ready",
                         source: std::io::Error::other(reason),
                     },

@@ -200,6 +200,11 @@ impl Run {
         Ok(())
     }
 
+    /// Whether it is paused. One that is over is not.
+    pub fn is_paused(&self) -> bool {
+        self.scopes().and_then(|scopes| Ok(scopes.is_paused(self.scope)?)).unwrap_or(false)
+    }
+
     fn tell_pause(&self, paused: bool) {
         let (row, id) = (self.running.row, self.running.id.clone());
         self.inner.enforcer.send(Command::Pause { row, id, paused });

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use sandtimer_os::process;
@@ -20,10 +21,8 @@ use super::start::{self, Context, Descriptors};
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::plan::{self, Plan};
-use crate::zygote::{BOOT, Profile};
+use crate::zygote::{BOOT, Prewarm, Profile};
 
-/// How long an interpreter may take to start and import what is to be preloaded. Infrastructure: always finite.
-const START_LIMIT_MILLISECONDS: u64 = 60_000;
 /// Bytes of what an interpreter that failed wrote to stderr that are repeated.
 const LAST_WORDS: usize = 2000;
 /// Environment that keeps numeric libraries from starting threads: a process with threads cannot be forked safely.
@@ -35,6 +34,34 @@ const ONE_THREAD: [&str; 6] = [
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 ];
+
+/// Why a zygote does not serve.
+#[derive(Debug)]
+pub(super) enum NotServing {
+    Error(Error),
+    /// What its pre-warm script did; without it, it may.
+    Prewarm(String),
+}
+
+impl From<Error> for NotServing {
+    fn from(error: Error) -> Self {
+        NotServing::Error(error)
+    }
+}
+
+impl From<NotServing> for Error {
+    fn from(why: NotServing) -> Self {
+        match why {
+            NotServing::Error(error) => error,
+            NotServing::Prewarm(reason) => Error::Interpreter(reason),
+        }
+    }
+}
+
+/// For waits that count in them. At least one.
+pub(super) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
+}
 
 /// A zygote that serves. Dropping it ends it; its children go on.
 #[derive(Debug)]
@@ -66,7 +93,11 @@ pub(super) fn spec_of(profile: &Profile) -> Spec {
 
 impl Zygote {
     /// Starts one and waits until it serves, or until `stop` is readable.
-    pub fn start(inner: &Arc<Inner>, profile: &Profile, stop: Option<BorrowedFd<'_>>) -> Result<Self, Error> {
+    pub fn start(
+        inner: &Arc<Inner>,
+        profile: &Profile,
+        stop: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, NotServing> {
         let mut spec = spec_of(profile);
         spec.host_proc = true;
         spec.command.extend(["-I", "-B", "-u", "-c", BOOT].map(Into::into));
@@ -86,29 +117,49 @@ impl Zygote {
             turn: Mutex::default(),
             version: String::new(),
         };
-        zygote.version = zygote.wait(words, stop)?;
+        zygote.version = zygote.wait(words, profile.prewarm.as_ref(), stop)?;
         Ok(zygote)
     }
 
     /// Waits for its word that it serves, or for the reason why it does not.
-    fn wait(&self, words: OwnedFd, stop: Option<BorrowedFd<'_>>) -> Result<String, Error> {
-        let refused = |reason: String| Err(Error::Interpreter(reason));
-        if !wait_unless(stop, self.orders.as_fd(), START_LIMIT_MILLISECONDS)? {
-            let seconds = START_LIMIT_MILLISECONDS / 1000;
-            return refused(format!("was not ready within {seconds} s; leave modules out of preload"));
+    fn wait(
+        &self,
+        words: OwnedFd,
+        prewarm: Option<&Prewarm>,
+        stop: Option<BorrowedFd<'_>>,
+    ) -> Result<String, NotServing> {
+        let refused = |reason: String| Err(Error::Interpreter(reason).into());
+        let limit = self.inner.spawn_limit();
+        let mut said = self.word(limit, stop)?.ok_or(Error::SpawnLimit(limit))?;
+        let prewarm = prewarm.filter(|_| said.starts_with('P'));
+        if let Some(prewarm) = prewarm {
+            let late =
+                || NotServing::Prewarm(format!("it did not end within its limit of {:?}", prewarm.limit));
+            said = self.word(prewarm.limit, stop)?.ok_or_else(late)?;
+        }
+        match said.chars().next() {
+            Some('R') => Ok(said[1..].to_owned()),
+            Some('W') => Err(NotServing::Prewarm(said[1..].to_owned())),
+            Some('E') => refused(said[1..].to_owned()),
+            _ if prewarm.is_some() => {
+                Err(NotServing::Prewarm(self.last_words(words, "and its interpreter with it")))
+            }
+            _ => refused(self.last_words(words, "so it is not a Python that can be used here")),
+        }
+    }
+
+    /// What it says within that time; nothing at its end.
+    fn word(&self, limit: Duration, stop: Option<BorrowedFd<'_>>) -> Result<Option<String>, Error> {
+        if !wait_unless(stop, self.orders.as_fd(), milliseconds(limit))? {
+            return Ok(None);
         }
         let mut packet = vec![0u8; 32 << 10];
         let length = os::packet(self.orders.as_fd(), &mut packet, true)
             .map_err(Error::system("cannot hear the interpreter"))?;
-        let text = String::from_utf8_lossy(&packet[..length.min(packet.len())]).into_owned();
-        match text.chars().next() {
-            Some('R') => Ok(text[1..].to_owned()),
-            Some('E') => refused(text[1..].to_owned()),
-            _ => refused(self.last_words(words)),
-        }
+        Ok(Some(String::from_utf8_lossy(&packet[..length.min(packet.len())]).into_owned()))
     }
 
-    fn last_words(&self, words: OwnedFd) -> String {
+    fn last_words(&self, words: OwnedFd, so: &str) -> String {
         if let Ok(Some((notice, _))) = process::notice(&self._control)
             && notice.kind == notice::STEP_FAILED
         {
@@ -127,7 +178,7 @@ impl Zygote {
         let _ = words.rewind().and_then(|()| words.read_to_end(&mut text));
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_WORDS)..]).trim().to_owned();
         let said = if text.is_empty() { "it said nothing".to_owned() } else { format!("it said: {text}") };
-        format!("ended before it was ready ({ended}), so it is not a Python that can be used here; {said}")
+        format!("ended before it was ready ({ended}), {so}; {said}")
     }
 
     /// Where children are asked for.

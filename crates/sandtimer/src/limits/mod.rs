@@ -10,6 +10,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -59,12 +60,25 @@ pub enum Setting {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
     settings: [Setting; Key::COUNT],
+    origin: Option<Arc<str>>,
 }
 
 impl Limits {
     /// Every limit inherited.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same limits, with where they stand, for people: a variable, a flag, a line of a file.
+    #[must_use]
+    pub fn standing_in(mut self, origin: impl Into<Arc<str>>) -> Self {
+        self.origin = Some(origin.into());
+        self
+    }
+
+    /// Where they stand, if that is known.
+    pub fn origin(&self) -> Option<&Arc<str>> {
+        self.origin.as_ref()
     }
 
     /// Reads the wire keys of limits (`wall_ms`, `memory_bytes`, …) out of an object; its other keys are not

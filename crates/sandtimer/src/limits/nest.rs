@@ -3,6 +3,8 @@
 //! They must stay apart: a chosen "unlimited" beats every default, and no ancestor or ceiling. The wall is
 //! the one kind that is not a plain minimum, because ancestors bound the moment of death, `wall + grace`.
 
+use std::sync::Arc;
+
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::{Key, Limits, Setting};
@@ -14,10 +16,12 @@ const MACHINE_MEMORY_PERCENT: u128 = 80;
 const MACHINE_PROCESSES: u64 = 4096;
 
 /// One own limit and the place it came from. The setting is never `Inherit`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
     pub setting: Setting,
     pub source: Source,
+    /// The variable, flag or line of a file that it stands in, where that is known.
+    pub origin: Option<Arc<str>>,
 }
 
 /// A scope's own limits, before anything around it is looked at.
@@ -28,25 +32,28 @@ pub struct Own {
 
 impl Own {
     /// What was chosen, if any place chose.
-    pub fn get(&self, key: impl Into<Key>) -> Option<Chosen> {
-        self.chosen[key.into().index()]
+    pub fn get(&self, key: impl Into<Key>) -> Option<&Chosen> {
+        self.chosen[key.into().index()].as_ref()
     }
 
     /// The own limit, in nanoseconds, bytes or pieces; `None` when unlimited.
     pub fn limit(&self, key: impl Into<Key>) -> Option<u64> {
-        self.finite(key.into()).map(|(value, _)| value)
+        self.finite(key.into()).map(|(value, ..)| value)
     }
 
     /// Puts another limit in the place of the chosen one, leaving its source.
     pub(crate) fn replace(&mut self, key: impl Into<Key>, limit: Option<u64>) {
         let chosen = &mut self.chosen[key.into().index()];
-        let source = chosen.map_or(Source::Builtin, |chosen| chosen.source);
-        *chosen = Some(Chosen { setting: limit.map_or(Setting::Unlimited, Setting::At), source });
+        let (source, origin) =
+            chosen.take().map_or((Source::Builtin, None), |chosen| (chosen.source, chosen.origin));
+        *chosen = Some(Chosen { setting: limit.map_or(Setting::Unlimited, Setting::At), source, origin });
     }
 
-    fn finite(&self, key: Key) -> Option<(u64, Source)> {
+    fn finite(&self, key: Key) -> Option<(u64, Source, Option<&Arc<str>>)> {
         match self.get(key)? {
-            Chosen { setting: Setting::At(value), source } => Some((value, source)),
+            Chosen { setting: Setting::At(value), source, origin } => {
+                Some((*value, *source, origin.as_ref()))
+            }
             _ => None,
         }
     }
@@ -62,8 +69,12 @@ pub fn precedence(layers: &[(Source, &Limits)]) -> Own {
         ORDER
             .iter()
             .flat_map(|wanted| layers.iter().filter(move |(source, _)| source == wanted))
-            .map(|(source, limits)| Chosen { setting: limits.get(key), source: *source })
-            .find(|chosen| chosen.setting != Setting::Inherit)
+            .find(|(_, limits)| limits.get(key) != Setting::Inherit)
+            .map(|(source, limits)| Chosen {
+                setting: limits.get(key),
+                source: *source,
+                origin: limits.origin().cloned(),
+            })
     });
     Own { chosen }
 }
@@ -150,6 +161,8 @@ pub struct Effect {
     /// Nanoseconds, bytes or pieces, counted from the scope's own start.
     pub value: u64,
     pub source: Source,
+    /// The variable, flag or line of a file that sets it, where that is known.
+    pub origin: Option<Arc<str>>,
     /// The level of the scope whose limit it is.
     pub layer: Layer,
     /// The path of that scope.
@@ -186,46 +199,53 @@ fn nest_kind(
     here: &Place,
     (own, ancestors, ceilings): (&Own, &[Bound], &Ceilings),
 ) -> Option<Effect> {
-    let ceiling = ceilings.get(key).map(|value| (value, Source::Ceiling, here));
+    let ceiling = ceilings.get(key).map(|value| (value, (Source::Ceiling, None), here));
     let around = ancestors
         .iter()
-        .filter_map(|bound| bound.get(key).map(|value| (value, Source::Ancestor, &bound.place)));
-    let chosen = own.finite(key).map(|(value, source)| (value, source, here));
+        .filter_map(|bound| bound.get(key).map(|value| (value, (Source::Ancestor, None), &bound.place)));
+    let chosen = own.finite(key).map(|(value, source, origin)| (value, (source, origin), here));
     // `min_by_key` keeps the first of equals, and the outermost comes first.
-    let (value, source, place) =
-        ceiling.into_iter().chain(around).chain(chosen).min_by_key(|entry| entry.0)?;
-    Some(effect(value, source, place))
+    let (value, from, place) = ceiling.into_iter().chain(around).chain(chosen).min_by_key(|entry| entry.0)?;
+    Some(effect(value, from, place))
 }
 
 fn nest_wall(here: &Place, own: &Own, ancestors: &[Bound], ceilings: &Ceilings) -> (Option<Effect>, Effect) {
     let wall_key = Key::Kind(LimitKind::Wall);
-    let (grace, grace_source) = own_grace(own, ceilings);
+    let (grace, grace_from) = own_grace(own, ceilings);
     let mut bounds = vec![ceilings.get(wall_key)];
     bounds.extend(ancestors.iter().map(|bound| bound.get(wall_key)));
     let Some(walled) = bound_wall(own.limit(wall_key), grace, 0, &bounds) else {
-        return (None, effect(grace, grace_source, here));
+        return (None, effect(grace, grace_from, here));
     };
-    let (source, place) = match walled.bound {
-        None => (own.get(wall_key).map_or(Source::Builtin, |chosen| chosen.source), here),
-        Some(0) => (Source::Ceiling, here),
-        Some(index) => (ancestors[index - 1].wall_source, &ancestors[index - 1].place),
+    let (from, place) = match walled.bound {
+        None => (
+            own.get(wall_key)
+                .map_or((Source::Builtin, None), |chosen| (chosen.source, chosen.origin.as_ref())),
+            here,
+        ),
+        Some(0) => ((Source::Ceiling, None), here),
+        Some(index) => ((ancestors[index - 1].wall_source, None), &ancestors[index - 1].place),
     };
     let left = walled.hard - walled.wall;
-    let grace = if left < grace { effect(left, source, place) } else { effect(grace, grace_source, here) };
-    (Some(effect(walled.wall, source, place)), grace)
+    let grace = if left < grace { effect(left, from, place) } else { effect(grace, grace_from, here) };
+    (Some(effect(walled.wall, from, place)), grace)
 }
 
 /// A scope's grace under its ceiling, before what is left of its ancestors shortens it. 0 unless chosen.
-fn own_grace(own: &Own, ceilings: &Ceilings) -> (u64, Source) {
-    let (grace, source) = own.finite(Key::Grace).unwrap_or((0, Source::Builtin));
+fn own_grace<'a>(own: &'a Own, ceilings: &Ceilings) -> (u64, SetBy<'a>) {
+    let (grace, source, origin) = own.finite(Key::Grace).unwrap_or((0, Source::Builtin, None));
     match ceilings.get(Key::Grace) {
-        Some(ceiling) if grace > 0 && ceiling <= grace => (ceiling, Source::Ceiling),
-        _ => (grace, source),
+        Some(ceiling) if grace > 0 && ceiling <= grace => (ceiling, (Source::Ceiling, None)),
+        _ => (grace, (source, origin)),
     }
 }
 
-fn effect(value: u64, source: Source, place: &Place) -> Effect {
-    Effect { value, source, layer: place.layer, scope: place.scope.clone() }
+/// The place that set a limit.
+type SetBy<'a> = (Source, Option<&'a Arc<str>>);
+
+fn effect(value: u64, (source, origin): SetBy<'_>, place: &Place) -> Effect {
+    let origin = origin.cloned();
+    Effect { value, source, origin, layer: place.layer, scope: place.scope.clone() }
 }
 
 /// A wall after its bounds.
@@ -280,6 +300,9 @@ impl Serialize for Echo<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("limit", &self.key.to_wire(self.effect.value))?;
         map.serialize_entry("source", &self.effect.source)?;
+        if let Some(origin) = &self.effect.origin {
+            map.serialize_entry("origin", &**origin)?;
+        }
         if self.effect.source == Source::Ancestor {
             map.serialize_entry("layer", &self.effect.layer)?;
             map.serialize_entry("scope", &self.effect.scope)?;

@@ -31,6 +31,8 @@ pub struct Format {
     pub zero: Zero,
     /// Anything between nothing and this is refused.
     pub least: u64,
+    /// A bare number of a time may have no fraction.
+    pub whole: bool,
 }
 
 impl Format {
@@ -38,7 +40,7 @@ impl Format {
     pub fn wire(key: impl Into<Key>) -> Self {
         let key = key.into();
         let zero = if key == Key::Grace { Zero::Nothing } else { Zero::Unlimited };
-        Self { unit: key.unit(), zero, least: key.least() }
+        Self { unit: key.unit(), zero, least: key.least(), whole: false }
     }
 
     /// As on the command line: a bare number of a time is seconds.
@@ -52,7 +54,7 @@ impl Format {
 
     /// For a limit that cannot be switched off, such as the time to start an interpreter.
     pub fn required(unit: Unit) -> Self {
-        Self { unit, zero: Zero::Refused, least: 0 }
+        Self { unit, zero: Zero::Refused, least: 0, whole: false }
     }
 
     fn is_time(self) -> bool {
@@ -247,6 +249,9 @@ fn setting_of_text(format: Format, text: &str) -> Result<Setting, Problem> {
         }
     }
     let amount = if let Some((number, "")) = take_number(text) {
+        if format.whole && text.contains('.') {
+            return Err(Problem::Fraction);
+        }
         scaled(number, format.scale())
     } else {
         sum_of_parts(format, text).ok_or(Problem::not_a(format.unit))?

@@ -336,8 +336,8 @@ proptest! {
         for key in Key::ALL {
             let first = ordered.iter().find(|(_, limits)| limits.get(key) != Setting::Inherit);
             let expected =
-                first.map(|(source, limits)| Chosen { setting: limits.get(key), source: SOURCES[*source] });
-            prop_assert_eq!(own.get(key), expected);
+                first.map(|(source, limits)| (limits.get(key), SOURCES[*source]));
+            prop_assert_eq!(own.get(key).map(|chosen| (chosen.setting, chosen.source)), expected);
         }
     }
 

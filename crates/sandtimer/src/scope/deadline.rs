@@ -2,6 +2,7 @@
 //!
 //! Scopes are settled from the outside in: a scope's ends are computed from its parent's, never the reverse.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Node, ScopeError, ScopeId, ScopeTree};
@@ -53,6 +54,7 @@ pub(super) enum NamedBy {
 /// A limit's owner in words.
 pub(super) struct Named<'a> {
     pub(super) source: Source,
+    pub(super) origin: Option<&'a Arc<str>>,
     pub(super) layer: Layer,
     pub(super) scope: &'a str,
     pub(super) limit: Duration,
@@ -74,6 +76,7 @@ impl ScopeTree {
                 effect: Effect {
                     value: ends.wall_end.as_nanos().saturating_sub(start.as_nanos()),
                     source: named.source,
+                    origin: named.origin.cloned(),
                     layer: named.layer,
                     scope: named.scope.to_owned(),
                 },
@@ -150,7 +153,11 @@ impl ScopeTree {
             named_by = self.nodes[&ancestor].ends.map_or(NamedBy::Own, |ends| ends.named_by);
         }
         let node = &self.nodes[&id];
-        let own_source = || node.own.get(LimitKind::Wall).map_or(Source::Builtin, |chosen| chosen.source);
+        let own = node.own.get(LimitKind::Wall);
+        let own_source = || own.map_or(Source::Builtin, |chosen| chosen.source);
+        // What an outer scope was given by is that scope's matter.
+        let is_own = source.is_none() && named_by != NamedBy::Ceiling;
+        let origin = own.filter(|_| is_own).and_then(|chosen| chosen.origin.as_ref());
         let (source, limit) = match named_by {
             NamedBy::Ceiling => {
                 (Source::Ceiling, self.ceilings.get(LimitKind::Wall).map(Duration::from_nanos))
@@ -158,7 +165,7 @@ impl ScopeTree {
             _ => (source.unwrap_or_else(own_source), node.timing.allowance),
         };
         let limit = limit.unwrap_or_default();
-        Named { source, layer: node.place.layer, scope: &node.place.scope, limit }
+        Named { source, origin, layer: node.place.layer, scope: &node.place.scope, limit }
     }
 }
 

@@ -279,6 +279,7 @@ fn verdict(
         limit_ms: effect.filter(|_| in_time).map(|effect| milliseconds(effect.value)),
         limit: effect.filter(|_| !in_time).map(|effect| effect.value),
         source: effect.map_or(Source::Call, |effect| effect.source),
+        origin: effect.and_then(|effect| effect.origin.as_deref().map(str::to_owned)),
         elapsed_ms: milliseconds(at.saturating_sub(start)),
         late_ms: (late / 1000) as f64 / 1000.0,
         enforced_by: enforcer,
@@ -395,8 +396,11 @@ fn remains(run: &Running, facts: &Facts) -> String {
     dead + state
 }
 
-fn origin(effect: &Effect) -> &'static str {
-    match effect.source {
+fn origin(effect: &Effect) -> String {
+    if let Some(origin) = &effect.origin {
+        return format!("set by {origin}");
+    }
+    let words = match effect.source {
         Source::Call => "set by the call",
         Source::Session => "set by the session",
         Source::Env => "set by the environment",
@@ -404,7 +408,8 @@ fn origin(effect: &Effect) -> &'static str {
         Source::Builtin => "built in",
         Source::Ceiling => "a ceiling of this machine or its operator",
         Source::Ancestor => "set by an outer scope",
-    }
+    };
+    words.to_owned()
 }
 
 /// A limit in its own unit.

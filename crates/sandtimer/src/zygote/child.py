@@ -63,6 +63,19 @@ def preload(names):
     return None
 
 
+def prewarm(source, namespace):
+    """Runs a script whose imports and definitions are to be there for all children; tells why where that is not to be."""
+    tell("P", "")
+    try:
+        exec(compile(source, "<prewarm>", "exec"), namespace)
+    except BaseException as error:
+        tell("W", "it raised " + traceback.format_exception_only(type(error), error)[-1].strip())
+        os._exit(1)
+    if threads() > 1:
+        tell("W", "it has left %d threads running, and a process with threads cannot be forked safely" % (threads() - 1))
+        os._exit(1)
+
+
 def zygote(settings):
     if sys.version_info < (3, 9):
         tell("E", "is Python %d.%d, which is too old: 3.9 or newer is needed" % sys.version_info[:2])
@@ -96,6 +109,8 @@ def zygote(settings):
         stream.reconfigure(errors="backslashreplace")
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
+    if settings["prewarm"] is not None:
+        prewarm(settings["prewarm"], main.__dict__)
     warm_up()
     gc.collect()
     gc.freeze()

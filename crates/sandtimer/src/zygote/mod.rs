@@ -38,6 +38,14 @@ pub fn library() -> std::io::Result<std::os::fd::BorrowedFd<'static>> {
     sandtimer_os::zygote::python_library()
 }
 
+/// A script that a zygote runs as `__main__` before it serves, so that its children find what it has imported and defined.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Prewarm {
+    pub source: String,
+    /// How long it may take. A zygote that it does not return to in that time, or with an error, is replaced by one without it.
+    pub limit: std::time::Duration,
+}
+
 /// How a zygote is to be: one is made for each of these.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Profile {
@@ -45,6 +53,7 @@ pub struct Profile {
     pub interpreter: std::ffi::OsString,
     /// Modules that are imported before any job arrives.
     pub preload: Vec<String>,
+    pub prewarm: Option<Prewarm>,
     /// `sys.path` inside; `None` leaves the interpreter's own. Entries are shown read-only as far as they may be.
     pub paths: Option<Vec<String>>,
     /// The host's network instead of none.
@@ -64,7 +73,10 @@ impl Profile {
         let paths =
             self.paths.as_ref().map_or("None".to_owned(), |paths| serde_json::json!(paths).to_string());
         let (context, live) = if self.live { (LIVE, "True") } else { ("", "False") };
-        let settings = format!("{{'preload': {preload}, 'paths': {paths}, 'live': {live}}}");
+        let prewarm = self.prewarm.as_ref().map(|prewarm| serde_json::json!(prewarm.source).to_string());
+        let prewarm = prewarm.as_deref().unwrap_or("None");
+        let settings =
+            format!("{{'preload': {preload}, 'prewarm': {prewarm}, 'paths': {paths}, 'live': {live}}}");
         format!("{}\n{context}\nzygote({settings})\n", source())
     }
 }

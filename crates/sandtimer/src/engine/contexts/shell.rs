@@ -31,8 +31,6 @@ use crate::isolate::plan::{self, InitClock, Plan};
 use crate::limits::Effective;
 use crate::model::Path;
 
-/// How long a shell may take to start. Infrastructure: always finite.
-const START_LIMIT_MILLISECONDS: u64 = 60_000;
 /// How long a new shell may take to take over from one that ended.
 const ANEW_LIMIT_MILLISECONDS: u64 = 5_000;
 /// Of what a shell says at its end.
@@ -185,8 +183,11 @@ impl Standing {
     fn meet_shell(&mut self, spec: &ContextSpec) -> Result<(), Error> {
         let doing = "cannot start the session's shell";
         let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
-        if !process::wait_readable(self.channel(), START_LIMIT_MILLISECONDS) {
-            return Err(failed("it was not ready within 60 s".to_owned()));
+        let limit = self.spawn_limit();
+        let end = monotonic_nanoseconds().saturating_add(crate::limits::nanoseconds(limit));
+        let left = || end.saturating_sub(monotonic_nanoseconds()).div_ceil(1_000_000);
+        if !process::wait_readable(self.channel(), left()) {
+            return Err(Error::SpawnLimit(limit));
         }
         match os::word(self.channel()).map_err(Error::system(doing))? {
             Some(Word::Listener(listener)) => {
@@ -196,8 +197,8 @@ impl Standing {
             _ => return Err(failed(self.why_not_started())),
         }
         loop {
-            if !process::wait_readable(self.place.control.as_fd(), START_LIMIT_MILLISECONDS) {
-                return Err(failed("it was not ready within 60 s".to_owned()));
+            if !process::wait_readable(self.place.control.as_fd(), left()) {
+                return Err(Error::SpawnLimit(limit));
             }
             match process::notice(&*self.place.control).map_err(Error::system(doing))? {
                 Some((notice, Some(process))) if notice.kind == notice::INTERPRETER => {

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -110,6 +111,11 @@ impl Standing {
         }
     }
 
+    /// How long its interpreter may take to start.
+    pub(super) fn spawn_limit(&self) -> Duration {
+        self.inner.spawn_limit()
+    }
+
     /// It is this process.
     pub(super) fn is_process(&mut self, process: OwnedFd) {
         self.pidfd = Arc::new(process);
@@ -149,9 +155,14 @@ impl Standing {
     /// Waits until it has made its checkpoint. `Ok` with a reason: it was lost, and a checkpoint has taken its place; an error
     /// with one: the sandbox is of no use any more.
     pub fn ready(&mut self) -> Result<Option<String>, String> {
+        self.ready_within(CHECKPOINT_LIMIT)
+    }
+
+    /// The same within so many nanoseconds for each checkpoint.
+    pub fn ready_within(&mut self, limit: u64) -> Result<Option<String>, String> {
         let mut lost = None;
         loop {
-            let Err(reason) = self.await_checkpoint() else { return Ok(lost) };
+            let Err(reason) = self.await_checkpoint(limit) else { return Ok(lost) };
             let Some(checkpoint) = self.checkpoints.last().copied().filter(|_| lost.is_none()) else {
                 return Err(reason);
             };
@@ -164,12 +175,13 @@ impl Standing {
     }
 
     /// The answer to the last request for a checkpoint; what was said before is passed over.
-    fn await_checkpoint(&mut self) -> Result<(), String> {
-        let end = monotonic_nanoseconds() + CHECKPOINT_LIMIT;
+    fn await_checkpoint(&mut self, limit: u64) -> Result<(), String> {
+        let end = monotonic_nanoseconds().saturating_add(limit);
         let mut packet = vec![0u8; CHANNEL_PACKET];
         while let Some(nonce) = self.awaited {
             if !self.wait_for_word(end)? {
-                return Err("the interpreter did not make a checkpoint within 10 s".to_owned());
+                let limit = Duration::from_nanos(limit);
+                return Err(format!("the interpreter did not make a checkpoint within {limit:?}"));
             }
             let length = match os::packet(self.channel.as_fd(), &mut packet, false) {
                 Ok(length) if length > 0 => length.min(packet.len()),

@@ -1,0 +1,91 @@
+//! Commands that ask a server: ps, logs, kill, extend, pause, resume. What the server refuses is said with its code, message
+//! and hint, and exit code 125.
+
+mod client;
+mod logs;
+mod ps;
+
+use std::process::ExitCode;
+
+use sandtimer::limits::{Format, Setting, parse_text};
+use sandtimer::model::LimitKind;
+use serde_json::{Value, json};
+
+use super::Failure;
+use crate::args::{ExtendArguments, KillArguments, OneRun};
+use crate::config::written;
+use crate::render;
+use client::{Client, Refused, checked_id};
+
+pub(crate) use logs::main as logs;
+pub(crate) use ps::main as ps;
+
+/// Ends a run, or a context or session with what it executes.
+pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, Failure> {
+    let (client, id) = (Client::new(&given.server)?, checked_id(&given.id)?);
+    let body = given.reason.as_ref().map_or(json!({}), |reason| json!({"reason": reason}));
+    let answer = match client.post(&format!("/v1/runs/{id}/kill"), &body) {
+        // The ids of runs and of contexts are told apart by asking.
+        Err(refused) if refused.is("run_not_found") => {
+            return match client.delete(&format!("/v1/contexts/{id}")) {
+                Ok(()) => Ok(said(given.server.json, &json!({"context_id": id, "deleted": true}), "ended")),
+                Err(other) if other.is("context_not_found") => Err(refused.into()),
+                Err(other) => Err(other.into()),
+            };
+        }
+        answer => answer?,
+    };
+    let sentence = answer["outcome"]["verdict"]["sentence"].as_str();
+    let text = match (sentence, answer["outcome"]["ending"].as_str()) {
+        (Some(sentence), _) => sentence.to_owned(),
+        (None, Some(ending)) => format!("was over already: {ending}"),
+        (None, None) => "is being ended".to_owned(),
+    };
+    Ok(said(given.server.json, &answer, &text))
+}
+
+/// Moves a run's wall limit later.
+pub(crate) fn extend(given: &ExtendArguments) -> Result<ExitCode, Failure> {
+    let (client, id) = (Client::new(&given.server)?, checked_id(&given.id)?);
+    let by = parse_text("BY", Format::flag(LimitKind::Wall), &given.by, "the command line")?;
+    let Setting::At(by) = by else {
+        return Err(Failure::usage(
+            "BY: a run is extended by a time such as `30s`; a new one can be started without a limit",
+        ));
+    };
+    let body = json!({"by_ms": by.div_ceil(1_000_000)});
+    let answer = client.post(&format!("/v1/runs/{id}/extend"), &body)?;
+    let text = match answer["wall_left_ms"].as_u64() {
+        Some(left) => format!("has {} left", written(LimitKind::Wall.into(), Some(left * 1_000_000))),
+        None => "has no wall limit".to_owned(),
+    };
+    Ok(said(given.server.json, &answer, &text))
+}
+
+/// Stops a run's processes and its own clocks.
+pub(crate) fn pause(given: &OneRun) -> Result<ExitCode, Failure> {
+    act(given, "pause", "paused")
+}
+
+/// Lets a paused run go on.
+pub(crate) fn resume(given: &OneRun) -> Result<ExitCode, Failure> {
+    act(given, "resume", "goes on")
+}
+
+fn act(given: &OneRun, what: &str, done: &str) -> Result<ExitCode, Failure> {
+    let (client, id) = (Client::new(&given.server)?, checked_id(&given.id)?);
+    let answer = client.post(&format!("/v1/runs/{id}/{what}"), &json!({}))?;
+    Ok(said(given.server.json, &answer, done))
+}
+
+fn said(as_json: bool, answer: &Value, text: &str) -> ExitCode {
+    let line = if as_json { answer.to_string() } else { client::printable(text) };
+    render::print(&format!("{line}\n"));
+    ExitCode::SUCCESS
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Failure::usage(refused.to_string())
+    }
+}

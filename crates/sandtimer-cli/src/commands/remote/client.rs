@@ -1,0 +1,193 @@
+//! A client of a server's `/v1`, for commands that ask once and are over. No wait is without end.
+
+use std::fmt;
+use std::io::Read;
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::Agent;
+use ureq::http::Response;
+
+use super::super::Failure;
+use crate::args::ServerFlags;
+
+const SERVER: &str = "http://127.0.0.1:7880";
+/// How long connecting, and the head of an answer, may take. A kill's answer may wait for the run's end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long one answer may take as a whole. A stream of events is asked for again then, from where it was.
+const ANSWER: Duration = Duration::from_secs(60);
+/// More than any answer but a stream has.
+const MOST_BYTES: u64 = 256 << 20;
+/// The longest file of a token.
+const MOST_TOKEN: u64 = 64 << 10;
+
+/// What a server answered instead of what was asked for, or why there is no answer.
+#[derive(Debug)]
+pub(super) enum Refused {
+    Answer { code: String, message: String, hint: String },
+    Unreachable { server: String, problem: String },
+}
+
+impl Refused {
+    /// Whether it is this error of the server's.
+    pub fn is(&self, wanted: &str) -> bool {
+        matches!(self, Refused::Answer { code, .. } if code == wanted)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Answer { code, message, hint } => write!(formatter, "{code}: {message}; {hint}"),
+            Refused::Unreachable { server, problem } => write!(
+                formatter,
+                "cannot reach the server at {server}: {problem}; start one with `sandtimer serve`, or name it with --server or \
+                 SANDTIMER_SERVER"
+            ),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Client {
+    agent: Agent,
+    server: String,
+    token: Option<String>,
+}
+
+impl Client {
+    pub fn new(flags: &ServerFlags) -> Result<Self, Failure> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let server = flags.server.clone().or_else(|| variable("SANDTIMER_SERVER"));
+        let server = server.unwrap_or_else(|| SERVER.to_owned());
+        let server = server.trim_end_matches('/').to_owned();
+        if !server.starts_with("http://") || server.contains(char::is_whitespace) {
+            return Err(Failure::usage(format!(
+                "--server: `{}` is not a server's address; use one such as {SERVER}",
+                printable(&server)
+            )));
+        }
+        let token = match &flags.token_file {
+            Some(path) => Some(token_of(path)?),
+            None => variable("SANDTIMER_TOKEN"),
+        };
+        if token.as_ref().is_some_and(|token| token.contains(|letter: char| !letter.is_ascii_graphic())) {
+            return Err(Failure::usage("SANDTIMER_TOKEN: a token is one word"));
+        }
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .timeout_connect(Some(PATIENCE))
+            .timeout_recv_response(Some(PATIENCE))
+            .timeout_recv_body(Some(ANSWER))
+            .build();
+        Ok(Client { agent: config.into(), server, token })
+    }
+
+    pub fn get(&self, path: &str) -> Result<Value, Refused> {
+        self.value(self.send(path, &[])?)
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Result<Value, Refused> {
+        let mut request = self.agent.post(format!("{}{path}", self.server));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let answer = request.header("content-type", "application/json").send(body.to_string());
+        self.value(answer.map_err(|error| self.unreachable(&error))?)
+    }
+
+    pub fn delete(&self, path: &str) -> Result<(), Refused> {
+        let mut request = self.agent.delete(format!("{}{path}", self.server));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let answer = request.call().map_err(|error| self.unreachable(&error))?;
+        if answer.status().is_success() { Ok(()) } else { self.value(answer).map(drop) }
+    }
+
+    /// The events of a run behind this one, to be read as they come; nothing where there are no more.
+    pub fn events(&self, id: &str, after: Option<&str>) -> Result<Option<impl Read + use<>>, Refused> {
+        let header = after.map(|after| ("last-event-id", after));
+        let answer = self.send(&format!("/v1/runs/{id}/events"), header.as_slice())?;
+        match answer.status().as_u16() {
+            204 => Ok(None),
+            200 => Ok(Some(answer.into_body().into_reader())),
+            _ => self.value(answer).map(|_| None),
+        }
+    }
+
+    fn send(&self, path: &str, headers: &[(&str, &str)]) -> Result<Response<ureq::Body>, Refused> {
+        let mut request = self.agent.get(format!("{}{path}", self.server));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.call().map_err(|error| self.unreachable(&error))
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> Refused {
+        Refused::Unreachable { server: self.server.clone(), problem: error.to_string() }
+    }
+
+    fn value(&self, mut answer: Response<ureq::Body>) -> Result<Value, Refused> {
+        let status = answer.status();
+        let text = answer.body_mut().with_config().limit(MOST_BYTES).read_to_string();
+        let text = text.map_err(|error| self.unreachable(&error))?;
+        let value: Option<Value> = serde_json::from_str(&text).ok();
+        let field = |name: &str| value.as_ref().and_then(|value| value[name].as_str()).map(str::to_owned);
+        match (status.is_success(), &value, field("code")) {
+            (true, Some(_), _) => Ok(value.unwrap_or_default()),
+            (false, _, Some(code)) => Err(Refused::Answer {
+                code,
+                message: field("message").unwrap_or_default(),
+                hint: field("hint").unwrap_or_default(),
+            }),
+            _ => Err(Refused::Unreachable {
+                server: self.server.clone(),
+                problem: format!("it answered with HTTP status {status} and not as Sandtimer does"),
+            }),
+        }
+    }
+}
+
+fn token_of(path: &std::path::Path) -> Result<String, Failure> {
+    let refused = |problem: String| Failure::usage(format!("--token-file: {} {problem}", path.display()));
+    let kind = std::fs::metadata(path).map_err(|error| refused(format!("cannot be read: {error}")))?;
+    if !kind.is_file() || kind.len() > MOST_TOKEN {
+        return Err(refused("is not a file of one token".to_owned()));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| refused(format!("cannot be read: {error}")))?;
+    match text.split_whitespace().collect::<Vec<_>>().as_slice() {
+        [token] => Ok((*token).to_owned()),
+        _ => Err(refused("has to hold one word, the token alone".to_owned())),
+    }
+}
+
+/// An id as it is put into a path.
+pub(super) fn checked_id(id: &str) -> Result<&str, Failure> {
+    let is_id = !id.is_empty()
+        && id.len() <= 100
+        && id.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
+    if is_id {
+        return Ok(id);
+    }
+    let shown = printable(&id.chars().take(100).collect::<String>());
+    Err(Failure::usage(format!("`{shown}` is not the id of a run; `sandtimer ps` lists them")))
+}
+
+/// Text of somebody else's on one line of a terminal.
+pub(super) fn printable(text: &str) -> String {
+    let mut shown = String::new();
+    for letter in text.chars() {
+        match letter {
+            '\n' => shown.push(' '),
+            _ if letter.is_control() => shown.extend(letter.escape_default()),
+            _ => shown.push(letter),
+        }
+    }
+    shown
+}

@@ -1,0 +1,150 @@
+//! `sandtimer ps`: what goes on in a server, and what stands there.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use sandtimer::model::LimitKind;
+use sandtimer_os::clock::calendar_milliseconds;
+use serde_json::{Value, json};
+
+use super::super::Failure;
+use super::client::{Client, printable};
+use crate::args::PsArguments;
+use crate::config::written;
+use crate::render;
+
+/// Runs that a server lists at a time.
+const MOST: u64 = 1000;
+const HEAD: [&str; 7] = ["KIND", "ID", "STATE", "ELAPSED", "LIMIT", "IDLE", "COMMAND"];
+
+pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, Failure> {
+    let client = Client::new(&given.server)?;
+    let which = if given.all { "" } else { "&status=running" };
+    let mut listed = client.get(&format!("/v1/runs?limit={MOST}{which}"))?;
+    let (runs, total) = (listed["runs"].take(), listed["total"].as_u64().unwrap_or(0));
+    let contexts = client.get("/v1/contexts")?["contexts"].take();
+    if given.server.json {
+        render::print(&format!("{}\n", json!({"runs": runs, "contexts": contexts})));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let now = calendar_milliseconds();
+    let of = |list: &Value, row: fn(&Value, u64) -> Row| -> Vec<Row> {
+        list.as_array().into_iter().flatten().map(|one| row(one, now)).collect()
+    };
+    let mut rows = of(&contexts, context);
+    rows.extend(of(&runs, run));
+    let width = std::io::stdout().is_terminal().then(columns);
+    render::print(&table(&rows, width));
+    if total > MOST {
+        render::note(&format!("the newest {MOST} of {total} runs are listed"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+type Row = [String; 7];
+
+fn run(run: &Value, now: u64) -> Row {
+    let state = match (run["status"].as_str(), run["paused"].as_bool(), run["ending"].as_str()) {
+        (Some("running"), Some(true), _) => "paused",
+        (Some("running"), ..) => "running",
+        (.., Some(ending)) => ending,
+        _ => "ended",
+    };
+    let begun = run["created_at_ms"].as_u64().unwrap_or(now);
+    let end = run["ended_at_ms"].as_u64().unwrap_or(now);
+    let command = run["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    [
+        "run".to_owned(),
+        text(&run["run_id"]),
+        printable(state),
+        elapsed(end.saturating_sub(begun)),
+        limit(&run["wall_ms"]),
+        "-".to_owned(),
+        printable(&command.collect::<Vec<_>>().join(" ")),
+    ]
+}
+
+fn context(context: &Value, now: u64) -> Row {
+    let begun = context["created_at_ms"].as_u64().unwrap_or(now);
+    let is_shell = context["language"].as_str() == Some("bash");
+    [
+        if is_shell { "session" } else { "context" }.to_owned(),
+        text(&context["context_id"]),
+        text(&context["status"]),
+        elapsed(now.saturating_sub(begun)),
+        "-".to_owned(),
+        match context["idle_left_ms"].as_u64() {
+            Some(left) => format!("ends in {}", elapsed(left)),
+            None => "kept".to_owned(),
+        },
+        text(&context["language"]),
+    ]
+}
+
+fn text(value: &Value) -> String {
+    printable(value.as_str().unwrap_or("-"))
+}
+
+fn limit(wall: &Value) -> String {
+    written(LimitKind::Wall.into(), wall.as_u64().map(|milliseconds| milliseconds.saturating_mul(1_000_000)))
+}
+
+/// `350ms`, `12.3s`, `4m05s`, `2h30m`.
+fn elapsed(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    match seconds {
+        0 => format!("{milliseconds}ms"),
+        1..60 => format!("{seconds}.{}s", milliseconds % 1000 / 100),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// The terminal's width.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout());
+    size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(80)
+}
+
+/// `width`: lines are cut there.
+fn table(rows: &[Row], width: Option<usize>) -> String {
+    let head = HEAD.map(str::to_owned);
+    let all = || std::iter::once(&head).chain(rows);
+    let widths: [usize; 7] =
+        std::array::from_fn(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    let mut table = String::new();
+    for row in all() {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        let line: String = line.trim_end().chars().take(width.unwrap_or(usize::MAX)).collect();
+        table.push_str(&line);
+        table.push('\n');
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_each_thing_and_what_is_somebody_elses_stays_on_it() {
+        let one = run(
+            &json!({"run_id": "a1", "status": "running", "paused": true, "command": ["sh", "-c", "a\n\u{1b}[2J"],
+                "created_at_ms": 1_000, "ended_at_ms": null, "ending": null, "wall_ms": 90_000}),
+            66_400,
+        );
+        let other = context(
+            &json!({"context_id": "c2", "status": "idle", "language": "bash", "created_at_ms": 0, "idle_left_ms": 7_260_000}),
+            400,
+        );
+        let shown = table(&[other, one], None);
+        assert_eq!(
+            shown,
+            "KIND     ID  STATE   ELAPSED  LIMIT  IDLE           COMMAND\n\
+             session  c2  idle    400ms    -      ends in 2h01m  bash\n\
+             run      a1  paused  1m05s    90s    -              sh -c a \\u{1b}[2J\n"
+        );
+        assert!(table(&[], Some(10)).lines().all(|line| line.chars().count() <= 10));
+    }
+}

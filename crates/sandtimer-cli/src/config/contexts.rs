@@ -1,0 +1,182 @@
+//! Settings of a server's contexts that are no limits of what is executed: how long an interpreter may take to start and to
+//! be made ready, what it runs before it is given out, and how many stand ready.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sandtimer::limits::{Format, Setting, Unit, parse_text};
+use sandtimer::model::Source;
+
+use super::{Failure, PolicyFlags, as_text};
+
+/// Languages whose interpreters stand ready, and can be made ready by a script.
+pub(crate) const LANGUAGES: [&str; 1] = ["python"];
+/// Most interpreters of one language that may stand ready for each of a server's users.
+const MOST_READY: u64 = 64;
+
+/// A limit of Sandtimer's own steps. It cannot be switched off.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start {
+    pub(crate) file: &'static str,
+    pub(crate) variable: &'static str,
+    builtin: Duration,
+}
+
+pub(crate) const STARTS: [Start; 2] = [
+    Start {
+        file: "interpreter_spawn_timeout_ms",
+        variable: "INTERPRETER_SPAWN_TIMEOUT_MS",
+        builtin: Duration::from_secs(60),
+    },
+    Start {
+        file: "interpreter_prewarm_timeout_ms",
+        variable: "INTERPRETER_PREWARM_TIMEOUT_MS",
+        builtin: Duration::from_secs(30),
+    },
+];
+
+/// A value, and the place that set it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Set<T> {
+    pub(crate) value: T,
+    pub(crate) source: Source,
+    pub(crate) origin: String,
+}
+
+/// What is set of them; the first place that says something counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Contexts {
+    /// In the order of [`STARTS`].
+    starts: [Option<Set<Duration>>; 2],
+    prewarm: BTreeMap<&'static str, Set<PathBuf>>,
+    pool: BTreeMap<&'static str, Set<u64>>,
+}
+
+impl Contexts {
+    /// What flags say, and then variables.
+    pub(super) fn given(
+        flags: &PolicyFlags,
+        look_up: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, Failure> {
+        let mut contexts = Contexts::default();
+        let typed = [&flags.interpreter_spawn_timeout_ms, &flags.interpreter_prewarm_timeout_ms];
+        for (index, (start, typed)) in STARTS.iter().zip(typed).enumerate() {
+            let flag = format!("--{}", start.file.replace('_', "-"));
+            let (name, value, place) = match (typed, look_up(start.variable)) {
+                (Some(value), _) => (flag.as_str(), value.clone(), "the command line"),
+                (None, Some(value)) => (start.variable, value, "the environment"),
+                (None, None) => continue,
+            };
+            let text = as_text(name, &value, place)?;
+            contexts.set_start(index, name, text, (Source::Env, place, name))?;
+        }
+        for given in &flags.prewarm {
+            let (language, script) = pair("--prewarm", given, "a file")?;
+            let set = Set { value: script.into(), source: Source::Env, origin: "--prewarm".to_owned() };
+            contexts.prewarm.insert(language, set);
+        }
+        for given in &flags.pool {
+            let (language, count) = pair("--pool", given, "a number")?;
+            contexts.set_pool(language, "--pool", &count, (Source::Env, "the command line", "--pool"))?;
+        }
+        Ok(contexts)
+    }
+
+    /// Sets one of [`STARTS`] from its text. `key` is its name there; the place is written twice: for "from …", and shown.
+    pub(super) fn set_start(
+        &mut self,
+        index: usize,
+        key: &str,
+        text: &str,
+        (source, place, origin): (Source, &str, &str),
+    ) -> Result<(), Failure> {
+        let format = Format { whole: true, ..Format::required(Unit::Milliseconds) };
+        if let Setting::At(limit) = parse_text(key, format, text, place)? {
+            let value = Duration::from_nanos(limit);
+            self.starts[index] = Some(Set { value, source, origin: origin.to_owned() });
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_pool(
+        &mut self,
+        language: &'static str,
+        key: &str,
+        text: &str,
+        (source, place, origin): (Source, &str, &str),
+    ) -> Result<(), Failure> {
+        let count = text.trim().parse().ok().filter(|count| *count <= MOST_READY);
+        let value = count.ok_or_else(|| {
+            Failure::usage(format!(
+                "{key}: `{}` is not a number of interpreters (from {place}); use 0 to {MOST_READY}",
+                text.escape_debug()
+            ))
+        })?;
+        self.pool.insert(language, Set { value, source, origin: origin.to_owned() });
+        Ok(())
+    }
+
+    pub(super) fn set_prewarm(&mut self, language: &'static str, script: PathBuf, origin: &str) {
+        self.prewarm
+            .insert(language, Set { value: script, source: Source::Config, origin: origin.to_owned() });
+    }
+
+    /// Adds what another place says where this is silent.
+    pub(super) fn add(&mut self, other: Contexts) {
+        for (own, other) in self.starts.iter_mut().zip(other.starts) {
+            *own = own.take().or(other);
+        }
+        for (language, set) in other.prewarm {
+            self.prewarm.entry(language).or_insert(set);
+        }
+        for (language, set) in other.pool {
+            self.pool.entry(language).or_insert(set);
+        }
+    }
+
+    /// The effective ones, in the order of [`STARTS`].
+    pub(crate) fn starts(&self) -> [Set<Duration>; 2] {
+        std::array::from_fn(|index| {
+            self.starts[index].clone().unwrap_or_else(|| built_in(STARTS[index].builtin))
+        })
+    }
+
+    /// How many interpreters of a language stand ready.
+    pub(crate) fn pool(&self, language: &str) -> Set<u64> {
+        self.pool.get(language).cloned().unwrap_or_else(|| built_in(sandtimer_server::READY as u64))
+    }
+
+    /// The script that makes interpreters of a language ready.
+    pub(crate) fn prewarm(&self, language: &str) -> Option<&Set<PathBuf>> {
+        self.prewarm.get(language)
+    }
+}
+
+fn built_in<T>(value: T) -> Set<T> {
+    Set { value, source: Source::Builtin, origin: "built in".to_owned() }
+}
+
+/// A language by its name.
+pub(super) fn language(key: &str, name: &str, place: &str) -> Result<&'static str, Failure> {
+    LANGUAGES.into_iter().find(|known| *known == name).ok_or_else(|| {
+        let known = LANGUAGES.join(", ");
+        Failure::usage(format!(
+            "{key}: no interpreters of `{}` stand ready here (from {place}); use one of {known}",
+            name.escape_debug()
+        ))
+    })
+}
+
+/// `LANGUAGE=VALUE`.
+fn pair(flag: &str, given: &OsString, wanted: &str) -> Result<(&'static str, String), Failure> {
+    let text = as_text(flag, given, "the command line")?;
+    let (name, value) = text.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(|| {
+        Failure::usage(format!(
+            "{flag}: `{}` is not LANGUAGE={wanted} (from the command line)",
+            text.escape_debug()
+        ))
+    })?;
+    Ok((language(flag, name, "the command line")?, value.to_owned()))
+}

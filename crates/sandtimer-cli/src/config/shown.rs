@@ -1,0 +1,90 @@
+//! The settings that apply, each with the place that set it, as `config show` and `GET /v1/config` give them.
+
+use sandtimer::Limits;
+use sandtimer::limits::Key;
+use sandtimer::model::{LimitKind, Source};
+
+use super::{Config, LANGUAGES, NAMES, Name, SHARED_NAMES, STARTS, Uses};
+
+/// A value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// In nanoseconds, bytes or pieces; `None` for unlimited.
+    Limit(Key, Option<u64>),
+    Text(Option<String>),
+    Count(u64),
+}
+
+/// One setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// As files have it.
+    pub(crate) name: String,
+    /// As JSON has it.
+    pub(crate) wire: String,
+    pub(crate) value: Shown,
+    pub(crate) source: Source,
+    pub(crate) origin: String,
+}
+
+impl Config {
+    /// Every limit as it applies to a run started here without flags, and to what a server executes.
+    pub(crate) fn shown(&self) -> Vec<Row> {
+        let mut rows = self.limits();
+        rows.extend(self.policy());
+        rows
+    }
+
+    /// The limits of runs.
+    pub(crate) fn limits(&self) -> Vec<Row> {
+        let row = |name: &Name| Row { wire: name.key.wire().to_owned(), ..self.limit(name, Uses::Commands) };
+        NAMES.iter().map(row).collect()
+    }
+
+    /// What servers have beside the limits: by the names that they share with others.
+    pub(crate) fn policy(&self) -> Vec<Row> {
+        let starts = STARTS.iter().zip(self.contexts.starts()).map(|(start, set)| Row {
+            name: start.file.to_owned(),
+            wire: start.file.to_owned(),
+            value: Shown::Limit(Key::Kind(LimitKind::Wall), Some(sandtimer::limits::nanoseconds(set.value))),
+            source: set.source,
+            origin: set.origin,
+        });
+        let shared = SHARED_NAMES.iter().map(|name| {
+            self.limit(name, if name.uses == Uses::Everything { Uses::Commands } else { name.uses })
+        });
+        let mut rows: Vec<Row> = starts.chain(shared).collect();
+        for language in LANGUAGES {
+            let row = |kind: &str, value, source, origin: &str| {
+                let name = format!("{kind}.{language}");
+                Row { wire: name.clone(), name, value, source, origin: origin.to_owned() }
+            };
+            let pool = self.contexts.pool(language);
+            rows.push(row("pool", Shown::Count(pool.value), pool.source, &pool.origin));
+            rows.push(match self.contexts.prewarm(language) {
+                Some(script) => {
+                    let path = script.value.display().to_string();
+                    row("prewarm", Shown::Text(Some(path)), script.source, &script.origin)
+                }
+                None => row("prewarm", Shown::Text(None), Source::Builtin, "built in"),
+            });
+        }
+        rows
+    }
+
+    fn limit(&self, name: &Name, uses: Uses) -> Row {
+        let call = Limits::new();
+        let (own, effective) = (self.own(uses, &call, true), self.effective(uses, &call, true));
+        let (effect, chosen) = (effective.get(name.key), own.get(name.key));
+        let source = effect.map(|effect| effect.source).or(chosen.map(|chosen| chosen.source));
+        let source = source.unwrap_or(Source::Builtin);
+        let said = chosen.and_then(|chosen| chosen.origin.as_deref());
+        Row {
+            name: name.file.to_owned(),
+            wire: name.file.to_owned(),
+            value: Shown::Limit(name.key, effect.map(|effect| effect.value)),
+            source,
+            origin: self.origin(source, said, name.key),
+        }
+    }
+}

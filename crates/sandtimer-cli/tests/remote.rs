@@ -1,0 +1,248 @@
+//! The commands that ask a server, against a real one.
+#![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+fn sandtimer() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+    command.env("SANDTIMER_CONFIG", "").stdin(Stdio::null());
+    for variable in [
+        "SANDTIMER_WALL",
+        "COMMAND_TIMEOUT_MS",
+        "SANDTIMER_SERVER",
+        "SANDTIMER_TOKEN",
+        "SANDTIMER_TOKEN_FILE",
+    ] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// A server that is up, ended with the test.
+struct Serving {
+    child: Child,
+    url: String,
+    _state: TempDir,
+}
+
+impl Serving {
+    fn start(tokens: Option<&str>) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let state = tempfile::tempdir().expect("a directory");
+        let mut command = sandtimer();
+        command
+            .args(["serve", "--pool", "python=0", "--listen", "127.0.0.1:0", "--state-dir"])
+            .arg(state.path());
+        if let Some(tokens) = tokens {
+            let path = state.path().join("tokens");
+            std::fs::write(&path, tokens).expect("written");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
+            command.arg("--token-file").arg(path);
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
+        let url = line.trim().strip_prefix("listening on ").expect("its address").to_owned();
+        Serving { child, url, _state: state }
+    }
+
+    fn address(&self) -> &str {
+        self.url.strip_prefix("http://").expect("an address")
+    }
+
+    fn post(&self, path: &str, body: &Value, token: &str) -> Value {
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(self.address()).expect("connected");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("set");
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        serde_json::from_str(answer.split_once("\r\n\r\n").expect("an answer").1).expect("JSON")
+    }
+
+    fn started(&self, script: &str) -> String {
+        let body = json!({"command": ["sh", "-c", script], "wait_ms": 0, "wall_ms": 60_000});
+        self.post("/v1/runs", &body, "")["run_id"].as_str().expect("an id").to_owned()
+    }
+
+    fn asked(&self, arguments: &[&str]) -> Output {
+        sandtimer().args(arguments).args(["--server", &self.url]).output().expect("it ends")
+    }
+
+    /// What a command that succeeds prints.
+    fn said(&self, arguments: &[&str]) -> String {
+        let output = self.asked(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.said(&[arguments, &["--json"]].concat())).expect("JSON")
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It is gone already where the test ended it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn refused(output: &Output, words: &[&str]) {
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), errors.lines().count()), (Some(125), 1), "{errors}");
+    assert!(words.iter().all(|word| errors.contains(word)), "{words:?} in {errors}");
+}
+
+#[test]
+fn what_goes_on_is_listed_paused_extended_and_ended() {
+    let serving = Serving::start(None);
+    let run = serving.started("echo said; sleep 50");
+    let session = serving.post("/v1/sessions", &json!({}), "");
+    let session = session["context_id"].as_str().expect("an id");
+    let listed = serving.said(&["ps"]);
+    let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["KIND", "ID", "STATE", "ELAPSED", "LIMIT", "IDLE", "COMMAND"]);
+    assert_eq!(lines[1][..3], ["session", session, "idle"]);
+    assert_eq!(
+        (&lines[2][..3], lines[2][4], &lines[2][6..8]),
+        (&["run", run.as_str(), "running"][..], "1m", &["sh", "-c"][..])
+    );
+
+    assert_eq!(serving.said(&["pause", &run]), "paused\n");
+    assert!(serving.said(&["ps"]).contains("paused"));
+    refused(&serving.asked(&["pause", &run]), &["wrong_state: "]);
+    assert_eq!(serving.json(&["resume", &run]), json!({"run_id": run, "paused": false}));
+    let left = serving.json(&["extend", &run, "1h"])["wall_left_ms"].as_u64().expect("a limit");
+    assert!(left > 3_600_000, "{left}");
+    assert!(serving.said(&["kill", &run, "--reason", "enough of it"]).contains("enough of it"));
+    refused(&serving.asked(&["extend", &run, "1s"]), &["run_ended: ", "has its outcome"]);
+    assert_eq!(serving.json(&["kill", session]), json!({"context_id": session, "deleted": true}));
+    assert_eq!(serving.json(&["ps"]), json!({"runs": [], "contexts": []}));
+    let over = serving.json(&["ps", "--all"]);
+    assert_eq!((&over["runs"][0]["run_id"], &over["runs"][0]["ending"]), (&json!(run), &json!("cancelled")));
+    assert!(serving.said(&["ps", "-a"]).contains("cancelled"));
+}
+
+#[test]
+fn what_was_written_is_printed_to_where_it_was_written() {
+    let serving = Serving::start(None);
+    let run = serving.started("printf 'out\\377'; echo err >&2");
+    let followed = serving.asked(&["logs", "-f", &run]);
+    for output in [followed, serving.asked(&["logs", &run])] {
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\xff"[..], &b"err\n"[..]));
+    }
+    let events = serving.said(&["logs", "--follow", "--json", &run]);
+    let names: Vec<Value> = events
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["event"].clone())
+        .collect();
+    assert_eq!((names.first(), names.last()), (Some(&json!("started")), Some(&json!("ended"))));
+}
+
+/// Passes connections on to a server, and breaks each behind so many bytes of answers.
+fn unreliable(server: &str, most: u64) -> (String, std::sync::mpsc::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("its address"));
+    let (server, (tell, told)) = (server.to_owned(), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        for ours in listener.incoming() {
+            let (mut ours, mut theirs) =
+                (ours.expect("a client"), TcpStream::connect(&server).expect("the server"));
+            let (mut from, mut to) = (ours.try_clone().expect("copied"), theirs.try_clone().expect("copied"));
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            // What went wrong with one connection is the client's to see.
+            let _ = std::io::copy(&mut Read::by_ref(&mut theirs).take(most), &mut ours);
+            let _ = ours.shutdown(std::net::Shutdown::Both);
+            let _ = theirs.shutdown(std::net::Shutdown::Both);
+            if tell.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    (url, told)
+}
+
+#[test]
+fn a_follower_whose_connection_breaks_goes_on_where_it_was() {
+    let serving = Serving::start(None);
+    let run = serving.started("for i in $(seq 1 60000); do echo line $i; done");
+    let (url, broken) = unreliable(serving.address(), 150_000);
+    let output = sandtimer().args(["logs", "--follow", &run, "--server", &url]).output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let expected: String = (1..=60_000).map(|number| format!("line {number}\n")).collect();
+    assert!(output.stdout == expected.as_bytes(), "{} of {} bytes", output.stdout.len(), expected.len());
+    assert!(broken.try_iter().count() >= 2);
+}
+
+#[test]
+fn what_the_server_refuses_is_said_with_its_code_and_hint() {
+    let serving = Serving::start(None);
+    for what in ["logs", "pause", "resume", "kill"] {
+        refused(
+            &serving.asked(&[what, "nobody"]),
+            &["run_not_found: there is no run `nobody`; GET /v1/runs lists"],
+        );
+    }
+    refused(&serving.asked(&["logs", "-f", "nobody"]), &["run_not_found: "]);
+    refused(&serving.asked(&["extend", "nobody", "unlimited"]), &["BY: "]);
+    refused(&serving.asked(&["extend", "nobody", "-1"]), &["BY: `-1` is not a duration"]);
+    refused(&serving.asked(&["kill", "../healthz"]), &["`../healthz` is not the id of a run"]);
+    let nowhere = || {
+        let mut command = sandtimer();
+        command.args(["ps", "--server"]);
+        command
+    };
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    refused(
+        &nowhere().arg(format!("http://{free}")).output().expect("it ends"),
+        &["cannot reach", "sandtimer serve"],
+    );
+    refused(&nowhere().arg("ftp://x").output().expect("it ends"), &["--server: `ftp://x`"]);
+}
+
+#[test]
+fn a_token_comes_from_a_file_or_a_variable_and_shows_its_own_runs() {
+    let serving = Serving::start(Some("alice one-secret\nbob another\n"));
+    let body = json!({"command": ["sleep", "50"], "wait_ms": 0});
+    let run = serving.post("/v1/runs", &body, "one-secret")["run_id"].as_str().expect("an id").to_owned();
+    let place = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, text: &str| {
+        std::fs::write(place.path().join(name), text).expect("written");
+        place.path().join(name)
+    };
+    let with_file = |path: &Path| {
+        let path = path.to_str().expect("text");
+        serving.asked(&["ps", "--json", "--token-file", path])
+    };
+    let shown = with_file(&file("alice", "one-secret\n"));
+    assert!(String::from_utf8_lossy(&shown.stdout).contains(&run));
+    let other = sandtimer()
+        .args(["ps", "--server", &serving.url])
+        .env("SANDTIMER_TOKEN", "another")
+        .output()
+        .expect("it ends");
+    assert_eq!((other.status.code(), String::from_utf8_lossy(&other.stdout).lines().count()), (Some(0), 1));
+    let stolen =
+        sandtimer().args(["kill", &run, "--server", &serving.url]).env("SANDTIMER_TOKEN", "another").output();
+    refused(&stolen.expect("it ends"), &["run_not_found: "]);
+    refused(&serving.asked(&["ps"]), &["unauthorized: no token was sent; send `Authorization"]);
+    refused(&with_file(&file("both", "alice one-secret")), &["has to hold one word"]);
+    refused(&with_file(Path::new("/dev/null/none")), &["cannot be read"]);
+}

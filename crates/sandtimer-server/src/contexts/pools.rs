@@ -1,0 +1,138 @@
+//! Interpreters that stand ready, and how they are made ready.
+//!
+//! One pool for each owner: what one's code has seen of its zygote is nobody else's. Pools are made when the server starts, or
+//! when a context is first asked for. A pre-warm script that does not end as it should is the operator's matter: it is
+//! complained of once for each time, counted, and noted in the contexts that come without it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandtimer::engine::{Context, ContextSpec, Contexts, Stats};
+use sandtimer::limits::nanoseconds;
+use sandtimer::zygote::{Prewarm, Profile};
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use crate::auth::{self, Owner};
+use crate::error::{Refusal, spawn_timeout};
+use crate::{App, Shared};
+
+/// Owners whose interpreters are made ready when the server starts; for others when they first ask.
+const AT_START: usize = 16;
+/// Beyond its limits, how long a caller waits for the pool's word on what became of the interpreter.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// One owner's interpreters of one language.
+#[derive(Debug)]
+struct Pool {
+    contexts: Contexts,
+    /// Failures of the pre-warm script that the operator knows of.
+    told: AtomicU64,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Pools(Mutex<HashMap<Owner, Arc<Pool>>>);
+
+impl Pools {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Arc<Pool>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, app: &App, owner: &Owner) -> Result<Arc<Pool>, Refusal> {
+        let mut pools = self.lock();
+        if let Some(pool) = pools.get(owner) {
+            return Ok(pool.clone());
+        }
+        let settings = &app.interpreters;
+        let prewarm = |source: &String| Prewarm { source: source.clone(), limit: settings.prewarm_limit };
+        let profile = Profile {
+            interpreter: "python3".into(),
+            live: true,
+            prewarm: settings.python.prewarm.as_ref().map(prewarm),
+            ..Profile::default()
+        };
+        let contexts = app.engine.contexts(profile, settings.python.ready)?;
+        let pool = Arc::new(Pool { contexts, told: AtomicU64::new(0) });
+        pools.insert(owner.clone(), pool.clone());
+        Ok(pool)
+    }
+
+    /// A context of this owner's, and what is to be known of how it came to be.
+    pub fn open(
+        &self,
+        app: &Shared,
+        owner: &Owner,
+        spec: ContextSpec,
+    ) -> Result<(Context, Vec<String>), Refusal> {
+        let pool = self.of(app, owner)?;
+        let settings = &app.interpreters;
+        let prewarm = settings.python.prewarm.as_ref().map_or(Duration::ZERO, |_| settings.prewarm_limit);
+        let most = settings.spawn_limit.saturating_add(prewarm).saturating_add(LAST_WORD);
+        let end = monotonic_nanoseconds().saturating_add(nanoseconds(most));
+        let mut over = false;
+        let opened = pool.contexts.open(spec, &mut || {
+            over = monotonic_nanoseconds() >= end;
+            over
+        });
+        self.tell(app);
+        match opened {
+            Ok(context) => {
+                let warning = pool.contexts.stats().not_prewarmed.map(|reason| not_prewarmed(&reason));
+                Ok((context, warning.into_iter().collect()))
+            }
+            Err(_) if over => Err(spawn_timeout(settings.spawn_limit)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Tells the operator of pre-warm scripts that have failed.
+    pub fn tell(&self, app: &App) {
+        for pool in self.lock().values() {
+            let stats = pool.contexts.stats();
+            if pool.told.swap(stats.prewarm_failures, Ordering::Relaxed) < stats.prewarm_failures
+                && let Some(reason) = &stats.not_prewarmed
+            {
+                (app.host.complain)(&not_prewarmed(reason));
+            }
+        }
+    }
+
+    /// What all pools of a language have done, by language.
+    pub fn stats(&self) -> Vec<(&'static str, Stats)> {
+        let mut sum = Stats::default();
+        for pool in self.lock().values() {
+            let stats = pool.contexts.stats();
+            sum.ready += stats.ready;
+            sum.calls += stats.calls;
+            sum.cold += stats.cold;
+            sum.prewarm_failures += stats.prewarm_failures;
+        }
+        vec![("python", sum)]
+    }
+
+    /// Ends all of them. Blocks.
+    pub fn close(&self) {
+        let all = std::mem::take(&mut *self.lock());
+        // Without the lock: it takes a moment.
+        drop(all);
+    }
+}
+
+fn not_prewarmed(reason: &str) -> String {
+    format!("prewarm.python did not run: {reason}; contexts are served without it")
+}
+
+/// Makes the first interpreters ready. Blocks.
+pub(crate) fn fill(app: &Shared) {
+    if app.interpreters.python.ready == 0 {
+        return;
+    }
+    for owner in auth::owners(app.tokens.as_ref()).iter().take(AT_START) {
+        if let Err(refusal) = app.contexts.pools.of(app, owner) {
+            (app.host.complain)(&format!("no interpreters can be made ready: {}", refusal.message));
+            return;
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What holds where a request says nothing: limits by what is executed, and how interpreters come to be.
+
+use std::time::Duration;
+
+use sandtimer::Limits;
+use sandtimer::model::Source;
+
+/// Interpreters of one language that stand ready for each owner unless somebody says otherwise.
+pub const READY: usize = 2;
+
+/// Limits from further out than a request, a session or a context, each list in order of precedence.
+#[derive(Debug, Clone, Default)]
+pub struct Defaults {
+    /// Of runs, and of commands in sessions.
+    pub commands: Vec<(Source, Limits)>,
+    /// Of code in contexts.
+    pub code: Vec<(Source, Limits)>,
+    /// Of JavaScript and TypeScript in contexts.
+    pub javascript: Vec<(Source, Limits)>,
+}
+
+impl Defaults {
+    /// The same ones for all that is executed.
+    pub fn for_all(limits: Vec<(Source, Limits)>) -> Self {
+        Defaults { commands: limits.clone(), code: limits.clone(), javascript: limits }
+    }
+}
+
+/// How the interpreters of contexts come to be.
+#[derive(Debug, Clone)]
+pub struct Interpreters {
+    /// How long one, or a shell, may take to start.
+    pub spawn_limit: Duration,
+    /// How long a pre-warm script may take.
+    pub prewarm_limit: Duration,
+    pub python: Pool,
+}
+
+/// Interpreters of one language.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    /// How many stand ready for each owner, from the server's start on.
+    pub ready: usize,
+    /// What each of them has run before it is given out: a script's text.
+    pub prewarm: Option<String>,
+}
+
+impl Default for Interpreters {
+    fn default() -> Self {
+        Interpreters {
+            spawn_limit: Duration::from_secs(60),
+            prewarm_limit: Duration::from_secs(30),
+            python: Pool { ready: READY, prewarm: None },
+        }
+    }
+}

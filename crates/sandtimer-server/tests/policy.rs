@@ -1,0 +1,220 @@
+//! What holds where a request says nothing, over HTTP: limits by what is executed, and how interpreters come to be.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sandtimer::Limits;
+use sandtimer::limits::Setting;
+use sandtimer::model::{LimitKind, Source};
+use sandtimer_server::{Defaults, Interpreters, Pool, Settings};
+use serde_json::{Value, json};
+use support::{Client, Serving, tokens};
+
+fn wall(milliseconds: u64, source: Source, origin: &str) -> Vec<(Source, Limits)> {
+    let limits = Limits::new().wall(Duration::from_millis(milliseconds)).standing_in(origin);
+    vec![(source, limits)]
+}
+
+fn by_kind(settings: &mut Settings) {
+    settings.defaults = Defaults {
+        commands: wall(20_000, Source::Env, "COMMAND_TIMEOUT_MS"),
+        code: wall(10_000, Source::Config, "/etc/s.toml:3"),
+        javascript: wall(5_000, Source::Env, "VM_EXECUTION_TIMEOUT_MS"),
+    };
+    settings.maxima = Limits::new().wall(Duration::from_secs(60));
+}
+
+fn opened(client: &Client, path: &str, body: Value) -> String {
+    let (status, context) = client.post(path, &body);
+    assert_eq!(status, 201, "{context}");
+    format!("{path}/{}", context["context_id"].as_str().expect("an id"))
+}
+
+/// The wall limit that applied to what was executed.
+fn effective(client: &Client, at: &str, body: Value) -> Value {
+    let (status, answer) = client.post(&format!("{at}/execute"), &body);
+    assert_eq!((status, &answer["status"]), (200, &json!("ended")), "{answer}");
+    let run = client.get(&format!("/v1/runs/{}", answer["run_id"].as_str().expect("an id"))).1;
+    run["effective"]["wall_ms"].clone()
+}
+
+#[test]
+fn commands_and_code_have_limits_of_their_own_and_an_inner_word_beats_them() {
+    let serving = Serving::with(by_kind);
+    let client = serving.client();
+    let of_commands = json!({"limit": 20_000, "source": "env", "origin": "COMMAND_TIMEOUT_MS"});
+    let of_code = json!({"limit": 10_000, "source": "config", "origin": "/etc/s.toml:3"});
+    let ceiling = json!({"limit": 60_000, "source": "ceiling"});
+    let run = client.post("/v1/runs", &json!({"code": "1", "language": "python"})).1;
+    assert_eq!(run["effective"]["wall_ms"], of_commands);
+    let free = client.post("/v1/runs", &json!({"command": ["true"], "wall_ms": 0})).1;
+    assert_eq!(free["effective"]["wall_ms"], ceiling);
+
+    let context = opened(&client, "/v1/contexts", json!({}));
+    assert_eq!(effective(&client, &context, json!({"code": "1"})), of_code);
+    for unlimited in [json!(0), json!(null), json!("unlimited")] {
+        let limit = effective(&client, &context, json!({"code": "1", "wall_ms": unlimited}));
+        assert_eq!(limit, ceiling, "{unlimited}");
+    }
+    let open_ended = opened(&client, "/v1/contexts", json!({"wall_ms": 0}));
+    assert_eq!(effective(&client, &open_ended, json!({"code": "1"})), ceiling);
+    let short = json!({"code": "1", "wall_ms": 9_000});
+    assert_eq!(effective(&client, &open_ended, short)["limit"], 9_000);
+
+    let session = opened(&client, "/v1/sessions", json!({}));
+    assert_eq!(effective(&client, &session, json!({"command": "true"})), of_commands);
+}
+
+#[test]
+fn what_the_first_call_says_of_itself_is_not_said_of_the_next() {
+    let serving = Serving::start();
+    let client = serving.client();
+    for (path, source) in [("/v1/contexts", "import time; time.sleep(0.4)"), ("/v1/sessions", "sleep 0.4")] {
+        let at = opened(&client, path, json!({}));
+        let first = client.post(&format!("{at}/execute"), &json!({"code": source, "wall_ms": 100})).1;
+        assert_eq!(first["outcome"]["ending"], "timeout", "{first}");
+        let second = client.post(&format!("{at}/execute"), &json!({"code": source})).1;
+        assert_eq!(second["outcome"]["ok"], true, "{second}");
+        assert_eq!(effective(&client, &at, json!({"code": "true"})), Value::Null);
+    }
+}
+
+#[test]
+fn a_verdict_names_the_variable_that_set_its_limit() {
+    let serving = Serving::with(|settings| {
+        settings.defaults.code = wall(200, Source::Env, "INTERPRETER_EXECUTION_TIMEOUT_MS");
+    });
+    let client = serving.client();
+    let at = opened(&client, "/v1/contexts", json!({}));
+    let run = client.post(&format!("{at}/execute"), &json!({"code": "while True: pass"})).1;
+    let verdict = &run["outcome"]["verdict"];
+    assert_eq!(
+        (&verdict["kind"], &verdict["source"], &verdict["origin"]),
+        (&json!("wall"), &json!("env"), &json!("INTERPRETER_EXECUTION_TIMEOUT_MS"))
+    );
+    let sentence = verdict["sentence"].as_str().expect("a sentence");
+    assert!(sentence.contains("(set by INTERPRETER_EXECUTION_TIMEOUT_MS)"), "{sentence}");
+}
+
+#[test]
+fn an_inner_unlimited_is_a_setting_and_an_output_of_0_keeps_everything() {
+    let serving = Serving::with(|settings| {
+        let mut limits = Limits::new().standing_in("MAX_OUTPUT_SIZE_BYTES");
+        limits.set(LimitKind::Output, Setting::Unlimited);
+        settings.defaults = Defaults::for_all(vec![(Source::Env, limits)]);
+    });
+    let body = json!({"command": ["head", "-c", "11000000", "/dev/zero"]});
+    let run = serving.client().post("/v1/runs", &body).1;
+    assert_eq!(
+        (&run["effective"]["output_bytes"], &run["outcome"]["stdout_truncated"]),
+        (&Value::Null, &json!(false))
+    );
+}
+
+/// A server whose Python interpreters run this script first, and what it complains of.
+fn prewarmed(script: &str, limit: Duration) -> (Serving, Arc<Mutex<Vec<String>>>) {
+    let said: Arc<Mutex<Vec<String>>> = Arc::default();
+    let hears = said.clone();
+    let serving = Serving::with(|settings| {
+        settings.interpreters = Interpreters {
+            prewarm_limit: limit,
+            python: Pool { ready: 1, prewarm: Some(script.to_owned()) },
+            ..Interpreters::default()
+        };
+        settings.host.complain =
+            Box::new(move |message| hears.lock().expect("whole").push(message.to_owned()));
+    });
+    (serving, said)
+}
+
+fn metric(client: &Client, line: &str) -> u64 {
+    let text = client.get("/metrics").1;
+    let text = text.as_str().expect("text");
+    let found = text.lines().find_map(|found| found.strip_prefix(line));
+    found.unwrap_or_else(|| panic!("{line} in {text}")).trim().parse().expect("a number")
+}
+
+#[test]
+fn what_a_prewarm_script_imports_is_there_in_every_context() {
+    let script = "import fractions\nhalf = fractions.Fraction(1, 2)";
+    let (serving, said) = prewarmed(script, Duration::from_secs(30));
+    let client = serving.client();
+    for _ in 0..2 {
+        let (status, context) = client.post("/v1/contexts", &json!({}));
+        assert_eq!((status, &context["warnings"]), (201, &json!([])), "{context}");
+        let at = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
+        let shown = client.post(&at, &json!({"code": "str(half + fractions.Fraction(1, 4))"})).1;
+        assert_eq!(shown["outcome"]["value"], "3/4", "{shown}");
+    }
+    let (hits, misses) = (
+        metric(&client, "sandtimer_pool_hits_total{language=\"python\"}"),
+        metric(&client, "sandtimer_pool_misses_total{language=\"python\"}"),
+    );
+    assert_eq!(hits + misses, 2);
+    assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"python\"}"), 0);
+    assert_eq!(*said.lock().expect("whole"), Vec::<String>::new());
+}
+
+#[test]
+fn a_prewarm_script_that_fails_is_told_of_and_contexts_come_without_it() {
+    for (script, limit, reason) in [
+        ("x = 1\nwhile True: pass", Duration::from_millis(300), "did not end within its limit of 300ms"),
+        ("x = 1\nimport no_such_module", Duration::from_secs(30), "it raised ModuleNotFoundError"),
+        ("x = 1\nimport os; os._exit(3)", Duration::from_secs(30), "exit code 3"),
+        ("x = 1\nthis is no Python", Duration::from_secs(30), "it raised SyntaxError"),
+        (
+            "x = 1\nimport threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
+            Duration::from_secs(30),
+            "1 threads",
+        ),
+    ] {
+        let (serving, said) = prewarmed(script, limit);
+        let client = serving.client();
+        let (status, context) = client.post("/v1/contexts", &json!({}));
+        assert_eq!(status, 201, "{context}");
+        let warning = context["warnings"][0].as_str().expect("a warning");
+        assert!(warning.starts_with("prewarm.python did not run: ") && warning.contains(reason), "{warning}");
+        let at = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
+        let shown = client.post(&at, &json!({"code": "'x' in globals()"})).1;
+        assert_eq!(shown["outcome"]["value"], false, "{shown}");
+        assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"python\"}"), 1);
+        assert_eq!(*said.lock().expect("whole"), [warning]);
+    }
+}
+
+#[test]
+fn a_token_has_no_more_at_once_than_its_quotas_and_what_ends_makes_room() {
+    let serving = Serving::with(|settings| {
+        settings.tokens = Some(tokens("alice one runs=1 contexts=1 sessions=2\nbob two\n"));
+    });
+    let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
+    let sleeping = json!({"command": ["sleep", "50"], "wait_ms": 0});
+    let (_, run) = alice.post("/v1/runs", &sleeping);
+    let refused = |path: &str, body: &Value, quota: &str, limit: u64| {
+        let (status, answer) = alice.post(path, body);
+        assert_eq!(
+            (status, &answer["code"], &answer["retryable"]),
+            (429, &json!("quota"), &json!(true)),
+            "{answer}"
+        );
+        assert_eq!(answer["details"], json!({"quota": quota, "limit": limit}));
+    };
+    refused("/v1/runs", &sleeping, "runs", 1);
+    // Another's runs take no place, and a run in a context none of the runs'.
+    assert_eq!(bob.post("/v1/runs", &sleeping).0, 200);
+    assert_eq!(bob.post("/v1/runs", &sleeping).0, 200);
+    let context = opened(&alice, "/v1/contexts", json!({}));
+    refused("/v1/contexts", &json!({}), "contexts", 1);
+    assert_eq!(alice.post(&format!("{context}/execute"), &json!({"code": "1"})).0, 200);
+    assert_eq!(alice.delete(&context).0, 204);
+    assert_eq!(alice.post("/v1/contexts", &json!({})).0, 201);
+    assert_eq!(alice.post("/v1/sessions", &json!({})).0, 201);
+    assert_eq!(alice.post("/v1/contexts", &json!({"language": "bash"})).0, 201);
+    refused("/v1/sessions", &json!({}), "sessions", 2);
+    let kill = format!("/v1/runs/{}/kill", run["run_id"].as_str().expect("an id"));
+    assert_eq!(alice.post(&kill, &json!({})).1["status"], "ended");
+    assert_eq!(alice.post("/v1/runs", &json!({"command": ["no-such-command"]})).0, 422);
+    assert_eq!(alice.post("/v1/runs", &json!({"command": ["true"]})).0, 200);
+}
