@@ -19,6 +19,10 @@ fn sh(client: &Client, workspace: &str, line: &str) -> String {
     outcome["stdout"].as_str().expect("text").to_owned()
 }
 
+fn state_of(serving: &Serving) -> std::path::PathBuf {
+    serving.state.path().join("workspaces")
+}
+
 fn opened(client: &Client, path: &str, body: &Value) -> String {
     let (status, context) = client.post(path, body);
     assert_eq!(status, 201, "{context}");
@@ -103,20 +107,19 @@ fn a_workspace_is_its_owners_and_outlives_the_server() {
     let own = state.path().join("workspaces/own");
     assert_eq!(std::fs::read_dir(&own).expect("a directory").count(), 0, "contexts' own go with them");
     // As a server that was killed leaves one.
-    std::fs::create_dir_all(own.join("left/a")).expect("made");
+    sandtimer::engine::make_workspace(&own.join("left")).expect("made");
     let serving =
         Serving::at(state, |settings| settings.tokens = Some(tokens("a aaaaaaaaaaaaaaaaaaaaaaaa\n")));
     let a = serving.client_with("aaaaaaaaaaaaaaaaaaaaaaaa");
+    let trash = state_of(&serving).join("trash");
+    while std::fs::read_dir(&trash).expect("a directory").count() > 0 {}
     let (_, shown) = a.get(&format!("/v1/workspaces/{id}"));
     assert!(shown["size_bytes"].as_u64().is_some_and(|bytes| bytes >= 100_000), "{shown}");
     assert_eq!((&shown["files"], &shown["complete"]), (&json!(2), &json!(false)));
     assert_eq!(sh(&a, &id, "wc -c <big"), "100000\n");
     assert_eq!(a.delete(&format!("/v1/workspaces/{id}")).0, 204);
     assert_eq!(std::fs::read_dir(&own).expect("a directory").count(), 0);
-    assert_eq!(
-        std::fs::read_dir(serving.state.path().join("workspaces/kept")).expect("a directory").count(),
-        0
-    );
+    assert_eq!(std::fs::read_dir(state_of(&serving).join("kept")).expect("a directory").count(), 0);
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn a_contexts_own_workspace_outlives_its_interpreter_and_goes_with_the_context()
             assert_eq!(execute(read)["stdout"], "kept\n", "{path}");
         }
         assert_eq!(client.bytes(&format!("/v1/files?context={id}&path=x"), &[]).1.trim_ascii(), b"kept");
-        let own = serving.state.path().join("workspaces/own");
+        let own = state_of(&serving).join("own");
         let holding = || {
             std::fs::read_dir(&own)
                 .expect("a directory")
@@ -176,4 +179,56 @@ fn a_disk_limit_holds_for_what_grows_in_a_workspace() {
     let outcome =
         executed(&client, &format!("/v1/contexts/{context}"), &json!({"code": code, "wall_ms": 20_000}));
     assert_eq!(outcome["ending"], "disk_limit", "{outcome}");
+}
+
+/// A file system in memory whose mounts cannot be id-mapped; unmounted when it goes.
+struct Overlay(tempfile::TempDir);
+
+impl Overlay {
+    /// `None` where it cannot be mounted.
+    fn mounted() -> Option<Self> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = |name: &str| directory.path().join(name);
+        for name in ["lower", "upper", "work", "merged"] {
+            std::fs::create_dir(place(name)).expect("made");
+        }
+        let options =
+            ["lower", "upper", "work"].map(|name| format!("{name}dir={}", place(name).display())).join(",");
+        let options = std::ffi::CString::new(options).expect("no NUL");
+        let flags = rustix::mount::MountFlags::empty();
+        let mounted = rustix::mount::mount("overlay", place("merged"), "overlay", flags, options.as_c_str());
+        mounted.is_ok().then_some(Overlay(directory))
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0.path().join("merged"), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn workspaces_are_shared_where_mounts_cannot_be_mapped_too() {
+    // Without root there is nothing to map.
+    let Some(overlay) = Overlay::mounted() else { return };
+    let serving = Serving::with(|settings| settings.state_directory = overlay.0.path().join("merged/state"));
+    let client = serving.client();
+    let id = made(&client);
+    let run = client.run(&json!({"command": ["sh", "-c", "echo run >f"], "workspace": id}));
+    let degraded = run["outcome"]["isolation"]["degraded"].to_string();
+    assert!(degraded.contains("no idmapped mounts"), "{degraded}");
+    let session = format!("/v1/sessions/{}", opened(&client, "/v1/sessions", &json!({"workspace": id})));
+    assert_eq!(executed(&client, &session, &json!({"command": "echo session >>f"}))["exit_code"], 0);
+    let context = format!("/v1/contexts/{}", opened(&client, "/v1/contexts", &json!({"workspace": id})));
+    executed(
+        &client,
+        &context,
+        &json!({"code": "import signal\nsignal.signal(2, signal.SIG_IGN)\nwhile True: pass", "wall_ms": 200}),
+    );
+    executed(&client, &context, &json!({"code": "open('f', 'a').write('context\\n')"}));
+    let at = format!("/v1/files?workspace={id}&path=f");
+    assert_eq!(client.bytes(&at, &[]).1, b"run\nsession\ncontext\n");
+    assert_eq!(client.put(&at, b"api").0, 200);
+    assert_eq!(sh(&client, &id, "cat f; echo more >>f"), "api");
+    drop(serving);
 }

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, mkdirat, readlinkat, renameat_with, statat,
-    unlinkat,
+    AtFlags, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, mkdirat, openat, readlinkat, renameat_with,
+    statat, unlinkat,
 };
 use rustix::io::{Errno, pread, retry_on_intr, write};
 
@@ -106,8 +106,8 @@ impl Tree {
         let replaced = replaceable(&directory, &name, place, options.create_only)?;
         let aside = PathBuf::from(format!(".sandtimer-{}", crate::new_id()));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file = place::open(directory.as_fd(), &aside, flags, Mode::from_raw_mode(0o600))
-            .map_err(|failed| Refusal { message: format!("{} (its directory)", failed.message), ..failed })?;
+        let file = openat(&directory, &aside, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
+        let file = file.map_err(|error| refusal(place.path(), error))?;
         let mode = options.mode.or(replaced.map(|status| status.st_mode)).unwrap_or(FILE_MODE) & 0o777;
         let create_only = options.create_only;
         Ok(Pending {

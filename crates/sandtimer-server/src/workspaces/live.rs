@@ -142,6 +142,9 @@ impl Workspaces {
     /// Opens those below a state directory that nobody else uses. What earlier servers left is moved to the trash; see [`sweep`].
     pub fn open(state_directory: &Path, complain: &dyn Fn(&str)) -> io::Result<Self> {
         let parent = state_directory.join("workspaces");
+        DirBuilder::new().recursive(true).mode(0o700).create(&parent)?;
+        // The launcher follows no link, and has another current directory.
+        let parent = fs::canonicalize(parent)?;
         let places = ["kept", "own", "trash"].map(|name| parent.join(name));
         for place in &places {
             DirBuilder::new().recursive(true).mode(0o700).create(place)?;
