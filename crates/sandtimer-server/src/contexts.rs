@@ -10,6 +10,7 @@ mod live;
 mod request;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Extension, State};
@@ -31,6 +32,8 @@ pub(crate) use live::{LiveContexts, close_all, keep_house};
 use request::{CellRequest, ContextRequest, Language};
 pub(crate) use request::{EACH, WHOLE};
 
+/// A context that is free begins within this time, as a rule.
+const BEGINS: Duration = Duration::from_secs(1);
 /// Each waits on a thread of its own.
 const MOST_WAITING: usize = 64;
 
@@ -143,10 +146,12 @@ async fn execute(
         return Err(Refusal::new(Code::Capacity, message));
     }
     let (wait, detach) = (request.wait, request.detach);
+    // Nobody is to ask again because a copy is being made.
+    let to_begin = if context.is_free() { wait.map(|wait| wait.max(BEGINS)) } else { wait };
     let asked_at = tokio::time::Instant::now();
     let mut queued = live::execute(app, owner, context.clone(), request);
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
-    let waiting = async { begun = queued.begun(wait).await };
+    let waiting = async { begun = queued.begun(to_begin).await };
     let gone = || {
         if !detach {
             withdraw();

@@ -25,7 +25,7 @@ use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::events;
 
-pub(crate) use live::{CLIENT_GONE, LiveRun, Runs, adopt, keep_house};
+pub(crate) use live::{CLIENT_GONE, Handover, LiveRun, Runs, adopt, keep_house, sync, sync_records};
 pub(crate) use request::{LIMITS, RunRequest, environment};
 
 /// Runs in a listing unless it says how many, and at most.
