@@ -23,7 +23,7 @@ fn profile() -> Profile {
         paths: None,
         network: false,
         live: false,
-        unsupervised: false,
+        ..Profile::default()
     }
 }
 

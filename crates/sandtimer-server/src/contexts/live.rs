@@ -19,6 +19,7 @@ use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
 use crate::quota::{Kind, Taken};
 use crate::runs::{Handover, LiveRun, adopt};
+use crate::workspaces::{self, Using, Workspace};
 
 /// How often contexts are looked at for how long they were not used.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -39,6 +40,9 @@ pub(crate) struct LiveContext {
     /// Its place under its owner's quota.
     place: Mutex<Option<Taken>>,
     context: Context,
+    pub workspace: Arc<Workspace>,
+    /// Keeps one that is not its own, until it is closed.
+    using: Mutex<Option<Using>>,
     /// When it was last used, in monotonic nanoseconds.
     used: AtomicU64,
 }
@@ -95,6 +99,7 @@ impl LiveContext {
         json!({
             "context_id": self.id,
             "language": self.language.name(),
+            "workspace": (!self.workspace.is_own()).then(|| self.workspace.id_text()),
             "status": if running.is_some() { "busy" } else { "idle" },
             "run_id": running.as_ref().map(|run| run.id()),
             "waiting": info.waiting,
@@ -148,19 +153,39 @@ pub(crate) async fn open(
     let kind = if request.language == Language::Bash { Kind::Sessions } else { Kind::Contexts };
     let place = app.places.take(&owner, kind)?;
     let opening = move || {
+        let named = request.workspace.as_ref().map(|id| workspaces::find(&app, id, &owner)).transpose()?;
+        let using = named.as_ref().map(Workspace::enter).transpose()?;
+        let workspace = match (named, request.language) {
+            // An interpreter that stands ready has one of its own.
+            (None, Language::Python) => None,
+            (None, _) => Some(app.workspaces.create_own(&owner)?),
+            (named, _) => named,
+        };
         let spec = ContextSpec {
+            workspace: workspace.as_ref().map(|workspace| workspace.directory().to_owned()),
             limits: request.whole,
             defaults: request.language.defaults(&app.defaults).to_vec(),
             environment: request.environment,
             directory: request.directory,
             ..ContextSpec::default()
         };
-        let (context, warnings) = match request.language {
-            Language::Bash => (app.engine.session(spec)?, Vec::new()),
-            Language::Python => app.contexts.pools.open(&app, &owner, spec)?,
+        let opened = match request.language {
+            Language::Bash => {
+                app.engine.session(spec).map(|context| (context, Vec::new())).map_err(Refusal::from)
+            }
+            Language::Python => app.contexts.pools.open(&app, &owner, spec),
         };
+        let (context, warnings) = opened.inspect_err(|_| {
+            if let Some(own) = workspace.as_ref().filter(|workspace| workspace.is_own()) {
+                app.workspaces.remove_own(&app, own);
+            }
+        })?;
+        let made =
+            || context.workspace().map(|directory| Workspace::own(owner.clone(), directory.to_owned()));
+        let missing = || Refusal::new(Code::Internal, "the context has no workspace");
+        let workspace = workspace.or_else(made).ok_or_else(missing)?;
         let live = Arc::new(LiveContext {
-            id: new_id(),
+            id: crate::new_id(),
             owner,
             language: request.language,
             created_at_ms: calendar_milliseconds(),
@@ -169,6 +194,8 @@ pub(crate) async fn open(
             warnings,
             place: Mutex::new(Some(place)),
             context,
+            workspace,
+            using: Mutex::new(using),
             used: AtomicU64::new(monotonic_nanoseconds()),
         });
         app.contexts.registry.add(live.clone());
@@ -180,13 +207,6 @@ pub(crate) async fn open(
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))
-}
-
-fn new_id() -> String {
-    let mut bytes = [0u8; 8];
-    // The kernel's generator does not fail for so few bytes once the machine is up.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Something that was sent to a context and may have to wait there.
@@ -293,9 +313,16 @@ pub(crate) async fn undo(context: &Arc<LiveContext>) -> Result<(), Refusal> {
 /// Ends a context.
 pub(crate) async fn close(app: &Shared, context: &Arc<LiveContext>) {
     app.contexts.registry.remove(&context.id);
-    let closing = context.clone();
+    let (app, closing) = (app.clone(), context.clone());
+    let close = move || {
+        closing.context.close();
+        closing.using.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if closing.workspace.is_own() {
+            app.workspaces.remove_own(&app, &closing.workspace);
+        }
+    };
     // A panic there was reported by itself.
-    let _ = blocking(move || closing.context.close()).await;
+    let _ = blocking(close).await;
     drop(context.place.lock().unwrap_or_else(PoisonError::into_inner).take());
 }
 

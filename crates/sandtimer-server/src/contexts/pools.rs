@@ -50,6 +50,7 @@ impl Pools {
         let profile = Profile {
             interpreter: "python3".into(),
             live: true,
+            workspaces: Some(app.workspaces.own_place().to_owned()),
             prewarm: settings.python.prewarm.as_ref().map(prewarm),
             ..Profile::default()
         };
