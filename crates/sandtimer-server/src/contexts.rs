@@ -137,10 +137,11 @@ async fn execute(
         return Err(Refusal::new(Code::Capacity, message));
     }
     let (wait, detach) = (request.wait, request.detach);
+    let for_turn = wait.map(|wait| request.turn.unwrap_or_default().max(wait));
     let asked_at = tokio::time::Instant::now();
     let mut queued = live::execute(app, owner, context.clone(), request);
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
-    let waiting = async { begun = queued.begun(wait).await };
+    let waiting = async { begun = queued.begun(for_turn).await };
     let gone = || {
         if !detach {
             withdraw();
