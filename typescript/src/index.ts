@@ -1,0 +1,7 @@
+export { Client } from "./client.js";
+export { Context } from "./context.js";
+export { Run } from "./run.js";
+export { SandtimerError, UnauthorizedError, UnreachableError } from "./errors.js";
+export { bytesOf } from "./bytes.js";
+export type { ClientOptions } from "./http.js";
+export type * from "./types.js";
