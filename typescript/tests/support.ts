@@ -11,6 +11,12 @@ import { Client } from "sandtimer";
 
 const BINARY = process.env["SANDTIMER_BIN"] ?? new URL("../../../target/debug/sandtimer", import.meta.url).pathname;
 
+// A test that hangs ends its file, and what it started goes with the pipes and sockets.
+setTimeout(() => {
+  console.error("the tests of this file did not end in time");
+  process.exit(1);
+}, 240_000).unref();
+
 export class Serving implements AsyncDisposable {
   #process: ChildProcess | undefined;
   readonly directory = mkdtempSync(join(tmpdir(), "sandtimer-client-"));
@@ -123,8 +129,12 @@ export async function until(holds: () => Promise<boolean>): Promise<void> {
   throw new Error("it never held");
 }
 
-export async function collect<Item>(items: AsyncIterable<Item>): Promise<Item[]> {
+/** All of them; more than any test expects is a failure, not a wait for ever. */
+export async function collect<Item>(items: AsyncIterable<Item>, most = 1_000): Promise<Item[]> {
   const collected: Item[] = [];
-  for await (const item of items) collected.push(item);
+  for await (const item of items) {
+    collected.push(item);
+    if (collected.length > most) throw new Error(`there are more than ${most}`);
+  }
   return collected;
 }
