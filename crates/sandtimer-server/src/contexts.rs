@@ -24,6 +24,7 @@ use crate::body::{self, Id, Object, Parameters};
 use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::runs::CLIENT_GONE;
+use crate::workspaces::Workspace;
 
 use live::{LiveContext, Queued};
 pub(crate) use live::{LiveContexts, close_all, keep_house};
@@ -52,6 +53,11 @@ fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveContext>, Refus
         let shown: String = id.chars().take(60).collect();
         Refusal::new(Code::ContextNotFound, format!("there is no context `{shown}`"))
     })
+}
+
+/// What a context of this owner works in.
+pub(crate) fn workspace_of(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<Workspace>, Refusal> {
+    Ok(find(app, id, owner)?.workspace.clone())
 }
 
 async fn create_context(

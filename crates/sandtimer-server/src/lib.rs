@@ -8,6 +8,8 @@
 //! owned        things by id that are there for their owner only
 //! runs         /v1/runs: request → Spec, the driver of each run, output, events, records
 //! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
+//! workspaces   /v1/workspaces: directories that outlive what works in them
+//! files        /v1/files: their files, used with the rights of their owner
 //! events       server-sent events with ids from which a reader goes on
 //! error        the one list of errors
 //! ```
@@ -22,11 +24,13 @@ mod contexts;
 pub mod error;
 mod events;
 mod facts;
+mod files;
 mod listen;
 mod metrics;
 mod openapi;
 mod owned;
 mod runs;
+mod workspaces;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -50,6 +54,7 @@ use contexts::LiveContexts;
 use facts::Facts;
 use metrics::Metrics;
 use runs::Runs;
+use workspaces::Workspaces;
 
 /// The runtime's threads. Handlers wait; they do not compute.
 const WORKERS: usize = 2;
@@ -140,6 +145,7 @@ pub(crate) struct App {
     pub host: Host,
     pub runs: Runs,
     pub contexts: LiveContexts,
+    pub workspaces: Workspaces,
     pub facts: Facts,
     pub metrics: Metrics,
     /// True once the server is told to stop.
@@ -173,6 +179,8 @@ impl Server {
         for (path, error) in &opened.unreadable {
             (settings.host.complain)(&format!("{} is left out: {error}", path.display()));
         }
+        let workspaces = Workspaces::open(&settings.state_directory, &settings.host.complain)
+            .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let engine = Engine::with_options(sandtimer::Options {
             spool_directory: Some(spool_directory(&settings.state_directory)?),
             maxima: settings.maxima,
@@ -194,6 +202,7 @@ impl Server {
             host: settings.host,
             runs: Runs::new(opened.store, opened.runs, settings.retention),
             contexts: LiveContexts::default(),
+            workspaces,
             facts: Facts::default(),
             metrics: Metrics::default(),
             closing: watch::Sender::new(false),
@@ -205,6 +214,8 @@ impl Server {
         runtime.spawn(listen::serve(listener, app.clone(), connections.clone()));
         runtime.spawn(runs::keep_house(app.clone()));
         runtime.spawn(contexts::keep_house(app.clone()));
+        let swept = app.clone();
+        runtime.spawn_blocking(move || workspaces::sweep(&swept));
         Ok(Server { address, app, connections, runtime })
     }
 
@@ -238,6 +249,14 @@ fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     Ok((listener, address))
+}
+
+/// An id that nobody guesses.
+pub(crate) fn new_id() -> String {
+    let mut bytes = [0u8; 8];
+    // The kernel's generator does not fail for so few bytes once the machine is up.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Where output goes that outgrows memory. The files in it have no names.

@@ -45,6 +45,8 @@ pub(crate) struct RunRequest {
     /// `None`: until the run is over.
     pub wait: Option<Duration>,
     pub detach: bool,
+    /// The id of what it works in, instead of a workspace of its own.
+    pub workspace: Option<String>,
 }
 
 impl RunRequest {
@@ -59,6 +61,7 @@ impl RunRequest {
             end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
             wait: fields.milliseconds("wait_ms")?,
             detach: fields.truth("detach")?.unwrap_or(false),
+            workspace: fields.text("workspace")?,
         };
         fields.finish()?;
         request.check_lengths()?;
