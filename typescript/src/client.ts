@@ -2,6 +2,7 @@
 
 import { Context } from "./context.js";
 import { Http, type ClientOptions } from "./http.js";
+import { Workspace } from "./files.js";
 import { Run, WAIT_MS, query } from "./run.js";
 import type {
   Config,
@@ -16,6 +17,7 @@ import type {
   RunRequest,
   SessionRequest,
   Waitable,
+  WorkspaceInfo,
 } from "./types.js";
 
 /**
@@ -89,6 +91,21 @@ export class Client {
   /** The session with this id. */
   attachSession(id: string): Context {
     return new Context(this.#http, "sessions", id);
+  }
+
+  /** Makes a workspace: a directory that runs (`workspace: id`), contexts and sessions can work in, and that outlives them. */
+  async workspace({ signal }: Waitable = {}): Promise<Workspace> {
+    return new Workspace(this.#http, (await this.#http.post<WorkspaceInfo>("/v1/workspaces", {}, signal)).workspace_id);
+  }
+
+  /** Your workspaces, the oldest first. */
+  async workspaces({ signal }: Waitable = {}): Promise<WorkspaceInfo[]> {
+    return (await this.#http.get<{ workspaces: WorkspaceInfo[] }>("/v1/workspaces", signal)).workspaces;
+  }
+
+  /** The workspace with this id. */
+  attachWorkspace(id: string): Workspace {
+    return new Workspace(this.#http, id);
   }
 
   /** What the server's machine can enforce. */

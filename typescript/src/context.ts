@@ -1,6 +1,7 @@
 /** Contexts and sessions: live interpreters and live shells, where what one execution leaves the next one finds. */
 
 import { SandtimerError } from "./errors.js";
+import { Files } from "./files.js";
 import type { Http } from "./http.js";
 import { Run, WAIT_MS, gone } from "./run.js";
 import type { components } from "./openapi.js";
@@ -16,6 +17,9 @@ export class Context implements AsyncDisposable {
   readonly #http: Http;
   readonly #path: string;
 
+  /** What it works on, seen there as /workspace. */
+  readonly files: Files;
+
   /** @internal */
   constructor(
     http: Http,
@@ -23,6 +27,7 @@ export class Context implements AsyncDisposable {
     readonly id: string,
   ) {
     this.#http = http;
+    this.files = new Files(http, kind === "contexts" ? { context: id } : { session: id });
     this.#path = `/v1/${kind}/${encodeURIComponent(id)}`;
   }
 

@@ -17,9 +17,15 @@ export interface ClientOptions {
   readonly fetch?: typeof globalThis.fetch;
 }
 
+/** What a file can be written from. */
+export type Content = string | Uint8Array<ArrayBuffer> | ArrayBuffer | Blob | ReadableStream<Uint8Array>;
+
 interface Request {
   readonly method?: string;
+  /** Sent as JSON. */
   readonly body?: object;
+  /** Sent as it is. */
+  readonly content?: Content;
   readonly headers?: Record<string, string>;
   readonly signal?: AbortSignal | undefined;
 }
@@ -47,6 +53,44 @@ export class Http {
 
   post<Answer>(path: string, body: object, signal?: AbortSignal): Promise<Answer> {
     return this.#json(path, { method: "POST", body, signal });
+  }
+
+  put<Answer>(path: string, content: Content, signal?: AbortSignal): Promise<Answer> {
+    return this.#json(path, { method: "PUT", content, signal });
+  }
+
+  postContent<Answer>(path: string, content: Content, signal?: AbortSignal): Promise<Answer> {
+    return this.#json(path, { method: "POST", content, signal });
+  }
+
+  /** The bytes of an answer, as they come. */
+  async *bytes(path: string, signal?: AbortSignal): AsyncGenerator<Uint8Array, void, undefined> {
+    const response = await this.#send(path, { signal });
+    const reader = response.body?.getReader();
+    if (reader === undefined) return;
+    try {
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) return;
+        yield value;
+      }
+    } catch (error) {
+      throw broken(error, signal);
+    } finally {
+      // A connection that broke has nothing to cancel.
+      await reader.cancel().catch(() => undefined);
+    }
+  }
+
+  /** Events of one connection, whose place nobody keeps when it breaks. */
+  async *changes(path: string, signal?: AbortSignal): AsyncGenerator<ServerEvent, void, undefined> {
+    const response = await this.#send(path, { headers: { Accept: "text/event-stream" }, signal });
+    try {
+      yield* eventsOf(response);
+    } catch (error) {
+      signal?.throwIfAborted();
+      throw error;
+    }
   }
 
   async delete(path: string): Promise<void> {
@@ -111,13 +155,19 @@ export class Http {
   }
 
   /** The answer, if it is none of an error. */
-  async #send(path: string, { method = "GET", body, headers, signal }: Request): Promise<Response> {
+  async #send(path: string, { method = "GET", body, content, headers, signal }: Request): Promise<Response> {
     const sent: RequestInit = { method, headers: { ...headers }, redirect: "error", cache: "no-store" };
     const names = sent.headers as Record<string, string>;
     if (this.#token !== undefined) names["Authorization"] = `Bearer ${this.#token}`;
     if (body !== undefined) {
       names["Content-Type"] = "application/json";
       sent.body = JSON.stringify(body);
+    }
+    if (content !== undefined) {
+      names["Content-Type"] = "application/octet-stream";
+      sent.body = content;
+      // Asked for by the standard where a body is a stream.
+      if (content instanceof ReadableStream) (sent as { duplex?: string }).duplex = "half";
     }
     if (signal !== undefined) sent.signal = signal;
     let response: Response;
@@ -137,9 +187,14 @@ async function textOf(response: Response, signal: AbortSignal | undefined): Prom
   try {
     return await response.text();
   } catch (error) {
-    if (signal?.aborted === true) throw signal.reason;
-    throw unreachable("the connection broke in the middle of an answer", error);
+    throw broken(error, signal);
   }
+}
+
+/** What to throw when an answer ends too soon. */
+function broken(error: unknown, signal: AbortSignal | undefined): unknown {
+  if (signal?.aborted === true) return signal.reason;
+  return unreachable("the connection broke in the middle of an answer", error);
 }
 
 async function* eventsOf(response: Response): AsyncGenerator<ServerEvent, void, undefined> {

@@ -159,6 +159,127 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a file, or a part of it, as a stream; also by a Range header */
+        get: operations["get_files"];
+        /** Replace a file by the body, at once and as a whole, or make it */
+        put: operations["put_files"];
+        post?: never;
+        /** Delete a file, a link or a directory */
+        delete: operations["delete_files"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/files/append": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Add the body to the end of a file */
+        post: operations["post_files_append"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/files/list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What is in a directory, in the order of names */
+        get: operations["get_files_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/files/mkdir": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make a directory */
+        post: operations["post_files_mkdir"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/files/move": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Move a file or a directory; what is there now */
+        post: operations["post_files_move"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/files/stat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What is at a path; a link is not followed */
+        get: operations["get_files_stat"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/files/watch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Server-sent events of a directory, not of those below it: ready, created, modified, attributes, deleted, moved_from, moved_to, lagged. Nothing is kept for a reader that went away: list the directory again */
+        get: operations["get_files_watch"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/host": {
         parameters: {
             query?: never;
@@ -435,6 +556,42 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/workspaces": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Your workspaces, the oldest first */
+        get: operations["get_workspaces"];
+        put?: never;
+        /** Make a directory that runs, contexts and sessions can work in, and that outlives them */
+        post: operations["post_workspaces"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workspaces/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One workspace, with its size */
+        get: operations["get_workspaces_one"];
+        put?: never;
+        post?: never;
+        /** Delete a workspace and all that is in it */
+        delete: operations["delete_workspaces_one"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -529,6 +686,8 @@ export interface components {
             status: "idle" | "busy";
             /** @description How many wait for their turn. */
             waiting: number;
+            /** @description The id of its workspace; null for one of its own. */
+            workspace: string | null;
         };
         ContextList: {
             contexts: components["schemas"]["Context"][];
@@ -556,6 +715,19 @@ export interface components {
             result_bytes?: components["schemas"]["Limit"];
             stall_ms?: components["schemas"]["Limit"];
             wall_ms?: components["schemas"]["Limit"];
+            /** @description The id of the workspace that it works in, as /workspace; one of its own unless given, which goes with it. */
+            workspace?: string;
+        };
+        DirectoryRequest: {
+            /** @description The id, for files of this context. */
+            context?: string;
+            /** @description Makes those on the way as well, and it may be there. */
+            parents?: boolean;
+            path?: string;
+            /** @description The id, for files of this session. */
+            session?: string;
+            /** @description The id, for files of this workspace. */
+            workspace?: string;
         };
         Document: Record<string, never>;
         /** @description Each limit that applies, and who set it; null is unlimited. */
@@ -675,7 +847,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_json" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "not_found" | "run_not_found" | "context_not_found" | "method_not_allowed" | "run_ended" | "run_running" | "wrong_state" | "nothing_to_undo" | "stdin_closed" | "command_not_found" | "command_not_executable" | "refused" | "capacity" | "system" | "storage" | "shutting_down" | "internal";
+            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "run_running" | "wrong_state" | "nothing_to_undo" | "stdin_closed" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "command_not_found" | "command_not_executable" | "refused" | "capacity" | "system" | "storage" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -704,6 +876,39 @@ export interface components {
             source: components["schemas"]["Source"] | null;
             /** @description Milliseconds until the wall limit. */
             wall_left_ms: number | null;
+        };
+        FileAppended: {
+            path: string;
+            /** @description Bytes, with those that were added. */
+            size: number;
+        };
+        FileEntry: {
+            /** @description Permission bits in octal. */
+            mode: string;
+            /** @description Milliseconds since 1970. */
+            modified_at_ms: number;
+            /** @description Relative to the workspace. What is not UTF-8 in it is U+FFFD, and such a file has to be reached by a run. */
+            path: string;
+            /** @description Bytes. */
+            size: number;
+            /** @description What a link says. */
+            target: string | null;
+            /** @enum {string} */
+            type: "file" | "directory" | "symlink" | "fifo" | "socket" | "device";
+        };
+        FileListing: {
+            entries: components["schemas"]["FileEntry"][];
+            /** @description Directories are not shown whole: of more than 100000 names, more than 64 deep, or shut. */
+            incomplete: boolean;
+            /** @description Where the next page begins; null on the last. */
+            next_after: string | null;
+        };
+        FileWritten: {
+            /** @description Nothing was there. */
+            created: boolean;
+            path: string;
+            /** @description Bytes. */
+            size: number;
         };
         Health: {
             /** @enum {string} */
@@ -757,6 +962,20 @@ export interface components {
         Layer: "tenant" | "job" | "session" | "loop" | "turn" | "task" | "call" | "attempt" | "run" | "infrastructure";
         /** @description 0, null or "unlimited" is explicitly unlimited. A text may have a unit, such as "2s" or "512M". wall_ms: milliseconds; grace_ms: milliseconds; cpu_ms: milliseconds; stall_ms: milliseconds; memory_bytes: bytes; processes: a count; output_bytes: bytes; disk_bytes: bytes; open_files: a count; result_bytes: bytes */
         Limit: number | string | null;
+        MoveRequest: {
+            /** @description The id, for files of this context. */
+            context?: string;
+            /** @description A path. */
+            from?: string;
+            /** @description Replaces what is there. */
+            overwrite?: boolean;
+            /** @description The id, for files of this session. */
+            session?: string;
+            /** @description A path. */
+            to?: string;
+            /** @description The id, for files of this workspace. */
+            workspace?: string;
+        };
         Outcome: {
             encoding: components["schemas"]["Encoding"];
             ending: components["schemas"]["Ending"];
@@ -860,6 +1079,8 @@ export interface components {
             wall_ms?: components["schemas"]["Limit"];
             /** @description How long before the wall limit a `warning` event comes. */
             warn_ms?: number;
+            /** @description The id of the workspace that it works in, as /workspace; an empty one of its own unless given. */
+            workspace?: string;
         };
         RunSummary: {
             /** @description The beginning of the command. */
@@ -894,6 +1115,8 @@ export interface components {
             result_bytes?: components["schemas"]["Limit"];
             stall_ms?: components["schemas"]["Limit"];
             wall_ms?: components["schemas"]["Limit"];
+            /** @description The id of the workspace that it works in, as /workspace; one of its own unless given, which goes with it. */
+            workspace?: string;
         };
         Signal: {
             signal?: string | number;
@@ -949,6 +1172,29 @@ export interface components {
                 spawn_ms: number;
             };
             waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
+        };
+        Workspace: {
+            /** @description Milliseconds since 1970. */
+            created_at_ms: number;
+            /** @description How many runs, contexts and sessions work in it. */
+            in_use: number;
+            workspace_id: string;
+        };
+        WorkspaceDetails: {
+            /** @description All of it was counted: a million files at most, and none that its owner has shut away. */
+            complete: boolean;
+            /** @description Milliseconds since 1970. */
+            created_at_ms: number;
+            /** @description How many files and directories are in it. */
+            files: number;
+            /** @description How many runs, contexts and sessions work in it. */
+            in_use: number;
+            /** @description What it takes on the disk. */
+            size_bytes: number;
+            workspace_id: string;
+        };
+        WorkspaceList: {
+            workspaces: components["schemas"]["Workspace"][];
         };
         Written: {
             /** @description Stdin is closed now; never before all of `data` was taken. */
@@ -1214,6 +1460,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `workspace_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `request_timeout` */
             408: {
                 headers: {
@@ -1241,7 +1496,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `capacity`, `system`, `shutting_down` */
+            /** @description `capacity`, `system`, `storage`, `shutting_down` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -1615,6 +1870,850 @@ export interface operations {
             };
         };
     };
+    get_files: {
+        parameters: {
+            query?: {
+                /** @description Whose files: give this, or `context`, or `session`. */
+                workspace?: string;
+                /** @description The files that this context works with. */
+                context?: string;
+                /** @description The files that this session works with. */
+                session?: string;
+                /** @description Which file. */
+                path?: string;
+                /** @description Where to begin; 0 unless given. */
+                offset?: number;
+                /** @description How much at most; to its end unless given. */
+                length?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission`, `path_outside` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_file_type`, `file_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `range_outside` */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    put_files: {
+        parameters: {
+            query?: {
+                /** @description Whose files: give this, or `context`, or `session`. */
+                workspace?: string;
+                /** @description The files that this context works with. */
+                context?: string;
+                /** @description The files that this session works with. */
+                session?: string;
+                /** @description Which file. */
+                path?: string;
+                /** @description Makes the directories on the way. */
+                parents?: boolean;
+                /** @description Refuses to replace what is there. */
+                create_only?: boolean;
+                /** @description Those of the file it replaces unless given, or 0644. */
+                mode?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/octet-stream": unknown;
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileWritten"];
+                };
+            };
+            /** @description `body_broken`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission`, `path_outside` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `file_exists`, `wrong_file_type`, `file_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `file_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    delete_files: {
+        parameters: {
+            query?: {
+                /** @description Whose files: give this, or `context`, or `session`. */
+                workspace?: string;
+                /** @description The files that this context works with. */
+                context?: string;
+                /** @description The files that this session works with. */
+                session?: string;
+                /** @description Which file. */
+                path?: string;
+                /** @description With all that is in it. */
+                recursive?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission`, `path_outside` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `directory_not_empty`, `wrong_file_type`, `file_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_files_append: {
+        parameters: {
+            query?: {
+                /** @description Whose files: give this, or `context`, or `session`. */
+                workspace?: string;
+                /** @description The files that this context works with. */
+                context?: string;
+                /** @description The files that this session works with. */
+                session?: string;
+                /** @description Which file. */
+                path?: string;
+                /** @description Makes the file if it is not there; true unless given. */
+                create?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/octet-stream": unknown;
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileAppended"];
+                };
+            };
+            /** @description `body_broken`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission`, `path_outside` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_file_type`, `file_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_files_list: {
+        parameters: {
+            query?: {
+                /** @description Whose files: give this, or `context`, or `session`. */
+                workspace?: string;
+                /** @description The files that this context works with. */
+                context?: string;
+                /** @description The files that this session works with. */
+                session?: string;
+                /** @description Which directory; all of the workspace unless given. */
+                path?: string;
+                /** @description With all below it. */
+                recursive?: boolean;
+                /** @description How many at most; 1000 unless given. */
+                limit?: number;
+                /** @description Only what comes behind it: `next_after` of the page before. */
+                after?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileListing"];
+                };
+            };
+            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission`, `path_outside` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_file_type`, `file_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_files_mkdir: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["DirectoryRequest"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileEntry"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission`, `path_outside` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `file_exists`, `wrong_file_type`, `file_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_files_move: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["MoveRequest"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileEntry"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission`, `path_outside` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `file_exists`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_files_stat: {
+        parameters: {
+            query?: {
+                /** @description Whose files: give this, or `context`, or `session`. */
+                workspace?: string;
+                /** @description The files that this context works with. */
+                context?: string;
+                /** @description The files that this session works with. */
+                session?: string;
+                /** @description Which file. */
+                path?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileEntry"];
+                };
+            };
+            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission`, `path_outside` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_file_type`, `file_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_files_watch: {
+        parameters: {
+            query?: {
+                /** @description Whose files: give this, or `context`, or `session`. */
+                workspace?: string;
+                /** @description The files that this context works with. */
+                context?: string;
+                /** @description The files that this session works with. */
+                session?: string;
+                /** @description Which directory; all of the workspace unless given. */
+                path?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `file_permission`, `path_outside` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_not_found`, `workspace_not_found`, `file_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_file_type`, `file_busy` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `capacity`, `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     get_host: {
         parameters: {
             query?: never;
@@ -1747,6 +2846,15 @@ export interface operations {
             };
             /** @description `peer_refused`, `host_refused`, `origin_refused` */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `workspace_not_found` */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2680,6 +3788,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `workspace_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `request_timeout` */
             408: {
                 headers: {
@@ -2707,7 +3824,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `capacity`, `system`, `shutting_down` */
+            /** @description `capacity`, `system`, `storage`, `shutting_down` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3071,6 +4188,254 @@ export interface operations {
                 };
             };
             /** @description `system`, `shutting_down` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_workspaces: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkspaceList"];
+                };
+            };
+            /** @description `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_workspaces: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Empty"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Workspace"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_workspaces_one: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkspaceDetails"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `workspace_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    delete_workspaces_one: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `workspace_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `workspace_in_use` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
             503: {
                 headers: {
                     [name: string]: unknown;

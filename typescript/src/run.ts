@@ -130,7 +130,7 @@ export async function gone(ending: Promise<unknown>, code: ErrorCode): Promise<v
 }
 
 /** @internal */
-export function query(asked: Readonly<Record<string, string | number | undefined>>): string {
+export function query(asked: Readonly<Record<string, string | number | boolean | undefined>>): string {
   const given = Object.entries(asked).filter(([, value]) => value !== undefined);
   const text = given.map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`).join("&");
   return text === "" ? "" : `?${text}`;

@@ -29,6 +29,13 @@ export type Extended = Schemas["Extended"];
 export type Written = Schemas["Written"];
 export type ErrorCode = Schemas["Error"]["code"];
 
+/** A directory of the server's that runs, contexts and sessions can work in, and that outlives them. */
+export type WorkspaceInfo = Schemas["Workspace"];
+export type WorkspaceDetails = Schemas["WorkspaceDetails"];
+export type FileEntry = Schemas["FileEntry"];
+export type FileWritten = Schemas["FileWritten"];
+export type FileAppended = Schemas["FileAppended"];
+
 /** What is waited for, and whether it is the caller's own, is said by which method is called. */
 type Waiting = "wait_ms" | "turn_ms" | "detach";
 
@@ -77,6 +84,14 @@ export type RunEvent =
         readonly outcome: Omit<Outcome, "stdout" | "stderr">;
       }
     >;
+
+/** What changes in a directory; `path` is relative to the workspace. Both halves of a move have the same `cookie`. */
+export interface FileChange {
+  readonly event: "ready" | "created" | "modified" | "attributes" | "deleted" | "moved_from" | "moved_to" | "lagged";
+  readonly path: string | null;
+  readonly directory?: boolean;
+  readonly cookie?: number | null;
+}
 
 /** A piece of what a run wrote. */
 export interface Chunk {
