@@ -2,6 +2,7 @@
 
 from ._client import Client
 from ._client_context import ClientContext
+from ._client_files import ClientFiles, ClientWorkspace
 from ._client_run import ClientRun, OutputChunk, RunEvent
 from ._context import Context, ContextInfo
 from ._decorator import sandboxed
@@ -41,7 +42,9 @@ __all__ = [
     "Cancelled",
     "Client",
     "ClientContext",
+    "ClientFiles",
     "ClientRun",
+    "ClientWorkspace",
     "Context",
     "ContextInfo",
     "ContextLost",

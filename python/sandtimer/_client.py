@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from ._arguments import flag, text
 from ._client_context import ClientContext
+from ._client_files import ClientWorkspace
 from ._client_request import ContextOptions, RunOptions, fields, program
 from ._client_run import WAIT_MS, ClientRun, outcome_of
 from ._client_wire import AWAITING, BLOCKING, Io, Server, now
@@ -184,6 +185,40 @@ class Client:
     async def _listed(self, io: Io, path: str, key: str) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = (await self._server.ask(io, "GET", path))[key]
         return listed
+
+    # Workspaces
+
+    def workspace(self) -> ClientWorkspace:
+        """Makes a directory that runs, contexts and sessions can work in (`workspace=`), and that outlives them.
+
+        >>> import sandtimer
+        >>> client = sandtimer.Client()
+        >>> workspace = client.workspace()
+        >>> written = workspace.files.write("greeting", "hello")
+        >>> client.run("cat greeting", workspace=workspace, timeout=20.0).stdout
+        'hello'
+        >>> workspace.delete()
+        """
+        return now(self._workspace(BLOCKING))
+
+    async def aworkspace(self) -> ClientWorkspace:
+        """As `workspace`, awaited."""
+        return await self._workspace(AWAITING)
+
+    async def _workspace(self, io: Io) -> ClientWorkspace:
+        return ClientWorkspace(self._server, (await self._server.ask(io, "POST", "/v1/workspaces", {}))["workspace_id"])
+
+    def attach_workspace(self, id: str) -> ClientWorkspace:
+        """The workspace with this id, which is not looked for until something is asked of it."""
+        return ClientWorkspace(self._server, id)
+
+    def workspaces(self) -> list[dict[str, Any]]:
+        """Your workspaces, the oldest first."""
+        return now(self._listed(BLOCKING, "/v1/workspaces", "workspaces"))
+
+    async def aworkspaces(self) -> list[dict[str, Any]]:
+        """As `workspaces`, awaited."""
+        return await self._listed(AWAITING, "/v1/workspaces", "workspaces")
 
     # The server
 

@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from . import _arguments
+from ._client_files import ClientFiles
 from ._client_request import CellOptions, fields
 from ._client_run import WAIT_MS, ClientRun, outcome_of
 from ._client_wire import AWAITING, BLOCKING, Io, Server, now
@@ -24,7 +25,7 @@ class ClientContext:
     """A live interpreter of a server's, or a live shell, by its `id`: what one run leaves, the next one finds.
 
     Made by `Client.context` and `Client.session`. It ends when it is closed, or unused for its `idle`. One run at a time,
-    others wait in order. As a context manager it is closed.
+    others wait in order. `files` are the files of its workspace. As a context manager it is closed.
 
     >>> import sandtimer
     >>> with sandtimer.Client().context(timeout=20.0) as ctx:
@@ -37,6 +38,8 @@ class ClientContext:
     def __init__(self, server: Server, kind: str, id: str) -> None:
         self.id = id
         self._server = server
+        # Of what it works on, seen there as /workspace.
+        self.files = ClientFiles(server, {"session" if kind == "sessions" else "context": id})
         self._path = f"/v1/{kind}/{urllib.parse.quote(_arguments.text('id', id), safe='')}"
 
     def run(self, code: str, **options: Unpack[CellOptions]) -> Outcome:

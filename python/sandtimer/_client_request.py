@@ -41,12 +41,13 @@ class WholeLimits(CellLimits, total=False):
 
 
 class RunOptions(WholeLimits, total=False):
-    """One run. `stdin_open` keeps its stdin open for `write`."""
+    """One run. `workspace`: a `ClientWorkspace`, or its id, that it works in instead of one of its own."""
 
     environment: Optional[Mapping[str, str]]
     stdin: Union[str, bytes, None]
     warn: float
     on_output_limit: str
+    workspace: Any
 
 
 class ContextOptions(WholeLimits, total=False):
@@ -56,6 +57,7 @@ class ContextOptions(WholeLimits, total=False):
     environment: Optional[Mapping[str, str]]
     directory: Optional[str]
     idle: Seconds
+    workspace: Any
 
 
 def _milliseconds(name: str, value: Any) -> Optional[int]:
@@ -105,6 +107,10 @@ def _environment(_: str, value: Any) -> dict[str, str]:
     return _arguments.environment(value)
 
 
+def _workspace(name: str, value: Any) -> str:
+    return _arguments.text(name, getattr(value, "id", value), "use a workspace of the client's, or its id")
+
+
 _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "timeout": ("wall_ms", _milliseconds),
     "cpu": ("cpu_ms", _milliseconds),
@@ -121,6 +127,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "environment": ("env", _environment),
     "directory": ("cwd", _text),
     "stdin": ("stdin", input_text),
+    "workspace": ("workspace", _workspace),
     "on_output_limit": ("on_output_limit", _text),
 }
 

@@ -332,12 +332,32 @@ class Server:
             except ServerError as error:
                 await again.after(error)
 
+    async def pieces(self, io: Io, path: str, patience: Optional[float] = None) -> AsyncGenerator[bytes, None]:
+        """The bytes of an answer, as they come."""
+        async with _Asked(self, io, "GET", path, None, patience) as answer:
+            if answer.status >= 300:
+                raise _refusal(answer.status, await answer.body())
+            async for piece in answer.pieces():
+                yield piece
+
+    async def changes(self, io: Io, path: str) -> AsyncGenerator[ServerEvent, None]:
+        """Events of one connection, whose place nobody keeps when it breaks."""
+        parser, pieces = _Events(), self.pieces(io, path, SILENCE)
+        try:
+            async for piece in pieces:
+                for event in parser.feed(piece):
+                    yield event
+        finally:
+            await pieces.aclose()
+
     def request(self, method: str, path: str, body: Any, last: Optional[str]) -> bytes:
         lines = [f"{method} {self._base}{path} HTTP/1.1", self._head]
         content = b""
         if body is not None:
-            content = json.dumps(body, allow_nan=False).encode()
-            lines += ["Content-Type: application/json", f"Content-Length: {len(content)}"]
+            raw = isinstance(body, bytes)
+            content = body if raw else json.dumps(body, allow_nan=False).encode()
+            kind = "octet-stream" if raw else "json"
+            lines += [f"Content-Type: application/{kind}", f"Content-Length: {len(content)}"]
         if last is not None:
             lines.append(f"Last-Event-ID: {last}")
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + content

@@ -145,7 +145,7 @@ class ServerUnauthorized(ServerError, PermissionError):
 
 
 class ServerNotFound(ServerError, LookupError):
-    """The server has no such run, context or path, or it is another token's."""
+    """The server has no such run, context, workspace or file, or it is another token's."""
 
 
 class ServerLimitRefused(ServerError, InvalidLimit):
