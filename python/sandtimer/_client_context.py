@@ -10,9 +10,9 @@ from . import _arguments
 from ._client_files import ClientFiles
 from ._client_request import CellOptions, fields
 from ._client_run import WAIT_MS, ClientRun, outcome_of
-from ._client_wire import AWAITING, BLOCKING, Io, Server, now
+from ._client_wire import AWAITING, BLOCKING, Io, Server, now, said
 from ._outcome import Outcome
-from .errors import ContextLost, SandboxUnavailable, ServerError, ServerNotFound
+from .errors import ContextLost, ServerError, ServerNotFound
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -96,10 +96,9 @@ class ClientContext:
 
     def _begun(self, executed: dict[str, Any]) -> ClientRun:
         if executed["run_id"] is None:
-            raise SandboxUnavailable(
-                f"it has waited {_TURN_MS // 1000} s for its turn in the context, and will be executed when that comes: "
-                "open another context for what need not wait"
-            )
+            message = f"it has waited {_TURN_MS // 1000} s for its turn in the context, and will be executed when that comes"
+            hint = "open another context for what need not wait; `info()` shows how many wait"
+            raise said(ServerError, "still_queued", message, hint, details={"position": executed["position"]})
         return ClientRun(self._server, executed["run_id"])
 
     def undo(self) -> bool:

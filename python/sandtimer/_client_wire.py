@@ -19,7 +19,7 @@ from typing import Any, AsyncGenerator, Coroutine, Generator, NamedTuple, Option
 
 from .errors import ServerError, ServerLimitRefused, ServerNotFound, ServerUnauthorized, ServerUnreachable
 
-__all__ = ["AWAITING", "BLOCKING", "Io", "Server", "ServerEvent", "iterate", "now"]
+__all__ = ["AWAITING", "BLOCKING", "Io", "Server", "ServerEvent", "iterate", "now", "said"]
 
 T = TypeVar("T")
 
@@ -397,12 +397,12 @@ class _Asked:
         if isinstance(error, (OSError, asyncio.TimeoutError)) and not isinstance(error, ServerError):
             raise _unreachable(self._server.url, str(error) or type(error).__name__) from error
         if isinstance(error, (ValueError, IndexError)) and not isinstance(error, ServerError):
-            raise _said(ServerError, "bad_answer", f"{self._server.url} does not answer as a Sandtimer server: {error}") from error
+            raise said(ServerError, "bad_answer", f"{self._server.url} does not answer as a Sandtimer server: {error}") from error
 
 
 def _unreachable(url: str, why: str) -> ServerError:
     hint = "see that the server runs (`sandtimer serve`) and that the address is its own"
-    return _said(ServerUnreachable, "unreachable", f"{url} does not answer: {why}", hint, True)
+    return said(ServerUnreachable, "unreachable", f"{url} does not answer: {why}", hint, True)
 
 
 def _refusal(status: int, text: bytes) -> ServerError:
@@ -416,8 +416,8 @@ def _refusal(status: int, text: bytes) -> ServerError:
         hint = "check the address; a proxy in between may have answered"
         if status in (502, 503, 504):
             # Proxies say so when they do not get through.
-            return _said(ServerUnreachable, "unreachable", message, hint, True)
-        return _said(ServerError, "bad_answer", message, hint)
+            return said(ServerUnreachable, "unreachable", message, hint, True)
+        return said(ServerError, "bad_answer", message, hint)
     kind = ServerError
     if code == "unauthorized":
         kind = ServerUnauthorized
@@ -425,12 +425,13 @@ def _refusal(status: int, text: bytes) -> ServerError:
         kind = ServerLimitRefused
     elif code.endswith("not_found") and status == 404:
         kind = ServerNotFound
-    return _said(kind, code, message, str(facts.get("hint", "")), facts.get("retryable") is True, facts.get("details"))
+    return said(kind, code, message, str(facts.get("hint", "")), facts.get("retryable") is True, facts.get("details"))
 
 
-def _said(
+def said(
     kind: type[ServerError], code: str, message: str, hint: str = "", retryable: bool = False, details: Any = None
 ) -> ServerError:
+    """An exception with what it says to programs."""
     error = kind(message)
     error.code, error.hint, error.retryable = code, hint, retryable
     error.details = details if isinstance(details, dict) else {}

@@ -315,6 +315,34 @@ def test_a_session_keeps_its_shell(client: sandtimer.Client) -> None:
         assert shell.id in [each["context_id"] for each in client.sessions()]
 
 
+def test_what_has_waited_too_long_for_its_turn_says_so(client: sandtimer.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with client.context() as ctx:
+        busy = ctx.start("import time; time.sleep(60)")
+        monkeypatch.setattr("sandtimer._client_context._TURN_MS", 50)
+        with pytest.raises(sandtimer.ServerError, match="turn") as waited:
+            ctx.start("x = 1")
+        assert (waited.value.code, waited.value.details) == ("still_queued", {"position": 1})
+        monkeypatch.undo()
+        busy.kill()
+        assert ctx.run("x").value == 1
+
+
+def test_what_happened_to_a_context_since_its_last_run_is_a_warning(
+    client: sandtimer.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = _client_wire.Server.ask
+
+    async def noted(*given: Any, **options: Any) -> Any:
+        # When an interpreter is lost between two runs is not for a test to say.
+        answer = await ask(*given, **options)
+        return {**answer, "notes": ["the context began anew: it was killed"]} if "notes" in (answer or ()) else answer
+
+    with client.context() as ctx:
+        monkeypatch.setattr(_client_wire.Server, "ask", noted)
+        with pytest.warns(sandtimer.ContextLost, match="began anew"):
+            assert ctx.run("6 * 7").value == 42
+
+
 # Connections
 
 

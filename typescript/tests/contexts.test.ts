@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { SandtimerError, type Client } from "sandtimer";
+import { Client, SandtimerError } from "sandtimer";
 import { Serving, collect, until } from "./support.js";
 
 let serving: Serving;
@@ -69,6 +69,17 @@ test("an abort cancels what is executed, and withdraws what waits for its turn",
   abort.abort();
   await assert.rejects(first, { name: "AbortError" });
   assert.deepEqual((await context.execute("x")).value, []);
+});
+
+test("what has waited too long for its turn says so, and is executed", async () => {
+  const impatient: typeof fetch = (url, init) =>
+    fetch(url, { ...init, ...(typeof init?.body === "string" ? { body: init.body.replace(/"turn_ms":\d+/, '"turn_ms":50') } : {}) });
+  await using context = await client.context();
+  const busy = await context.start("import time; time.sleep(60)");
+  const other = new Client({ url: serving.url, fetch: impatient }).attachContext(context.id);
+  await assert.rejects(other.start("x = 1"), { code: "still_queued", details: { position: 1 } });
+  await busy.kill();
+  assert.equal((await context.execute("x")).value, 1);
 });
 
 test("a session keeps its shell", async () => {
