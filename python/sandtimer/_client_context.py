@@ -91,7 +91,8 @@ class ClientContext:
         body = {"code": _arguments.text("code", code), **fields(options, CellOptions)}
         executed = await self._ask(io, "POST", "/execute", {**body, "wait_ms": wait_ms, "turn_ms": _TURN_MS})
         for note in executed["notes"]:
-            warnings.warn(note, ContextLost, stacklevel=4)
+            # At the caller's line: `now` is one more step on the way there.
+            warnings.warn(note, ContextLost, stacklevel=5 if io is BLOCKING else 4)
         return executed
 
     def _begun(self, executed: dict[str, Any]) -> ClientRun:

@@ -337,10 +337,15 @@ def test_what_happened_to_a_context_since_its_last_run_is_a_warning(
         answer = await ask(*given, **options)
         return {**answer, "notes": ["the context began anew: it was killed"]} if "notes" in (answer or ()) else answer
 
+    async def awaited(ctx: sandtimer.ClientContext) -> sandtimer.Outcome:
+        return await ctx.arun("6 * 7")
+
     with client.context() as ctx:
         monkeypatch.setattr(_client_wire.Server, "ask", noted)
-        with pytest.warns(sandtimer.ContextLost, match="began anew"):
+        with pytest.warns(sandtimer.ContextLost, match="began anew") as warned:
             assert ctx.run("6 * 7").value == 42
+            assert asyncio.run(awaited(ctx)).value == 42
+        assert [warning.filename for warning in warned] == [__file__] * 2
 
 
 # Connections

@@ -18,7 +18,7 @@ export interface ClientOptions {
 }
 
 /** What a file can be written from. */
-export type Content = string | Uint8Array<ArrayBuffer> | ArrayBuffer | Blob | ReadableStream<Uint8Array>;
+export type Content = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array>;
 
 interface Request {
   readonly method?: string;
@@ -165,7 +165,8 @@ export class Http {
     }
     if (content !== undefined) {
       names["Content-Type"] = "application/octet-stream";
-      sent.body = content;
+      // Types of before TypeScript 5.7 know one kind of Uint8Array, and later ones two.
+      sent.body = content as BodyInit;
       // Asked for by the standard where a body is a stream.
       if (content instanceof ReadableStream) (sent as { duplex?: string }).duplex = "half";
     }
