@@ -1,5 +1,9 @@
 """Run Python code that nobody has vouched for, under hard limits, and get its result back safely."""
 
+from ._client import Client
+from ._client_context import ClientContext
+from ._client_files import ClientFiles, ClientWorkspace
+from ._client_run import ClientRun, OutputChunk, RunEvent
 from ._context import Context, ContextInfo
 from ._decorator import sandboxed
 from ._futures import CallFuture
@@ -24,6 +28,11 @@ from .errors import (
     ResultTooLarge,
     SandboxUnavailable,
     SandtimerError,
+    ServerError,
+    ServerLimitRefused,
+    ServerNotFound,
+    ServerUnauthorized,
+    ServerUnreachable,
     Unserializable,
     UnsupportedPlatform,
 )
@@ -31,6 +40,11 @@ from .errors import (
 __all__ = [
     "CallFuture",
     "Cancelled",
+    "Client",
+    "ClientContext",
+    "ClientFiles",
+    "ClientRun",
+    "ClientWorkspace",
     "Context",
     "ContextInfo",
     "ContextLost",
@@ -46,13 +60,20 @@ __all__ = [
     "NoResult",
     "OutOfMemory",
     "Outcome",
+    "OutputChunk",
     "ProfileRefused",
     "RemoteError",
     "ResultRefused",
     "ResultTooLarge",
+    "RunEvent",
     "Sandbox",
     "SandboxUnavailable",
     "SandtimerError",
+    "ServerError",
+    "ServerLimitRefused",
+    "ServerNotFound",
+    "ServerUnauthorized",
+    "ServerUnreachable",
     "Tree",
     "Unserializable",
     "UnsupportedPlatform",

@@ -114,3 +114,39 @@ class SandboxUnavailable(SandtimerError, RuntimeError):
 
 class ContextLost(SandtimerError, RuntimeWarning):
     """A context lost its interpreter while nothing ran in it, and with it what came since it was copied, or everything."""
+
+
+class ServerError(SandtimerError):
+    """A server refused what `Client` asked for, or did not answer.
+
+    code: one of the server's (spec/errors.md), or "unreachable", "bad_answer" or "still_queued"; hint: what would work; retryable: the same
+    request may succeed later; details: facts for programs.
+
+    >>> import sandtimer
+    >>> try:
+    ...     sandtimer.Client().run(["no-such-program"])
+    ... except sandtimer.ServerError as error:
+    ...     print(error.code, error.retryable)
+    command_not_found False
+    """
+
+    code: str = ""
+    hint: str = ""
+    retryable: bool = False
+    details: dict[str, Any] = {}
+
+
+class ServerUnreachable(ServerError, ConnectionError):
+    """There was no answer: nobody listens there, or the connection broke."""
+
+
+class ServerUnauthorized(ServerError, PermissionError):
+    """The server does not know the token."""
+
+
+class ServerNotFound(ServerError, LookupError):
+    """The server has no such run, context, workspace or file, or it is another token's."""
+
+
+class ServerLimitRefused(ServerError, InvalidLimit):
+    """What the server got for a limit cannot be one."""

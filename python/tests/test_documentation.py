@@ -14,7 +14,11 @@ NAMES = [(module, name) for module in (sandtimer, adtools) for name in module.__
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES, ids=lambda each: getattr(each, "__name__", each))
-def test_examples_run(module: Any, name: str) -> None:
+def test_examples_run(
+    module: Any, name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name.startswith(("Client", "Server")):
+        monkeypatch.setenv("SANDTIMER_SERVER", request.getfixturevalue("server"))
     finder = doctest.DocTestFinder()
     for test in finder.find(getattr(module, name), name, globs={}):
         # Each is alone, as a reader meets it.

@@ -35,6 +35,10 @@ def test_it_exports_what_it_names() -> None:
         (errors.InvalidLimit, ValueError),
         (errors.UnsupportedPlatform, OSError),
         (errors.NoResult, errors.Crashed),
+        (errors.ServerUnreachable, ConnectionError),
+        (errors.ServerUnauthorized, PermissionError),
+        (errors.ServerNotFound, LookupError),
+        (errors.ServerLimitRefused, errors.InvalidLimit),
     ],
 )
 def test_an_exception_is_also_the_one_a_caller_expects(

@@ -4,14 +4,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{Result, root, step};
+use crate::{Result, root, setup, step};
 
-/// Writes the generated files into `spec/`.
+/// Writes the generated files into `spec/`, and the types that the TypeScript client has from there.
 pub(crate) fn write() -> Result {
     let directory = root().join("spec");
     fs::create_dir_all(&directory)
         .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
-    generate_into(&directory)
+    generate_into(&directory)?;
+    if let Err(reason) = setup::node() {
+        println!("typescript/src/openapi.ts is not written: {reason}");
+        return Ok(());
+    }
+    setup::typescript_packages()?;
+    step::run(setup::npm(&["run", "--silent", "generate"]))
 }
 
 /// Fails if a committed generated file is not what would be generated now.

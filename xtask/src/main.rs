@@ -24,6 +24,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   lint                clippy, with warnings as errors
   test                everything a change must pass, set-up included
   python              the part of test that checks the Python package
+  typescript          the part of test that checks the TypeScript client
   generate [--check]  write the generated files of spec/, or compare them with what would be written
   prove [NAME...]     the full-size proofs, or those named; writes docs/results/";
 
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         ["lint"] => step::cargo(test::CLIPPY),
         ["test"] => test::run(),
         ["python"] => test::python(),
+        ["typescript"] => test::typescript(),
         ["generate"] => generate::write(),
         ["generate", "--check"] => generate::check(),
         ["prove", names @ ..] => prove::run(names),

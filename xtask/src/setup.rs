@@ -1,6 +1,7 @@
-//! Getting a machine ready for the tests: system packages, tools, a Python environment of their own.
+//! Getting a machine ready for the tests: system packages, tools, a Python environment of their own, npm packages.
 //!
-//! Nothing outside `target/` is changed, except that missing system packages are installed where this may be done.
+//! Nothing outside `target/` and `typescript/node_modules/` is changed, except that missing system packages are installed
+//! where this may be done.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -161,4 +162,46 @@ pub(crate) fn python_package() -> Result {
     let wheel = wheel.path();
     let pip = ["-m", "pip", "install", PIP_QUIET, "--no-index", "--no-deps", "--force-reinstall"];
     step::run(in_environment(&[&pip[..], &[&wheel.to_string_lossy()]].concat()))
+}
+
+/// The binary that `cargo build` makes.
+pub(crate) fn binary() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    root().join(target).join("debug/sandtimer")
+}
+
+/// The least Node that the TypeScript client supports.
+const NODE: u32 = 20;
+
+/// Fails saying why where the TypeScript client cannot be tested.
+pub(crate) fn node() -> Result {
+    let wanted = || format!("the TypeScript client needs Node {NODE} or later, with npm");
+    let version = step::output(step::command("node", &["--version"])).map_err(|_| wanted())?;
+    let major = version.trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
+    if major.is_none_or(|major: u32| major < NODE) {
+        return Err(format!("{}; this is {version}", wanted()));
+    }
+    if step::succeeds(&["npm", "--version"]) { Ok(()) } else { Err(wanted()) }
+}
+
+/// npm in the TypeScript client's directory.
+pub(crate) fn npm(arguments: &[&str]) -> Command {
+    let mut command = step::command("npm", arguments);
+    command.current_dir(root().join("typescript"));
+    command
+}
+
+/// Installs what the TypeScript client is built and tested with, as its lock says, where that is not there yet.
+pub(crate) fn typescript_packages() -> Result {
+    let directory = root().join("typescript");
+    let lock = directory.join("package-lock.json");
+    let wanted =
+        fs::read_to_string(&lock).map_err(|error| format!("cannot read {}: {error}", lock.display()))?;
+    // Written last, so that an interrupted installation is never taken for a whole one.
+    let stamp = directory.join("node_modules/.xtask-stamp");
+    if fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    step::run(npm(&["ci", "--ignore-scripts", "--loglevel=error"]))?;
+    fs::write(&stamp, wanted).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
 }

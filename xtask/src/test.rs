@@ -20,6 +20,7 @@ pub(crate) fn run() -> Result {
     step::timed("tests", tests)?;
     step::timed("documentation tests", || with_python(&["test", "--workspace", "--doc"]))?;
     python()?;
+    typescript()?;
     step::timed("generated files", generate::check)?;
     println!("== all steps: ok, {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
@@ -44,6 +45,7 @@ fn with_python(arguments: &[&str]) -> Result {
 pub(crate) fn python() -> Result {
     step::timed("python environment", setup::python_environment)?;
     step::timed("python package", setup::python_package)?;
+    step::timed("command line", command_line)?;
     step::timed("python types", python_types)?;
     step::timed("python tests", python_tests)
 }
@@ -54,5 +56,30 @@ fn python_types() -> Result {
 }
 
 fn python_tests() -> Result {
-    step::run(setup::in_environment(&["-m", "pytest", "python/tests"]))
+    let mut command = setup::in_environment(&["-m", "pytest", "python/tests"]);
+    command.env("SANDTIMER_BIN", setup::binary());
+    step::run(command)
+}
+
+/// The server that clients are tested against.
+fn command_line() -> Result {
+    step::cargo(&["build", "--package", "sandtimer-cli"])
+}
+
+/// What `cargo xtask typescript` runs: generated types, types and tests of the client, its examples among them.
+pub(crate) fn typescript() -> Result {
+    if let Err(reason) = setup::node() {
+        println!("== typescript: SKIPPED: {reason}");
+        return Ok(());
+    }
+    step::timed("typescript packages", setup::typescript_packages)?;
+    step::timed("command line", command_line)?;
+    step::timed("typescript generated types", || {
+        step::run(setup::npm(&["run", "--silent", "generate:check"]))
+    })?;
+    step::timed("typescript tests", || {
+        let mut command = setup::npm(&["test"]);
+        command.env("SANDTIMER_BIN", setup::binary());
+        step::run(command)
+    })
 }

@@ -149,11 +149,12 @@ async fn execute(
     }
     let (wait, detach) = (request.wait, request.detach);
     // Nobody is to ask again because a copy is being made.
-    let to_begin = if context.is_free() { wait.map(|wait| wait.max(BEGINS)) } else { wait };
+    let turn = if context.is_free() { BEGINS } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
+    let for_turn = wait.map(|wait| wait.max(turn));
     let asked_at = tokio::time::Instant::now();
     let mut queued = live::execute(app, owner, context.clone(), request);
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
-    let waiting = async { begun = queued.begun(to_begin).await };
+    let waiting = async { begun = queued.begun(for_turn).await };
     let gone = || {
         if !detach {
             withdraw();

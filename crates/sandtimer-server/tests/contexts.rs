@@ -135,6 +135,26 @@ fn a_free_context_tells_the_run_at_once() {
 }
 
 #[test]
+fn a_caller_may_wait_for_its_turn_and_not_for_the_end() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let at = opened(&client, "/v1/contexts", json!({}));
+    let execute = format!("{at}/execute");
+    let first = json!({"code": "import time; time.sleep(60)", "wait_ms": 0, "turn_ms": 20_000});
+    let (_, first) = client.post(&execute, &first);
+    assert_eq!(first["status"], "running", "{first}");
+    let second = json!({"code": "time.sleep(60)", "wait_ms": 0, "turn_ms": 20_000});
+    let begun = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| client.post(&execute, &second).1);
+        assert!((0..10_000).any(|_| client.get(&at).1["waiting"] == json!(1)));
+        assert_eq!(client.post(&format!("{at}/interrupt"), &json!({})).1["interrupted"], true);
+        waiting.join().expect("answered")
+    });
+    assert_eq!(begun["status"], "running", "{begun}");
+    assert_eq!(client.get(&at).1["run_id"], begun["run_id"]);
+}
+
+#[test]
 fn a_session_keeps_its_shell() {
     let serving = Serving::start();
     let client = serving.client();

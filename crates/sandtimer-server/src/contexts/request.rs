@@ -120,7 +120,10 @@ pub(crate) struct CellRequest {
     pub limits: Limits,
     pub warn: Option<Duration>,
     pub end_on_output_limit: bool,
+    /// `None`: until it is over.
     pub wait: Option<Duration>,
+    /// For its turn, where that is longer than `wait`. `None`: as long as `wait`.
+    pub turn: Option<Duration>,
     pub detach: bool,
 }
 
@@ -150,6 +153,7 @@ impl CellRequest {
             warn: fields.milliseconds("warn_ms")?,
             end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
             wait: fields.milliseconds("wait_ms")?,
+            turn: fields.milliseconds("turn_ms")?,
             detach: fields.truth("detach")?.unwrap_or(false),
         };
         fields.finish()?;

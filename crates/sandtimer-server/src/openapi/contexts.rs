@@ -130,6 +130,7 @@ fn cell(source: &str) -> Value {
         "warn_ms": number("How long before the wall limit a `warning` event comes."),
         "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
         "wait_ms": number("How long the answer waits for the end; without it until the end, however long; 0 is not at all."),
+        "turn_ms": number("How long the answer waits for its turn, where that is longer than `wait_ms`: once it has begun, it has a `run_id`."),
         "detach": truth("It goes on if this client goes away while it waits. Without it, it is cancelled."),
     });
     if source == "command" {

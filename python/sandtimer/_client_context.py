@@ -1,0 +1,169 @@
+"""Contexts and sessions of a server: live interpreters and live shells."""
+
+from __future__ import annotations
+
+import urllib.parse
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from . import _arguments
+from ._client_files import ClientFiles
+from ._client_request import CellOptions, fields
+from ._client_run import WAIT_MS, ClientRun, outcome_of
+from ._client_wire import AWAITING, BLOCKING, Io, Server, now, said
+from ._outcome import Outcome
+from .errors import ContextLost, ServerError, ServerNotFound
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+# How long one request waits for its turn, in milliseconds.
+_TURN_MS = 240_000
+
+
+class ClientContext:
+    """A live interpreter of a server's, or a live shell, by its `id`: what one run leaves, the next one finds.
+
+    Made by `Client.context` and `Client.session`. It ends when it is closed, or unused for its `idle`. One run at a time,
+    others wait in order. `files` are the files of its workspace. As a context manager it is closed.
+
+    >>> import sandtimer
+    >>> with sandtimer.Client().context(timeout=20.0) as ctx:
+    ...     outcome = ctx.run("x = 40")
+    ...     outcome = ctx.run("x = 0; import os; os._exit(1)")
+    ...     print(outcome.ending, outcome.state, ctx.run("x + 2").value)
+    no_result rolled_back 42
+    """
+
+    def __init__(self, server: Server, kind: str, id: str) -> None:
+        self.id = id
+        self._server = server
+        # Of what it works on, seen there as /workspace.
+        self.files = ClientFiles(server, {"session" if kind == "sessions" else "context": id})
+        self._path = f"/v1/{kind}/{urllib.parse.quote(_arguments.text('id', id), safe='')}"
+
+    def run(self, code: str, **options: Unpack[CellOptions]) -> Outcome:
+        """Executes code (in a session: a command) and waits for its end. Never raises for what the code did.
+
+        Options: timeout, cpu, stall, grace in seconds, output, result_bytes, stdin, warn, on_output_limit. Ctrl-C ends the run,
+        and the context goes back to before it where it must.
+
+        >>> import sandtimer
+        >>> with sandtimer.Client().context() as ctx:
+        ...     outcome = ctx.run("display([1]); 6 * 7", timeout=20.0)
+        ...     print(outcome.value, outcome.results[0]["application/json"])
+        42 [1]
+        """
+        return now(self._run(BLOCKING, code, options))
+
+    async def arun(self, code: str, **options: Unpack[CellOptions]) -> Outcome:
+        """As `run`, awaited. Cancelling the task ends the run."""
+        return await self._run(AWAITING, code, options)
+
+    async def _run(self, io: Io, code: str, options: CellOptions) -> Outcome:
+        executed = await self._execute(io, code, options, WAIT_MS)
+        if executed["outcome"] is not None:
+            return outcome_of(executed["outcome"])
+        return await self._begun(executed).wait_or_cancel(io)
+
+    def start(self, code: str, **options: Unpack[CellOptions]) -> ClientRun:
+        """Waits until code (in a session: a command) has its turn, and gives its run, which goes on in the background.
+
+        Its output and events can be read as they come.
+
+        >>> import sandtimer
+        >>> with sandtimer.Client().session() as shell:
+        ...     run = shell.start("cd /tmp; pwd", timeout=20.0)
+        ...     print([chunk.text for chunk in run.output()], shell.run("pwd").stdout)
+        ['/tmp\\n'] /tmp
+        <BLANKLINE>
+        """
+        return now(self._start(BLOCKING, code, options))
+
+    async def astart(self, code: str, **options: Unpack[CellOptions]) -> ClientRun:
+        """As `start`, awaited. Cancelling the task while it waits for its turn withdraws it."""
+        return await self._start(AWAITING, code, options)
+
+    async def _start(self, io: Io, code: str, options: CellOptions) -> ClientRun:
+        return self._begun(await self._execute(io, code, options, 0))
+
+    async def _execute(self, io: Io, code: str, options: CellOptions, wait_ms: int) -> dict[str, Any]:
+        body = {"code": _arguments.text("code", code), **fields(options, CellOptions)}
+        executed = await self._ask(io, "POST", "/execute", {**body, "wait_ms": wait_ms, "turn_ms": _TURN_MS})
+        for note in executed["notes"]:
+            # At the caller's line: `now` is one more step on the way there.
+            warnings.warn(note, ContextLost, stacklevel=5 if io is BLOCKING else 4)
+        return executed
+
+    def _begun(self, executed: dict[str, Any]) -> ClientRun:
+        if executed["run_id"] is None:
+            message = f"it has waited {_TURN_MS // 1000} s for its turn in the context, and will be executed when that comes"
+            hint = "open another context for what need not wait; `info()` shows how many wait"
+            raise said(ServerError, "still_queued", message, hint, details={"position": executed["position"]})
+        return ClientRun(self._server, executed["run_id"])
+
+    def undo(self) -> bool:
+        """Goes back to before the last run that changed something; False where that state is not there any more."""
+        return now(self._undo(BLOCKING))
+
+    async def aundo(self) -> bool:
+        """As `undo`, awaited."""
+        return await self._undo(AWAITING)
+
+    async def _undo(self, io: Io) -> bool:
+        try:
+            await self._ask(io, "POST", "/undo", {})
+        except ServerError as error:
+            if error.code != "nothing_to_undo":
+                raise
+            return False
+        return True
+
+    def interrupt(self) -> bool:
+        """Interrupts the run that is on, as Ctrl-C does. False where none is."""
+        return bool(now(self._ask(BLOCKING, "POST", "/interrupt", {}))["interrupted"])
+
+    async def ainterrupt(self) -> bool:
+        """As `interrupt`, awaited."""
+        return bool((await self._ask(AWAITING, "POST", "/interrupt", {}))["interrupted"])
+
+    def info(self) -> dict[str, Any]:
+        """What is known of it now: `status`, `waiting`, `executions`, `checkpoint`, `can_undo`, `idle_left_ms`, …"""
+        return now(self._ask(BLOCKING, "GET", ""))
+
+    async def ainfo(self) -> dict[str, Any]:
+        """As `info`, awaited."""
+        return await self._ask(AWAITING, "GET", "")
+
+    def close(self) -> None:
+        """Ends it and all that it started. One that has ended already is no error."""
+        now(self._close(BLOCKING))
+
+    async def aclose(self) -> None:
+        """As `close`, awaited."""
+        await self._close(AWAITING)
+
+    async def _close(self, io: Io) -> None:
+        try:
+            await self._ask(io, "DELETE", "")
+        except ServerNotFound:
+            pass
+
+    async def _ask(self, io: Io, method: str, what: str, body: Any = None) -> dict[str, Any]:
+        answer: dict[str, Any] = await self._server.ask(io, method, self._path + what, body)
+        return answer
+
+    def __enter__(self) -> ClientContext:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> ClientContext:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<ClientContext {self.id}>"

@@ -1,0 +1,155 @@
+"""What callers of the client give, as the server takes it: names, units and types of a `Sandbox`, checked as those are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Mapping, Optional, Sequence, TypedDict, Union
+
+from . import _arguments
+from .errors import InvalidLimit
+
+Seconds = Union[int, float, None]
+Size = Union[int, str, None]
+
+
+class CellLimits(TypedDict, total=False):
+    """Of one execution. Seconds; sizes in bytes or texts such as "512MB"; None and 0 are unlimited; absent is the server's."""
+
+    timeout: Seconds
+    cpu: Seconds
+    stall: Seconds
+    grace: Seconds
+    output: Size
+
+
+class CellOptions(CellLimits, total=False):
+    """One execution in a context. `warn`: seconds before the timeout at which a `warning` event comes."""
+
+    result_bytes: Size
+    stdin: Union[str, bytes, None]
+    warn: float
+    on_output_limit: str
+
+
+class WholeLimits(CellLimits, total=False):
+    """Of a run or a context with all that it starts."""
+
+    memory: Size
+    processes: Optional[int]
+    disk: Size
+    open_files: Optional[int]
+
+
+class RunOptions(WholeLimits, total=False):
+    """One run. `workspace`: a `ClientWorkspace`, or its id, that it works in instead of one of its own."""
+
+    environment: Optional[Mapping[str, str]]
+    stdin: Union[str, bytes, None]
+    warn: float
+    on_output_limit: str
+    workspace: Any
+
+
+class ContextOptions(WholeLimits, total=False):
+    """A context or session: limits of the whole, and of each of its runs that says nothing else. `idle`: seconds unused."""
+
+    result_bytes: Size
+    environment: Optional[Mapping[str, str]]
+    directory: Optional[str]
+    idle: Seconds
+    workspace: Any
+
+
+def _milliseconds(name: str, value: Any) -> Optional[int]:
+    """0 and None are no limit on the wire, so that the least of all limits is one millisecond."""
+    if value is None:
+        return 0
+    try:
+        seconds = None if isinstance(value, (bool, str, bytes)) else float(value)
+    except (TypeError, ValueError):
+        seconds = None
+    if seconds is None or not 0 <= seconds < math.inf:
+        raise InvalidLimit(f"{name}={value!r:.200}: use a number of seconds from 0 on, or None for no limit")
+    return math.ceil(seconds * 1000)
+
+
+def _size(name: str, value: Any) -> Any:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise InvalidLimit(f'{name}={value!r:.200}: use a number of bytes, a text such as "512MB", or None for no limit')
+    return value
+
+
+def _count(name: str, value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidLimit(f"{name}={value!r:.200}: use a whole number, or None for no limit")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    return _arguments.text(name, value)
+
+
+def input_text(name: str, value: Any) -> Optional[str]:
+    """Text or bytes, as text: JSON holds no other."""
+    if value is None:
+        return None
+    try:
+        return _arguments.encoded(name, value).decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} holds bytes that are not UTF-8 ({error}), which a server does not take") from error
+
+
+def _environment(_: str, value: Any) -> dict[str, str]:
+    return _arguments.environment(value)
+
+
+def _workspace(name: str, value: Any) -> str:
+    return _arguments.text(name, getattr(value, "id", value), "use a workspace of the client's, or its id")
+
+
+_FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
+    "timeout": ("wall_ms", _milliseconds),
+    "cpu": ("cpu_ms", _milliseconds),
+    "stall": ("stall_ms", _milliseconds),
+    "grace": ("grace_ms", _milliseconds),
+    "idle": ("idle_ms", _milliseconds),
+    "warn": ("warn_ms", _milliseconds),
+    "memory": ("memory_bytes", _size),
+    "output": ("output_bytes", _size),
+    "disk": ("disk_bytes", _size),
+    "result_bytes": ("result_bytes", _size),
+    "processes": ("processes", _count),
+    "open_files": ("open_files", _count),
+    "environment": ("env", _environment),
+    "directory": ("cwd", _text),
+    "stdin": ("stdin", input_text),
+    "workspace": ("workspace", _workspace),
+    "on_output_limit": ("on_output_limit", _text),
+}
+
+
+def fields(options: Mapping[str, Any], allowed: Any) -> dict[str, Any]:
+    """The fields of a request from the options of a method."""
+    known = sorted(allowed.__annotations__)
+    asked: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in known:
+            raise TypeError(f"{name}={value!r:.200} is no option here: use one of {', '.join(known)}")
+        wire, convert = _FIELDS[name]
+        # Of what is no limit None is as good as nothing.
+        if value is not None or (name != "warn" and convert in (_milliseconds, _size, _count)):
+            asked[wire] = convert(name, value)
+    return asked
+
+
+def program(command: Union[str, Sequence[str], None], code: Optional[str], language: str) -> dict[str, Any]:
+    """What is to be run: a command, or code in a language."""
+    if (command is None) == (code is None):
+        raise TypeError("give either a command, such as ['echo', 'hello'] or 'ls | wc -l', or code=")
+    if code is not None:
+        return {"code": _arguments.text("code", code), "language": _arguments.text("language", language)}
+    return {"command": command if isinstance(command, str) else list(command or ())}

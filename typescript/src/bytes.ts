@@ -1,0 +1,39 @@
+/** Output as it travels, text or base64, back to what it was. */
+
+import type { Chunk, Encoding, RunEvent, Stream } from "./types.js";
+
+/** The bytes of what came as `data` in `encoding`: an event's, a piece's, or an outcome's `stdout`. */
+export function bytesOf(data: string, encoding: Encoding): Uint8Array {
+  if (encoding === "utf-8") return new TextEncoder().encode(data);
+  return Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
+}
+
+/** Makes pieces of output from the events of a run. */
+export class Chunks {
+  readonly #decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
+  readonly #dropped = { stdout: 0, stderr: 0 };
+
+  /** The piece that an event holds, if it holds one. */
+  of(event: RunEvent): Chunk | undefined {
+    if (event.event === "lagged") {
+      this.#dropped[event.data.stream] += event.data.dropped;
+      // What comes next does not go on from what came before.
+      this.#decoders[event.data.stream].decode();
+      return undefined;
+    }
+    if (event.event !== "stdout" && event.event !== "stderr") return undefined;
+    const stream = event.event;
+    const bytes = bytesOf(event.data.data, event.data.encoding);
+    const text = this.#decoders[stream].decode(bytes, { stream: true });
+    const dropped = this.#dropped[stream];
+    this.#dropped[stream] = 0;
+    return { stream, text, bytes, cursor: event.data.cursor, dropped };
+  }
+
+  /** What is left when all events were had: the half of a character with which a stream ended. */
+  end(): Chunk[] {
+    const streams: Stream[] = ["stdout", "stderr"];
+    const rest = streams.map((stream) => ({ stream, text: this.#decoders[stream].decode(), bytes: new Uint8Array(), cursor: 0, dropped: 0 }));
+    return rest.filter((chunk) => chunk.text !== "");
+  }
+}

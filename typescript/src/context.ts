@@ -1,0 +1,93 @@
+/** Contexts and sessions: live interpreters and live shells, where what one execution leaves the next one finds. */
+
+import { SandtimerError } from "./errors.js";
+import { Files } from "./files.js";
+import type { Http } from "./http.js";
+import { Run, WAIT_MS, gone } from "./run.js";
+import type { components } from "./openapi.js";
+import type { CellOptions, CellOutcome, ContextInfo, Outcome, Waitable } from "./types.js";
+
+/** How long one request waits for its turn, in milliseconds: less than `fetch` waits for an answer. */
+const TURN_MS = 240_000;
+
+type Executed = components["schemas"]["Executed"];
+
+/** A live interpreter; for a session, a live shell. It belongs to the server and ends when it is closed, or unused for its `idle_ms`. */
+export class Context implements AsyncDisposable {
+  readonly #http: Http;
+  readonly #path: string;
+
+  /** What it works on, seen there as /workspace. */
+  readonly files: Files;
+
+  /** @internal */
+  constructor(
+    http: Http,
+    kind: "contexts" | "sessions",
+    readonly id: string,
+  ) {
+    this.#http = http;
+    this.files = new Files(http, kind === "contexts" ? { context: id } : { session: id });
+    this.#path = `/v1/${kind}/${encodeURIComponent(id)}`;
+  }
+
+  /** What is known of it now. */
+  info(options: Waitable = {}): Promise<ContextInfo> {
+    return this.#http.get(this.#path, options.signal);
+  }
+
+  /**
+   * Executes code (in a session: a command) and waits for its end. `results` of the outcome has all that was displayed, by
+   * MIME type, and `value` the last expression's value where JSON can hold it; `state` says whether the context kept its
+   * state or went back. An abort cancels it. One execution at a time, others wait in order.
+   */
+  async execute(code: string, options: CellOptions & Waitable = {}): Promise<CellOutcome> {
+    const { signal, ...asked } = options;
+    const executed = await this.#send({ code, ...asked, wait_ms: WAIT_MS, turn_ms: TURN_MS }, signal);
+    const outcome = executed.outcome ?? (await begun(this.#http, executed).waitOrCancel({ signal }));
+    return { ...(outcome as Outcome), notes: executed.notes };
+  }
+
+  /**
+   * Waits until code (in a session: a command) has its turn, and gives its run, which goes on in the background: its output
+   * and events can be read as they come. An abort while it waits for its turn withdraws it.
+   */
+  async start(code: string, options: CellOptions & Waitable = {}): Promise<Run> {
+    const { signal, ...asked } = options;
+    return begun(this.#http, await this.#send({ code, ...asked, wait_ms: 0, turn_ms: TURN_MS }, signal));
+  }
+
+  #send(body: components["schemas"]["CellRequest"], signal: AbortSignal | undefined): Promise<Executed> {
+    return this.#http.post(`${this.#path}/execute`, body, signal);
+  }
+
+  /** Interrupts what is executed, as Ctrl-C does. False where nothing is. */
+  async interrupt(): Promise<boolean> {
+    const answer = await this.#http.post<components["schemas"]["Interrupted"]>(`${this.#path}/interrupt`, {});
+    return answer.interrupted;
+  }
+
+  /** Goes back to before the last execution that changed something. */
+  undo(): Promise<ContextInfo> {
+    return this.#http.post(`${this.#path}/undo`, {});
+  }
+
+  /** Ends it and all that it started. */
+  close(): Promise<void> {
+    return this.#http.delete(this.#path);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await gone(this.close(), "context_not_found");
+  }
+}
+
+function begun(http: Http, executed: Executed): Run {
+  if (executed.run_id !== null) return new Run(http, executed.run_id);
+  throw new SandtimerError({
+    code: "still_queued",
+    message: `it has waited ${TURN_MS / 1000} s for its turn in the context, and will be executed when that comes`,
+    hint: "open another context for what need not wait; `info()` shows how many wait",
+    details: { position: executed.position },
+  });
+}

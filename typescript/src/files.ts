@@ -1,0 +1,136 @@
+/** Workspaces, and the files in them, from outside of the runs that work there. */
+
+import type { Content, Http } from "./http.js";
+import { query } from "./run.js";
+import type { components } from "./openapi.js";
+import type { FileAppended, FileChange, FileEntry, FileWritten, Waitable, WorkspaceDetails } from "./types.js";
+
+/** By which id a workspace is found. */
+type Address = { readonly workspace: string } | { readonly context: string } | { readonly session: string };
+
+/** The files of one workspace. Paths are relative to it, or below /workspace. */
+export class Files {
+  readonly #http: Http;
+  readonly #address: Address;
+
+  /** @internal */
+  constructor(http: Http, address: Address) {
+    this.#http = http;
+    this.#address = address;
+  }
+
+  #at(what: string, asked: Readonly<Record<string, string | number | boolean | undefined>>): string {
+    return `/v1/files${what}${query({ ...this.#address, ...asked })}`;
+  }
+
+  /** The bytes of a file, or of a part of it. */
+  async read(path: string, options: Waitable & { readonly offset?: number; readonly length?: number } = {}): Promise<Uint8Array> {
+    const pieces: Uint8Array[] = [];
+    let size = 0;
+    for await (const piece of this.stream(path, options)) {
+      pieces.push(piece);
+      size += piece.length;
+    }
+    const all = new Uint8Array(size);
+    let at = 0;
+    for (const piece of pieces) {
+      all.set(piece, at);
+      at += piece.length;
+    }
+    return all;
+  }
+
+  /** A file's text. What is no UTF-8 is replaced. */
+  async readText(path: string, options: Waitable = {}): Promise<string> {
+    return new TextDecoder().decode(await this.read(path, options));
+  }
+
+  /** The bytes of a file, as they come. */
+  stream(path: string, options: Waitable & { readonly offset?: number; readonly length?: number } = {}): AsyncGenerator<Uint8Array, void, undefined> {
+    const { signal, ...asked } = options;
+    return this.#http.bytes(this.#at("", { path, ...asked }), signal);
+  }
+
+  /** Replaces a file, at once and as a whole, or makes it. `mode`: permission bits, such as "0644". */
+  write(
+    path: string,
+    content: Content,
+    options: Waitable & { readonly parents?: boolean; readonly create_only?: boolean; readonly mode?: string } = {},
+  ): Promise<FileWritten> {
+    const { signal, ...asked } = options;
+    return this.#http.put(this.#at("", { path, ...asked }), content, signal);
+  }
+
+  /** Adds to the end of a file. */
+  append(path: string, content: Content, options: Waitable & { readonly create?: boolean } = {}): Promise<FileAppended> {
+    const { signal, ...asked } = options;
+    return this.#http.postContent(this.#at("/append", { path, ...asked }), content, signal);
+  }
+
+  /** What is in a directory, in the order of names: page after page, as it is asked for. */
+  async *list(path = ".", { signal, ...asked }: Waitable & { readonly recursive?: boolean } = {}): AsyncGenerator<FileEntry, void, undefined> {
+    let after: string | undefined;
+    do {
+      const page = await this.#http.get<components["schemas"]["FileListing"]>(this.#at("/list", { path, after, ...asked }), signal);
+      yield* page.entries;
+      after = page.next_after ?? undefined;
+    } while (after !== undefined);
+  }
+
+  /** What is at a path; a link is not followed. */
+  stat(path: string, { signal }: Waitable = {}): Promise<FileEntry> {
+    return this.#http.get(this.#at("/stat", { path }), signal);
+  }
+
+  /** Moves a file or a directory. */
+  move(from: string, to: string, options: { readonly overwrite?: boolean } = {}): Promise<FileEntry> {
+    return this.#http.post("/v1/files/move", { ...this.#address, from, to, ...options });
+  }
+
+  /** Makes a directory; with `parents` those on the way as well, and it may be there. */
+  mkdir(path: string, options: { readonly parents?: boolean } = {}): Promise<FileEntry> {
+    return this.#http.post("/v1/files/mkdir", { ...this.#address, path, ...options });
+  }
+
+  /** Deletes a file, a link, an empty directory, or with `recursive` any directory. */
+  delete(path: string, options: { readonly recursive?: boolean } = {}): Promise<void> {
+    return this.#http.delete(this.#at("", { path, ...options }));
+  }
+
+  /**
+   * What changes in a directory, not in those below it, once it has said "ready". It ends with the directory. Nothing is kept
+   * for a reader whose connection breaks (`UnreachableError`): list the directory again.
+   */
+  async *watch(path = ".", { signal }: Waitable = {}): AsyncGenerator<FileChange, void, undefined> {
+    for await (const { event, data } of this.#http.changes(this.#at("/watch", { path }), signal)) {
+      yield { event, ...(JSON.parse(data) as object) } as FileChange;
+    }
+  }
+}
+
+/** A workspace of the server's, by its id. It stays until it is deleted. */
+export class Workspace {
+  readonly #http: Http;
+  readonly #path: string;
+  readonly files: Files;
+
+  /** @internal */
+  constructor(
+    http: Http,
+    readonly id: string,
+  ) {
+    this.#http = http;
+    this.#path = `/v1/workspaces/${encodeURIComponent(id)}`;
+    this.files = new Files(http, { workspace: id });
+  }
+
+  /** What is known of it, with its size. */
+  info({ signal }: Waitable = {}): Promise<WorkspaceDetails> {
+    return this.#http.get(this.#path, signal);
+  }
+
+  /** Deletes it and all that is in it. */
+  delete(): Promise<void> {
+    return this.#http.delete(this.#path);
+  }
+}

@@ -1,0 +1,278 @@
+/** One server: how it is asked, how a refusal becomes an error, and how often what broke is tried again. */
+
+import { SandtimerError, UnreachableError, refusal } from "./errors.js";
+import { EventParser, type ServerEvent } from "./sse.js";
+
+/** Pauses before a wait or a stream that broke is taken up again; then it is given up. */
+const PAUSES_MS = [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000, 5000];
+/** A stream that says nothing for so long is dead: the server lets a heartbeat through more often. */
+const SILENCE_MS = 60_000;
+
+export interface ClientOptions {
+  /** Where the server is; SANDTIMER_SERVER, else http://127.0.0.1:7880. */
+  readonly url?: string | URL;
+  /** SANDTIMER_TOKEN, where there is an environment. */
+  readonly token?: string;
+  /** Used instead of the global one. */
+  readonly fetch?: typeof globalThis.fetch;
+}
+
+/** What a file can be written from. */
+export type Content = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array>;
+
+interface Request {
+  readonly method?: string;
+  /** Sent as JSON. */
+  readonly body?: object;
+  /** Sent as it is. */
+  readonly content?: Content;
+  readonly headers?: Record<string, string>;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export class Http {
+  readonly #base: string;
+  readonly #token: string | undefined;
+  readonly #fetch: typeof globalThis.fetch;
+
+  constructor(options: ClientOptions) {
+    const url = String(options.url ?? environment("SANDTIMER_SERVER") ?? "http://127.0.0.1:7880");
+    if (!/^https?:\/\//.test(url) || !URL.canParse(url)) {
+      const hint = "give it with its scheme, such as http://127.0.0.1:7880";
+      throw new SandtimerError({ code: "bad_url", message: `\`${url}\` is not the address of a server`, hint });
+    }
+    this.#base = url.replace(/\/+$/, "");
+    this.#token = options.token ?? environment("SANDTIMER_TOKEN");
+    // Browsers refuse a fetch that is called as a method of something else.
+    this.#fetch = options.fetch ?? ((...given) => globalThis.fetch(...given));
+  }
+
+  get<Answer>(path: string, signal?: AbortSignal): Promise<Answer> {
+    return this.#json(path, { signal });
+  }
+
+  post<Answer>(path: string, body: object, signal?: AbortSignal): Promise<Answer> {
+    return this.#json(path, { method: "POST", body, signal });
+  }
+
+  put<Answer>(path: string, content: Content, signal?: AbortSignal): Promise<Answer> {
+    return this.#json(path, { method: "PUT", content, signal });
+  }
+
+  postContent<Answer>(path: string, content: Content, signal?: AbortSignal): Promise<Answer> {
+    return this.#json(path, { method: "POST", content, signal });
+  }
+
+  /** The bytes of an answer, as they come. */
+  async *bytes(path: string, signal?: AbortSignal): AsyncGenerator<Uint8Array, void, undefined> {
+    const response = await this.#send(path, { signal });
+    const reader = response.body?.getReader();
+    if (reader === undefined) return;
+    try {
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) return;
+        yield value;
+      }
+    } catch (error) {
+      throw broken(error, signal);
+    } finally {
+      // A connection that broke has nothing to cancel.
+      await reader.cancel().catch(() => undefined);
+    }
+  }
+
+  /** Events of one connection, whose place nobody keeps when it breaks. */
+  async *changes(path: string, signal?: AbortSignal): AsyncGenerator<ServerEvent, void, undefined> {
+    const response = await this.#send(path, { headers: { Accept: "text/event-stream" }, signal });
+    try {
+      yield* eventsOf(response);
+    } catch (error) {
+      signal?.throwIfAborted();
+      throw error;
+    }
+  }
+
+  async delete(path: string): Promise<void> {
+    await this.#json(path, { method: "DELETE" });
+  }
+
+  /** As `get`, for what may be asked again when the connection breaks. */
+  async patientGet<Answer>(path: string, signal?: AbortSignal): Promise<Answer> {
+    const patience = new Patience(signal);
+    for (;;) {
+      try {
+        return await this.get<Answer>(path, signal);
+      } catch (error) {
+        await patience.after(error);
+      }
+    }
+  }
+
+  /**
+   * Events from behind `after` to the one that `isLast`. When the connection breaks it is made anew, and the server goes
+   * on behind the last event that was had: none is lost, none comes twice.
+   */
+  async *events(
+    path: string,
+    after: string | undefined,
+    isLast: (event: ServerEvent) => boolean,
+    signal?: AbortSignal,
+  ): AsyncGenerator<ServerEvent, void, undefined> {
+    let last = after;
+    let patience = new Patience(signal);
+    for (;;) {
+      try {
+        const response = await this.#send(path, {
+          headers: { Accept: "text/event-stream", ...(last === undefined ? {} : { "Last-Event-ID": last }) },
+          signal,
+        });
+        // It has had the last one.
+        if (response.status === 204) return;
+        for await (const event of eventsOf(response)) {
+          last = event.id;
+          patience = new Patience(signal);
+          yield event;
+          if (isLast(event)) return;
+        }
+        throw unreachable("the stream ended before its last event");
+      } catch (error) {
+        await patience.after(error);
+      }
+    }
+  }
+
+  async #json<Answer>(path: string, request: Request): Promise<Answer> {
+    const response = await this.#send(path, request);
+    const text = await textOf(response, request.signal);
+    // Nothing is answered where there is nothing to say.
+    if (text === "") return undefined as Answer;
+    try {
+      return JSON.parse(text) as Answer;
+    } catch {
+      throw refusal(response.status, text);
+    }
+  }
+
+  /** The answer, if it is none of an error. */
+  async #send(path: string, { method = "GET", body, content, headers, signal }: Request): Promise<Response> {
+    const sent: RequestInit = { method, headers: { ...headers }, redirect: "error", cache: "no-store" };
+    const names = sent.headers as Record<string, string>;
+    if (this.#token !== undefined) names["Authorization"] = `Bearer ${this.#token}`;
+    if (body !== undefined) {
+      names["Content-Type"] = "application/json";
+      sent.body = JSON.stringify(body);
+    }
+    if (content !== undefined) {
+      names["Content-Type"] = "application/octet-stream";
+      // Types of before TypeScript 5.7 know one kind of Uint8Array, and later ones two.
+      sent.body = content as BodyInit;
+      // Asked for by the standard where a body is a stream.
+      if (content instanceof ReadableStream) (sent as { duplex?: string }).duplex = "half";
+    }
+    if (signal !== undefined) sent.signal = signal;
+    let response: Response;
+    try {
+      response = await this.#fetch(this.#base + path, sent);
+    } catch (error) {
+      // The caller's own wish, which is thrown as it was given.
+      if (signal?.aborted === true) throw signal.reason;
+      throw unreachable(`${this.#base} does not answer`, error);
+    }
+    if (response.ok) return response;
+    throw refusal(response.status, await textOf(response, signal));
+  }
+}
+
+async function textOf(response: Response, signal: AbortSignal | undefined): Promise<string> {
+  try {
+    return await response.text();
+  } catch (error) {
+    throw broken(error, signal);
+  }
+}
+
+/** What to throw when an answer ends too soon. */
+function broken(error: unknown, signal: AbortSignal | undefined): unknown {
+  if (signal?.aborted === true) return signal.reason;
+  return unreachable("the connection broke in the middle of an answer", error);
+}
+
+async function* eventsOf(response: Response): AsyncGenerator<ServerEvent, void, undefined> {
+  const reader = response.body?.getReader();
+  if (reader === undefined) return;
+  const parser = new EventParser();
+  try {
+    for (;;) {
+      const { done, value } = await spoken(reader);
+      if (done) return;
+      yield* parser.feed(value);
+    }
+  } finally {
+    // A connection that broke has nothing to cancel.
+    await reader.cancel().catch(() => undefined);
+  }
+}
+
+/** The next bytes, which a living server does not keep one waiting for. */
+async function spoken(reader: ReadableStreamDefaultReader<Uint8Array>): Promise<ReadableStreamReadResult<Uint8Array>> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const silence = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(unreachable("the stream fell silent")), SILENCE_MS);
+  });
+  try {
+    return await Promise.race([reader.read(), silence]);
+  } catch (error) {
+    throw error instanceof SandtimerError ? error : unreachable("the connection broke in the middle of a stream", error);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** Waits before each further try, longer each time, until there were enough. */
+class Patience {
+  #tries = 0;
+  readonly #signal: AbortSignal | undefined;
+
+  constructor(signal: AbortSignal | undefined) {
+    this.#signal = signal;
+  }
+
+  /** Returns when to try again, or throws what ended the last try: always, if it would end the next one too. */
+  async after(error: unknown): Promise<void> {
+    this.#signal?.throwIfAborted();
+    const pause = PAUSES_MS[this.#tries];
+    if (!(error instanceof SandtimerError) || !error.retryable || pause === undefined) throw error;
+    this.#tries += 1;
+    // Readers that broke off together do not come back together.
+    await sleep(pause * (0.5 + Math.random() / 2), this.#signal);
+  }
+}
+
+function sleep(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const aborted = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", aborted);
+      resolve();
+    }, milliseconds);
+    signal?.addEventListener("abort", aborted, { once: true });
+  });
+}
+
+function unreachable(message: string, cause?: unknown): UnreachableError {
+  // What fetch throws says no more than that it failed; why is one step behind.
+  const why = cause instanceof Error ? (cause.cause instanceof Error ? cause.cause : cause) : undefined;
+  const hint = "see that the server runs (`sandtimer serve`) and that the address is its own";
+  const shown = why === undefined ? message : `${message}: ${why.message || why.name}`;
+  return new UnreachableError({ code: "unreachable", message: shown, hint, retryable: true, cause });
+}
+
+/** A variable of the environment; browsers have none. */
+function environment(name: string): string | undefined {
+  const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } };
+  return process?.env?.[name] || undefined;
+}
