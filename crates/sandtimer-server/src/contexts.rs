@@ -25,13 +25,14 @@ use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::runs::CLIENT_GONE;
 
-use live::{LiveContext, Queued};
-pub(crate) use live::{LiveContexts, close_all, keep_house};
-use request::{CellRequest, ContextRequest, Language};
-pub(crate) use request::{EACH, WHOLE};
+use live::Queued;
+pub(crate) use live::{
+    LiveContext, LiveContexts, close, close_all, execute as send, keep_house, new_id, open,
+};
+pub(crate) use request::{CellRequest, ContextRequest, EACH, Language, WHOLE};
 
 /// Each waits on a thread of its own.
-const MOST_WAITING: usize = 64;
+pub(crate) const MOST_WAITING: usize = 64;
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()

@@ -8,6 +8,7 @@
 //! owned        things by id that are there for their owner only
 //! runs         /v1/runs: request → Spec, the driver of each run, output, events, records
 //! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
+//! compat       /api/*: the same runs and contexts in the words of another interface, one module
 //! events       server-sent events with ids from which a reader goes on
 //! error        the one list of errors
 //! ```
@@ -17,6 +18,7 @@
 
 mod auth;
 mod body;
+mod compat;
 mod connection;
 mod contexts;
 pub mod error;
@@ -140,6 +142,7 @@ pub(crate) struct App {
     pub host: Host,
     pub runs: Runs,
     pub contexts: LiveContexts,
+    pub places: compat::Places,
     pub facts: Facts,
     pub metrics: Metrics,
     /// True once the server is told to stop.
@@ -194,6 +197,7 @@ impl Server {
             host: settings.host,
             runs: Runs::new(opened.store, opened.runs, settings.retention),
             contexts: LiveContexts::default(),
+            places: compat::Places::default(),
             facts: Facts::default(),
             metrics: Metrics::default(),
             closing: watch::Sender::new(false),

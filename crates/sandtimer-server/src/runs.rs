@@ -25,8 +25,9 @@ use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::events;
 
-pub(crate) use live::{CLIENT_GONE, LiveRun, Runs, adopt, keep_house};
+pub(crate) use live::{CLIENT_GONE, LiveRun, Phase, Runs, adopt, keep_house, start};
 pub(crate) use request::{LIMITS, RunRequest, environment};
+pub(crate) use stream::RunEvents;
 
 /// Runs in a listing unless it says how many, and at most.
 const LISTED: u64 = 100;

@@ -182,7 +182,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     done.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))
 }
 
-fn new_id() -> String {
+pub(crate) fn new_id() -> String {
     let mut bytes = [0u8; 8];
     // The kernel's generator does not fail for so few bytes once the machine is up.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
