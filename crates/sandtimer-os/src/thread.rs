@@ -1,4 +1,4 @@
-//! What a thread of the engine asks of the scheduler, and signals for a command line.
+//! What a thread of the engine asks of the scheduler, whose files it may use, and signals for a command line.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -40,4 +40,25 @@ pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
         let fd = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
     }
+}
+
+/// Has the calling thread, and no other, meet files as this uid and gid would: in no other group, without a capability, for
+/// the rest of its life. It stays root's in all else, so processes of that uid cannot signal or trace it.
+pub fn use_files_as(uid: u32, gid: u32) -> io::Result<()> {
+    let failed = |result: libc::c_long| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    // The system calls themselves: the C library's setgroups changes all threads; setgroups(2).
+    // SAFETY: no pointer is followed for a list of none.
+    failed(unsafe { libc::syscall(libc::SYS_setgroups, 0usize, std::ptr::null::<libc::gid_t>()) })?;
+    // SAFETY: they take plain numbers. Each returns the id from before, so the second call of a pair says what came of it.
+    let (gid_now, uid_now) = unsafe {
+        libc::syscall(libc::SYS_setfsgid, gid);
+        libc::syscall(libc::SYS_setfsuid, uid);
+        (libc::syscall(libc::SYS_setfsgid, -1i32), libc::syscall(libc::SYS_setfsuid, -1i32))
+    };
+    if (gid_now as u32, uid_now as u32) != (gid, uid) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let none = rustix::thread::CapabilitySet::empty();
+    let none = rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
+    Ok(rustix::thread::set_capabilities(None, none)?)
 }

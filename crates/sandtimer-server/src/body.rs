@@ -152,14 +152,7 @@ impl FromRequest<Shared> for Object {
     type Rejection = Refusal;
 
     async fn from_request(request: Request<Body>, state: &Shared) -> Result<Self, Refusal> {
-        let declared = request
-            .headers()
-            .get(header::CONTENT_LENGTH)
-            .and_then(|length| length.to_str().ok()?.parse().ok());
-        if declared.is_some_and(|length: u64| length > MOST_BYTES as u64) {
-            return Err(too_large());
-        }
-        let bytes = read(request.into_body(), state.patience).await?;
+        let bytes = bytes(request, state.patience).await?;
         if bytes.is_empty() {
             return Ok(Object(Fields::default()));
         }
@@ -174,6 +167,16 @@ impl FromRequest<Shared> for Object {
 fn too_large() -> Refusal {
     Refusal::new(Code::BodyTooLarge, format!("the body has more than {MOST_BYTES} bytes"))
         .with("most_bytes", MOST_BYTES)
+}
+
+/// All bytes of a body.
+pub async fn bytes(request: Request<Body>, patience: Duration) -> Result<Bytes, Refusal> {
+    let declared =
+        request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if declared.is_some_and(|length: u64| length > MOST_BYTES as u64) {
+        return Err(too_large());
+    }
+    read(request.into_body(), patience).await
 }
 
 async fn read(body: Body, patience: Duration) -> Result<Bytes, Refusal> {
@@ -195,6 +198,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Parameters {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        if !is_text(parts.uri.query().unwrap_or_default()) {
+            return Err(Refusal::new(Code::BadField, "the query is not UTF-8 behind its %-escapes"));
+        }
         let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|error| Refusal::new(Code::BadField, format!("the query cannot be read: {error}")))?;
         let mut left = Map::new();
@@ -205,6 +211,18 @@ impl<S: Send + Sync> FromRequestParts<S> for Parameters {
         }
         Ok(Parameters(Fields { left, known: Vec::new(), texts: true }))
     }
+}
+
+/// Whether a query is UTF-8 once its escapes are undone: what is not would be read as something else.
+fn is_text(query: &str) -> bool {
+    let (mut undone, mut left) = (Vec::with_capacity(query.len()), query.as_bytes());
+    while let [byte, rest @ ..] = left {
+        let escaped = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let value = escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| *byte == b'%');
+        undone.push(value.unwrap_or(*byte));
+        left = if value.is_some() { &rest[2..] } else { rest };
+    }
+    std::str::from_utf8(&undone).is_ok()
 }
 
 /// The id in a path.

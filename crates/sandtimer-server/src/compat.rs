@@ -7,16 +7,19 @@
 //! execute      commands, answered at their end or as they go on
 //! processes    commands in the background
 //! code         code contexts and what is executed in them
+//! files        the files of its workspace
 //! frames       the events of a run as that interface has them
 //! git, ports   what there is of them
 //! ```
-//! A session is a context of bash, a process a detached run, a code context a context: all are found under /v1 as well. What is
+//! A session is a context of bash, a process a detached run, a code context a context, and a sandbox a workspace that they
+//! share: all are found under /v1 as well. What is
 //! kept here is which names of the package stand for which of them. It is not in /openapi.json: its description is the
 //! package's, fields that it does not know included, which are not refused.
 
 mod code;
 mod execute;
 mod failure;
+mod files;
 mod frames;
 mod git;
 mod place;
@@ -56,6 +59,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .merge(execute::routes())
         .merge(processes::routes())
         .merge(code::routes())
+        .merge(files::routes())
         .merge(git::routes())
         .merge(ports::routes())
 }

@@ -24,11 +24,10 @@ use crate::body::{self, Id, Object, Parameters};
 use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::runs::CLIENT_GONE;
+use crate::workspaces::Workspace;
 
 use live::Queued;
-pub(crate) use live::{
-    LiveContext, LiveContexts, close, close_all, execute as send, keep_house, new_id, open,
-};
+pub(crate) use live::{LiveContext, LiveContexts, close, close_all, execute as send, keep_house, open};
 pub(crate) use request::{CellRequest, ContextRequest, EACH, Language, WHOLE};
 
 /// Each waits on a thread of its own.
@@ -53,6 +52,11 @@ fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveContext>, Refus
         let shown: String = id.chars().take(60).collect();
         Refusal::new(Code::ContextNotFound, format!("there is no context `{shown}`"))
     })
+}
+
+/// What a context of this owner works in.
+pub(crate) fn workspace_of(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<Workspace>, Refusal> {
+    Ok(find(app, id, owner)?.workspace.clone())
 }
 
 async fn create_context(

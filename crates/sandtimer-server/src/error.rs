@@ -46,6 +46,8 @@ struct Facts {
 codes! {
     /// The body is not a JSON object in UTF-8.
     BadJson = "bad_json", 400, 125, false, "send one JSON object, encoded in UTF-8";
+    /// The body ended before it was whole.
+    BodyBroken = "body_broken", 400, 125, true, "send all of the body; nothing was changed";
     /// A field or parameter is missing or has a value it cannot have.
     BadField = "bad_field", 400, 125, false, "see /openapi.json for the fields and their types";
     /// A field or parameter that does not exist here.
@@ -68,12 +70,20 @@ codes! {
     HostRefused = "host_refused", 403, 125, false, "address the server by the address it listens on";
     /// A browser's page from another origin.
     OriginRefused = "origin_refused", 403, 125, false, "leave Origin out, or serve the page from this server's own origin";
+    /// The mode of the file or of a directory on the way forbids it to the files' owner.
+    FilePermission = "file_permission", 403, 125, false, "have a run change its mode";
+    /// The path leaves the workspace, by itself or over a link.
+    PathOutside = "path_outside", 403, 125, false, "give a path without `..`, relative or below /workspace; links may lead only to relative places in the workspace";
     /// No such path.
     NotFound = "not_found", 404, 125, false, "see /openapi.json for the paths";
     /// No such run, or another owner's.
     RunNotFound = "run_not_found", 404, 125, false, "GET /v1/runs lists your runs; old ones are removed";
     /// No such context or session, or another owner's.
     ContextNotFound = "context_not_found", 404, 125, false, "GET /v1/contexts lists yours; one that is not used for its idle_ms ends";
+    /// No such workspace, or another owner's.
+    WorkspaceNotFound = "workspace_not_found", 404, 125, false, "GET /v1/workspaces lists yours; POST /v1/workspaces makes one";
+    /// Nothing is at this path of the workspace.
+    FileNotFound = "file_not_found", 404, 125, false, "GET /v1/files/list shows what is there; `parents: true` makes directories on the way";
     /// The path is there, but not with this method.
     MethodNotAllowed = "method_not_allowed", 405, 125, false, "see /openapi.json for the methods";
     /// What was asked for needs a run that goes on.
@@ -86,6 +96,20 @@ codes! {
     NothingToUndo = "nothing_to_undo", 409, 125, false, "one run can be undone, and none where no checkpoint could be made; GET the context for the reason";
     /// The run's stdin was not opened for later, or is closed.
     StdinClosed = "stdin_closed", 409, 125, false, "start the run with `stdin_open: true` to write to it later";
+    /// Runs, contexts or sessions work in the workspace.
+    WorkspaceInUse = "workspace_in_use", 409, 125, true, "end them first: GET /v1/runs?status=running and GET /v1/contexts show yours";
+    /// Something is at the path already.
+    FileExists = "file_exists", 409, 125, false, "delete it first, or say that it may be replaced";
+    /// The directory has something in it.
+    DirectoryNotEmpty = "directory_not_empty", 409, 125, false, "`recursive=true` deletes all that is in it";
+    /// What is at the path, or on the way to it, has another type than this needs.
+    WrongFileType = "wrong_file_type", 409, 125, false, "files are read and written, directories listed; FIFOs, sockets and devices are neither";
+    /// What is at the path is being changed by others.
+    FileBusy = "file_busy", 409, 125, true, "try again when the runs that change it have ended";
+    /// The file is larger than is taken or read at once.
+    FileTooLarge = "file_too_large", 413, 125, false, "write at most 4 GiB at a time; read large files by GET /v1/files in parts";
+    /// The range begins behind the end of the file.
+    RangeOutside = "range_outside", 416, 125, false, "GET /v1/files/stat shows its size";
     /// The command is not found.
     CommandNotFound = "command_not_found", 422, 127, false, "give a program of the host, by name or by path";
     /// The command cannot be executed.

@@ -9,6 +9,8 @@
 //! runs         /v1/runs: request → Spec, the driver of each run, output, events, records
 //! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
 //! compat       /api/*: the same runs and contexts in the words of another interface, one module
+//! workspaces   /v1/workspaces: directories that outlive what works in them
+//! files        /v1/files: their files, used with the rights of their owner
 //! events       server-sent events with ids from which a reader goes on
 //! error        the one list of errors
 //! ```
@@ -24,11 +26,13 @@ mod contexts;
 pub mod error;
 mod events;
 mod facts;
+mod files;
 mod listen;
 mod metrics;
 mod openapi;
 mod owned;
 mod runs;
+mod workspaces;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -52,6 +56,7 @@ use contexts::LiveContexts;
 use facts::Facts;
 use metrics::Metrics;
 use runs::Runs;
+use workspaces::Workspaces;
 
 /// The runtime's threads. Handlers wait; they do not compute.
 const WORKERS: usize = 2;
@@ -143,6 +148,7 @@ pub(crate) struct App {
     pub runs: Runs,
     pub contexts: LiveContexts,
     pub places: compat::Places,
+    pub workspaces: Workspaces,
     pub facts: Facts,
     pub metrics: Metrics,
     /// True once the server is told to stop.
@@ -176,6 +182,8 @@ impl Server {
         for (path, error) in &opened.unreadable {
             (settings.host.complain)(&format!("{} is left out: {error}", path.display()));
         }
+        let workspaces = Workspaces::open(&settings.state_directory, &settings.host.complain)
+            .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let engine = Engine::with_options(sandtimer::Options {
             spool_directory: Some(spool_directory(&settings.state_directory)?),
             maxima: settings.maxima,
@@ -198,6 +206,7 @@ impl Server {
             runs: Runs::new(opened.store, opened.runs, settings.retention),
             contexts: LiveContexts::default(),
             places: compat::Places::default(),
+            workspaces,
             facts: Facts::default(),
             metrics: Metrics::default(),
             closing: watch::Sender::new(false),
@@ -209,6 +218,8 @@ impl Server {
         runtime.spawn(listen::serve(listener, app.clone(), connections.clone()));
         runtime.spawn(runs::keep_house(app.clone()));
         runtime.spawn(contexts::keep_house(app.clone()));
+        let swept = app.clone();
+        runtime.spawn_blocking(move || workspaces::sweep(&swept));
         Ok(Server { address, app, connections, runtime })
     }
 
@@ -242,6 +253,14 @@ fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     Ok((listener, address))
+}
+
+/// An id that nobody guesses.
+pub(crate) fn new_id() -> String {
+    let mut bytes = [0u8; 8];
+    // The kernel's generator does not fail for so few bytes once the machine is up.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Where output goes that outgrows memory. The files in it have no names.

@@ -4,6 +4,7 @@
 //! holds real answers against them.
 
 mod contexts;
+mod files;
 mod schema;
 
 use axum::Router;
@@ -33,8 +34,10 @@ struct Operation {
     query: Vec<(&'static str, Value, &'static str)>,
     /// The schema of the body.
     body: Option<&'static str>,
+    /// The body is bytes.
+    bytes: bool,
     answer: Answer,
-    errors: &'static [Code],
+    errors: Vec<Code>,
 }
 
 /// What a success is.
@@ -50,7 +53,16 @@ const OF_ALL: &[Code] = &[Code::Unauthorized, Code::PeerRefused, Code::HostRefus
 
 impl Operation {
     fn new(method: &'static str, path: &'static str, summary: &'static str, answer: Answer) -> Self {
-        Operation { method, path, summary, query: Vec::new(), body: None, answer, errors: &[] }
+        Operation {
+            method,
+            path,
+            summary,
+            query: Vec::new(),
+            body: None,
+            bytes: false,
+            answer,
+            errors: Vec::new(),
+        }
     }
 
     fn query(mut self, name: &'static str, schema: Value, meaning: &'static str) -> Self {
@@ -63,8 +75,13 @@ impl Operation {
         self
     }
 
-    fn errors(mut self, errors: &'static [Code]) -> Self {
-        self.errors = errors;
+    fn bytes(mut self) -> Self {
+        self.bytes = true;
+        self
+    }
+
+    fn errors(mut self, errors: &[Code]) -> Self {
+        self.errors.extend_from_slice(errors);
         self
     }
 
@@ -85,6 +102,7 @@ impl Operation {
         let of_id = match self.path {
             path if !path.contains("{id}") => &[][..],
             path if path.starts_with("/v1/runs") => &[Code::RunNotFound][..],
+            path if path.starts_with("/v1/workspaces") => &[Code::WorkspaceNotFound][..],
             _ => &[Code::ContextNotFound][..],
         };
         let all = self.errors.iter().chain(of_body).chain(of_id).chain(OF_ALL);
@@ -118,6 +136,9 @@ impl Operation {
             described["requestBody"] =
                 json!({"content": {"application/json": {"schema": reference(schema)}}});
         }
+        if self.bytes {
+            described["requestBody"] = json!({"content": {"application/octet-stream": {}}});
+        }
         described
     }
 
@@ -134,6 +155,7 @@ impl Operation {
 fn operations() -> Vec<Operation> {
     let mut all = run_operations();
     all.extend(contexts::operations());
+    all.extend(files::operations());
     all
 }
 
@@ -149,6 +171,7 @@ fn run_operations() -> Vec<Operation> {
                 Code::BadLimit,
                 Code::NulByte,
                 Code::TooLong,
+                Code::WorkspaceNotFound,
                 Code::CommandNotFound,
                 Code::CommandNotExecutable,
                 Code::Refused,

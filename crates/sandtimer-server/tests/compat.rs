@@ -69,6 +69,7 @@ scenarios! {
     code_that_takes_too_long
     interface_of_the_wire
     clones
+    files
     long_ones_finish
 }
 
@@ -76,4 +77,12 @@ scenarios! {
 fn tokens_are_those_of_the_server() {
     let serving = Serving::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     drive(&serving, "tokens", "first-secret-token-1234");
+}
+
+#[test]
+fn files_are_there_after_a_restart() {
+    let serving = Serving::start();
+    drive(&serving, "files_before_a_restart", "");
+    let again = Serving::at(serving.stop(), |_| {});
+    drive(&again, "files_after_a_restart", "");
 }

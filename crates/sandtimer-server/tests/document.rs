@@ -110,6 +110,19 @@ fn real_answers_have_the_described_shape() {
     check("Context", &client.post(&format!("{at}/undo"), &json!({})).1);
     check("Context", &client.post("/v1/sessions", &json!({"cwd": "/tmp"})).1);
     check("ContextList", &client.get("/v1/sessions").1);
+    let (_, workspace) = client.post("/v1/workspaces", &json!({}));
+    check("Workspace", &workspace);
+    let id = workspace["workspace_id"].as_str().expect("an id");
+    let at = |path: &str| format!("/v1/files{path}&workspace={id}");
+    check("FileWritten", &client.put(&at("?path=a/x&parents=true"), b"x").1);
+    check("FileAppended", &client.post_bytes(&at("/append?path=a/x"), b"y").1);
+    check("FileEntry", &client.get(&at("/stat?path=a/x")).1);
+    check("FileEntry", &client.post("/v1/files/mkdir", &json!({"workspace": id, "path": "b"})).1);
+    check("FileEntry", &client.post("/v1/files/move", &json!({"workspace": id, "from": "b", "to": "c"})).1);
+    check("FileListing", &client.get(&at("/list?limit=1")).1);
+    check("WorkspaceList", &client.get("/v1/workspaces").1);
+    check("WorkspaceDetails", &client.get(&format!("/v1/workspaces/{id}")).1);
+    check("Context", &client.post("/v1/contexts", &json!({"workspace": id})).1);
     check("RunList", &client.get("/v1/runs").1);
     check("Error", &client.get("/nowhere").1);
     check("Health", &client.get("/healthz").1);
@@ -141,6 +154,7 @@ fn every_described_path_is_served() {
                 "get" => client.get(&real),
                 "post" => client.post(&real, &json!({})),
                 "delete" => client.delete(&real),
+                "put" => client.put(&real, b""),
                 other => panic!("{other}"),
             };
             let code = answer["code"].as_str().unwrap_or_default();

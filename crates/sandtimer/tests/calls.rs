@@ -22,7 +22,7 @@ fn profile() -> Profile {
         paths: None,
         network: false,
         live: false,
-        unsupervised: false,
+        ..Profile::default()
     }
 }
 

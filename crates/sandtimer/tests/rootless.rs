@@ -76,7 +76,7 @@ fn processes_are_counted_for_each_run_apart() {
         paths: None,
         network: false,
         live: false,
-        unsupervised: false,
+        ..Profile::default()
     };
     let calls = engine.calls(profile, 1).expect("a pool");
     for _ in 0..2 {

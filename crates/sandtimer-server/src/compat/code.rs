@@ -94,8 +94,7 @@ async fn create(
         directory: Some(directory.clone()),
         ..SessionRequest::default()
     };
-    let request = caller.place.request(language, request);
-    let context = contexts::open(app, caller.place.owner.clone(), request).await?;
+    let context = caller.place.open(&app, language, request).await?;
     let id = context.id_text().to_owned();
     let kept = CodeContext { context, name, directory: directory.clone() };
     caller.place.contexts().insert(id.clone(), kept);

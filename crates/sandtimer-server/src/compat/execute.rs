@@ -74,7 +74,8 @@ impl Call {
     ) -> Result<Begun, Failure> {
         let Some(name) = &self.session else {
             let text = shell::program("", &self.command, self.directory.as_deref(), &self.variables);
-            let request = RunRequest::script(text, self.limits.clone(), false)?;
+            let workspace = caller.place.workspace(app).await?.id_text().to_owned();
+            let request = RunRequest::script(text, self.limits.clone(), workspace, false)?;
             let run = runs::start(app.clone(), caller.place.owner.clone(), request).await?;
             return Ok(Begun { run, session: None });
         };

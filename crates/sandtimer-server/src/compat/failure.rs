@@ -37,6 +37,10 @@ impl Failure {
         Failure::new(400, "VALIDATION_FAILED", format!("{field}: {why}")).with("key", field)
     }
 
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     pub fn internal(message: &str) -> Self {
         Failure::new(500, "INTERNAL_ERROR", message)
     }
@@ -52,6 +56,13 @@ impl From<Refusal> for Failure {
             | Code::BadLimit
             | Code::NulByte
             | Code::TooLong => (400, "VALIDATION_FAILED"),
+            Code::PathOutside | Code::FilePermission => (403, "PERMISSION_DENIED"),
+            Code::FileNotFound => (404, "FILE_NOT_FOUND"),
+            Code::FileExists => (409, "FILE_EXISTS"),
+            Code::FileBusy => (409, "RESOURCE_BUSY"),
+            Code::WrongFileType => (400, "NOT_DIRECTORY"),
+            Code::DirectoryNotEmpty => (409, "FILESYSTEM_ERROR"),
+            Code::FileTooLarge => (413, "FILE_TOO_LARGE"),
             Code::RunNotFound => (404, "PROCESS_NOT_FOUND"),
             Code::ContextNotFound => (404, "CONTEXT_NOT_FOUND"),
             Code::CommandNotFound => (404, "COMMAND_NOT_FOUND"),

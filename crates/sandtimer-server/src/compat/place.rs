@@ -1,5 +1,5 @@
-//! Places: what the package calls a sandbox. One for each owner and `X-Sandbox-Id`, with its sessions by name, its processes and
-//! its code contexts.
+//! Places: what the package calls a sandbox. One for each owner and `X-Sandbox-Id`, with a workspace, sessions by name,
+//! processes and code contexts.
 //!
 //! A session is there from its creation, or its first use, to its deletion, or until it was unused for the server's `idle_ms`.
 
@@ -26,6 +26,7 @@ use crate::body::Fields;
 use crate::contexts::{self, ContextRequest, Language, LiveContext};
 use crate::error::Refusal;
 use crate::owned::Owned;
+use crate::workspaces::Workspace;
 
 /// Where commands begin unless they say otherwise.
 pub(super) const WORKSPACE: &str = "/workspace";
@@ -62,7 +63,7 @@ impl Places {
         if places.len() >= MOST {
             return Err(Failure::new(503, "CONTAINER_UNAVAILABLE", format!("{MOST} sandboxes are in use")));
         }
-        let place = Arc::new(Place::new(owner.clone()));
+        let place = Arc::new(Place::new(owner.clone(), name.to_owned()));
         places.insert(key, place.clone());
         Ok(place)
     }
@@ -75,6 +76,8 @@ type Slot = Arc<TurnMutex<Option<Arc<LiveContext>>>>;
 #[derive(Debug)]
 pub(super) struct Place {
     pub owner: Owner,
+    name: String,
+    workspace: TurnMutex<Option<Arc<Workspace>>>,
     sessions: Mutex<HashMap<String, Slot>>,
     processes: Mutex<HashMap<String, Arc<Process>>>,
     contexts: Mutex<HashMap<String, CodeContext>>,
@@ -90,8 +93,15 @@ pub(super) struct SessionRequest {
 }
 
 impl Place {
-    fn new(owner: Owner) -> Self {
-        Place { owner, sessions: Mutex::default(), processes: Mutex::default(), contexts: Mutex::default() }
+    fn new(owner: Owner, name: String) -> Self {
+        Place {
+            owner,
+            name,
+            workspace: TurnMutex::default(),
+            sessions: Mutex::default(),
+            processes: Mutex::default(),
+            contexts: Mutex::default(),
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -119,14 +129,39 @@ impl Place {
         Ok(slots.entry(name.to_owned()).or_default().clone())
     }
 
-    /// What is asked for of a context here.
-    pub fn request(&self, language: Language, request: SessionRequest) -> ContextRequest {
-        ContextRequest {
+    /// The directory that all here is done in. It outlives the server, which knows it again by the sandbox's name.
+    pub async fn workspace(&self, app: &Shared) -> Result<Arc<Workspace>, Failure> {
+        let mut held = self.workspace.lock().await;
+        let is_there = |held: &Arc<Workspace>| app.workspaces.find(held.id_text(), &self.owner).is_some();
+        if let Some(workspace) = held.as_ref().filter(|held| is_there(held)) {
+            return Ok(workspace.clone());
+        }
+        let (making, owner, name) = (app.clone(), self.owner.clone(), self.name.clone());
+        let make = move || match making.workspaces.of_sandbox(&owner, &name) {
+            Some(known) => Ok(known),
+            None => making.workspaces.create(&owner, Some(&name)),
+        };
+        let made = tokio::task::spawn_blocking(make).await;
+        let made = made.map_err(|_| Failure::internal("the workspace could not be made"))??;
+        *held = Some(made.clone());
+        Ok(made)
+    }
+
+    /// Opens a context here.
+    pub async fn open(
+        &self,
+        app: &Shared,
+        language: Language,
+        request: SessionRequest,
+    ) -> Result<Arc<LiveContext>, Failure> {
+        let request = ContextRequest {
             environment: request.environment,
             directory: Some(request.directory.unwrap_or_else(|| WORKSPACE.to_owned())),
             each: request.each,
+            workspace: Some(self.workspace(app).await?.id_text().to_owned()),
             ..ContextRequest::usual(language)
-        }
+        };
+        Ok(contexts::open(app.clone(), self.owner.clone(), request).await?)
     }
 
     /// The session of this name, made where it is not there.
@@ -136,8 +171,7 @@ impl Place {
         if let Some(session) = alive(app, held.as_ref()) {
             return Ok(session);
         }
-        let request = self.request(Language::Bash, SessionRequest::default());
-        let session = contexts::open(app.clone(), self.owner.clone(), request).await?;
+        let session = self.open(app, Language::Bash, SessionRequest::default()).await?;
         *held = Some(session.clone());
         Ok(session)
     }
@@ -155,8 +189,7 @@ impl Place {
             .with("sessionId", name)
             .with("containerPlacementId", Value::Null));
         }
-        let request = self.request(Language::Bash, request);
-        *held = Some(contexts::open(app.clone(), self.owner.clone(), request).await?);
+        *held = Some(self.open(app, Language::Bash, request).await?);
         Ok(())
     }
 
@@ -250,7 +283,7 @@ async fn create(
         directory: directory(&mut fields)?,
         each: timeout(&mut fields, "commandTimeoutMs")?,
     };
-    let name = named.unwrap_or_else(|| format!("session-{}", contexts::new_id()));
+    let name = named.unwrap_or_else(|| format!("session-{}", crate::new_id()));
     if name.trim().is_empty() || name.len() > MOST_NAME || name == NO_SESSION {
         return Err(Failure::invalid("id", "it is empty, longer than 1024 bytes, or reserved"));
     }

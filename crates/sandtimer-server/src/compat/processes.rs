@@ -141,7 +141,8 @@ pub(super) async fn start_call(
         Some(name) => handed_on(app, caller, name, connection).await?,
     };
     let text = shell::program(&handed_on, &call.command, call.directory.as_deref(), &call.variables);
-    let request = RunRequest::script(text, call.limits.clone(), true)?;
+    let workspace = caller.place.workspace(app).await?.id_text().to_owned();
+    let request = RunRequest::script(text, call.limits.clone(), workspace, true)?;
     let run = runs::start(app.clone(), caller.place.owner.clone(), request).await?;
     let id = id.unwrap_or_else(|| run.id().to_owned());
     let process = Arc::new(Process { id: id.clone(), command: call.command, run });

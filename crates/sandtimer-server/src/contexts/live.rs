@@ -19,6 +19,7 @@ use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
 use crate::runs::{CLIENT_GONE, LiveRun, adopt};
+use crate::workspaces::{self, Using, Workspace};
 
 /// Interpreters of one owner that stand ready.
 const READY: usize = 2;
@@ -39,6 +40,9 @@ pub(crate) struct LiveContext {
     idle: Option<Duration>,
     each: Limits,
     context: Context,
+    pub workspace: Arc<Workspace>,
+    /// Keeps one that is not its own, until it is closed.
+    using: Mutex<Option<Using>>,
     /// When it was last used, in monotonic nanoseconds.
     used: AtomicU64,
 }
@@ -90,6 +94,7 @@ impl LiveContext {
         json!({
             "context_id": self.id,
             "language": self.language.name(),
+            "workspace": (!self.workspace.is_own()).then(|| self.workspace.id_text()),
             "status": if running.is_some() { "busy" } else { "idle" },
             "run_id": running.as_ref().map(|run| run.id()),
             "waiting": info.waiting,
@@ -130,7 +135,12 @@ impl LiveContexts {
         if let Some(pool) = pools.get(owner) {
             return Ok(pool.clone());
         }
-        let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
+        let profile = Profile {
+            interpreter: "python3".into(),
+            live: true,
+            workspaces: Some(app.workspaces.own_place().to_owned()),
+            ..Profile::default()
+        };
         let pool = Arc::new(app.engine.contexts(profile, READY)?);
         pools.insert(owner.clone(), pool.clone());
         Ok(pool)
@@ -147,28 +157,49 @@ pub(crate) async fn open(
         return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
     }
     let opening = move || {
+        let named = request.workspace.as_ref().map(|id| workspaces::find(&app, id, &owner)).transpose()?;
+        let using = named.as_ref().map(Workspace::enter).transpose()?;
+        let workspace = match (named, request.language) {
+            // An interpreter that stands ready has one of its own.
+            (None, Language::Python) => None,
+            (None, _) => Some(app.workspaces.create_own(&owner)?),
+            (named, _) => named,
+        };
         let spec = ContextSpec {
+            workspace: workspace.as_ref().map(|workspace| workspace.directory().to_owned()),
             limits: request.whole,
             defaults: app.defaults.clone(),
             environment: request.environment,
             directory: request.directory,
             ..ContextSpec::default()
         };
-        let context = match request.language {
-            Language::Bash => app.engine.session(spec)?,
+        let opened = match request.language {
+            Language::Bash => app.engine.session(spec).map_err(Refusal::from),
             Language::Python => {
                 let end = monotonic_nanoseconds() + SPAWN_LIMIT;
-                app.contexts.pool(&app, &owner)?.open(spec, &mut || monotonic_nanoseconds() >= end)?
+                let pool = app.contexts.pool(&app, &owner);
+                pool.and_then(|pool| Ok(pool.open(spec, &mut || monotonic_nanoseconds() >= end)?))
             }
         };
+        let context = opened.inspect_err(|_| {
+            if let Some(own) = workspace.as_ref().filter(|workspace| workspace.is_own()) {
+                app.workspaces.remove_own(&app, own);
+            }
+        })?;
+        let made =
+            || context.workspace().map(|directory| Workspace::own(owner.clone(), directory.to_owned()));
+        let missing = || Refusal::new(Code::Internal, "the context has no workspace");
+        let workspace = workspace.or_else(made).ok_or_else(missing)?;
         let live = Arc::new(LiveContext {
-            id: new_id(),
+            id: crate::new_id(),
             owner,
             language: request.language,
             created_at_ms: calendar_milliseconds(),
             idle: request.idle,
             each: request.each,
             context,
+            workspace,
+            using: Mutex::new(using),
             used: AtomicU64::new(monotonic_nanoseconds()),
         });
         app.contexts.registry.add(live.clone());
@@ -180,13 +211,6 @@ pub(crate) async fn open(
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))
-}
-
-pub(crate) fn new_id() -> String {
-    let mut bytes = [0u8; 8];
-    // The kernel's generator does not fail for so few bytes once the machine is up.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Something that was sent to a context and may have to wait there.
@@ -294,9 +318,16 @@ pub(crate) async fn undo(context: &Arc<LiveContext>) -> Result<(), Refusal> {
 /// Ends a context.
 pub(crate) async fn close(app: &Shared, context: &Arc<LiveContext>) {
     app.contexts.registry.remove(&context.id);
-    let closing = context.clone();
+    let (app, closing) = (app.clone(), context.clone());
+    let close = move || {
+        closing.context.close();
+        closing.using.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if closing.workspace.is_own() {
+            app.workspaces.remove_own(&app, &closing.workspace);
+        }
+    };
     // A panic there was reported by itself.
-    let _ = blocking(move || closing.context.close()).await;
+    let _ = blocking(close).await;
 }
 
 /// Ends all of them.

@@ -58,6 +58,8 @@ pub(crate) struct ContextRequest {
     pub each: Limits,
     /// `None`: it is kept until it is deleted.
     pub idle: Option<Duration>,
+    /// The id of what it works in, instead of a workspace of its own.
+    pub workspace: Option<String>,
 }
 
 impl ContextRequest {
@@ -70,6 +72,7 @@ impl ContextRequest {
             whole: Limits::new(),
             each: Limits::new(),
             idle: Some(IDLE),
+            workspace: None,
         }
     }
 
@@ -90,6 +93,7 @@ impl ContextRequest {
             whole: fields.limits(&WHOLE)?,
             each: fields.limits(&EACH)?,
             idle: idle_of(&idle),
+            workspace: fields.text("workspace")?,
         };
         fields.finish()?;
         let variables =

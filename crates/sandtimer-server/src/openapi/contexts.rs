@@ -8,8 +8,16 @@ use super::schema::{answer, body, list, nullable, number, reference, text, truth
 use crate::contexts::{EACH, WHOLE};
 use crate::error::Code;
 
-const OF_OPENING: &[Code] =
-    &[Code::BadLimit, Code::NulByte, Code::Refused, Code::Capacity, Code::System, Code::ShuttingDown];
+const OF_OPENING: &[Code] = &[
+    Code::BadLimit,
+    Code::NulByte,
+    Code::WorkspaceNotFound,
+    Code::Refused,
+    Code::Capacity,
+    Code::System,
+    Code::Storage,
+    Code::ShuttingDown,
+];
 const OF_EXECUTING: &[Code] = &[
     Code::BadLimit,
     Code::NulByte,
@@ -70,6 +78,7 @@ pub(super) fn schemas() -> Value {
         "Context": answer(json!({
             "context_id": text(""),
             "language": words(&["python", "bash"]),
+            "workspace": nullable(text("The id of its workspace; null for one of its own.")),
             "status": words(&["idle", "busy"]),
             "run_id": nullable(text("What is executed.")),
             "waiting": number("How many wait for their turn."),
@@ -98,6 +107,7 @@ fn context(chooses: bool) -> Value {
     let mut fields = json!({
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of its environment."},
         "cwd": text("Where it begins; /workspace unless given."),
+        "workspace": text("The id of the workspace that it works in, as /workspace; one of its own unless given, which goes with it."),
         "idle_ms": reference("Limit"),
     });
     if chooses {

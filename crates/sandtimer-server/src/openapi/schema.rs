@@ -66,7 +66,15 @@ pub(super) fn body(fields: Value) -> Value {
 
 pub(super) fn all() -> Value {
     let mut schemas = Map::new();
-    for part in [requests(), runs(), super::contexts::schemas(), outcome(), limits(), server()] {
+    for part in [
+        requests(),
+        runs(),
+        super::contexts::schemas(),
+        super::files::schemas(),
+        outcome(),
+        limits(),
+        server(),
+    ] {
         if let Value::Object(part) = part {
             schemas.extend(part);
         }
@@ -83,6 +91,7 @@ fn requests() -> Value {
         "stdin": text("What the command reads from its stdin; without it there is nothing to read."),
         "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin."),
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of the command."},
+        "workspace": text("The id of the workspace that it works in, as /workspace; an empty one of its own unless given."),
         "warn_ms": number("How long before the wall limit a `warning` event comes."),
         "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
         "wait_ms": number("How long the answer waits for the end; without it until the end, however long; 0 is not at all."),

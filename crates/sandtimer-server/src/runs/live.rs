@@ -27,6 +27,7 @@ use super::request::RunRequest;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal, storage};
 use crate::owned::{Owned, Registry};
+use crate::workspaces::{self, Using};
 use crate::{Retention, Shared};
 
 /// Warnings that are kept of a run; the first ones.
@@ -295,8 +296,8 @@ pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Res
         drop(queued);
         let started =
             started.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the run could not be started")));
-        let answer = started.map(|(live, run)| {
-            tokio::spawn(drive(app, live.clone(), run));
+        let answer = started.map(|(live, run, using)| {
+            tokio::spawn(drive(app, live.clone(), run, using));
             live
         });
         if let Err(Ok(live)) = tell.send(answer)
@@ -316,7 +317,7 @@ pub(crate) fn adopt(
     command: Vec<String>,
 ) -> Result<Arc<LiveRun>, Refusal> {
     let live = enter(app, owner, run.clone(), command, Input::closed())?;
-    tokio::runtime::Handle::current().spawn(drive(app.clone(), live.clone(), run));
+    tokio::runtime::Handle::current().spawn(drive(app.clone(), live.clone(), run, None));
     Ok(live)
 }
 
@@ -345,19 +346,24 @@ fn enter(
     Ok(live)
 }
 
+/// A run that has begun, and the workspace that it keeps until it is over.
+type Started = (Arc<LiveRun>, Arc<Run>, Option<Using>);
+
 /// Starts a run and records that it has begun. Blocks.
-fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<(Arc<LiveRun>, Arc<Run>), Refusal> {
+fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<Started, Refusal> {
+    let using = request.workspace.as_ref().map(|id| workspaces::find(app, id, owner)?.enter()).transpose()?;
     let mut spec = request.spec();
+    spec.workspace = using.as_ref().map(|using| using.workspace().directory().to_owned());
     spec.defaults = app.defaults.clone();
     let command = request.shown();
     let run = Arc::new(app.engine.start(spec)?);
     let input = Input::of(&run, request.stdin.take().filter(|_| request.stdin_open));
     let live = enter(app, owner, run.clone(), command, input)?;
-    Ok((live, run))
+    Ok((live, run, using))
 }
 
 /// Sees a run to its end and its record.
-async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>) {
+async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, using: Option<Using>) {
     let feeding = live.clone();
     let fed = tokio::spawn(async move { feeding.input.feed_first().await });
     let mut waiting = run.wait();
@@ -380,7 +386,7 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>) {
             }),
         }
     };
-    drop(copies);
+    drop((copies, using));
     fed.abort();
     live.input.close();
     let ended_at = calendar_milliseconds();

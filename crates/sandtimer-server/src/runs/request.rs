@@ -45,6 +45,8 @@ pub(crate) struct RunRequest {
     /// `None`: until the run is over.
     pub wait: Option<Duration>,
     pub detach: bool,
+    /// The id of what it works in, instead of a workspace of its own.
+    pub workspace: Option<String>,
 }
 
 impl RunRequest {
@@ -59,14 +61,15 @@ impl RunRequest {
             end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
             wait: fields.milliseconds("wait_ms")?,
             detach: fields.truth("detach")?.unwrap_or(false),
+            workspace: fields.text("workspace")?,
         };
         fields.finish()?;
         request.check_lengths()?;
         Ok(request)
     }
 
-    /// A text for bash, waited for to its end.
-    pub fn script(text: String, limits: Limits, detach: bool) -> Result<Self, Refusal> {
+    /// A text for bash, waited for to its end, in a workspace.
+    pub fn script(text: String, limits: Limits, workspace: String, detach: bool) -> Result<Self, Refusal> {
         let request = RunRequest {
             command: interpreted("bash", text),
             environment: Vec::new(),
@@ -77,6 +80,7 @@ impl RunRequest {
             end_on_output_limit: false,
             wait: None,
             detach,
+            workspace: Some(workspace),
         };
         request.check_lengths()?;
         Ok(request)

@@ -349,6 +349,83 @@ export const scenarios = {
     await assert.rejects(() => box.gitCheckout("file:///workspace/nowhere", { targetDir: "/workspace/c3" }), (error) => error.code === "GIT_REPOSITORY_NOT_FOUND");
   },
 
+  async files() {
+    const box = sandbox("files");
+    await box.writeFile("/workspace/a.txt", "grüße\n");
+    const text = await box.readFile("/workspace/a.txt");
+    assert.deepEqual([text.content, text.encoding, text.isBinary, text.mimeType, text.size],
+      ["grüße\n", "utf-8", false, "text/plain", 8]);
+    // All of a sandbox see the same files, whoever has written them.
+    const session = await box.createSession({ id: "s" });
+    assert.equal((await session.exec("cat a.txt; echo more >> a.txt; chmod +x a.txt")).stdout, "grüße");
+    assert.equal((await box.runCode("open('/workspace/a.txt').read()")).results[0].text, "'grüße\\nmore\\n'");
+    const proc = await box.startProcess("cat /workspace/a.txt > /workspace/b.txt");
+    await proc.waitForExit(20_000);
+    assert.equal((await session.readFile("b.txt")).content, "grüße\nmore\n");
+    assert.equal((await client().files.exists("/workspace/a.txt", "s")).exists, false, "another sandbox");
+    const bytes = Buffer.from([0, 255, 1, 254]);
+    await box.writeFile("/workspace/bytes.png", bytes.toString("base64"), { encoding: "base64" });
+    const read = await box.readFile("/workspace/bytes.png");
+    assert.deepEqual([read.content, read.encoding, read.isBinary, read.mimeType, read.size],
+      [bytes.toString("base64"), "base64", true, "image/png", 4]);
+    assert.equal((await box.readFile("/workspace/a.txt", { encoding: "base64" })).content,
+      Buffer.from("grüße\nmore\n").toString("base64"));
+    assert.equal((await box.mkdir("/workspace/deep/er", { recursive: true })).recursive, true);
+    assert.equal((await box.moveFile("/workspace/b.txt", "/workspace/deep/er/c.txt")).newPath, "/workspace/deep/er/c.txt");
+    await box.renameFile("/workspace/deep/er/c.txt", "/workspace/deep/er/.d");
+    assert.equal((await box.exists("/workspace/deep/er/.d")).exists, true);
+    assert.equal((await box.exists("/workspace/b.txt")).exists, false);
+    const all = await box.listFiles("/workspace", { recursive: true, includeHidden: true });
+    assert.deepEqual(all.files.map((file) => [file.relativePath, file.type]), [
+      ["a.txt", "file"], ["bytes.png", "file"], ["deep", "directory"], ["deep/er", "directory"], ["deep/er/.d", "file"],
+    ]);
+    assert.deepEqual([all.count, all.files[0].mode, all.files[0].permissions.executable, all.files[0].size],
+      [5, "rwxr-xr-x", true, 13]);
+    const er = await box.listFiles("/workspace/deep/er", { includeHidden: true });
+    assert.deepEqual([er.files[0].name, er.files[0].absolutePath, er.files[0].relativePath], [".d", "/workspace/deep/er/.d", ".d"]);
+    assert.equal((await box.listFiles("/workspace/deep/er")).count, 0);
+    await box.deleteFile("/workspace/deep/er/.d");
+    // Streams, whatever is in them.
+    await box.exec("seq 1 100000 > lines; head -c 1000001 /dev/urandom > noise; md5sum < noise | cut -c1-32 > sum");
+    const lines = await api.collectFile(await box.readFileStream("/workspace/lines"));
+    assert.equal(lines.content, Array.from({ length: 100_000 }, (_, index) => `${index + 1}\n`).join(""));
+    const noise = await api.collectFile(await box.readFileStream("/workspace/noise"));
+    assert.equal(noise.content.length, 1_000_001);
+    const { createHash } = await import("node:crypto");
+    assert.equal(`${createHash("md5").update(noise.content).digest("hex")}\n`, (await box.readFile("/workspace/sum")).content);
+    await box.exec("truncate -s 33M large; mkfifo fifo; ln -s /etc/passwd out; touch empty");
+    assert.equal((await api.collectFile(await box.readFileStream("/workspace/large"))).content.length, 33 * 2 ** 20);
+    assert.equal((await api.collectFile(await box.readFileStream("/workspace/empty"))).content, "");
+    await assert.rejects(async () => api.collectFile(await box.readFileStream("/workspace/nowhere")), /does not exist/);
+    for (const [what, code] of [
+      [() => box.readFile("/workspace/nowhere"), "FILE_NOT_FOUND"],
+      [() => box.readFile("/workspace/deep"), "IS_DIRECTORY"],
+      [() => box.deleteFile("/workspace/deep"), "IS_DIRECTORY"],
+      [() => box.listFiles("/workspace/a.txt"), "NOT_DIRECTORY"],
+      [() => box.mkdir("/workspace/deep"), "FILE_EXISTS"],
+      [() => box.readFile("/workspace/large"), "FILE_TOO_LARGE"],
+      [() => box.readFile("/etc/passwd"), "PERMISSION_DENIED"],
+      [() => box.readFile("/workspace/../etc/passwd"), "PERMISSION_DENIED"],
+      [() => box.readFile("/workspace/out"), "PERMISSION_DENIED"],
+      [() => box.writeFile("/workspace/x", "not base64!", { encoding: "base64" }), "VALIDATION_FAILED"],
+    ]) {
+      const error = await what().then(() => null, (error) => error);
+      assert.equal(error?.code, code, `${what}: ${error}`);
+    }
+    await assert.rejects(() => box.readFile("/workspace/fifo"));
+  },
+
+  async files_before_a_restart() {
+    await sandbox("restart").exec("echo kept > kept.txt");
+  },
+
+  async files_after_a_restart() {
+    const box = sandbox("restart");
+    assert.equal((await box.readFile("/workspace/kept.txt")).content, "kept\n");
+    assert.equal((await box.exec("cat kept.txt")).stdout, "kept");
+    assert.equal((await sandbox("other").exists("/workspace/kept.txt")).exists, false);
+  },
+
   async long_ones_finish() {
     const box = sandbox("long");
     const session = await box.createSession({ id: "s" });

@@ -148,6 +148,21 @@ impl Client {
         request.call()
     }
 
+    pub fn put(&self, path: &str, body: &[u8]) -> (u16, Value) {
+        let mut request = self.agent.put(self.url(path));
+        if self.token.is_some() {
+            request = request.header("Authorization", self.bearer());
+        }
+        Self::answered(request.send(body))
+    }
+
+    /// The bytes of an answer.
+    pub fn bytes(&self, path: &str, headers: &[(&str, &str)]) -> (u16, Vec<u8>) {
+        let mut response = self.request(path, headers).expect("an answer");
+        let bytes = response.body_mut().with_config().limit(1 << 30).read_to_vec().expect("a body");
+        (response.status().as_u16(), bytes)
+    }
+
     pub fn delete(&self, path: &str) -> (u16, Value) {
         let mut request = self.agent.delete(self.url(path));
         if self.token.is_some() {
@@ -180,7 +195,12 @@ impl Client {
     /// The events of a run, behind one of them.
     pub fn events(&self, id: &str, last: Option<&str>) -> Events {
         let headers: Vec<(&str, &str)> = last.map(|last| ("Last-Event-ID", last)).into_iter().collect();
-        let response = self.request(&format!("/v1/runs/{id}/events"), &headers).expect("an answer");
+        self.events_at(&format!("/v1/runs/{id}/events"), &headers)
+    }
+
+    /// The events at a path.
+    pub fn events_at(&self, path: &str, headers: &[(&str, &str)]) -> Events {
+        let response = self.request(path, headers).expect("an answer");
         assert_eq!(response.status().as_u16(), 200);
         Events(Box::new(BufReader::new(response.into_body().into_reader())))
     }

@@ -7,6 +7,7 @@
 //! processes, resource limits, time) is put on with them. Owned here until then; dropping one ends it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,6 +24,7 @@ use super::error::Error;
 use super::park;
 use super::place;
 use super::start::{self, Context, Descriptors, Opened, Sandbox};
+use super::workspace::make_workspace;
 use super::zygotes;
 use super::{Inner, Spec};
 use crate::isolate::cgroup::SlotLimits;
@@ -57,6 +59,35 @@ pub(super) struct Child {
     inner: Arc<Inner>,
     sandbox: Option<Sandbox>,
     born: Option<Born>,
+    /// The directory that was made for it; nothing is in it yet.
+    pub own_workspace: Option<OwnWorkspace>,
+}
+
+/// An empty directory, removed unless it is kept.
+#[derive(Debug)]
+pub(super) struct OwnWorkspace(PathBuf);
+
+impl OwnWorkspace {
+    pub fn make(parent: &std::path::Path) -> Result<Self, Error> {
+        let path = parent.join(start::new_id());
+        make_workspace(&path).map_err(Error::system("cannot make a workspace"))?;
+        Ok(OwnWorkspace(path))
+    }
+
+    pub fn path(&self) -> &std::path::Path {
+        &self.0
+    }
+
+    fn keep(mut self) -> PathBuf {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for OwnWorkspace {
+    fn drop(&mut self) {
+        // One that is kept has no path here.
+        let _ = std::fs::remove_dir(&self.0);
+    }
 }
 
 /// The descriptors of a child's process.
@@ -73,6 +104,7 @@ pub(super) struct Stood {
     pub belongings: place::Belongings,
     pub process: Spawned,
     pub channel: OwnedFd,
+    pub own_workspace: Option<PathBuf>,
 }
 
 /// A job that was given to a child.
@@ -130,7 +162,8 @@ impl Child {
             path: Path::Parked,
             namespace: None,
         };
-        let mut child = Child { inner: inner.clone(), sandbox: Some(sandbox), born: None };
+        let mut child =
+            Child { inner: inner.clone(), sandbox: Some(sandbox), born: None, own_workspace: None };
         child.seal(parent, &sealing, &tasks)?;
         Ok(child)
     }
@@ -292,7 +325,8 @@ impl Child {
     pub fn into_parts(mut self) -> Option<Stood> {
         let (sandbox, born) = self.sandbox.take().zip(self.born.take())?;
         let (place, belongings) = place::Place::of(sandbox);
-        Some(Stood { place, belongings, process: born.process, channel: born.channel })
+        let own_workspace = self.own_workspace.take().map(OwnWorkspace::keep);
+        Some(Stood { place, belongings, process: born.process, channel: born.channel, own_workspace })
     }
 
     /// Makes the child that has its job a run.

@@ -13,6 +13,7 @@ mod turns;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub struct ContextSpec {
     pub environment: HashMap<String, String>,
     /// Where it begins, inside; made if it is not there. Its workspace by default.
     pub directory: Option<String>,
+    /// A directory made by [`make_workspace`](super::make_workspace) that is its /workspace. Without it, one of its own.
+    pub workspace: Option<PathBuf>,
 }
 
 /// A piece of code for a context, and what bounds it.
@@ -155,6 +158,8 @@ impl Contexts {
         let source = self.calls.shared().clone();
         let mut standing = Standing::take(&source, &spec, give_up)?;
         begun(&mut standing)?;
+        let spec =
+            ContextSpec { workspace: spec.workspace.or_else(|| standing.own_workspace.take()), ..spec };
         Ok(Context::new(source.inner.clone(), Some(source), spec, standing))
     }
 
@@ -195,6 +200,11 @@ impl Context {
 
     fn current(&self) -> MutexGuard<'_, Option<Arc<Run>>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The directory that is its /workspace. One of its own ([`Profile::workspaces`]) is whoever's opened it to remove.
+    pub fn workspace(&self) -> Option<&Path> {
+        self.spec.workspace.as_deref()
     }
 
     /// What is known of it, without waiting for it.
@@ -356,6 +366,7 @@ impl Context {
         );
         let (attachment, _) = streams.attach(running.clone());
         start::watch(inner, attachment);
+        inner.disk.watch(&running, self.spec.workspace.as_slice(), &inner.enforcer);
         Ok(Arc::new(Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::default() }))
     }
 

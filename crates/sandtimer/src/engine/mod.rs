@@ -24,6 +24,7 @@ mod start;
 mod streams;
 mod templates;
 mod threads;
+mod workspace;
 mod zygotes;
 
 use std::collections::HashMap;
@@ -44,6 +45,7 @@ pub use run::{Grown, Run, Settled, Started, Stream, Wait, Warned};
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use threads::Armed;
+pub use workspace::{make_workspace, workspace_owner};
 
 use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;

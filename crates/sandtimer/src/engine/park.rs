@@ -40,6 +40,7 @@ pub struct Parked {
 struct Shape {
     command: std::ffi::OsString,
     workspaces: Vec<std::path::PathBuf>,
+    workspace: Option<std::path::PathBuf>,
     working_directory: Option<std::path::PathBuf>,
     network: bool,
     limits: ProcessLimits,
@@ -53,6 +54,7 @@ impl Shape {
         Shape {
             command: spec.command[0].clone(),
             workspaces: spec.workspaces.clone(),
+            workspace: spec.workspace.clone(),
             working_directory: spec.working_directory.clone(),
             network: spec.network,
             limits: ProcessLimits { cpu_seconds: None, ..start::process_limits(effective) },

@@ -29,6 +29,7 @@ pub(super) struct FilesKey {
     pub workspaces: Vec<PathBuf>,
     pub read_only: Vec<PathBuf>,
     pub private_workspace: bool,
+    pub workspace: Option<PathBuf>,
     pub host_proc: bool,
     pub network: bool,
     pub terminal: bool,

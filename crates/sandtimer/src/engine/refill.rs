@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,11 +16,11 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::{process, thread};
 
-use super::Inner;
 use super::calls::bury;
-use super::children::{Child, Parent};
+use super::children::{Child, OwnWorkspace, Parent};
 use super::error::Error;
 use super::zygotes::{self, Zygote};
+use super::{Inner, Spec};
 use crate::supervise::run::Running;
 use crate::zygote::Profile;
 
@@ -202,16 +203,10 @@ impl Shared {
 
     /// A refiller's life.
     pub fn refill(self: &Arc<Self>) {
-        let spec = zygotes::spec_of(&self.profile);
         while let Some(hurried) = self.wait_for_want() {
             let zygote = self.source().serving(self);
             let serving = zygote.as_ref().ok().cloned();
-            let made = zygote.and_then(|zygote| {
-                let stop = Some(self.closing.as_fd());
-                let turn = Some(&zygote.turn);
-                let parent = Parent { orders: zygote.orders(), turn, is_caller: false, hurried, stop };
-                Child::bear(&self.inner, &parent, &spec)
-            });
+            let made = zygote.and_then(|zygote| self.bear(&zygote, hurried, None));
             let mut state = self.lock();
             state.making -= 1;
             match made {
@@ -320,6 +315,33 @@ impl Shared {
                 state = self.lock();
             }
         }
+    }
+
+    /// Has a zygote make a child, whose workspace is this directory or one of its own.
+    fn bear(&self, zygote: &Zygote, hurried: bool, workspace: Option<&Path>) -> Result<Child, Error> {
+        let own = match (workspace, &self.profile.workspaces) {
+            (None, Some(parent)) => Some(OwnWorkspace::make(parent)?),
+            _ => None,
+        };
+        let workspace = workspace.or_else(|| own.as_ref().map(OwnWorkspace::path)).map(Path::to_owned);
+        let spec = Spec { workspace, ..zygotes::spec_of(&self.profile) };
+        let (stop, turn) = (Some(self.closing.as_fd()), Some(&zygote.turn));
+        let parent = Parent { orders: zygote.orders(), turn, is_caller: false, hurried, stop };
+        let mut child = Child::bear(&self.inner, &parent, &spec)?;
+        child.own_workspace = own;
+        Ok(child)
+    }
+
+    /// A child whose workspace is this directory, made while the caller waits.
+    pub fn bear_in(self: &Arc<Self>, workspace: &Path) -> Result<Child, Error> {
+        for attempt in 1.. {
+            let zygote = self.source().serving(self)?;
+            match self.bear(&zygote, true, Some(workspace)) {
+                Err(Error::System { .. }) if attempt < TRIES => drop(self.source().discard(&zygote)),
+                child => return child,
+            }
+        }
+        Err(Error::Closed)
     }
 
     /// A child, and whether it had to be waited for. `give_up` is asked now and then while waiting.

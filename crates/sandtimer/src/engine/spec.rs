@@ -69,6 +69,8 @@ pub struct Spec {
     pub read_only: Vec<PathBuf>,
     /// Starts in an empty private /workspace instead of the caller's current directory.
     pub private_workspace: bool,
+    /// Starts in this directory, shown writable as /workspace; made by [`make_workspace`](super::make_workspace).
+    pub workspace: Option<PathBuf>,
     /// The host's network instead of none.
     pub network: bool,
     pub stdin: Stdin,

@@ -26,7 +26,7 @@ use crate::isolate::cgroup::{Slot, SlotLimits};
 use crate::isolate::files::{
     Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, Start, USER_NAME, plan_files,
 };
-use crate::isolate::host::Host;
+use crate::isolate::host::{Host, Namespaces};
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
 use crate::limits::{Effective, Key, Limits, check_least, nest, precedence};
 use crate::model::{Layer, LimitKind, Path as RunPath, Source, Tier};
@@ -80,7 +80,7 @@ impl Opened {
     }
 }
 
-fn new_id() -> String {
+pub(super) fn new_id() -> String {
     let mut bytes = [0u8; 6];
     // The kernel's generator does not fail for so few bytes once the machine is up; zeros would still be an id.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -105,7 +105,7 @@ fn validate(spec: &Spec) -> Result<(), Error> {
     if spec.workspaces.len() > WORKSPACES {
         return Err(Error::Workspaces(spec.workspaces.len()));
     }
-    for directory in spec.workspaces.iter().chain(&spec.working_directory) {
+    for directory in spec.workspaces.iter().chain(&spec.working_directory).chain(&spec.workspace) {
         nul("path", directory.as_os_str())?;
     }
     Ok(())
@@ -265,6 +265,7 @@ pub(super) fn prepare_to<T>(
     let files = plan_the_files(inner, spec)?;
     // Only now: the launcher was being started meanwhile.
     let host = inner.host()?;
+    check_workspace(spec, host)?;
     if let Some(identity) = identity.as_mut().filter(|_| host.has_namespaces()) {
         identity.owner = unmapped_owner(inner, &files, *identity, row)?;
     }
@@ -302,6 +303,19 @@ pub(super) fn prepare_to<T>(
     let finished = finish(&mut plan, &Context { host, policy: &policy, tasks: tasks.len() });
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
     Ok((Prepared { files, plan, template, private, tasks, idmaps }, finished))
+}
+
+/// What is to be /workspace has to be mounted there.
+fn check_workspace(spec: &Spec, host: &Host) -> Result<(), Error> {
+    match &host.namespaces {
+        Namespaces::None(reason) if spec.workspace.is_some() => Err(Refusal {
+            required: "a workspace that outlives its run".to_owned(),
+            possible: "one of the run's own".to_owned(),
+            reason: format!("it needs a mount namespace, and {reason}"),
+        }
+        .into()),
+        _ => Ok(()),
+    }
 }
 
 /// A directory of the run's own, belonging to its uid. The name says whose it is: those of dead engines are removed.
@@ -347,7 +361,8 @@ pub(super) fn finish(
     let spools = streams.spools();
     let (attachment, pipes) = streams.attach(running.clone());
     watch(inner, attachment);
-    inner.disk.watch(&running, &spec.workspaces, &inner.enforcer);
+    let growing: Vec<PathBuf> = spec.workspaces.iter().chain(&spec.workspace).cloned().collect();
+    inner.disk.watch(&running, &growing, &inner.enforcer);
     Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::new(pipes) }
 }
 
@@ -369,6 +384,7 @@ fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> 
         workspaces: spec.workspaces.clone(),
         read_only: spec.read_only.clone(),
         private_workspace: spec.private_workspace,
+        workspace: spec.workspace.clone(),
         host_proc: spec.host_proc,
         network: spec.network,
         terminal: spec.terminal.is_some(),
@@ -384,7 +400,11 @@ fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> 
         path_variable: &path,
         variables: &variables,
         host_cwd: &cwd,
-        start: if spec.private_workspace { Start::EmptyWorkspace } else { Start::CurrentDirectory },
+        start: match &spec.workspace {
+            Some(directory) => Start::Workspace(directory),
+            None if spec.private_workspace => Start::EmptyWorkspace,
+            None => Start::CurrentDirectory,
+        },
         cwd: spec.working_directory.as_deref(),
         workspaces: &spec.workspaces,
         homes: &inner.homes,

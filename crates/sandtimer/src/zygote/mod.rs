@@ -51,6 +51,9 @@ pub struct Profile {
     pub network: bool,
     /// Children are live interpreters, which stand for many jobs one after the other.
     pub live: bool,
+    /// Where each live interpreter is given a directory of its own, as its /workspace, which its context keeps. Without it
+    /// /workspace goes with the interpreter.
+    pub workspaces: Option<std::path::PathBuf>,
     /// Live interpreters whose signals reach their checkpoints, for tests that show what that wall is for.
     #[doc(hidden)]
     pub unsupervised: bool,

@@ -140,6 +140,7 @@ impl Standing {
     pub fn shell(inner: &Arc<Inner>, spec: &ContextSpec) -> Result<Self, Error> {
         let mut run = Spec::command(["bash", "--norc", "--noprofile", "-s"]);
         run.private_workspace = true;
+        run.workspace = spec.workspace.clone();
         run.supervised = true;
         run.limits = spec.limits.clone();
         run.defaults = spec.defaults.clone();
@@ -175,8 +176,8 @@ impl Standing {
         let pidfd = place.pidfd.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
         let process = sandtimer_os::launcher::Spawned { pid: 0, pidfd };
         let shell = Shell { script, last_words: None };
-        let mut standing =
-            Standing::new(inner.clone(), Stood { place, belongings, process, channel }, Some(shell));
+        let stood = Stood { place, belongings, process, channel, own_workspace: None };
+        let mut standing = Standing::new(inner.clone(), stood, Some(shell));
         standing.meet_shell(spec)?;
         Ok(standing)
     }

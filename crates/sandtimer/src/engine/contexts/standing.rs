@@ -1,6 +1,7 @@
 //! An interpreter in its sandbox, between runs: its channel, its checkpoints, and what becomes of them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -54,10 +55,12 @@ pub(super) struct Standing {
     pub(super) shell: Option<Shell>,
     /// Processes that earlier cells have left, when they were last counted.
     left_over: u64,
+    /// The directory that was made for it, until it is the context's.
+    pub own_workspace: Option<PathBuf>,
 }
 
 impl Standing {
-    /// Takes an interpreter that stands ready, and makes it this context's.
+    /// Takes an interpreter that stands ready, or has one made where the workspace is given, and makes it this context's.
     pub fn take(
         source: &Arc<Shared>,
         spec: &ContextSpec,
@@ -72,17 +75,18 @@ impl Standing {
         let scope = opened.scope;
         let begun = variables(spec).to_string();
         let taken = loop {
-            let (mut child, _) = match source
-                .take(give_up)
-                .and_then(|(child, cold)| child.check(&run).map(|()| (child, cold)))
-            {
+            let child = match &spec.workspace {
+                Some(workspace) => source.bear_in(workspace),
+                None => source.take(give_up).map(|(child, _)| child),
+            };
+            let mut child = match child.and_then(|child| child.check(&run).map(|()| child)) {
                 Ok(taken) => taken,
                 Err(error) => break Err(error),
             };
             match child.become_context(&opened, begun.as_bytes()) {
                 Ok(()) => break child.into_parts().ok_or(Error::Closed),
                 // It died while it waited: the next one.
-                Err(Error::System { .. }) => source.lock().stats.lost += 1,
+                Err(Error::System { .. }) if spec.workspace.is_none() => source.lock().stats.lost += 1,
                 Err(error) => break Err(error),
             }
         };
@@ -107,6 +111,7 @@ impl Standing {
             why_none: None,
             shell,
             left_over: 0,
+            own_workspace: parts.own_workspace,
         }
     }
 

@@ -1,0 +1,229 @@
+//! `/v1/files`: the files of workspaces, from outside of the runs that work in them.
+//!
+//! ```text
+//! thread   where it is done: with the rights of the files' owner, never the server's
+//! place    paths, and opening them beneath the workspace
+//! tree     what can be done: plain functions for every surface; listing, remove, entry are parts of it
+//! content  bodies as streams, to and from files
+//! watch    what changes in a directory, as events
+//! ```
+//! A workspace is addressed by its own id or by the context or session that works in it. docs/design/files-and-ownership.md
+//! says whose the files are and what an attacker in the workspace can and cannot do.
+
+mod content;
+mod entry;
+mod listing;
+mod place;
+mod remove;
+mod thread;
+mod tree;
+mod watch;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+
+use crate::auth::Owner;
+use crate::body::{self, Fields, Object, Parameters, refused};
+use crate::error::{Code, Refusal};
+use crate::workspaces::{self, Workspace};
+use crate::{Shared, contexts, events};
+
+pub(crate) use entry::{Entry, Kind};
+pub(crate) use listing::Asked;
+pub(crate) use place::Place;
+pub(crate) use thread::{act, empty};
+pub(crate) use tree::{Tree, WriteOptions};
+
+/// Entries of a page unless it says how many, and at most.
+const LISTED: u64 = 1_000;
+const MOST_LISTED: u64 = 10_000;
+
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/v1/files", get(read).put(write).delete(delete))
+        .route("/v1/files/list", get(list))
+        .route("/v1/files/stat", get(stat))
+        .route("/v1/files/append", post(append))
+        .route("/v1/files/move", post(rename))
+        .route("/v1/files/mkdir", post(make_directory))
+        .route("/v1/files/watch", get(watch))
+}
+
+/// Whose files: exactly one of `workspace`, `context` and `session`.
+fn addressed(app: &Shared, owner: &Owner, fields: &mut Fields) -> Result<Arc<Workspace>, Refusal> {
+    match (fields.text("workspace")?, fields.text("context")?, fields.text("session")?) {
+        (Some(id), None, None) => workspaces::find(app, &id, owner),
+        (None, Some(id), None) | (None, None, Some(id)) => contexts::workspace_of(app, &id, owner),
+        _ => Err(Refusal::new(Code::BadField, "give the id of one workspace, context or session")
+            .with("key", "workspace")),
+    }
+}
+
+/// A path that has to be given.
+fn placed(fields: &mut Fields, name: &'static str) -> Result<Place, Refusal> {
+    let missing =
+        || Refusal::new(Code::BadField, format!("{name}: give a path, relative or below /workspace"));
+    match fields.text(name)? {
+        Some(text) if !text.is_empty() => Place::parse(&text),
+        _ => Err(missing().with("key", name)),
+    }
+}
+
+/// The permission bits of a file, as `0644`.
+fn mode(fields: &mut Fields) -> Result<Option<u32>, Refusal> {
+    let Some(text) = fields.text("mode")? else { return Ok(None) };
+    let bits = u32::from_str_radix(&text, 8).ok().filter(|bits| *bits <= 0o777 && !text.starts_with('+'));
+    bits.map(Some).ok_or_else(|| refused("mode", &Value::String(text), "permission bits, 0000 to 0777"))
+}
+
+async fn read(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    headers: HeaderMap,
+    Parameters(mut fields): Parameters,
+) -> Result<Response, Refusal> {
+    let workspace = addressed(&app, &owner, &mut fields)?;
+    let path = placed(&mut fields, "path")?;
+    let range = content::Range::parse(&mut fields, &headers)?;
+    fields.finish()?;
+    let (file, size) = act(&workspace, move |tree| tree.open_to_read(&path)).await?;
+    content::respond(file, size, range)
+}
+
+async fn write(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(mut fields): Parameters,
+    request: Request<Body>,
+) -> Result<Response, Refusal> {
+    let workspace = addressed(&app, &owner, &mut fields)?;
+    let path = placed(&mut fields, "path")?;
+    let options = WriteOptions {
+        parents: fields.truth("parents")?.unwrap_or(false),
+        create_only: fields.truth("create_only")?.unwrap_or(false),
+        mode: mode(&mut fields)?,
+    };
+    fields.finish()?;
+    content::check_length(request.headers(), content::MOST_UPLOAD)?;
+    let place = path.clone();
+    let pending = act(&workspace, move |tree| tree.begin_write(&place, options)).await?;
+    let size = content::receive(request.into_body(), &pending, content::MOST_UPLOAD, app.patience).await?;
+    let created = act(&workspace, move |_| pending.finish()).await?;
+    Ok(body::json(&json!({"path": path.text(), "size": size, "created": created})))
+}
+
+async fn append(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(mut fields): Parameters,
+    request: Request<Body>,
+) -> Result<Response, Refusal> {
+    let workspace = addressed(&app, &owner, &mut fields)?;
+    let path = placed(&mut fields, "path")?;
+    let create = fields.truth("create")?.unwrap_or(true);
+    fields.finish()?;
+    let bytes = body::bytes(request, app.patience).await?;
+    let place = path.clone();
+    let size = act(&workspace, move |tree| tree.append(&place, &bytes, create)).await?;
+    Ok(body::json(&json!({"path": path.text(), "size": size})))
+}
+
+async fn delete(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(mut fields): Parameters,
+) -> Result<Response, Refusal> {
+    let workspace = addressed(&app, &owner, &mut fields)?;
+    let path = placed(&mut fields, "path")?;
+    let recursive = fields.truth("recursive")?.unwrap_or(false);
+    fields.finish()?;
+    act(&workspace, move |tree| tree.delete(&path, recursive)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn list(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(mut fields): Parameters,
+) -> Result<Response, Refusal> {
+    let workspace = addressed(&app, &owner, &mut fields)?;
+    let path = Place::parse(&fields.text("path")?.unwrap_or_default())?;
+    let most = fields.number("limit")?.unwrap_or(LISTED);
+    if most == 0 || most > MOST_LISTED {
+        return Err(refused("limit", &most.into(), &format!("a number from 1 to {MOST_LISTED}")));
+    }
+    let asked = Asked {
+        recursive: fields.truth("recursive")?.unwrap_or(false),
+        most: usize::try_from(most).unwrap_or(0),
+        after: fields.text("after")?.map(|after| Place::parse(&after)).transpose()?,
+    };
+    fields.finish()?;
+    let listing = act(&workspace, move |tree| tree.list(&path, &asked)).await?;
+    Ok(body::json(&json!({
+        "entries": listing.entries.iter().map(|entry| entry.json()).collect::<Vec<_>>(),
+        "next_after": listing.entries.last().filter(|_| listing.more).map(|entry| &entry.path),
+        "incomplete": listing.incomplete,
+    })))
+}
+
+async fn stat(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(mut fields): Parameters,
+) -> Result<Response, Refusal> {
+    let workspace = addressed(&app, &owner, &mut fields)?;
+    let path = placed(&mut fields, "path")?;
+    fields.finish()?;
+    Ok(body::json(&act(&workspace, move |tree| tree.stat(&path)).await?.json()))
+}
+
+async fn rename(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let workspace = addressed(&app, &owner, &mut fields)?;
+    let (from, to) = (placed(&mut fields, "from")?, placed(&mut fields, "to")?);
+    let overwrite = fields.truth("overwrite")?.unwrap_or(false);
+    fields.finish()?;
+    let moved = act(&workspace, move |tree| {
+        tree.rename(&from, &to, overwrite)?;
+        tree.stat(&to)
+    });
+    Ok(body::json(&moved.await?.json()))
+}
+
+async fn make_directory(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let workspace = addressed(&app, &owner, &mut fields)?;
+    let path = placed(&mut fields, "path")?;
+    let parents = fields.truth("parents")?.unwrap_or(false);
+    fields.finish()?;
+    let made = act(&workspace, move |tree| {
+        tree.make_directory(&path, parents)?;
+        tree.stat(&path)
+    });
+    Ok(body::json(&made.await?.json()))
+}
+
+async fn watch(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(mut fields): Parameters,
+) -> Result<Response, Refusal> {
+    let workspace = addressed(&app, &owner, &mut fields)?;
+    let path = Place::parse(&fields.text("path")?.unwrap_or_default())?;
+    fields.finish()?;
+    let changes = watch::Changes::of(&workspace, path, app.closing.subscribe()).await?;
+    Ok(events::respond(changes, app.heartbeat))
+}

@@ -1,0 +1,165 @@
+//! Listings: in the order of names, in pages, bounded in what is held and how deep it goes.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, readlinkat, statat};
+use rustix::io::Errno;
+
+use super::entry::{Entry, Kind};
+use super::place::{self, Place, refusal};
+use super::tree::Size;
+use crate::error::Refusal;
+
+/// Names of one directory that are looked at. What comes after them in the directory's own order is not seen.
+const MOST_NAMES: usize = 100_000;
+/// How deep a listing goes.
+const MOST_DEPTH: usize = 64;
+/// Files that are counted for a size.
+const MOST_COUNTED: u64 = 1_000_000;
+
+/// What is asked of a listing.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub recursive: bool,
+    pub most: usize,
+    /// Only what comes behind this path.
+    pub after: Option<Place>,
+}
+
+/// A page.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub entries: Vec<Entry>,
+    /// There is more, behind the last of these.
+    pub more: bool,
+    /// Directories were too large or too deep to be seen whole, or closed.
+    pub incomplete: bool,
+}
+
+pub(super) fn list(root: BorrowedFd<'_>, place: &Place, asked: &Asked) -> Result<Listing, Refusal> {
+    let directory = place::open(root, place.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+    let mut walk = Walk { asked, listing: Listing::default() };
+    let prefix = if place.is_root() { PathBuf::new() } else { place.path().to_owned() };
+    walk.directory(&directory, &prefix, 1).map_err(|error| refusal(place.path(), error))?;
+    Ok(walk.listing)
+}
+
+struct Walk<'a> {
+    asked: &'a Asked,
+    listing: Listing,
+}
+
+impl Walk<'_> {
+    /// False once there is enough.
+    fn directory(&mut self, directory: &OwnedFd, prefix: &Path, depth: usize) -> Result<bool, Errno> {
+        let (names, all) = names(directory)?;
+        self.listing.incomplete |= !all;
+        for name in names {
+            let path = prefix.join(std::ffi::OsStr::from_bytes(name.as_bytes()));
+            // Directories before the place behind which it begins may still lead to it.
+            let after = self.asked.after.as_ref().map(Place::path);
+            let passed = after.is_some_and(|after| path.as_path() <= after);
+            if passed && !(self.asked.recursive && after.is_some_and(|after| after.starts_with(&path))) {
+                continue;
+            }
+            let Ok(status) = statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let kind = Kind::of(&status);
+            if !passed {
+                if self.listing.entries.len() == self.asked.most {
+                    self.listing.more = true;
+                    return Ok(false);
+                }
+                let link = || readlinkat(directory, &name, Vec::new()).ok();
+                let target = (kind == Kind::Symlink).then(link).flatten();
+                let target = target.map(|target| target.to_string_lossy().into_owned());
+                self.listing.entries.push(Entry::new(path.to_string_lossy().into_owned(), &status, target));
+            }
+            if kind == Kind::Directory
+                && self.asked.recursive
+                && !self.below(directory, &name, &path, depth)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn below(
+        &mut self,
+        directory: &OwnedFd,
+        name: &CString,
+        path: &Path,
+        depth: usize,
+    ) -> Result<bool, Errno> {
+        match (depth < MOST_DEPTH).then(|| enter(directory.as_fd(), name)) {
+            Some(Ok(child)) => self.directory(&child, path, depth + 1),
+            Some(Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => Ok(true),
+            // Too deep, or not to be entered.
+            _ => {
+                self.listing.incomplete = true;
+                Ok(true)
+            }
+        }
+    }
+}
+
+/// One directory below another. Its name is one component, so no link is followed and nothing is left.
+fn enter(directory: BorrowedFd<'_>, name: &CString) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory, name, flags, Mode::empty())
+}
+
+/// The names in a directory, sorted, and whether these are all.
+fn names(directory: &OwnedFd) -> Result<(Vec<CString>, bool), Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        if names.len() == MOST_NAMES {
+            return Ok((names, false));
+        }
+        names.push(name.to_owned());
+    }
+    names.sort();
+    Ok((names, true))
+}
+
+/// What all below `root` takes on the disk, link by link.
+pub(super) fn size(root: BorrowedFd<'_>) -> Result<Size, Refusal> {
+    let here = Path::new(".");
+    let root = place::open(root, here, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+    let mut size = Size { bytes: 0, files: 0, complete: true };
+    count(&root, 1, &mut size).map_err(|error| refusal(here, error))?;
+    Ok(size)
+}
+
+fn count(directory: &OwnedFd, depth: usize, size: &mut Size) -> Result<(), Errno> {
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_owned();
+        if name.as_c_str() == c"." || name.as_c_str() == c".." {
+            continue;
+        }
+        if size.files == MOST_COUNTED {
+            size.complete = false;
+            return Ok(());
+        }
+        let Ok(status) = statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        size.files += 1;
+        size.bytes += u64::try_from(status.st_blocks).unwrap_or(0) * 512;
+        if Kind::of(&status) == Kind::Directory {
+            match (depth < MOST_DEPTH).then(|| enter(directory.as_fd(), &name)) {
+                Some(Ok(child)) => count(&child, depth + 1, size)?,
+                Some(Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => {}
+                _ => size.complete = false,
+            }
+        }
+    }
+    Ok(())
+}

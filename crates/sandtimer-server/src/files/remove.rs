@@ -1,0 +1,97 @@
+//! Removing directories that a job has filled: however deep, with few descriptors, and with an end even where it goes on
+//! making files.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, chmod, openat, renameat, unlinkat};
+use rustix::io::{Errno, Result};
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+/// Directories that are open at a time. What lies deeper is moved up first.
+const MOST_OPEN: usize = 64;
+/// How long one removal may take, in nanoseconds.
+const MOST_TIME: u64 = 600_000_000_000;
+
+/// Removes what has this name in a directory.
+pub(super) fn remove(directory: &OwnedFd, name: &Path, recursive: bool) -> Result<()> {
+    match unlinkat(directory, name, AtFlags::empty()) {
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        done => return done,
+    }
+    match unlinkat(directory, name, AtFlags::REMOVEDIR) {
+        Err(Errno::NOTEMPTY | Errno::EXIST) if recursive => {}
+        // Not a directory after all, and still not to be removed.
+        Err(Errno::NOTDIR) => return Err(Errno::PERM),
+        done => return done,
+    }
+    empty(&enter(directory.as_fd(), name)?)?;
+    unlinkat(directory, name, AtFlags::REMOVEDIR)
+}
+
+/// Removes everything in an open directory.
+pub(super) fn empty(top: &OwnedFd) -> Result<()> {
+    let end = monotonic_nanoseconds().saturating_add(MOST_TIME);
+    let mut moved = 0;
+    // What was moved up is met in the next round.
+    while !clear(top, top, 1, (&mut moved, end))? {}
+    Ok(())
+}
+
+/// One round. True where nothing was left.
+fn clear(directory: &OwnedFd, top: &OwnedFd, depth: usize, (moved, end): (&mut u64, u64)) -> Result<bool> {
+    let mut nothing = true;
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        if monotonic_nanoseconds() > end {
+            return Err(Errno::BUSY);
+        }
+        nothing = false;
+        match unlinkat(directory, name, AtFlags::empty()) {
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Ok(()) | Err(Errno::NOENT) => continue,
+            Err(error) => return Err(error),
+        }
+        match unlinkat(directory, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            Ok(()) | Err(Errno::NOENT) => continue,
+            Err(error) => return Err(error),
+        }
+        // First: of a directory that its owner may not write nothing can be moved.
+        let child = enter(directory.as_fd(), name)?;
+        if depth >= MOST_OPEN {
+            *moved += 1;
+            renameat(directory, name, top, format!(".sandtimer-{}-{moved}", crate::new_id()))?;
+            continue;
+        }
+        while !clear(&child, top, depth + 1, (moved, end))? {}
+        match unlinkat(directory, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(nothing)
+}
+
+/// Opens a directory so that what is in it can be removed, whatever mode its owner has given it.
+fn enter<P: rustix::path::Arg + Copy>(directory: BorrowedFd<'_>, name: P) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = openat(directory, name, flags, Mode::empty())?;
+    open_shut(found.as_fd(), Path::new("."))
+}
+
+/// As [`enter`], from the directory itself.
+pub(super) fn open_shut(found: BorrowedFd<'_>, itself: &Path) -> Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let status = rustix::fs::fstat(found)?;
+    if status.st_mode & 0o700 != 0o700 {
+        // A descriptor that only names a place cannot be changed but by its name; its owner's is this thread.
+        chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::from_raw_mode(0o700))?;
+    }
+    openat(found, itself, flags, Mode::empty())
+}

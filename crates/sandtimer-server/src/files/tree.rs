@@ -1,0 +1,316 @@
+//! What can be done with the files of a workspace: plain functions, each of which leaves it as it was or does all of it.
+//!
+//! They run on a thread of `thread`, with the rights of the files' owner. Every path is opened beneath the workspace; every
+//! file is looked at once it is open, so that nothing is a FIFO by the time it is read. Set-id bits are never set.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, mkdirat, openat, readlinkat, renameat_with,
+    statat, unlinkat,
+};
+use rustix::io::{Errno, pread, retry_on_intr, write};
+
+use super::entry::{Entry, Kind};
+use super::place::{self, Place, refusal, wrong_type};
+use super::{listing, remove, thread};
+use crate::error::{Code, Refusal};
+
+/// What files and directories are made with.
+const FILE_MODE: u32 = 0o644;
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// The files of a workspace, for the thread that may use them.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: OwnedFd,
+}
+
+/// How a file is written.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct WriteOptions {
+    /// Makes the directories on the way.
+    pub parents: bool,
+    /// Refuses to replace what is there.
+    pub create_only: bool,
+    /// The permission bits; those of the file that is replaced unless given, or 0644.
+    pub mode: Option<u32>,
+}
+
+/// What a workspace holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    pub bytes: u64,
+    pub files: u64,
+    /// All of it was counted.
+    pub complete: bool,
+}
+
+impl Tree {
+    pub(super) fn new(root: OwnedFd) -> Self {
+        Tree { root }
+    }
+
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// Opens a file to read it, and says how long it is.
+    pub fn open_to_read(&self, place: &Place) -> Result<(OwnedFd, u64), Refusal> {
+        let opened = place::open(self.root(), place.path(), OFlags::RDONLY, Mode::empty())?;
+        let status = regular(&opened, place.path())?;
+        Ok((opened, u64::try_from(status.st_size).unwrap_or(0)))
+    }
+
+    /// All of a file, which may have at most `most` bytes.
+    pub fn read(&self, place: &Place, most: u64) -> Result<Vec<u8>, Refusal> {
+        let (file, size) = self.open_to_read(place)?;
+        if size > most {
+            let message =
+                format!("`{}` has {size} bytes; at most {most} are read so", place::shown(&place.text()));
+            return Err(Refusal::new(Code::FileTooLarge, message));
+        }
+        let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match retry_on_intr(|| pread(&file, &mut bytes[filled..], filled as u64)) {
+                Ok(0) => break,
+                Ok(length) => filled += length,
+                Err(error) => return Err(refusal(place.path(), error)),
+            }
+        }
+        // It was made shorter meanwhile.
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    /// Replaces a file, or makes it, at once. True where it is new.
+    pub fn write(&self, place: &Place, bytes: &[u8], options: WriteOptions) -> Result<bool, Refusal> {
+        let mut file = self.begin_write(place, options)?;
+        if let Err(error) = write_all(file.file.as_fd(), bytes) {
+            file.discard();
+            return Err(refusal(place.path(), error));
+        }
+        file.finish()
+    }
+
+    /// A file that is to take this one's place, once it is written.
+    pub fn begin_write(&self, place: &Place, options: WriteOptions) -> Result<Pending, Refusal> {
+        if options.parents {
+            self.make_parents(place)?;
+        }
+        let (directory, name) = place::holder(self.root(), place, true)?;
+        let replaced = replaceable(&directory, &name, place, options.create_only)?;
+        let aside = PathBuf::from(format!(".sandtimer-{}", crate::new_id()));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let file = openat(&directory, &aside, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
+        let file = file.map_err(|error| refusal(place.path(), error))?;
+        let mode = options.mode.or(replaced.map(|status| status.st_mode)).unwrap_or(FILE_MODE) & 0o777;
+        let create_only = options.create_only;
+        Ok(Pending {
+            directory,
+            aside,
+            name,
+            path: place.path().to_owned(),
+            file,
+            mode,
+            create_only,
+            done: false,
+        })
+    }
+
+    /// Adds to the end of a file; makes it where `create` says so.
+    pub fn append(&self, place: &Place, bytes: &[u8], create: bool) -> Result<u64, Refusal> {
+        let flags = OFlags::WRONLY | OFlags::APPEND | if create { OFlags::CREATE } else { OFlags::empty() };
+        // A mode is only taken with a file that may be made.
+        let mode = if create { Mode::from_raw_mode(FILE_MODE) } else { Mode::empty() };
+        let file = place::open(self.root(), place.path(), flags, mode)?;
+        let before = regular(&file, place.path())?;
+        write_all(file.as_fd(), bytes).map_err(|error| refusal(place.path(), error))?;
+        Ok(u64::try_from(before.st_size).unwrap_or(0) + bytes.len() as u64)
+    }
+
+    /// What is at a path. A link is not followed.
+    pub fn stat(&self, place: &Place) -> Result<Entry, Refusal> {
+        let opened = place::open(self.root(), place.path(), OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
+        let status = fstat(&opened).map_err(|error| refusal(place.path(), error))?;
+        let target = (Kind::of(&status) == Kind::Symlink).then(|| readlinkat(&opened, "", Vec::new()).ok());
+        let target = target.flatten().map(|target| target.to_string_lossy().into_owned());
+        Ok(Entry::new(place.text(), &status, target))
+    }
+
+    pub fn exists(&self, place: &Place) -> Result<bool, Refusal> {
+        match self.stat(place) {
+            Ok(_) => Ok(true),
+            Err(refusal) if refusal.code == Code::FileNotFound => Ok(false),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// What is in a directory, in the order of names.
+    pub fn list(&self, place: &Place, asked: &listing::Asked) -> Result<listing::Listing, Refusal> {
+        listing::list(self.root(), place, asked)
+    }
+
+    /// What all of it holds.
+    pub fn size(&self) -> Result<Size, Refusal> {
+        listing::size(self.root())
+    }
+
+    /// Moves a file or a directory. Where `overwrite` says so it takes the place of what is there.
+    pub fn rename(&self, from: &Place, to: &Place, overwrite: bool) -> Result<(), Refusal> {
+        let (source, name) = place::holder(self.root(), from, false)?;
+        let (target, new_name) = place::holder(self.root(), to, false)?;
+        statat(&source, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| refusal(from.path(), error))?;
+        let flags = if overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        renameat_with(&source, &name, &target, &new_name, flags).map_err(|error| refusal(to.path(), error))
+    }
+
+    /// Removes a file, a link or an empty directory; where `recursive` says so, all that is in it.
+    pub fn delete(&self, place: &Place, recursive: bool) -> Result<(), Refusal> {
+        let (directory, name) = place::holder(self.root(), place, false)?;
+        remove::remove(&directory, &name, recursive).map_err(|error| refusal(place.path(), error))
+    }
+
+    /// Removes everything.
+    pub(super) fn empty(&self) -> Result<(), Refusal> {
+        let root =
+            place::open(self.root(), Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+        // Its owner may have shut itself out.
+        let root = match root {
+            Err(failed) if failed.code == Code::FilePermission => {
+                remove::open_shut(self.root(), Path::new("."))
+            }
+            Err(failed) => return Err(failed),
+            Ok(root) => Ok(root),
+        };
+        root.and_then(|root| remove::empty(&root)).map_err(|error| refusal(Path::new("."), error))
+    }
+
+    /// Makes a directory; where `parents` says so those on the way too, and then it may be there.
+    pub fn make_directory(&self, place: &Place, parents: bool) -> Result<(), Refusal> {
+        if parents {
+            self.make_parents(place)?;
+        }
+        if place.is_root() {
+            return if parents { Ok(()) } else { Err(refusal(place.path(), Errno::EXIST)) };
+        }
+        let (directory, name) = place::holder(self.root(), place, parents)?;
+        match mkdirat(&directory, &name, Mode::from_raw_mode(DIRECTORY_MODE)) {
+            Err(Errno::EXIST) if parents => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY;
+                place::open(self.root(), place.path(), flags, Mode::empty()).map(drop)
+            }
+            made => made.map_err(|error| refusal(place.path(), error)),
+        }
+    }
+
+    fn make_parents(&self, place: &Place) -> Result<(), Refusal> {
+        let Some(parent) = place.path().parent() else { return Ok(()) };
+        let mut path = PathBuf::new();
+        let mut directory =
+            place::open(self.root(), Path::new("."), OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        for name in parent.components() {
+            path.push(name);
+            match mkdirat(&directory, name.as_os_str(), Mode::from_raw_mode(DIRECTORY_MODE)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(refusal(&path, error)),
+            }
+            directory = place::open(self.root(), &path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        }
+        Ok(())
+    }
+}
+
+/// A file that is being written beside the one whose place it takes.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    directory: OwnedFd,
+    aside: PathBuf,
+    name: PathBuf,
+    path: PathBuf,
+    pub file: OwnedFd,
+    mode: u32,
+    create_only: bool,
+    /// Nothing lies beside any more.
+    done: bool,
+}
+
+impl Pending {
+    /// Puts it in its place. True where nothing was there.
+    pub fn finish(mut self) -> Result<bool, Refusal> {
+        let put = || {
+            fchmod(&self.file, Mode::from_raw_mode(self.mode))?;
+            let at = |flags| renameat_with(&self.directory, &self.aside, &self.directory, &self.name, flags);
+            match at(RenameFlags::NOREPLACE) {
+                Err(Errno::EXIST) if !self.create_only => at(RenameFlags::empty()).map(|()| false),
+                put => put.map(|()| true),
+            }
+        };
+        let put = put();
+        match put {
+            Ok(_) => self.done = true,
+            Err(_) => self.discard(),
+        }
+        put.map_err(|error| refusal(&self.path, error))
+    }
+
+    /// Leaves everything as it was.
+    pub fn discard(&mut self) {
+        self.done = true;
+        remove_aside(&self.directory, &self.aside);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.done
+            && let Ok(directory) = self.directory.try_clone()
+        {
+            let aside = std::mem::take(&mut self.aside);
+            // Whoever dropped it has other rights.
+            thread::later(directory, move |directory| remove_aside(&directory, &aside));
+        }
+    }
+}
+
+fn remove_aside(directory: &OwnedFd, aside: &Path) {
+    // Whoever has removed it before did the same.
+    let _ = unlinkat(directory, aside, AtFlags::empty());
+}
+
+/// What is to be replaced, if it may be.
+fn replaceable(
+    directory: &OwnedFd,
+    name: &Path,
+    place: &Place,
+    create_only: bool,
+) -> Result<Option<Stat>, Refusal> {
+    match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) if create_only => Err(refusal(place.path(), Errno::EXIST)),
+        Ok(status) => match Kind::of(&status) {
+            Kind::File => Ok(Some(status)),
+            other => Err(wrong_type(place.path(), &format!("is a {}, not a file", other.name()))),
+        },
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(refusal(place.path(), error)),
+    }
+}
+
+/// What is known of an open file, which has to be a regular one.
+fn regular(file: &OwnedFd, path: &Path) -> Result<Stat, Refusal> {
+    let status = fstat(file).map_err(|error| refusal(path, error))?;
+    match Kind::of(&status) {
+        Kind::File => Ok(status),
+        other => Err(wrong_type(path, &format!("is a {}, not a file", other.name()))),
+    }
+}
+
+pub(super) fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io::Result<()> {
+    while !bytes.is_empty() {
+        let written = retry_on_intr(|| write(file, bytes))?;
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}

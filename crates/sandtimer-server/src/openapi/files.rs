@@ -1,0 +1,192 @@
+//! Workspaces and their files in the description of the API.
+
+use serde_json::{Value, json};
+
+use super::Answer::{Json, Nothing, Text};
+use super::Operation;
+use super::schema::{answer, body, list, nullable, number, reference, text, truth, words};
+use crate::error::Code;
+use crate::files::Kind;
+
+const BYTES: &str = "application/octet-stream";
+const OF_QUERIES: &[Code] = &[Code::BadField, Code::UnknownField];
+/// Of whatever addresses a file.
+const OF_FILES: &[Code] = &[
+    Code::BadField,
+    Code::UnknownField,
+    Code::NulByte,
+    Code::TooLong,
+    Code::PathOutside,
+    Code::FilePermission,
+    Code::WorkspaceNotFound,
+    Code::ContextNotFound,
+    Code::FileNotFound,
+    Code::WrongFileType,
+    Code::FileBusy,
+    Code::System,
+    Code::Storage,
+];
+
+pub(super) fn operations() -> Vec<Operation> {
+    let mut all = workspaces();
+    all.extend(contents());
+    all.extend(places());
+    all
+}
+
+fn workspaces() -> Vec<Operation> {
+    let workspace = |method, path, summary, shape| Operation::new(method, path, summary, Json(shape));
+    vec![
+        workspace(
+            "post",
+            "/v1/workspaces",
+            "Make a directory that runs, contexts and sessions can work in, and that outlives them",
+            "Workspace",
+        )
+        .body("Empty")
+        .errors(&[Code::Storage]),
+        workspace("get", "/v1/workspaces", "Your workspaces, the oldest first", "WorkspaceList")
+            .errors(OF_QUERIES),
+        workspace("get", "/v1/workspaces/{id}", "One workspace, with its size", "WorkspaceDetails")
+            .errors(&[Code::System, Code::Storage]),
+        Operation::new("delete", "/v1/workspaces/{id}", "Delete a workspace and all that is in it", Nothing)
+            .errors(&[Code::WorkspaceInUse, Code::Storage]),
+    ]
+}
+
+fn addressed(operation: Operation) -> Operation {
+    operation
+        .query("workspace", text("Its id."), "Whose files: give this, or `context`, or `session`.")
+        .query("context", text("Its id."), "The files that this context works with.")
+        .query("session", text("Its id."), "The files that this session works with.")
+        .errors(OF_FILES)
+}
+
+fn on_file(operation: Operation) -> Operation {
+    addressed(operation).query("path", text("Relative, or below /workspace; without `..`."), "Which file.")
+}
+
+fn contents() -> Vec<Operation> {
+    vec![
+        on_file(Operation::new(
+            "get",
+            "/v1/files",
+            "Read a file, or a part of it, as a stream; also by a Range header",
+            Text(BYTES),
+        ))
+        .query("offset", number("A byte's position."), "Where to begin; 0 unless given.")
+        .query("length", number("Bytes."), "How much at most; to its end unless given.")
+        .errors(&[Code::RangeOutside]),
+        on_file(Operation::new(
+            "put",
+            "/v1/files",
+            "Replace a file by the body, at once and as a whole, or make it",
+            Json("FileWritten"),
+        ))
+        .bytes()
+        .query("parents", truth(""), "Makes the directories on the way.")
+        .query("create_only", truth(""), "Refuses to replace what is there.")
+        .query(
+            "mode",
+            text("Permission bits in octal, such as `0644`."),
+            "Those of the file it replaces unless given, or 0644.",
+        )
+        .errors(&[Code::FileExists, Code::FileTooLarge, Code::RequestTimeout, Code::BodyBroken]),
+        on_file(Operation::new(
+            "post",
+            "/v1/files/append",
+            "Add the body to the end of a file",
+            Json("FileAppended"),
+        ))
+        .bytes()
+        .query("create", truth(""), "Makes the file if it is not there; true unless given.")
+        .errors(&[Code::BodyTooLarge, Code::RequestTimeout, Code::BodyBroken]),
+        on_file(Operation::new("delete", "/v1/files", "Delete a file, a link or a directory", Nothing))
+            .query("recursive", truth(""), "With all that is in it.")
+            .errors(&[Code::DirectoryNotEmpty]),
+    ]
+}
+
+fn places() -> Vec<Operation> {
+    let get = |path, summary, answer| Operation::new("get", path, summary, answer);
+    let post = |path, summary| Operation::new("post", path, summary, Json("FileEntry"));
+    let directory = "Which directory; all of the workspace unless given.";
+    vec![
+        addressed(get("/v1/files/list", "What is in a directory, in the order of names", Json("FileListing")))
+            .query("path", text("Relative, or below /workspace."), directory)
+            .query("recursive", truth(""), "With all below it.")
+            .query("limit", number("1 to 10000."), "How many at most; 1000 unless given.")
+            .query("after", text("A path of this listing."), "Only what comes behind it: `next_after` of the page before."),
+        on_file(get("/v1/files/stat", "What is at a path; a link is not followed", Json("FileEntry"))),
+        addressed(get(
+            "/v1/files/watch",
+            "Server-sent events of a directory, not of those below it: ready, created, modified, attributes, deleted, moved_from, \
+             moved_to, lagged. Nothing is kept for a reader that went away: list the directory again",
+            Text("text/event-stream"),
+        ))
+        .query("path", text("Relative, or below /workspace."), directory)
+        .errors(&[Code::Capacity]),
+        post("/v1/files/move", "Move a file or a directory; what is there now").body("MoveRequest").errors(OF_FILES).errors(&[
+            Code::FileExists,
+            Code::DirectoryNotEmpty,
+        ]),
+        post("/v1/files/mkdir", "Make a directory").body("DirectoryRequest").errors(OF_FILES).errors(&[Code::FileExists]),
+    ]
+}
+
+pub(super) fn schemas() -> Value {
+    let workspace = || {
+        json!({
+            "workspace_id": text(""),
+            "created_at_ms": number("Milliseconds since 1970."),
+            "in_use": number("How many runs, contexts and sessions work in it."),
+        })
+    };
+    let mut details = workspace();
+    details["size_bytes"] = number("What it takes on the disk.");
+    details["files"] = number("How many files and directories are in it.");
+    details["complete"] =
+        truth("All of it was counted: a million files at most, and none that its owner has shut away.");
+    json!({
+        "Workspace": answer(workspace()),
+        "WorkspaceDetails": answer(details),
+        "WorkspaceList": answer(json!({"workspaces": list(reference("Workspace"))})),
+        "FileEntry": answer(json!({
+            "path": text("Relative to the workspace. What is not UTF-8 in it is U+FFFD, and such a file has to be reached by a run."),
+            "type": words(&Kind::NAMES),
+            "size": number("Bytes."),
+            "modified_at_ms": number("Milliseconds since 1970."),
+            "mode": text("Permission bits in octal."),
+            "target": nullable(text("What a link says.")),
+        })),
+        "FileListing": answer(json!({
+            "entries": list(reference("FileEntry")),
+            "next_after": nullable(text("Where the next page begins; null on the last.")),
+            "incomplete": truth("Directories are not shown whole: of more than 100000 names, more than 64 deep, or shut."),
+        })),
+        "FileWritten": answer(json!({
+            "path": text(""),
+            "size": number("Bytes."),
+            "created": truth("Nothing was there."),
+        })),
+        "FileAppended": answer(json!({"path": text(""), "size": number("Bytes, with those that were added.")})),
+        "MoveRequest": request(json!({
+            "from": text("A path."),
+            "to": text("A path."),
+            "overwrite": truth("Replaces what is there."),
+        })),
+        "DirectoryRequest": request(json!({
+            "path": text(""),
+            "parents": truth("Makes those on the way as well, and it may be there."),
+        })),
+    })
+}
+
+fn request(mut fields: Value) -> Value {
+    for (name, of) in
+        [("workspace", "this workspace"), ("context", "this context"), ("session", "this session")]
+    {
+        fields[name] = text(&format!("The id, for files of {of}."));
+    }
+    body(fields)
+}

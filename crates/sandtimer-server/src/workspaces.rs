@@ -1,0 +1,99 @@
+//! `/v1/workspaces`: directories that runs, contexts and sessions work in and that outlive them.
+//!
+//! ```text
+//! created ─▶ used by any number of runs, contexts and sessions at a time ─▶ deleted, once none uses it
+//! ```
+//! Each context has one of its own unless it was given one; that goes with it. Whose their files are on the disk is the
+//! engine's business (`make_workspace`); what is done with them from outside goes through `files`.
+
+mod live;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+
+use crate::auth::Owner;
+use crate::body::{self, Id, Object, Parameters};
+use crate::error::{Code, Refusal};
+use crate::{Shared, files};
+
+pub(crate) use live::{Using, Workspace, Workspaces, sweep};
+
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/v1/workspaces", post(create).get(list))
+        .route("/v1/workspaces/{id}", get(show).delete(delete))
+}
+
+/// The workspace of this owner, or that there is none.
+pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<Workspace>, Refusal> {
+    app.workspaces.find(id, owner).ok_or_else(|| {
+        let shown: String = id.chars().take(60).collect();
+        Refusal::new(Code::WorkspaceNotFound, format!("there is no workspace `{shown}`"))
+    })
+}
+
+fn view(workspace: &Workspace) -> Value {
+    json!({
+        "workspace_id": workspace.id_text(),
+        "created_at_ms": workspace.created_at_ms(),
+        "in_use": workspace.users(),
+    })
+}
+
+async fn create(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let made = tokio::task::spawn_blocking(move || app.workspaces.create(&owner, None)).await;
+    let made = made.map_err(|_| Refusal::new(Code::Internal, "the workspace could not be made"))??;
+    Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
+}
+
+async fn list(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let mut all = app.workspaces.of(&owner);
+    all.sort_by_key(|workspace| workspace.created_at_ms());
+    let shown: Vec<Value> = all.iter().map(|workspace| view(workspace)).collect();
+    Ok(body::json(&json!({"workspaces": shown})))
+}
+
+async fn show(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+) -> Result<Response, Refusal> {
+    let workspace = find(&app, &id, &owner)?;
+    let size = files::act(&workspace, |tree| tree.size()).await?;
+    let mut view = view(&workspace);
+    view["size_bytes"] = size.bytes.into();
+    view["files"] = size.files.into();
+    view["complete"] = size.complete.into();
+    Ok(body::json(&view))
+}
+
+async fn delete(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+) -> Result<Response, Refusal> {
+    let workspace = find(&app, &id, &owner)?;
+    if !workspace.close() {
+        let message = format!("{} runs or contexts use the workspace `{id}`", workspace.users());
+        return Err(Refusal::new(Code::WorkspaceInUse, message));
+    }
+    let removed = tokio::task::spawn_blocking(move || app.workspaces.remove(&workspace)).await;
+    removed.map_err(|_| Refusal::new(Code::Internal, "the workspace could not be removed"))??;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

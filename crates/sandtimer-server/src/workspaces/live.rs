@@ -1,0 +1,281 @@
+//! Workspaces from their beginning to their end.
+//!
+//! ```text
+//! workspaces/kept/ID, ID.json   made by request: they outlive the server
+//! workspaces/own/ID             of a context; those of a server that died are found at the next start, and removed
+//! workspaces/trash/ID           being removed
+//! ```
+//! Nobody but the server's user can enter these directories: jobs see theirs through mounts of their own.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use sandtimer::engine::make_workspace;
+use sandtimer_os::clock::calendar_milliseconds;
+use serde_json::{Value, json};
+
+use crate::Shared;
+use crate::auth::Owner;
+use crate::error::{Code, Refusal, storage};
+use crate::files;
+use crate::owned::{Owned, Registry};
+
+/// A directory that is seen as /workspace.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    id: String,
+    owner: Owner,
+    /// The name of the sandbox of another interface (see `compat`) that it belongs to.
+    sandbox: Option<String>,
+    created_at_ms: u64,
+    directory: PathBuf,
+    /// How many runs and contexts work in it; `None` once it is being removed.
+    users: Mutex<Option<usize>>,
+}
+
+impl Owned for Workspace {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn owner(&self) -> &Owner {
+        &self.owner
+    }
+}
+
+impl Workspace {
+    /// One that is not found by its id: a context's own.
+    pub fn own(owner: Owner, directory: PathBuf) -> Arc<Self> {
+        Arc::new(Self::new(String::new(), owner, directory, calendar_milliseconds()))
+    }
+
+    fn new(id: String, owner: Owner, directory: PathBuf, created_at_ms: u64) -> Self {
+        Workspace { id, owner, sandbox: None, created_at_ms, directory, users: Mutex::new(Some(0)) }
+    }
+
+    /// Empty for a context's own.
+    pub fn id_text(&self) -> &str {
+        &self.id
+    }
+
+    /// A context's, which goes with it.
+    pub fn is_own(&self) -> bool {
+        self.id.is_empty()
+    }
+
+    pub fn created_at_ms(&self) -> u64 {
+        self.created_at_ms
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<usize>> {
+        // A number.
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn users(&self) -> usize {
+        self.lock().unwrap_or(0)
+    }
+
+    /// Keeps it from being removed for as long as what is returned is there.
+    pub fn enter(self: &Arc<Self>) -> Result<Using, Refusal> {
+        match &mut *self.lock() {
+            Some(users) => *users += 1,
+            None => {
+                let message = format!("there is no workspace `{}`", self.id);
+                return Err(Refusal::new(Code::WorkspaceNotFound, message));
+            }
+        }
+        Ok(Using(self.clone()))
+    }
+
+    /// Lets nobody in any more. False where somebody is in.
+    pub fn close(&self) -> bool {
+        let mut users = self.lock();
+        let unused = users.is_none_or(|users| users == 0);
+        if unused {
+            *users = None;
+        }
+        unused
+    }
+
+    /// Its directory, for those who come by descriptor. The path to it is the server's own.
+    pub fn open(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(CWD, &self.directory, flags, Mode::empty())?)
+    }
+}
+
+/// Somebody who works in a workspace.
+#[derive(Debug)]
+pub(crate) struct Using(Arc<Workspace>);
+
+impl Using {
+    pub fn workspace(&self) -> &Arc<Workspace> {
+        &self.0
+    }
+}
+
+impl Drop for Using {
+    fn drop(&mut self) {
+        if let Some(users) = &mut *self.0.lock() {
+            *users -= 1;
+        }
+    }
+}
+
+/// All workspaces that are found by their ids, and where the others are.
+#[derive(Debug)]
+pub(crate) struct Workspaces {
+    registry: Registry<Workspace>,
+    /// `kept`, `own` and `trash`, in that order.
+    places: [PathBuf; 3],
+}
+
+impl Workspaces {
+    /// Opens those below a state directory that nobody else uses. What earlier servers left is moved to the trash; see [`sweep`].
+    pub fn open(state_directory: &Path, complain: &dyn Fn(&str)) -> io::Result<Self> {
+        let parent = state_directory.join("workspaces");
+        DirBuilder::new().recursive(true).mode(0o700).create(&parent)?;
+        // The launcher follows no link, and has another current directory.
+        let parent = fs::canonicalize(parent)?;
+        let places = ["kept", "own", "trash"].map(|name| parent.join(name));
+        for place in &places {
+            DirBuilder::new().recursive(true).mode(0o700).create(place)?;
+        }
+        let workspaces = Workspaces { registry: Registry::default(), places };
+        workspaces.load(complain)?;
+        for entry in fs::read_dir(&workspaces.places[1])? {
+            workspaces.discard(&entry?.path())?;
+        }
+        Ok(workspaces)
+    }
+
+    fn load(&self, complain: &dyn Fn(&str)) -> io::Result<()> {
+        for entry in fs::read_dir(&self.places[0])? {
+            let path = entry?.path();
+            let record = path.with_extension("json");
+            if path.extension().is_some() {
+                if !path.with_extension("").is_dir() {
+                    fs::remove_file(&path)?;
+                }
+                continue;
+            }
+            match read_record(&record) {
+                Ok((owner, sandbox, created_at_ms)) => {
+                    let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                    let found = Workspace::new(id, owner, path, created_at_ms);
+                    self.registry.add(Arc::new(Workspace { sandbox, ..found }));
+                }
+                // It was being made or removed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.discard(&path)?,
+                Err(error) => complain(&format!("{} is left out: {error}", record.display())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Where contexts' own are made.
+    pub fn own_place(&self) -> &Path {
+        &self.places[1]
+    }
+
+    pub fn find(&self, id: &str, owner: &Owner) -> Option<Arc<Workspace>> {
+        self.registry.find(id, owner)
+    }
+
+    pub fn of(&self, owner: &Owner) -> Vec<Arc<Workspace>> {
+        self.registry.of(owner)
+    }
+
+    /// The one that belongs to a sandbox of another interface.
+    pub fn of_sandbox(&self, owner: &Owner, name: &str) -> Option<Arc<Workspace>> {
+        self.registry.of(owner).into_iter().find(|workspace| workspace.sandbox.as_deref() == Some(name))
+    }
+
+    /// Makes one that outlives the server. Blocks.
+    pub fn create(&self, owner: &Owner, sandbox: Option<&str>) -> Result<Arc<Workspace>, Refusal> {
+        let failed = |error: io::Error| storage("the workspace cannot be made", &error);
+        let id = crate::new_id();
+        let (directory, created_at_ms) = (self.places[0].join(&id), calendar_milliseconds());
+        make_workspace(&directory).map_err(failed)?;
+        let record =
+            json!({"owner": owner.as_str(), "sandbox": sandbox, "created_at_ms": created_at_ms}).to_string();
+        let path = directory.with_extension("json");
+        let aside = directory.with_extension("part");
+        let written = fs::write(&aside, record).and_then(|()| fs::rename(&aside, &path));
+        written.map_err(failed).inspect_err(|_| drop(fs::remove_dir(&directory)))?;
+        let made = Workspace::new(id, owner.clone(), directory, created_at_ms);
+        let made = Arc::new(Workspace { sandbox: sandbox.map(str::to_owned), ..made });
+        self.registry.add(made.clone());
+        Ok(made)
+    }
+
+    /// Makes a context's own. Blocks.
+    pub fn create_own(&self, owner: &Owner) -> Result<Arc<Workspace>, Refusal> {
+        let directory = self.places[1].join(crate::new_id());
+        make_workspace(&directory)
+            .map_err(|error| storage("the context's workspace cannot be made", &error))?;
+        Ok(Workspace::own(owner.clone(), directory))
+    }
+
+    /// Removes one that is closed, and all that is in it. Blocks.
+    pub fn remove(&self, workspace: &Workspace) -> Result<(), Refusal> {
+        let failed = |error: io::Error| storage("the workspace cannot be removed", &error);
+        self.registry.remove(&workspace.id);
+        match fs::remove_file(workspace.directory.with_extension("json")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        self.discard(&workspace.directory).map_err(failed)?;
+        let name = workspace.directory.file_name().unwrap_or_default();
+        remove_all(&self.places[2].join(name)).map_err(failed)
+    }
+
+    /// Removes a context's own. What cannot be removed now is met again at the next start.
+    pub fn remove_own(&self, app: &Shared, workspace: &Workspace) {
+        if let Err(refusal) = self.remove(workspace) {
+            (app.host.complain)(&refusal.message);
+        }
+    }
+
+    fn discard(&self, directory: &Path) -> io::Result<()> {
+        fs::rename(directory, self.places[2].join(directory.file_name().unwrap_or_default()))
+    }
+}
+
+/// Removes what was being removed when an earlier server died. Blocks for as long as that takes.
+pub(crate) fn sweep(app: &Shared) {
+    for entry in fs::read_dir(&app.workspaces.places[2]).into_iter().flatten().flatten() {
+        if let Err(error) = remove_all(&entry.path()) {
+            (app.host.complain)(&format!("{} cannot be removed: {error}", entry.path().display()));
+        }
+    }
+}
+
+/// Removes a directory of files that a job made, with the rights of their owner.
+fn remove_all(directory: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = openat(CWD, directory, flags, Mode::empty())?;
+    files::empty(root)?;
+    fs::remove_dir(directory)
+}
+
+fn read_record(path: &Path) -> io::Result<(Owner, Option<String>, u64)> {
+    let record: Value = serde_json::from_slice(&fs::read(path)?)?;
+    match (record["owner"].as_str(), record["created_at_ms"].as_u64()) {
+        (Some(owner), Some(created_at_ms)) => {
+            let sandbox = record["sandbox"].as_str().map(str::to_owned);
+            Ok((Owner::recorded(owner), sandbox, created_at_ms))
+        }
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
