@@ -100,10 +100,26 @@ async fn read(
 async fn write(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Parameters(mut fields): Parameters,
+    Parameters(fields): Parameters,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
-    let workspace = addressed(&app, &owner, &mut fields)?;
+    let (parts, mut body) = request.into_parts();
+    let declared = content::declared(&parts.headers);
+    let written = replace(&app, &owner, fields, (declared, &mut body)).await;
+    if written.is_err() {
+        content::read_away(&mut body, declared).await;
+    }
+    Ok(body::json(&written?))
+}
+
+/// Puts a body in a file's place.
+async fn replace(
+    app: &Shared,
+    owner: &Owner,
+    mut fields: Fields,
+    (declared, body): (Option<u64>, &mut Body),
+) -> Result<Value, Refusal> {
+    let workspace = addressed(app, owner, &mut fields)?;
     let path = placed(&mut fields, "path")?;
     let options = WriteOptions {
         parents: fields.truth("parents")?.unwrap_or(false),
@@ -111,12 +127,12 @@ async fn write(
         mode: mode(&mut fields)?,
     };
     fields.finish()?;
-    content::check_length(request.headers(), content::MOST_UPLOAD)?;
+    content::check_length(declared, content::MOST_UPLOAD)?;
     let place = path.clone();
     let pending = act(&workspace, move |tree| tree.begin_write(&place, options)).await?;
-    let size = content::receive(request.into_body(), &pending, content::MOST_UPLOAD, app.patience).await?;
+    let size = content::receive(body, &pending, content::MOST_UPLOAD, app.patience).await?;
     let created = act(&workspace, move |_| pending.finish()).await?;
-    Ok(body::json(&json!({"path": path.text(), "size": size, "created": created})))
+    Ok(json!({"path": path.text(), "size": size, "created": created}))
 }
 
 async fn append(
@@ -125,11 +141,12 @@ async fn append(
     Parameters(mut fields): Parameters,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
+    // Before anything is refused: it is not long, and its sender hears the answer when all of it is read.
+    let bytes = body::bytes(request, app.patience).await?;
     let workspace = addressed(&app, &owner, &mut fields)?;
     let path = placed(&mut fields, "path")?;
     let create = fields.truth("create")?.unwrap_or(true);
     fields.finish()?;
-    let bytes = body::bytes(request, app.patience).await?;
     let place = path.clone();
     let size = act(&workspace, move |tree| tree.append(&place, &bytes, create)).await?;
     Ok(body::json(&json!({"path": path.text(), "size": size})))

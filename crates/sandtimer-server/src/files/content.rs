@@ -21,6 +21,9 @@ use crate::error::{Code, Refusal, storage};
 pub(super) const MOST_UPLOAD: u64 = 4 << 30;
 /// Bytes that are read or written at a time.
 const PIECE: usize = 256 << 10;
+/// Of a refused body, what is read all the same, and how long that may take.
+const MOST_READ_AWAY: usize = 1 << 20;
+const READING_AWAY: Duration = Duration::from_secs(1);
 
 /// Which part of a file; all of it where nothing is given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -112,10 +115,31 @@ fn piece(file: &OwnedFd, at: u64, most: usize) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// How long a body says it is.
+pub(super) fn declared(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok())
+}
+
 /// Refuses a body that says beforehand that it is too long.
-pub(super) fn check_length(headers: &HeaderMap, most: u64) -> Result<(), Refusal> {
-    let declared = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if declared.is_some_and(|declared: u64| declared > most) { Err(too_long(most)) } else { Ok(()) }
+pub(super) fn check_length(declared: Option<u64>, most: u64) -> Result<(), Refusal> {
+    if declared.is_some_and(|declared| declared > most) { Err(too_long(most)) } else { Ok(()) }
+}
+
+/// Reads the rest of a body that was refused, if it is short: a sender who is not heard out may not hear the answer.
+pub(super) async fn read_away(body: &mut Body, declared: Option<u64>) {
+    if declared.is_some_and(|declared| declared > MOST_READ_AWAY as u64) {
+        return;
+    }
+    let mut left = MOST_READ_AWAY;
+    let reading = async {
+        while left > 0
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            left = left.saturating_sub(frame.data_ref().map_or(1, Bytes::len));
+        }
+    };
+    // What is not read by then is not worth it.
+    let _ = tokio::time::timeout(READING_AWAY, reading).await;
 }
 
 fn too_long(most: u64) -> Refusal {
@@ -124,7 +148,7 @@ fn too_long(most: u64) -> Refusal {
 
 /// Writes a body to a file; how long it was. Each part of it has to arrive within `patience`.
 pub(super) async fn receive(
-    mut body: Body,
+    body: &mut Body,
     pending: &Pending,
     most: u64,
     patience: Duration,

@@ -2,7 +2,6 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, readlinkat, statat};
@@ -57,11 +56,13 @@ impl Walk<'_> {
     fn directory(&mut self, directory: &OwnedFd, prefix: &Path, depth: usize) -> Result<bool, Errno> {
         let (names, all) = names(directory)?;
         self.listing.incomplete |= !all;
-        for name in names {
-            let path = prefix.join(std::ffi::OsStr::from_bytes(name.as_bytes()));
+        for (text, name) in names {
+            let path = prefix.join(&text);
             // Directories before the place behind which it begins may still lead to it.
             let after = self.asked.after.as_ref().map(Place::path);
             let passed = after.is_some_and(|after| path.as_path() <= after);
+            // Of names that read the same only one can be gone on behind.
+            self.listing.incomplete |= after == Some(path.as_path()) && text.as_bytes() != name.as_bytes();
             if passed && !(self.asked.recursive && after.is_some_and(|after| after.starts_with(&path))) {
                 continue;
             }
@@ -112,8 +113,8 @@ fn enter(directory: BorrowedFd<'_>, name: &CString) -> Result<OwnedFd, Errno> {
     openat(directory, name, flags, Mode::empty())
 }
 
-/// The names in a directory, sorted, and whether these are all.
-fn names(directory: &OwnedFd) -> Result<(Vec<CString>, bool), Errno> {
+/// The names in a directory, as they are shown and as they are, sorted; and whether these are all.
+fn names(directory: &OwnedFd) -> Result<(Vec<(String, CString)>, bool), Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -122,9 +123,10 @@ fn names(directory: &OwnedFd) -> Result<(Vec<CString>, bool), Errno> {
             continue;
         }
         if names.len() == MOST_NAMES {
+            names.sort();
             return Ok((names, false));
         }
-        names.push(name.to_owned());
+        names.push((name.to_string_lossy().into_owned(), name.to_owned()));
     }
     names.sort();
     Ok((names, true))
