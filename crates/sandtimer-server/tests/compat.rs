@@ -11,6 +11,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use support::{Serving, tokens};
 
@@ -77,6 +78,12 @@ scenarios! {
 fn tokens_are_those_of_the_server() {
     let serving = Serving::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     drive(&serving, "tokens", "first-secret-token-1234");
+}
+
+#[test]
+fn quiet_streams_are_kept_open() {
+    let serving = Serving::with(|settings| settings.heartbeat = Duration::from_millis(100));
+    drive(&serving, "quiet_streams_are_kept_open", "");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use sandtimer::Limits;
 use sandtimer::limits::{Format, Setting, parse_text};
 use sandtimer::model::LimitKind;
 use serde_json::{Value, json};
-use tokio::sync::Mutex as TurnMutex;
+use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard};
 
 use super::code::CodeContext;
 use super::failure::Failure;
@@ -121,8 +121,27 @@ impl Place {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn slot(&self, name: &str) -> Result<Slot, Failure> {
+    /// Where the session of this name is, or is to be, held so that nobody else makes or ends it meanwhile.
+    async fn hold(
+        &self,
+        app: &Shared,
+        name: &str,
+    ) -> Result<OwnedMutexGuard<Option<Arc<LiveContext>>>, Failure> {
+        loop {
+            let slot = self.slot(app, name)?;
+            let held = slot.clone().lock_owned().await;
+            // Whoever ends a session takes its slot away.
+            if self.slots().get(name).is_some_and(|known| Arc::ptr_eq(known, &slot)) {
+                return Ok(held);
+            }
+        }
+    }
+
+    fn slot(&self, app: &Shared, name: &str) -> Result<Slot, Failure> {
         let mut slots = self.slots();
+        if slots.len() >= MOST && !slots.contains_key(name) {
+            slots.retain(|_, slot| slot.try_lock().map_or(true, |held| alive(app, held.as_ref()).is_some()));
+        }
         if slots.len() >= MOST && !slots.contains_key(name) {
             return Err(Failure::new(503, "CONTAINER_UNAVAILABLE", format!("{MOST} sessions are open")));
         }
@@ -166,8 +185,7 @@ impl Place {
 
     /// The session of this name, made where it is not there.
     pub async fn session(&self, app: &Shared, name: &str) -> Result<Arc<LiveContext>, Failure> {
-        let slot = self.slot(name)?;
-        let mut held = slot.lock().await;
+        let mut held = self.hold(app, name).await?;
         if let Some(session) = alive(app, held.as_ref()) {
             return Ok(session);
         }
@@ -178,8 +196,7 @@ impl Place {
 
     /// Makes a session that is not there.
     async fn create(&self, app: &Shared, name: &str, request: SessionRequest) -> Result<(), Failure> {
-        let slot = self.slot(name)?;
-        let mut held = slot.lock().await;
+        let mut held = self.hold(app, name).await?;
         if alive(app, held.as_ref()).is_some() {
             return Err(Failure::new(
                 409,
@@ -195,8 +212,10 @@ impl Place {
 
     /// Ends a session, and says whether there was one.
     async fn delete(&self, app: &Shared, name: &str) -> bool {
-        let Some(slot) = self.slots().remove(name) else { return false };
-        let Some(session) = slot.lock().await.take() else { return false };
+        let Some(slot) = self.slots().get(name).cloned() else { return false };
+        let mut held = slot.lock().await;
+        self.slots().remove(name);
+        let Some(session) = held.take() else { return false };
         let was_there = alive(app, Some(&session)).is_some();
         contexts::close(app, &session).await;
         was_there

@@ -415,6 +415,14 @@ export const scenarios = {
     await assert.rejects(() => box.readFile("/workspace/fifo"));
   },
 
+  async quiet_streams_are_kept_open() {
+    const raw = await (await post("/api/execute/stream", { command: "sleep 1", sessionId: "s" })).text();
+    assert.ok(raw.split(": heartbeat\n\n").length > 3, raw);
+    const done = await sandbox("quiet").exec("echo a; sleep 1; echo b", { stream: true, onOutput() {} });
+    assert.deepEqual([done.stdout, done.exitCode], ["a\nb\n", 0]);
+    assert.equal((await sandbox("quiet").runCode("import time; time.sleep(1); 1")).results[0].text, "1");
+  },
+
   async files_before_a_restart() {
     await sandbox("restart").exec("echo kept > kept.txt");
   },
