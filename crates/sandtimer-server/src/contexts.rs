@@ -10,6 +10,7 @@ mod live;
 mod request;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Extension, State};
@@ -30,6 +31,8 @@ use live::Queued;
 pub(crate) use live::{LiveContext, LiveContexts, close, close_all, execute as send, keep_house, open};
 pub(crate) use request::{CellRequest, ContextRequest, EACH, Language, WHOLE};
 
+/// A context that is free begins within this time, as a rule.
+const BEGINS: Duration = Duration::from_secs(1);
 /// Each waits on a thread of its own.
 pub(crate) const MOST_WAITING: usize = 64;
 
@@ -142,10 +145,12 @@ async fn execute(
         return Err(Refusal::new(Code::Capacity, message));
     }
     let (wait, detach) = (request.wait, request.detach);
+    // Nobody is to ask again because a copy is being made.
+    let to_begin = if context.is_free() { wait.map(|wait| wait.max(BEGINS)) } else { wait };
     let asked_at = tokio::time::Instant::now();
     let mut queued = live::execute(app, owner, context.clone(), request);
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
-    let waiting = async { begun = queued.begun(wait).await };
+    let waiting = async { begun = queued.begun(to_begin).await };
     let gone = || {
         if !detach {
             withdraw();

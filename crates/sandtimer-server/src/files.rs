@@ -100,12 +100,15 @@ async fn read(
 async fn write(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Parameters(fields): Parameters,
+    parameters: Result<Parameters, Refusal>,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
     let (parts, mut body) = request.into_parts();
     let declared = content::declared(&parts.headers);
-    let written = replace(&app, &owner, fields, (declared, &mut body)).await;
+    let written = match parameters {
+        Ok(Parameters(fields)) => replace(&app, &owner, fields, (declared, &mut body)).await,
+        Err(refusal) => Err(refusal),
+    };
     if written.is_err() {
         content::read_away(&mut body, declared).await;
     }
@@ -138,11 +141,12 @@ async fn replace(
 async fn append(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
-    Parameters(mut fields): Parameters,
+    parameters: Result<Parameters, Refusal>,
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
     // Before anything is refused: it is not long, and its sender hears the answer when all of it is read.
     let bytes = body::bytes(request, app.patience).await?;
+    let Parameters(mut fields) = parameters?;
     let workspace = addressed(&app, &owner, &mut fields)?;
     let path = placed(&mut fields, "path")?;
     let create = fields.truth("create")?.unwrap_or(true);

@@ -217,6 +217,7 @@ impl Server {
         drop(guard);
         runtime.spawn(listen::serve(listener, app.clone(), connections.clone()));
         runtime.spawn(runs::keep_house(app.clone()));
+        runtime.spawn(runs::sync_records(app.clone()));
         runtime.spawn(contexts::keep_house(app.clone()));
         let swept = app.clone();
         runtime.spawn_blocking(move || workspaces::sweep(&swept));
@@ -237,6 +238,8 @@ impl Server {
             app.runs.end_all(GENTLE_ENDS, LAST_OUTCOMES).await;
             // What does not end by then dies with the engine.
             let _ = tokio::time::timeout(LAST_OUTCOMES, contexts::close_all(&app)).await;
+            // A disk that takes longer has the records all the same, unless the power goes.
+            let _ = tokio::time::timeout(GENTLE_ENDS, runs::sync(&app)).await;
             if !drained {
                 // What waited for these runs has its answer now.
                 let _ = tokio::time::timeout(GENTLE_ENDS, connections.drained()).await;

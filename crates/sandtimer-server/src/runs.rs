@@ -25,7 +25,9 @@ use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::events;
 
-pub(crate) use live::{CLIENT_GONE, LiveRun, Phase, Runs, adopt, keep_house, start};
+pub(crate) use live::{
+    CLIENT_GONE, Handover, LiveRun, Phase, Runs, adopt, keep_house, start, sync, sync_records,
+};
 pub(crate) use request::{LIMITS, RunRequest, environment};
 pub(crate) use stream::RunEvents;
 

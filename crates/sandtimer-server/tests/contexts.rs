@@ -121,6 +121,20 @@ fn runs_queue_and_can_be_interrupted_cancelled_and_left() {
 }
 
 #[test]
+fn a_free_context_tells_the_run_at_once() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let at = opened(&client, "/v1/sessions", json!({}));
+    for _ in 0..100 {
+        let (status, answer) =
+            client.post(&format!("{at}/execute"), &json!({"command": "true", "wait_ms": 0}));
+        assert_eq!(status, 200, "{answer}");
+        let id = answer["run_id"].as_str().unwrap_or_else(|| panic!("no run: {answer}"));
+        assert_eq!(client.ended(id)["outcome"]["exit_code"], 0);
+    }
+}
+
+#[test]
 fn a_session_keeps_its_shell() {
     let serving = Serving::start();
     let client = serving.client();

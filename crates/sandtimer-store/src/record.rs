@@ -4,8 +4,9 @@
 //! <id>.begun   JSON of `Begun`, while the run goes on
 //! <id>.run     bytes of stdout that were kept │ of stderr │ JSON of `Ended` │ its length, 8 bytes │ MARK
 //! ```
-//! A `.run` file is written under another name and renamed when all of it is on the disk, so it is whole or not there.
-//! Its head comes last because only then it is known which parts of the output were kept.
+//! A `.run` file is written under another name and then renamed: a writer that is killed leaves it whole or not at all. After a
+//! loss of power it may be cut short, which the missing mark shows. Its head comes last because only then it is known which
+//! parts of the output were kept.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -24,6 +25,8 @@ const MARK: &[u8; 8] = b"sandrun1";
 const LONGEST_HEAD: u64 = 1 << 30;
 /// Output up to here is rebuilt from the kept bytes; an Outcome of more, which carries only some of them, keeps its own.
 const REBUILT: u64 = 64 << 20;
+/// Output up to here, of each stream, also stays in memory beside the record of a run that was just written.
+const IN_MEMORY: u64 = 4 << 10;
 /// Bytes that are moved at a time.
 const PIECE: usize = 1 << 20;
 
@@ -89,7 +92,7 @@ pub struct StoredRun {
 pub(crate) type Source<'a> = dyn FnMut(Stream, u64, usize) -> io::Result<Chunk> + 'a;
 
 impl StoredRun {
-    /// Writes a whole file to `path`, and waits until it is on the disk.
+    /// Writes a whole file to `path`.
     pub(crate) fn write(
         path: &Path,
         begun: Begun,
@@ -106,16 +109,25 @@ impl StoredRun {
             at += kept.length();
         }
         let own_output = streams.iter().any(|kept| kept.length() > REBUILT);
+        // Of a run whose server died only the bytes are there, and no Outcome with text.
+        let mut texts = streams.iter().zip([&outcome.stdout, &outcome.stderr]);
+        let in_memory =
+            texts.all(|(kept, text)| kept.length() <= IN_MEMORY && text.is_empty() == (kept.length() == 0));
         let mut outcome = outcome.clone();
+        let mut output = (String::new(), String::new());
         if !own_output {
-            (outcome.stdout, outcome.stderr) = (String::new(), String::new());
+            output = (std::mem::take(&mut outcome.stdout), std::mem::take(&mut outcome.stderr));
         }
-        let ended = Ended { begun, ended_at_ms, outcome, own_output, streams };
+        let mut ended = Ended { begun, ended_at_ms, outcome, own_output, streams };
         let head = serde_json::to_vec(&ended)?;
         file.write_all(&head)?;
         file.write_all(&(head.len() as u64).to_le_bytes())?;
         file.write_all(MARK)?;
-        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        file.flush()?;
+        if in_memory && !own_output {
+            (ended.outcome.stdout, ended.outcome.stderr) = output;
+            ended.own_output = true;
+        }
         Ok(ended)
     }
 
@@ -148,6 +160,11 @@ impl StoredRun {
     /// Everything but the output.
     pub fn ended(&self) -> &Ended {
         &self.ended
+    }
+
+    /// The whole Outcome, where it needs no reading.
+    pub fn outcome_in_memory(&self) -> Option<&Outcome> {
+        self.ended.own_output.then_some(&self.ended.outcome)
     }
 
     /// The whole Outcome.

@@ -7,8 +7,9 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, syncfs};
 use rustix::io::Errno;
 use sandtimer::engine::Stream;
 use sandtimer::model::{
@@ -61,7 +62,9 @@ struct Found {
 pub struct RunStore {
     directory: PathBuf,
     /// Locked for as long as it is open.
-    _lock: File,
+    lock: File,
+    /// Records that a loss of power could take.
+    unsynced: AtomicBool,
 }
 
 impl RunStore {
@@ -87,7 +90,7 @@ impl RunStore {
             Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse(state_directory.to_owned())),
             Err(error) => return Err(failed(error.into())),
         }
-        let store = RunStore { directory, _lock: lock };
+        let store = RunStore { directory, lock, unsynced: AtomicBool::new(false) };
         let Found { mut runs, mut unreadable, begun, journals } = store.load().map_err(failed)?;
         let over = |path: &Path| runs.iter().any(|run| run.path.file_stem() == path.file_stem());
         // Of a run that is over nobody needs them; those of one that is not are taken up below.
@@ -163,7 +166,8 @@ impl RunStore {
         Journal::create(&self.path(run_id, JOURNALS[stream as usize]), limit)
     }
 
-    /// Records that a run is over. When this returns, it is on the disk. May be called again with a later Outcome.
+    /// Records that a run is over. When this returns, the record outlives this process; after the next [`RunStore::sync`] also a
+    /// loss of power. May be called again with a later Outcome.
     ///
     /// # Errors
     /// When its output cannot be read, or the disk does not take it.
@@ -181,13 +185,25 @@ impl RunStore {
             .inspect_err(|_| {
                 let _ = fs::remove_file(&part);
             })?;
-        File::open(&self.directory)?.sync_all()?;
+        self.unsynced.store(true, Ordering::Release);
         // Where one stays, the next start sees that the run is over and removes it.
         for name in JOURNALS {
             let _ = fs::remove_file(path.with_extension(name));
         }
         let _ = fs::remove_file(mark);
         Ok(StoredRun::new(path, written))
+    }
+
+    /// Waits until all records so far are on the disk.
+    ///
+    /// # Errors
+    /// When the disk does not take them.
+    pub fn sync(&self) -> io::Result<()> {
+        if self.unsynced.swap(false, Ordering::AcqRel) {
+            // One call for any number of records: each by itself would keep the disk busy.
+            syncfs(&self.lock)?;
+        }
+        Ok(())
     }
 
     /// Forgets a run that is over.

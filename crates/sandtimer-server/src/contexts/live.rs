@@ -18,7 +18,7 @@ use crate::Shared;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
-use crate::runs::{CLIENT_GONE, LiveRun, adopt};
+use crate::runs::{Handover, LiveRun, adopt};
 use crate::workspaces::{self, Using, Workspace};
 
 /// Interpreters of one owner that stand ready.
@@ -72,6 +72,11 @@ impl LiveContext {
 
     pub fn waiting(&self) -> usize {
         self.context.info().waiting
+    }
+
+    /// Whether nothing is executed and nothing waits.
+    pub fn is_free(&self) -> bool {
+        self.waiting() == 0 && self.context.running().is_none_or(|run| run.is_over())
     }
 
     pub fn interrupt(&self) -> bool {
@@ -216,7 +221,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 /// Something that was sent to a context and may have to wait there.
 #[derive(Debug)]
 pub(crate) struct Queued {
-    begun: oneshot::Receiver<Result<Arc<LiveRun>, Refusal>>,
+    begun: oneshot::Receiver<Result<Handover, Refusal>>,
     withdrawn: Arc<AtomicBool>,
     notes: Arc<Mutex<Vec<String>>>,
 }
@@ -248,11 +253,9 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
             Told::Begun(run) => {
                 let command = vec![context.language.name().to_owned(), "-c".to_owned(), shown.clone()];
                 let live = adopt(&app, &owner, run, command);
-                if let Some(tell) = tell.take()
-                    && let Err(Ok(live)) = tell.send(live)
-                    && left.load(Ordering::Acquire)
-                {
-                    live.cancel(CLIENT_GONE);
+                if let Some(tell) = tell.take() {
+                    // One that is not heard is dropped.
+                    let _ = tell.send(live.map(|live| Handover::new(live, left.clone())));
                 }
             }
             Told::Lost(state, reason) => {
@@ -294,7 +297,8 @@ impl Queued {
                 Err(_) => return Ok(None),
             },
         };
-        begun.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the context could not be used"))).map(Some)
+        let handover = begun.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))??;
+        Ok(handover.take())
     }
 
     /// What happened to the context since the last run.
@@ -347,8 +351,7 @@ pub(crate) async fn keep_house(app: Shared) {
             return;
         }
         for context in app.contexts.registry.all() {
-            let is_idle = context.context.running().is_none() && context.waiting() == 0;
-            if is_idle && context.idle_left() == Some(Duration::ZERO) {
+            if context.is_free() && context.idle_left() == Some(Duration::ZERO) {
                 close(&app, &context).await;
             }
         }

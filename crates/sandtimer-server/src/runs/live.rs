@@ -8,6 +8,7 @@
 //! and did not detach it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -18,7 +19,7 @@ use sandtimer::supervise::output::Chunk;
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::{Begun, RunStore, StoredRun};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, oneshot, watch};
+use tokio::sync::{Mutex, Notify, oneshot, watch};
 
 use super::control::Input;
 use super::copy::Copies;
@@ -32,6 +33,8 @@ use crate::{Retention, Shared};
 
 /// Warnings that are kept of a run; the first ones.
 const MOST_WARNINGS: usize = 100;
+/// How long a record may be written and not yet on the disk.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// How often records are looked at for their age.
 const HOUSEKEEPING: Duration = Duration::from_secs(600);
 
@@ -182,6 +185,8 @@ pub(crate) struct Runs {
     retention: Retention,
     /// One at a time thins records out.
     thinning: Mutex<()>,
+    /// A record was written that is not on the disk yet.
+    written: Notify,
 }
 
 impl Runs {
@@ -191,7 +196,13 @@ impl Runs {
             let begun = run.ended().begun.clone();
             registry.add(Arc::new(LiveRun::new(begun, Phase::Ended(Record::Disk(run)), Input::closed())));
         }
-        let runs = Runs { registry, store: Arc::new(store), retention, thinning: Mutex::default() };
+        let runs = Runs {
+            registry,
+            store: Arc::new(store),
+            retention,
+            thinning: Mutex::default(),
+            written: Notify::new(),
+        };
         runs.thin_out();
         runs
     }
@@ -267,6 +278,27 @@ impl Runs {
     }
 }
 
+/// Sees that records reach the disk, [`SYNC_EVERY`] after the first of them was written, until the server ends.
+pub(crate) async fn sync_records(app: Shared) {
+    let mut closing = app.closing.subscribe();
+    loop {
+        tokio::select! {
+            () = app.runs.written.notified() => {}
+            _ = closing.wait_for(|closing| *closing) => return,
+        }
+        tokio::time::sleep(SYNC_EVERY).await;
+        sync(&app).await;
+    }
+}
+
+/// Waits until all records so far are on the disk.
+pub(crate) async fn sync(app: &Shared) {
+    let store = app.runs.store.clone();
+    let Ok(Err(error)) = tokio::task::spawn_blocking(move || store.sync()).await else { return };
+    app.metrics.store_failed();
+    (app.host.complain)(&format!("records may not outlive a loss of power: {error}"));
+}
+
 /// Removes records that are too old, until the server ends.
 pub(crate) async fn keep_house(app: Shared) {
     let mut closing = app.closing.subscribe();
@@ -281,6 +313,34 @@ pub(crate) async fn keep_house(app: Shared) {
     }
 }
 
+/// A run on its way to the request that waits for it. Where that went away meanwhile, nobody else would cancel it.
+#[derive(Debug)]
+pub(crate) struct Handover {
+    run: Option<Arc<LiveRun>>,
+    /// Whether to cancel it if nobody takes it.
+    cancel: Arc<AtomicBool>,
+}
+
+impl Handover {
+    pub fn new(run: Arc<LiveRun>, cancel: Arc<AtomicBool>) -> Self {
+        Handover { run: Some(run), cancel }
+    }
+
+    pub fn take(mut self) -> Option<Arc<LiveRun>> {
+        self.run.take()
+    }
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take()
+            && self.cancel.load(Ordering::Acquire)
+        {
+            run.cancel(CLIENT_GONE);
+        }
+    }
+}
+
 /// Starts a run and its driver. A caller that does not wait for the answer any more cancels it, unless it is detached.
 pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
     if *app.closing.borrow() {
@@ -289,24 +349,24 @@ pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Res
     let (tell, told) = oneshot::channel();
     // A task of its own: were the request dropped in the middle, there would be a run that nobody knows.
     tokio::spawn(async move {
-        let detach = request.detach;
+        let cancel = Arc::new(AtomicBool::new(!request.detach));
         let queued = app.metrics.queued();
         let starter = app.clone();
         let started = tokio::task::spawn_blocking(move || begin(&starter, &owner, request)).await;
         drop(queued);
-        let started =
-            started.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the run could not be started")));
-        let answer = started.map(|(live, run, using)| {
+        let started = started.unwrap_or_else(|_| Err(could_not_start()));
+        // One that is not heard is dropped.
+        let _ = tell.send(started.map(|(live, run, using)| {
             tokio::spawn(drive(app, live.clone(), run, using));
-            live
-        });
-        if let Err(Ok(live)) = tell.send(answer)
-            && !detach
-        {
-            live.cancel(CLIENT_GONE);
-        }
+            Handover::new(live, cancel)
+        }));
     });
-    told.await.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the run could not be started")))
+    let handover = told.await.map_err(|_| could_not_start())??;
+    handover.take().ok_or_else(could_not_start)
+}
+
+fn could_not_start() -> Refusal {
+    Refusal::new(Code::Internal, "the run could not be started")
 }
 
 /// Takes on a run that was begun in a context: records that it has begun, and drives it. Blocks; inside the runtime.
@@ -391,12 +451,12 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, using: Option<Usi
     live.input.close();
     let ended_at = calendar_milliseconds();
     let pending = outcome.tree.proof == Proof::Pending;
-    record(&app, &live, &run, outcome.clone(), ended_at).await;
+    record(&app, &live, &run, outcome.clone(), ended_at);
     let last = if pending {
         let settled = run.settled().await;
         // Not if it was purged meanwhile.
         if app.runs.find(live.id(), &live.owner).is_some() {
-            record(&app, &live, &run, settled.clone(), ended_at).await;
+            record(&app, &live, &run, settled.clone(), ended_at);
         }
         settled
     } else {
@@ -410,21 +470,20 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, using: Option<Usi
 }
 
 /// Writes the record, then lets everybody know that the run is over.
-async fn record(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
-    let (store, begun) = (app.runs.store.clone(), live.begun.clone());
-    let (source, facts) = (run.clone(), outcome.clone());
-    let written = tokio::task::spawn_blocking(move || {
-        store.finish(begun, ended_at_ms, &facts, &mut |stream, cursor, most| {
-            source.output(stream, cursor, most).map_err(std::io::Error::other)
+fn record(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
+    // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
+    let written = tokio::task::block_in_place(|| {
+        app.runs.store.finish(live.begun.clone(), ended_at_ms, &outcome, &mut |stream, cursor, most| {
+            run.output(stream, cursor, most).map_err(std::io::Error::other)
         })
     });
-    let error = match written.await {
-        Ok(Ok(stored)) => {
+    let error = match written {
+        Ok(stored) => {
             live.phase.send_replace(Phase::Ended(Record::Disk(stored)));
+            app.runs.written.notify_one();
             return;
         }
-        Ok(Err(error)) => error.to_string(),
-        Err(panic) => panic.to_string(),
+        Err(error) => error,
     };
     app.metrics.store_failed();
     (app.host.complain)(&format!("the record of run {} is kept in memory only: {error}", live.id()));

@@ -38,6 +38,9 @@ impl Record {
         match self {
             Record::Memory { outcome, .. } => Ok(outcome.clone()),
             Record::Disk(stored) => {
+                if let Some(outcome) = stored.outcome_in_memory() {
+                    return Ok(Arc::new(outcome.clone()));
+                }
                 let stored = stored.clone();
                 let outcome = on_disk(move || stored.outcome()).await?;
                 Ok(Arc::new(outcome))

@@ -13,6 +13,7 @@ import inspect
 import io
 import json
 import linecache
+import select
 import signal
 
 LONGEST_REPR = 1 << 20
@@ -78,6 +79,8 @@ class Context:
             if pid < 0:
                 reason, pid = os.strerror(-pid), 0
         os.write(self.channel, b"K" + nonce + pid.to_bytes(4, "little") + reason.encode("utf-8", "replace")[:1000])
+        if pid and not select.select([self.channel], [], [], 0)[0]:
+            rehearse()
 
     def why_not(self):
         """Why a copy of this process would not be what this process is; empty if it would."""
@@ -215,6 +218,22 @@ class Context:
             shown.append({"text/plain": text, "image/png": base64.b64encode(file.getvalue()).decode()})
         pyplot.close("all")
         return shown
+
+
+def rehearse():
+    """Does what every cell does, while nobody waits: the first write to a page that is shared with a copy costs a fault."""
+    request = json.loads('{"source": "0", "file": false, "stdin": false}')
+    file = open("/dev/null", "r", errors="replace")
+    source = request["source"]
+    linecache.cache["<rehearsal>"] = (len(source), None, source.splitlines(keepends=True), "<rehearsal>")
+    tree = ast.parse(source, "<rehearsal>")
+    last = ast.Expression(tree.body.pop().value)
+    compile(tree, "<rehearsal>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    value = eval(compile(last, "<rehearsal>", "eval", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True), {})
+    data = as_json({"status": "ok", "results": [bundle(value)], "execution_count": 0, "interrupted": False})
+    answer(VALUE, data, ())
+    del linecache.cache["<rehearsal>"]
+    file.close()
 
 
 def own_children():
