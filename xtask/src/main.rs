@@ -7,6 +7,7 @@
 // Nothing here runs a user's code or keeps a deadline: it starts cargo and prints for a person.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
+mod compat;
 mod crate_arrows;
 mod generate;
 mod module_arrows;
@@ -25,6 +26,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test                everything a change must pass, set-up included
   python              the part of test that checks the Python package
   typescript          the part of test that checks the TypeScript client
+  npm                 install the npm package that the server's /api is tested with
   generate [--check]  write the generated files of spec/, or compare them with what would be written
   prove [NAME...]     the full-size proofs, or those named; writes docs/results/";
 
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["python"] => test::python(),
         ["typescript"] => test::typescript(),
+        ["npm"] => compat::packages(),
         ["generate"] => generate::write(),
         ["generate", "--check"] => generate::check(),
         ["prove", names @ ..] => prove::run(names),

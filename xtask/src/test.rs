@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Result, deps, generate, root, setup, step};
+use crate::{Result, compat, deps, generate, root, setup, step};
 
 /// What `cargo xtask lint` runs.
 pub(crate) const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
@@ -12,6 +12,7 @@ pub(crate) fn run() -> Result {
     step::timed("system packages", setup::system_packages)?;
     step::timed("tools", setup::tools)?;
     step::timed("python environment", setup::python_environment)?;
+    step::timed("npm packages", compat::packages)?;
     step::timed("formatting", || step::cargo(&["fmt", "--all", "--check"]))?;
     step::timed("arrows between crates and modules", deps)?;
     step::timed("clippy", || step::cargo(CLIPPY))?;
@@ -34,10 +35,11 @@ fn tests() -> Result {
     with_python(&["test", "--workspace", "--lib", "--bins", "--tests"])
 }
 
-/// Runs cargo with the prepared Python named to the tests.
+/// Runs cargo with the prepared Python and npm packages named to the tests.
 fn with_python(arguments: &[&str]) -> Result {
     let mut command = step::command("cargo", arguments);
-    command.env("SANDTIMER_TEST_PYTHON", setup::python(&root()));
+    let (name, modules) = compat::variable();
+    command.env("SANDTIMER_TEST_PYTHON", setup::python(&root())).env(name, modules);
     step::run(command)
 }
 

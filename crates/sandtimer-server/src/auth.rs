@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Extension, State};
-use axum::http::{HeaderMap, Request, header};
+use axum::http::{HeaderMap, Request, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use crate::Shared;
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
+use crate::{Shared, compat};
 
 pub use tokens::{TokenError, Tokens};
 
@@ -62,22 +62,37 @@ pub(crate) async fn admit(
     Extension(connection): Extension<Arc<Connection>>,
     mut request: Request<Body>,
     next: Next,
-) -> Result<Response, Refusal> {
-    origin::check(request.uri(), request.headers(), connection.local())?;
-    if !PUBLIC.contains(&request.uri().path()) {
-        let owner = match &app.tokens {
-            Some(tokens) => by_token(tokens, request.headers())?,
-            None if connection.is_own().await => Owner::user(rustix::process::geteuid().as_raw()),
-            None => {
-                return Err(Refusal::new(
-                    Code::PeerRefused,
-                    "the other end of this connection does not belong to the user who runs the server",
-                ));
+) -> Response {
+    match asks(&app, &connection, request.uri(), request.headers()).await {
+        Ok(owner) => {
+            if let Some(owner) = owner {
+                request.extensions_mut().insert(owner);
             }
-        };
-        request.extensions_mut().insert(owner);
+            next.run(request).await
+        }
+        Err(refusal) => compat::refuse(request.uri().path(), refusal),
     }
-    Ok(next.run(request).await)
+}
+
+/// Whose request it is; `None` where it does not matter.
+async fn asks(
+    app: &Shared,
+    connection: &Connection,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Option<Owner>, Refusal> {
+    origin::check(uri, headers, connection.local())?;
+    if PUBLIC.contains(&uri.path()) {
+        return Ok(None);
+    }
+    match &app.tokens {
+        Some(tokens) => by_token(tokens, headers).map(Some),
+        None if connection.is_own().await => Ok(Some(Owner::user(rustix::process::geteuid().as_raw()))),
+        None => Err(Refusal::new(
+            Code::PeerRefused,
+            "the other end of this connection does not belong to the user who runs the server",
+        )),
+    }
 }
 
 fn by_token(tokens: &Tokens, headers: &HeaderMap) -> Result<Owner, Refusal> {

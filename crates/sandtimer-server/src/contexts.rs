@@ -28,16 +28,15 @@ use crate::error::{Code, Refusal};
 use crate::runs::CLIENT_GONE;
 use crate::workspaces::Workspace;
 
-use live::{LiveContext, Queued};
-pub(crate) use live::{LiveContexts, close_all, keep_house};
+use live::Queued;
+pub(crate) use live::{LiveContext, LiveContexts, close, close_all, execute as send, keep_house, open};
 pub(crate) use pools::fill;
-use request::{CellRequest, ContextRequest, Language};
-pub(crate) use request::{EACH, WHOLE};
+pub(crate) use request::{CellRequest, ContextRequest, EACH, Language, WHOLE};
 
 /// A context that is free begins within this time, as a rule.
 const BEGINS: Duration = Duration::from_secs(1);
 /// Each waits on a thread of its own.
-const MOST_WAITING: usize = 64;
+pub(crate) const MOST_WAITING: usize = 64;
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()

@@ -32,6 +32,15 @@ pub(crate) trait EventSource: Send + 'static {
 
 /// An answer that goes on until its source ends, with a comment after each `heartbeat` of silence.
 pub(crate) fn respond(source: impl EventSource, heartbeat: Duration) -> Response {
+    respond_as(source, heartbeat, written)
+}
+
+/// The same with events that are written in another way.
+pub(crate) fn respond_as(
+    source: impl EventSource,
+    heartbeat: Duration,
+    written: fn(&Event) -> String,
+) -> Response {
     let stream = unfold(source, move |mut source| async move {
         let text = match tokio::time::timeout(heartbeat, source.next()).await {
             Ok(event) => written(&event?),

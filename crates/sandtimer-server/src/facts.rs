@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use crate::body::{self, Parameters};
 use crate::error::{Code, Refusal};
 use crate::metrics::Gauges;
-use crate::{App, Shared};
+use crate::{App, Shared, compat};
 
 /// How long what was found out about the host is believed. Finding out takes seconds and real sandboxes.
 const BELIEVED: Duration = Duration::from_secs(60);
@@ -81,13 +81,12 @@ async fn config(State(app): State<Shared>, Parameters(fields): Parameters) -> Re
     Ok(body::json(&host.config))
 }
 
-pub(crate) async fn not_found(uri: Uri) -> Refusal {
-    Refusal::new(
-        Code::NotFound,
-        format!("there is nothing at `{}`", uri.path().chars().take(200).collect::<String>()),
-    )
+pub(crate) async fn not_found(uri: Uri) -> Response {
+    let message = format!("there is nothing at `{}`", uri.path().chars().take(200).collect::<String>());
+    compat::refuse(uri.path(), Refusal::new(Code::NotFound, message))
 }
 
-pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> Refusal {
-    Refusal::new(Code::MethodNotAllowed, format!("`{}` does not take {method}", uri.path()))
+pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> Response {
+    let message = format!("`{}` does not take {method}", uri.path());
+    compat::refuse(uri.path(), Refusal::new(Code::MethodNotAllowed, message))
 }

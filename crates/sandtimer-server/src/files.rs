@@ -35,11 +35,11 @@ use crate::error::{Code, Refusal};
 use crate::workspaces::{self, Workspace};
 use crate::{Shared, contexts, events};
 
-pub(crate) use entry::Kind;
+pub(crate) use entry::{Entry, Kind};
 pub(crate) use listing::Asked;
 pub(crate) use place::Place;
 pub(crate) use thread::{act, empty};
-pub(crate) use tree::WriteOptions;
+pub(crate) use tree::{Tree, WriteOptions};
 
 /// Entries of a page unless it says how many, and at most.
 const LISTED: u64 = 1_000;

@@ -10,6 +10,7 @@
 //! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
 //! policy       what holds where a request says nothing
 //! quota        how much an owner may have at once
+//! compat       /api/*: the same runs and contexts in the words of another interface, one module
 //! workspaces   /v1/workspaces: directories that outlive what works in them
 //! files        /v1/files: their files, used with the rights of their owner
 //! events       server-sent events with ids from which a reader goes on
@@ -21,6 +22,7 @@
 
 mod auth;
 mod body;
+mod compat;
 mod connection;
 mod contexts;
 pub mod error;
@@ -153,6 +155,7 @@ pub(crate) struct App {
     pub host: Host,
     pub runs: Runs,
     pub contexts: LiveContexts,
+    pub sandboxes: compat::Places,
     pub workspaces: Workspaces,
     pub facts: Facts,
     pub metrics: Metrics,
@@ -213,6 +216,7 @@ impl Server {
             host: settings.host,
             runs: Runs::new(opened.store, opened.runs, settings.retention),
             contexts: LiveContexts::default(),
+            sandboxes: compat::Places::default(),
             workspaces,
             facts: Facts::default(),
             metrics: Metrics::default(),

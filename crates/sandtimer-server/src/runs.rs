@@ -25,8 +25,11 @@ use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::events;
 
-pub(crate) use live::{CLIENT_GONE, Handover, LiveRun, Runs, adopt, keep_house, sync, sync_records};
+pub(crate) use live::{
+    CLIENT_GONE, Handover, LiveRun, Phase, Runs, adopt, keep_house, start, sync, sync_records,
+};
 pub(crate) use request::{LIMITS, RunRequest, environment};
+pub(crate) use stream::RunEvents;
 
 /// Runs in a listing unless it says how many, and at most.
 const LISTED: u64 = 100;

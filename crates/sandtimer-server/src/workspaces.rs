@@ -52,7 +52,7 @@ async fn create(
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
     fields.finish()?;
-    let made = tokio::task::spawn_blocking(move || app.workspaces.create(&owner)).await;
+    let made = tokio::task::spawn_blocking(move || app.workspaces.create(&owner, None)).await;
     let made = made.map_err(|_| Refusal::new(Code::Internal, "the workspace could not be made"))??;
     Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
 }

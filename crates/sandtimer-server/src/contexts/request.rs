@@ -72,6 +72,19 @@ pub(crate) struct ContextRequest {
 }
 
 impl ContextRequest {
+    /// One of which nothing is said but its language.
+    pub fn usual(language: Language) -> Self {
+        ContextRequest {
+            language,
+            environment: HashMap::new(),
+            directory: None,
+            whole: Limits::new(),
+            each: Limits::new(),
+            idle: Some(IDLE),
+            workspace: None,
+        }
+    }
+
     /// `language` is known for sessions.
     pub fn parse(mut fields: Fields, language: Option<Language>) -> Result<Self, Refusal> {
         let language = match language {
@@ -128,6 +141,20 @@ pub(crate) struct CellRequest {
 }
 
 impl CellRequest {
+    /// A source and its limits, waited for to its end.
+    pub fn of(source: String, limits: Limits) -> Self {
+        CellRequest {
+            source,
+            stdin: None,
+            limits,
+            warn: None,
+            end_on_output_limit: false,
+            wait: None,
+            turn: None,
+            detach: false,
+        }
+    }
+
     pub fn parse(mut fields: Fields, language: Language) -> Result<Self, Refusal> {
         let name = if language == Language::Bash { "command" } else { "code" };
         let source = match (fields.text("code")?, fields.text("command")?) {

@@ -64,7 +64,6 @@ impl Tree {
     }
 
     /// All of a file, which may have at most `most` bytes.
-    #[allow(dead_code, reason = "for surfaces that have the whole body in memory")]
     pub fn read(&self, place: &Place, most: u64) -> Result<Vec<u8>, Refusal> {
         let (file, size) = self.open_to_read(place)?;
         if size > most {
@@ -87,7 +86,6 @@ impl Tree {
     }
 
     /// Replaces a file, or makes it, at once. True where it is new.
-    #[allow(dead_code, reason = "for surfaces that have the whole body in memory")]
     pub fn write(&self, place: &Place, bytes: &[u8], options: WriteOptions) -> Result<bool, Refusal> {
         let mut file = self.begin_write(place, options)?;
         if let Err(error) = write_all(file.file.as_fd(), bytes) {
@@ -142,7 +140,6 @@ impl Tree {
         Ok(Entry::new(place.text(), &status, target))
     }
 
-    #[allow(dead_code, reason = "for surfaces that only ask this")]
     pub fn exists(&self, place: &Place) -> Result<bool, Refusal> {
         match self.stat(place) {
             Ok(_) => Ok(true),

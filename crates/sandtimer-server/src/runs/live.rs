@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sandtimer::Run;
+use sandtimer::engine::Stream;
 use sandtimer::model::{Outcome, Proof, Warning};
+use sandtimer::supervise::output::Chunk;
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::{Begun, RunStore, StoredRun};
 use serde_json::{Value, json};
@@ -109,6 +111,22 @@ impl LiveRun {
         match most {
             None => drop(ended.await),
             Some(most) => drop(tokio::time::timeout(most, ended).await),
+        }
+    }
+
+    /// Its Outcome, once it is over.
+    pub async fn outcome(&self) -> Result<Option<Arc<Outcome>>, Refusal> {
+        match self.phase() {
+            Phase::Running(_) => Ok(None),
+            Phase::Ended(record) => record.outcome().await.map(Some),
+        }
+    }
+
+    /// Its output from a position.
+    pub async fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Refusal> {
+        match self.phase() {
+            Phase::Running(run) => Ok(run.output(stream, cursor, most)?),
+            Phase::Ended(record) => record.output(stream, cursor, most).await,
         }
     }
 

@@ -103,6 +103,28 @@ impl Piece {
         };
         Piece { data, encoding, cursor, next_cursor, dropped_before }
     }
+
+    /// As text: what is none is replaced.
+    pub fn text(chunk: Chunk, last: bool) -> Self {
+        let Chunk { mut bytes, mut next_cursor, dropped_before } = chunk;
+        let cursor = next_cursor - bytes.len() as u64;
+        if !last {
+            let cut = cut_at_end(&bytes);
+            next_cursor -= cut as u64;
+            bytes.truncate(bytes.len() - cut);
+        }
+        let data = String::from_utf8_lossy(&bytes).into_owned();
+        Piece { data, encoding: Encoding::Utf8, cursor, next_cursor, dropped_before }
+    }
+}
+
+/// How many bytes at the end are the beginning of a character.
+fn cut_at_end(bytes: &[u8]) -> usize {
+    let is_begun = |length: &usize| {
+        let tail = &bytes[bytes.len() - length..];
+        std::str::from_utf8(tail).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+    };
+    (1..=bytes.len().min(3)).rev().find(is_begun).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -114,6 +136,20 @@ mod tests {
         let piece = Piece::of(chunk, last);
         assert_eq!(piece.cursor, 100 - bytes.len() as u64);
         (piece.data, piece.encoding, piece.next_cursor)
+    }
+
+    #[test]
+    fn what_is_no_text_is_replaced_and_what_is_cut_comes_whole() {
+        let text = |bytes: &[u8], last| {
+            let chunk = Chunk { bytes: bytes.to_vec(), next_cursor: 100, dropped_before: 0 };
+            let piece = Piece::text(chunk, last);
+            (piece.data, piece.next_cursor)
+        };
+        let face = "😀".as_bytes();
+        assert_eq!(text(&[b"a\xff", &face[..3]].concat(), false), ("a\u{fffd}".to_owned(), 97));
+        assert_eq!(text(&[b"a", face].concat(), false), ("a😀".to_owned(), 100));
+        assert_eq!(text(b"a\xff", false), ("a\u{fffd}".to_owned(), 100));
+        assert_eq!(text(&face[..2], true), ("\u{fffd}".to_owned(), 100));
     }
 
     #[test]

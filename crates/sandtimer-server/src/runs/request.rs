@@ -68,6 +68,24 @@ impl RunRequest {
         Ok(request)
     }
 
+    /// A text for bash, waited for to its end, in a workspace.
+    pub fn script(text: String, limits: Limits, workspace: String, detach: bool) -> Result<Self, Refusal> {
+        let request = RunRequest {
+            command: interpreted("bash", text),
+            environment: Vec::new(),
+            stdin: None,
+            stdin_open: false,
+            limits,
+            warn: None,
+            end_on_output_limit: false,
+            wait: None,
+            detach,
+            workspace: Some(workspace),
+        };
+        request.check_lengths()?;
+        Ok(request)
+    }
+
     fn check_lengths(&self) -> Result<(), Refusal> {
         let variables = self.environment.iter().map(|(name, value)| name.len() + value.len() + 1);
         let lengths = || self.command.iter().map(String::len).chain(variables.clone());

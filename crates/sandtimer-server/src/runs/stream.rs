@@ -60,16 +60,23 @@ impl Place {
 
 /// The events of one run for one reader.
 #[derive(Debug)]
-pub(super) struct RunEvents {
+pub(crate) struct RunEvents {
     run: Arc<LiveRun>,
     place: Place,
+    /// For readers that know text only: what is none is replaced.
+    only_text: bool,
     /// Output that was looked at and makes no whole character yet: more than this is news.
     seen: [u64; 2],
 }
 
 impl RunEvents {
-    pub fn new(run: Arc<LiveRun>, place: Place) -> Self {
-        RunEvents { run, place, seen: place.cursors }
+    pub(super) fn new(run: Arc<LiveRun>, place: Place) -> Self {
+        RunEvents { run, place, only_text: false, seen: place.cursors }
+    }
+
+    /// All events, with output as text whatever it is.
+    pub fn of_text(run: Arc<LiveRun>) -> Self {
+        RunEvents { only_text: true, ..Self::new(run, Place::default()) }
     }
 
     fn event(&mut self, place: Place, name: &'static str, data: Value) -> Event {
@@ -83,7 +90,7 @@ impl RunEvents {
             let index = stream as usize;
             let (chunk, last) = chunk(phase, stream, self.place.cursors[index], PIECE).await?;
             let end = chunk.next_cursor;
-            let piece = Piece::of(chunk, last);
+            let piece = if self.only_text { Piece::text(chunk, last) } else { Piece::of(chunk, last) };
             let mut place = self.place;
             if piece.dropped_before > 0 {
                 place.cursors[index] = piece.cursor;

@@ -30,6 +30,8 @@ use crate::owned::{Owned, Registry};
 pub(crate) struct Workspace {
     id: String,
     owner: Owner,
+    /// The name of the sandbox of another interface (see `compat`) that it belongs to.
+    sandbox: Option<String>,
     created_at_ms: u64,
     directory: PathBuf,
     /// How many runs and contexts work in it; `None` once it is being removed.
@@ -53,7 +55,7 @@ impl Workspace {
     }
 
     fn new(id: String, owner: Owner, directory: PathBuf, created_at_ms: u64) -> Self {
-        Workspace { id, owner, created_at_ms, directory, users: Mutex::new(Some(0)) }
+        Workspace { id, owner, sandbox: None, created_at_ms, directory, users: Mutex::new(Some(0)) }
     }
 
     /// Empty for a context's own.
@@ -168,9 +170,10 @@ impl Workspaces {
                 continue;
             }
             match read_record(&record) {
-                Ok((owner, created_at_ms)) => {
+                Ok((owner, sandbox, created_at_ms)) => {
                     let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                    self.registry.add(Arc::new(Workspace::new(id, owner, path, created_at_ms)));
+                    let found = Workspace::new(id, owner, path, created_at_ms);
+                    self.registry.add(Arc::new(Workspace { sandbox, ..found }));
                 }
                 // It was being made or removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => self.discard(&path)?,
@@ -193,18 +196,25 @@ impl Workspaces {
         self.registry.of(owner)
     }
 
+    /// The one that belongs to a sandbox of another interface.
+    pub fn of_sandbox(&self, owner: &Owner, name: &str) -> Option<Arc<Workspace>> {
+        self.registry.of(owner).into_iter().find(|workspace| workspace.sandbox.as_deref() == Some(name))
+    }
+
     /// Makes one that outlives the server. Blocks.
-    pub fn create(&self, owner: &Owner) -> Result<Arc<Workspace>, Refusal> {
+    pub fn create(&self, owner: &Owner, sandbox: Option<&str>) -> Result<Arc<Workspace>, Refusal> {
         let failed = |error: io::Error| storage("the workspace cannot be made", &error);
         let id = crate::new_id();
         let (directory, created_at_ms) = (self.places[0].join(&id), calendar_milliseconds());
         make_workspace(&directory).map_err(failed)?;
-        let record = json!({"owner": owner.as_str(), "created_at_ms": created_at_ms}).to_string();
+        let record =
+            json!({"owner": owner.as_str(), "sandbox": sandbox, "created_at_ms": created_at_ms}).to_string();
         let path = directory.with_extension("json");
         let aside = directory.with_extension("part");
         let written = fs::write(&aside, record).and_then(|()| fs::rename(&aside, &path));
         written.map_err(failed).inspect_err(|_| drop(fs::remove_dir(&directory)))?;
-        let made = Arc::new(Workspace::new(id, owner.clone(), directory, created_at_ms));
+        let made = Workspace::new(id, owner.clone(), directory, created_at_ms);
+        let made = Arc::new(Workspace { sandbox: sandbox.map(str::to_owned), ..made });
         self.registry.add(made.clone());
         Ok(made)
     }
@@ -259,10 +269,13 @@ fn remove_all(directory: &Path) -> io::Result<()> {
     fs::remove_dir(directory)
 }
 
-fn read_record(path: &Path) -> io::Result<(Owner, u64)> {
+fn read_record(path: &Path) -> io::Result<(Owner, Option<String>, u64)> {
     let record: Value = serde_json::from_slice(&fs::read(path)?)?;
     match (record["owner"].as_str(), record["created_at_ms"].as_u64()) {
-        (Some(owner), Some(created_at_ms)) => Ok((Owner::recorded(owner), created_at_ms)),
+        (Some(owner), Some(created_at_ms)) => {
+            let sandbox = record["sandbox"].as_str().map(str::to_owned);
+            Ok((Owner::recorded(owner), sandbox, created_at_ms))
+        }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }

@@ -1,0 +1,179 @@
+//! `/api/*`: the HTTP interface of the containers of the npm package `@cloudflare/sandbox` 0.12, over the calls that /v1 uses.
+//!
+//! ```text
+//! failure      errors in the shape of that interface
+//! place        a sandbox of the package: whose sessions, processes and contexts belong together
+//! shell        texts for bash: a command with a directory and variables of its own, what a process takes over from a session
+//! execute      commands, answered at their end or as they go on
+//! processes    commands in the background
+//! code         code contexts and what is executed in them
+//! files        the files of its workspace
+//! frames       the events of a run as that interface has them
+//! git, ports   what there is of them
+//! ```
+//! A session is a context of bash, a process a detached run, a code context a context, and a sandbox a workspace that they
+//! share: all are found under /v1 as well. What is
+//! kept here is which names of the package stand for which of them. It is not in /openapi.json: its description is the
+//! package's, fields that it does not know included, which are not refused.
+
+mod code;
+mod execute;
+mod failure;
+mod files;
+mod frames;
+mod git;
+mod place;
+mod ports;
+mod processes;
+mod shell;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use sandtimer_os::clock::calendar_milliseconds;
+use serde_json::{Value, json};
+
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{self, Fields, Object};
+use crate::error::Refusal;
+
+use failure::Failure;
+use place::Place;
+pub(crate) use place::Places;
+
+/// The session that is meant where none is named, and the name that stands for none at all.
+const USUAL_SESSION: &str = "default";
+const NO_SESSION: &str = "__DISABLE_SESSION__";
+
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/api/ping", get(ping))
+        .route("/api/version", get(version))
+        .merge(place::routes())
+        .merge(execute::routes())
+        .merge(processes::routes())
+        .merge(code::routes())
+        .merge(files::routes())
+        .merge(git::routes())
+        .merge(ports::routes())
+}
+
+/// Renders a refusal that was met before a handler, in the shape that the path's clients read.
+pub(crate) fn refuse(path: &str, refusal: Refusal) -> Response {
+    if path.starts_with("/api/") { Failure::from(refusal).into_response() } else { refusal.into_response() }
+}
+
+async fn ping() -> Response {
+    success(json!({"status": "healthy", "message": "pong"}))
+}
+
+async fn version() -> Response {
+    success(json!({"version": env!("CARGO_PKG_VERSION")}))
+}
+
+/// An answer of this interface: the given fields, that it went well, and when.
+fn success(mut fields: Value) -> Response {
+    if fields.get("success").is_none() {
+        fields["success"] = true.into();
+    }
+    fields["timestamp"] = now().into();
+    body::json(&fields)
+}
+
+fn now() -> String {
+    instant(calendar_milliseconds())
+}
+
+/// A moment as ISO 8601 has it, in UTC: days of the civil calendar are counted in eras of 400 years that begin in March.
+fn instant(milliseconds: u64) -> String {
+    let (seconds, days) = (milliseconds / 1000, milliseconds / 86_400_000);
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    format!(
+        "{:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
+        era * 400 + year_of_era + next,
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60,
+        milliseconds % 1000
+    )
+}
+
+/// Who calls, and on which of his sandboxes.
+#[derive(Debug)]
+struct Caller {
+    place: Arc<Place>,
+    /// The session that the request's head or query names.
+    session: Option<String>,
+}
+
+impl FromRequestParts<Shared> for Caller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Failure> {
+        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        // The layer before all handlers has put it there.
+        let owner = parts.extensions.get::<Owner>().cloned().ok_or_else(|| Failure::internal("no owner"))?;
+        let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0);
+        let named =
+            |(name, value): (String, String)| (name == "session" || name == "sessionId").then_some(value);
+        Ok(Caller {
+            place: app.sandboxes.of(&owner, header("x-sandbox-id").as_deref().unwrap_or_default())?,
+            session: header("x-session-id").or_else(|| query.unwrap_or_default().into_iter().find_map(named)),
+        })
+    }
+}
+
+impl Caller {
+    /// The session that a request means.
+    fn session(&self, fields: &mut Fields) -> Result<String, Failure> {
+        let named = fields.text("sessionId")?.or_else(|| self.session.clone());
+        let session = named.unwrap_or_else(|| USUAL_SESSION.to_owned());
+        if session.trim().is_empty() || session.len() > place::MOST_NAME {
+            return Err(Failure::invalid("sessionId", "it is empty or longer than 1024 bytes"));
+        }
+        Ok(session)
+    }
+}
+
+/// The fields of a body.
+struct Fielded(Fields);
+
+impl FromRequest<Shared> for Fielded {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request<Body>, app: &Shared) -> Result<Self, Failure> {
+        let Object(fields) = Object::from_request(request, app).await?;
+        Ok(Fielded(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_those_of_the_calendar() {
+        for (milliseconds, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_799_999, "2000-02-29T23:59:59.999Z"),
+            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+            (1_763_824_680_007, "2025-11-22T15:18:00.007Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(instant(milliseconds), text);
+        }
+    }
+}

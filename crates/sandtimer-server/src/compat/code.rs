@@ -1,0 +1,206 @@
+//! Code contexts, and what is executed in them: output as it comes, results at the end, then one event that says how it ended.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use axum::routing::{delete, post};
+use sandtimer::model::{Ending, Outcome};
+use serde_json::{Map, Value, json};
+
+use super::execute::{begin_in, note};
+use super::failure::Failure;
+use super::frames::{CommandFrames, respond};
+use super::place::{self, SessionRequest, WORKSPACE};
+use super::{Caller, Fielded, success};
+use crate::Shared;
+use crate::body::Id;
+use crate::connection::Connection;
+use crate::contexts::{self, CellRequest, Language, LiveContext};
+use crate::owned::Owned;
+
+/// What the package calls the kinds of results.
+const RESULTS: [(&str, &str); 9] = [
+    ("text/plain", "text"),
+    ("text/html", "html"),
+    ("image/png", "png"),
+    ("image/jpeg", "jpeg"),
+    ("image/svg+xml", "svg"),
+    ("text/latex", "latex"),
+    ("text/markdown", "markdown"),
+    ("application/javascript", "javascript"),
+    ("application/vnd.dataresource+json", "data"),
+];
+
+pub(super) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/api/contexts", post(create).get(list))
+        .route("/api/contexts/{id}", delete(remove))
+        .route("/api/execute/code", post(execute))
+        .route("/api/interpreter/health", axum::routing::get(super::ping))
+}
+
+/// A context with what the package wants to hear of it again.
+#[derive(Debug, Clone)]
+pub(super) struct CodeContext {
+    context: Arc<LiveContext>,
+    name: &'static str,
+    directory: String,
+}
+
+/// The language that is meant, by its name there and here.
+fn language(name: &str) -> Result<(&'static str, Language), Failure> {
+    match name.to_ascii_lowercase().as_str() {
+        "python" | "python3" => Ok(("python", Language::Python)),
+        "javascript" | "js" | "node" => Err(unavailable("JAVASCRIPT_NOT_AVAILABLE", "JavaScript")),
+        "typescript" | "ts" => Err(unavailable("JAVASCRIPT_NOT_AVAILABLE", "TypeScript")),
+        other => {
+            let shown: String = other.chars().take(60).collect();
+            Err(Failure::invalid("language", &format!("`{shown}` is not python, javascript or typescript")))
+        }
+    }
+}
+
+fn unavailable(code: &'static str, language: &str) -> Failure {
+    Failure::new(501, code, format!("{language} interpreters are not available on this server"))
+}
+
+fn not_found(id: &str) -> Failure {
+    let shown: String = id.chars().take(60).collect();
+    Failure::new(404, "CONTEXT_NOT_FOUND", format!("Context {shown} not found")).with("contextId", shown)
+}
+
+fn find(app: &Shared, caller: &Caller, id: &str) -> Result<CodeContext, Failure> {
+    let mut contexts = caller.place.contexts();
+    let found = contexts.get(id).cloned().ok_or_else(|| not_found(id))?;
+    if app.contexts.find(id, found.context.owner()).is_none() {
+        // It was not used for too long, or was deleted under its other name.
+        contexts.remove(id);
+        return Err(not_found(id));
+    }
+    Ok(found)
+}
+
+async fn create(
+    State(app): State<Shared>,
+    caller: Caller,
+    Fielded(mut fields): Fielded,
+) -> Result<Response, Failure> {
+    let (name, language) = language(&fields.text("language")?.unwrap_or_else(|| "python".to_owned()))?;
+    let directory = place::directory(&mut fields)?.unwrap_or_else(|| WORKSPACE.to_owned());
+    let request = SessionRequest {
+        environment: place::variables(&mut fields, "env_vars")?.into_iter().collect(),
+        directory: Some(directory.clone()),
+        ..SessionRequest::default()
+    };
+    let context = caller.place.open(&app, language, request).await?;
+    let id = context.id_text().to_owned();
+    let kept = CodeContext { context, name, directory: directory.clone() };
+    caller.place.contexts().insert(id.clone(), kept);
+    Ok(success(json!({"contextId": id, "language": name, "cwd": directory})))
+}
+
+async fn list(State(app): State<Shared>, caller: Caller) -> Response {
+    let mut contexts = caller.place.contexts();
+    contexts.retain(|id, kept| app.contexts.find(id, kept.context.owner()).is_some());
+    let mut kept: Vec<&CodeContext> = contexts.values().collect();
+    kept.sort_by_key(|kept| kept.context.created_at_ms());
+    let views = kept
+        .iter()
+        .map(|kept| json!({"id": kept.context.id_text(), "language": kept.name, "cwd": kept.directory}));
+    success(json!({"contexts": views.collect::<Vec<Value>>()}))
+}
+
+async fn remove(State(app): State<Shared>, caller: Caller, Id(id): Id) -> Result<Response, Failure> {
+    let found = find(&app, &caller, &id)?;
+    contexts::close(&app, &found.context).await;
+    caller.place.contexts().remove(&id);
+    Ok(success(json!({"contextId": id})))
+}
+
+async fn execute(
+    State(app): State<Shared>,
+    caller: Caller,
+    Extension(connection): Extension<Arc<Connection>>,
+    Fielded(mut fields): Fielded,
+) -> Result<Response, Failure> {
+    let missing = |key: &str| Failure::invalid(key, "give it as a text");
+    let id = fields.text("context_id")?.ok_or_else(|| missing("context_id"))?;
+    let source = fields.text("code")?.ok_or_else(|| missing("code"))?;
+    let limits = place::timeout(&mut fields, "timeout_ms")?;
+    let wanted = fields.text("language")?.map(|name| language(&name)).transpose()?;
+    let found = find(&app, &caller, &id)?;
+    if wanted.is_some_and(|(name, _)| name != found.name) {
+        let message = format!("Context {id} executes {}", found.name);
+        return Err(Failure::new(500, "CODE_EXECUTION_ERROR", message).with("contextId", id));
+    }
+    let run = begin_in(&app, &found.context, CellRequest::of(source, limits), &connection).await;
+    let run = run.map_err(|failure| match find(&app, &caller, &id) {
+        Ok(_) => failure,
+        Err(gone) => gone,
+    })?;
+    Ok(respond(CommandFrames::code(run, connection), app.heartbeat))
+}
+
+/// What is said at the end of a cell: its results, and how it ended.
+pub(super) fn end(outcome: &Outcome) -> Vec<Value> {
+    let mut frames: Vec<Value> = outcome.results.iter().filter_map(result).collect();
+    frames.push(match failed(outcome) {
+        Some(error) => error,
+        None => json!({"type": "execution_complete", "execution_count": outcome.execution_count}),
+    });
+    frames
+}
+
+/// A result by the names of the package, which knows `json` for what is more than its text says.
+fn result(bundle: &Value) -> Option<Value> {
+    let bundle = bundle.as_object()?;
+    let mut event =
+        Map::from_iter([("type".to_owned(), json!("result")), ("metadata".to_owned(), json!({}))]);
+    for (kind, name) in RESULTS {
+        if let Some(data) = bundle.get(kind) {
+            event.insert(name.to_owned(), data.clone());
+        }
+    }
+    let json = bundle.get("application/json").filter(|json| json.is_object() || json.is_array());
+    if let Some(json) = json {
+        event.insert("json".to_owned(), json.clone());
+    }
+    Some(Value::Object(event))
+}
+
+/// What went wrong: an exception of the code, or what ended it.
+fn failed(outcome: &Outcome) -> Option<Value> {
+    if outcome.ending == Ending::Returned {
+        return None;
+    }
+    let error = outcome.error.as_ref();
+    let said = |key: &str| error.and_then(|error| error[key].as_str()).map(str::to_owned);
+    let (name, message) = match (outcome.ending, note(outcome)) {
+        (Ending::Raised, _) => (said("type"), said("message")),
+        (Ending::Timeout | Ending::Stalled, Some(note)) => {
+            let note = note.replacen("Command timeout", "Execution timeout", 1);
+            (Some("TimeoutError".to_owned()), Some(note))
+        }
+        (Ending::OutOfMemory, note) => (Some("MemoryError".to_owned()), note),
+        (_, Some(note)) => (Some("ExecutionEnded".to_owned()), Some(note)),
+        (_, None) => {
+            let how = match (outcome.exit_code, &outcome.signal) {
+                (Some(code), _) => format!("by exit code {code}"),
+                (_, Some(signal)) => format!("by {signal}"),
+                _ => "without an answer".to_owned(),
+            };
+            (Some("InterpreterExited".to_owned()), Some(format!("the code ended its interpreter {how}")))
+        }
+    };
+    let traceback: Vec<String> = said("traceback").unwrap_or_default().lines().map(str::to_owned).collect();
+    Some(json!({
+        "type": "error",
+        "ename": name.unwrap_or_else(|| "Error".to_owned()),
+        "evalue": message.unwrap_or_default(),
+        "traceback": traceback,
+        "state": outcome.state,
+        "verdict": outcome.verdict,
+    }))
+}

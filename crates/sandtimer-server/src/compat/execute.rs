@@ -1,0 +1,284 @@
+//! Commands in a session, or without one: answered when they are over, or as they go on.
+//!
+//! A client that goes away cancels its command. In a session one command is executed at a time; others wait for their turn.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use axum::routing::post;
+use sandtimer::Limits;
+use sandtimer::engine::Stream;
+use sandtimer::model::{Ending, Outcome, State as Left};
+use sandtimer::supervise::signal_number;
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::frames::{CommandFrames, respond};
+use super::{Caller, Fielded, NO_SESSION, place, processes, shell, success};
+use crate::Shared;
+use crate::body::Fields;
+use crate::connection::{Connection, while_there};
+use crate::contexts::{self, CellRequest, LiveContext, MOST_WAITING};
+use crate::error::Code;
+use crate::owned::Owned;
+use crate::runs::{self, CLIENT_GONE, LiveRun, RunRequest};
+
+/// Bytes of a stream that one answer carries, as an Outcome does.
+const MOST_OUTPUT: usize = 64 << 20;
+/// Bytes of it that are read at a time.
+const PIECE: usize = 4 << 20;
+
+pub(super) fn routes() -> Router<Shared> {
+    Router::new().route("/api/execute", post(execute)).route("/api/execute/stream", post(stream))
+}
+
+/// A command as it is asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub command: String,
+    /// `None`: in a shell of its own.
+    pub session: Option<String>,
+    pub directory: Option<String>,
+    pub variables: Vec<(String, String)>,
+    pub limits: Limits,
+}
+
+impl Call {
+    pub fn parse(fields: &mut Fields, caller: &Caller) -> Result<Self, Failure> {
+        let command =
+            fields.text("command")?.ok_or_else(|| Failure::invalid("command", "give it as a text"))?;
+        if command.contains('\0') {
+            return Err(Failure::invalid("command", "it has a NUL byte"));
+        }
+        Ok(Call {
+            command,
+            session: Some(caller.session(fields)?).filter(|session| session != NO_SESSION),
+            directory: place::directory(fields)?,
+            variables: place::variables(fields, "env")?,
+            limits: place::timeout(fields, "timeoutMs")?,
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.command.trim().is_empty()
+    }
+
+    /// Its run, once its turn has come. Until then a client that goes away withdraws it.
+    pub async fn begin(
+        &self,
+        app: &Shared,
+        caller: &Caller,
+        connection: &Connection,
+    ) -> Result<Begun, Failure> {
+        let Some(name) = &self.session else {
+            let text = shell::program("", &self.command, self.directory.as_deref(), &self.variables);
+            let workspace = caller.place.workspace(app).await?.id_text().to_owned();
+            let request = RunRequest::script(text, self.limits.clone(), workspace, false)?;
+            let run = runs::start(app.clone(), caller.place.owner.clone(), request).await?;
+            return Ok(Begun { run, session: None });
+        };
+        let session = caller.place.session(app, name).await?;
+        let source = shell::around(&self.command, self.directory.as_deref(), &self.variables);
+        let cell = CellRequest::of(source, self.limits.clone());
+        match begin_in(app, &session, cell, connection).await {
+            Ok(run) => Ok(Begun { run, session: Some(session) }),
+            Err(_) if was_deleted(app, &session) => Err(destroyed(name)),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// What is answered when it is over. A client that goes away cancels it.
+    pub async fn finish(
+        &self,
+        app: &Shared,
+        caller: &Caller,
+        connection: &Connection,
+    ) -> Result<Value, Failure> {
+        let begun = self.begin(app, caller, connection).await?;
+        let run = &begun.run;
+        while_there(connection, run.wait_ended(None), || run.cancel(CLIENT_GONE)).await;
+        self.answer(app, &begun).await
+    }
+
+    /// What is answered of its end.
+    async fn answer(&self, app: &Shared, begun: &Begun) -> Result<Value, Failure> {
+        let run = &begun.run;
+        let outcome = ended(run).await?;
+        let (stdout, stderr) = (text(run, Stream::Stdout).await?, text(run, Stream::Stderr).await?);
+        let failure = |status, code, message: String| {
+            Failure::new(status, code, message)
+                .with("command", self.command.as_str())
+                .with("stdout", stdout.as_str())
+                .with("state", json!(outcome.state))
+                .with("verdict", json!(outcome.verdict))
+        };
+        let Some(session) = &self.session else {
+            let note = note(&outcome).map(|note| format!("{stderr}{note}\n"));
+            return Ok(self.result(&outcome, &stdout, note.as_deref().unwrap_or(&stderr)));
+        };
+        let was_lost = matches!(outcome.state, Left::Reset | Left::Lost);
+        match (outcome.ending, note(&outcome)) {
+            (Ending::Exited | Ending::Signaled, _) if was_lost => {
+                let message =
+                    format!("Session '{session}' ended with its shell, by exit code {}", code(&outcome));
+                Err(failure(410, "SESSION_TERMINATED", message)
+                    .with("stderr", stderr.as_str())
+                    .with("sessionId", session.as_str())
+                    .with("exitCode", code(&outcome)))
+            }
+            (Ending::Cancelled, _)
+                if begun.session.as_ref().is_some_and(|session| was_deleted(app, session)) =>
+            {
+                Err(destroyed(session).with("command", self.command.as_str()).with("stdout", stdout.as_str()))
+            }
+            (_, None) => Ok(self.result(&outcome, &stdout, &stderr)),
+            (_, Some(note)) => {
+                let message =
+                    format!("Failed to execute command '{}' in session '{session}': {note}", self.command);
+                Err(failure(500, "COMMAND_EXECUTION_ERROR", message)
+                    .with("stderr", format!("{stderr}{note}"))
+                    .with("exitCode", code(&outcome)))
+            }
+        }
+    }
+
+    fn result(&self, outcome: &Outcome, stdout: &str, stderr: &str) -> Value {
+        let exit_code = code(outcome);
+        json!({
+            "success": exit_code == 0,
+            "exitCode": exit_code,
+            "stdout": without_newline(stdout),
+            "stderr": without_newline(stderr),
+            "command": self.command,
+            "duration": outcome.usage.wall_ms,
+            "sessionId": self.session.as_deref().unwrap_or(NO_SESSION),
+        })
+    }
+}
+
+/// A command that has begun, and the session that it is in.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub run: Arc<LiveRun>,
+    session: Option<Arc<LiveContext>>,
+}
+
+/// A session that is not there any more has cancelled what was executed in it.
+fn was_deleted(app: &Shared, session: &LiveContext) -> bool {
+    app.contexts.find(session.id_text(), session.owner()).is_none()
+}
+
+/// Sends something to a context and waits for its turn there, while the client is there.
+pub(super) async fn begin_in(
+    app: &Shared,
+    context: &Arc<LiveContext>,
+    cell: CellRequest,
+    connection: &Connection,
+) -> Result<Arc<LiveRun>, Failure> {
+    if context.waiting() >= MOST_WAITING {
+        let message = format!("{MOST_WAITING} commands wait for their turn there");
+        return Err(crate::error::Refusal::new(Code::Capacity, message).into());
+    }
+    let mut queued = contexts::send(app.clone(), context.owner().clone(), context.clone(), cell);
+    let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
+    while_there(connection, async { begun = queued.begun(None).await }, withdraw).await;
+    begun?.ok_or_else(|| Failure::internal("the client that asked for it went away"))
+}
+
+fn destroyed(session: &str) -> Failure {
+    let message = format!("Session '{session}' was deleted while a command was executed or waited in it");
+    Failure::new(410, "SESSION_DESTROYED", message).with("sessionId", session)
+}
+
+/// The Outcome of a run that is waited for to its end.
+pub(super) async fn ended(run: &Arc<LiveRun>) -> Result<Arc<Outcome>, Failure> {
+    run.wait_ended(None).await;
+    run.outcome().await?.ok_or_else(|| Failure::internal("the run has no outcome"))
+}
+
+/// Why something other than the command itself ended it, in words for people.
+pub(super) fn note(outcome: &Outcome) -> Option<String> {
+    let sentence = || outcome.verdict.as_ref().map(|verdict| verdict.sentence.clone());
+    match outcome.ending {
+        Ending::Exited | Ending::Signaled | Ending::Returned | Ending::Raised | Ending::NoResult => None,
+        Ending::Timeout | Ending::Stalled => {
+            let limit = outcome.verdict.as_ref().and_then(|verdict| verdict.limit_ms).unwrap_or_default();
+            Some(format!("Command timeout after {limit}ms. {}", sentence().unwrap_or_default()))
+        }
+        other => Some(sentence().unwrap_or_else(|| format!("the command did not end by itself ({other:?})"))),
+    }
+}
+
+/// The exit code, or what a shell says in its place.
+pub(super) fn code(outcome: &Outcome) -> i32 {
+    match (outcome.exit_code, outcome.ending) {
+        (Some(code), _) => code,
+        (None, Ending::Signaled) => {
+            128 + outcome.signal.as_deref().and_then(signal_number).unwrap_or_default()
+        }
+        (None, Ending::OutOfMemory) => 137,
+        (None, Ending::Cancelled) => 143,
+        (None, Ending::InfraError) => 125,
+        (None, _) => 124,
+    }
+}
+
+/// All that a stream has so far, as text. What is no text is replaced, what was dropped is said.
+pub(super) async fn text(run: &LiveRun, stream: Stream) -> Result<String, Failure> {
+    let (mut bytes, mut cursor) = (Vec::new(), 0);
+    loop {
+        let chunk = run.output(stream, cursor, PIECE).await?;
+        if chunk.dropped_before > 0 {
+            bytes.extend(
+                format!("\n[{} bytes were dropped at the output limit]\n", chunk.dropped_before).bytes(),
+            );
+        }
+        cursor = chunk.next_cursor;
+        if chunk.bytes.is_empty() {
+            break;
+        }
+        bytes.extend(chunk.bytes);
+        if bytes.len() > MOST_OUTPUT {
+            bytes.truncate(MOST_OUTPUT);
+            bytes
+                .extend(format!("\n[an answer carries {MOST_OUTPUT} bytes; the rest is left out]\n").bytes());
+            break;
+        }
+    }
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// Without the newline at its end, which that interface leaves out of results.
+fn without_newline(text: &str) -> &str {
+    text.strip_suffix('\n').unwrap_or(text)
+}
+
+async fn execute(
+    State(app): State<Shared>,
+    caller: Caller,
+    Extension(connection): Extension<Arc<Connection>>,
+    Fielded(mut fields): Fielded,
+) -> Result<Response, Failure> {
+    let call = Call::parse(&mut fields, &caller)?;
+    if fields.truth("background")? == Some(true) {
+        return processes::start_call(&app, &caller, call, None, &connection).await;
+    }
+    Ok(success(call.finish(&app, &caller, &connection).await?))
+}
+
+async fn stream(
+    State(app): State<Shared>,
+    caller: Caller,
+    Extension(connection): Extension<Arc<Connection>>,
+    Fielded(mut fields): Fielded,
+) -> Result<Response, Failure> {
+    let call = Call::parse(&mut fields, &caller)?;
+    if call.is_empty() {
+        return Err(Failure::new(400, "INVALID_COMMAND", "the command is empty"));
+    }
+    let begun = call.begin(&app, &caller, &connection).await?;
+    Ok(respond(CommandFrames::foreground(begun.run, connection, call.command), app.heartbeat))
+}

@@ -1,0 +1,101 @@
+//! Errors in the shape of the package: `code`, `message`, `context`, `httpStatus`, `timestamp`, and `suggestion`.
+//!
+//! What /v1 refuses keeps the words of the one registry; its code becomes the nearest of those that the package has classes
+//! for. 503 is only for what is worth trying again: the package does so for two minutes.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+use crate::body;
+use crate::error::{Code, Refusal};
+
+/// An error on its way to a client of the package.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    status: u16,
+    code: &'static str,
+    message: String,
+    context: Map<String, Value>,
+    suggestion: Option<&'static str>,
+}
+
+impl Failure {
+    pub fn new(status: u16, code: &'static str, message: impl Into<String>) -> Self {
+        Failure { status, code, message: message.into(), context: Map::new(), suggestion: None }
+    }
+
+    /// Adds a fact for programs.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.context.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// A field that cannot have the value it has.
+    pub fn invalid(field: &str, why: &str) -> Self {
+        Failure::new(400, "VALIDATION_FAILED", format!("{field}: {why}")).with("key", field)
+    }
+
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub fn internal(message: &str) -> Self {
+        Failure::new(500, "INTERNAL_ERROR", message)
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { code, message, details } = refusal;
+        let (status, name) = match code {
+            Code::BadJson
+            | Code::BadField
+            | Code::UnknownField
+            | Code::BadLimit
+            | Code::NulByte
+            | Code::TooLong => (400, "VALIDATION_FAILED"),
+            Code::PathOutside | Code::FilePermission => (403, "PERMISSION_DENIED"),
+            Code::FileNotFound => (404, "FILE_NOT_FOUND"),
+            Code::FileExists => (409, "FILE_EXISTS"),
+            Code::FileBusy => (409, "RESOURCE_BUSY"),
+            Code::WrongFileType => (400, "NOT_DIRECTORY"),
+            Code::DirectoryNotEmpty => (409, "FILESYSTEM_ERROR"),
+            Code::FileTooLarge => (413, "FILE_TOO_LARGE"),
+            Code::RunNotFound => (404, "PROCESS_NOT_FOUND"),
+            Code::ContextNotFound => (404, "CONTEXT_NOT_FOUND"),
+            Code::CommandNotFound => (404, "COMMAND_NOT_FOUND"),
+            Code::CommandNotExecutable => (403, "COMMAND_PERMISSION_DENIED"),
+            Code::Capacity | Code::ShuttingDown => (503, "CONTAINER_UNAVAILABLE"),
+            Code::System | Code::Storage | Code::Internal => (500, "INTERNAL_ERROR"),
+            other => (other.status(), "UNKNOWN_ERROR"),
+        };
+        let mut context = details;
+        context.insert("reason".to_owned(), code.name().into());
+        Failure { status, code: name, message, context, suggestion: Some(code.hint()) }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut answer = json!({
+            "code": self.code,
+            "message": self.message,
+            "context": self.context,
+            "httpStatus": self.status,
+            "timestamp": super::now(),
+            // What the routes of the interpreter call these two.
+            "error": self.message,
+            "details": self.context,
+        });
+        if let Some(suggestion) = self.suggestion {
+            answer["suggestion"] = suggestion.into();
+        }
+        let mut response = body::json(&answer);
+        // Every status above is one.
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        response
+    }
+}

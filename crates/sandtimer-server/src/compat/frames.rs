@@ -1,0 +1,200 @@
+//! The events of a run as the package reads them: `data:` and JSON, nothing else.
+//!
+//! Each stream says how it ended: `complete` and `exit` always carry the exit code, what is no end of the command itself is
+//! said in words before it, and where no end is known there is an `error`. Text is ASCII, because the package decodes code's
+//! streams piece by piece.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::Response;
+use sandtimer::model::Outcome;
+use serde_json::{Value, json};
+
+use super::{code, execute, now, processes};
+use crate::connection::Connection;
+use crate::events::{self, Event, EventSource};
+use crate::runs::{CLIENT_GONE, LiveRun, RunEvents};
+
+/// What the frames are of.
+#[derive(Debug)]
+enum Kind {
+    Command { command: String },
+    Process { id: String, command: String },
+    Code,
+}
+
+/// The frames of one run for one reader.
+#[derive(Debug)]
+pub(super) struct CommandFrames {
+    kind: Kind,
+    run: Arc<LiveRun>,
+    events: RunEvents,
+    /// The reader's connection, whose end is the end of the run.
+    foreground: Option<Arc<Connection>>,
+    ready: VecDeque<Value>,
+    /// The events are over: what is left to say is how the run ended.
+    ending: bool,
+    done: bool,
+}
+
+impl CommandFrames {
+    fn new(kind: Kind, run: Arc<LiveRun>, foreground: Option<Arc<Connection>>) -> Self {
+        let events = RunEvents::of_text(run.clone());
+        CommandFrames { kind, run, events, foreground, ready: VecDeque::new(), ending: false, done: false }
+    }
+
+    /// A command that its reader waits for.
+    pub fn foreground(run: Arc<LiveRun>, connection: Arc<Connection>, command: String) -> Self {
+        Self::new(Kind::Command { command }, run, Some(connection))
+    }
+
+    /// Code that its reader waits for.
+    pub fn code(run: Arc<LiveRun>, connection: Arc<Connection>) -> Self {
+        Self::new(Kind::Code, run, Some(connection))
+    }
+
+    /// A process, which goes on without readers.
+    pub fn process(run: Arc<LiveRun>, id: String, command: String) -> Self {
+        Self::new(Kind::Process { id, command }, run, None)
+    }
+
+    /// The frame of an event, where it has one.
+    fn frame(&self, event: &Event) -> Option<Value> {
+        let data = &event.data["data"];
+        Some(match (event.name, &self.kind) {
+            ("started", Kind::Command { command }) => {
+                json!({"type": "start", "command": command, "timestamp": now()})
+            }
+            ("started", Kind::Process { id, command }) => {
+                let status = processes::status(&self.run);
+                json!({"type": "process_info", "processId": id, "command": command, "status": status, "timestamp": now()})
+            }
+            (name @ ("stdout" | "stderr"), Kind::Command { .. }) => {
+                json!({"type": name, "data": data, "timestamp": now()})
+            }
+            (name @ ("stdout" | "stderr"), Kind::Process { id, .. }) => {
+                json!({"type": name, "data": data, "processId": id, "timestamp": now()})
+            }
+            (name @ ("stdout" | "stderr"), Kind::Code) => json!({"type": name, "text": data}),
+            ("lagged", Kind::Code) => json!({"type": "stderr", "text": gap(event)}),
+            ("lagged", _) => json!({"type": "stderr", "data": gap(event), "timestamp": now()}),
+            _ => return None,
+        })
+    }
+
+    /// How it ended, in frames.
+    fn end(&self, outcome: &Outcome) -> Vec<Value> {
+        let exit_code = execute::code(outcome);
+        let said = execute::note(outcome);
+        match &self.kind {
+            Kind::Code => code::end(outcome),
+            Kind::Command { .. } => {
+                let note = said
+                    .map(|note| json!({"type": "stderr", "data": format!("{note}\n"), "timestamp": now()}));
+                let end = json!({"type": "complete", "exitCode": exit_code, "timestamp": now(), "verdict": outcome.verdict});
+                note.into_iter().chain([end]).collect()
+            }
+            Kind::Process { id, .. } => {
+                let note = said.unwrap_or_else(|| format!("Process completed with exit code {exit_code}"));
+                vec![
+                    json!({"type": "exit", "processId": id, "exitCode": exit_code, "data": note, "timestamp": now()}),
+                ]
+            }
+        }
+    }
+
+    /// The next frame. The future may be dropped: everything is changed behind its waits.
+    async fn find_next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(frame) = self.ready.pop_front() {
+                return Some(frame);
+            }
+            if self.done {
+                return None;
+            }
+            if self.ending {
+                let frames = match self.run.outcome().await {
+                    Ok(Some(outcome)) => self.end(&outcome),
+                    _ => vec![
+                        json!({"type": "error", "data": "the run's record cannot be read", "timestamp": now()}),
+                    ],
+                };
+                self.ready.extend(frames);
+                self.done = true;
+                continue;
+            }
+            match self.events.next().await {
+                Some(event) if event.name != "ended" => self.ready.extend(self.frame(&event)),
+                _ => self.ending = true,
+            }
+        }
+    }
+}
+
+/// What is said of output that was dropped before the reader came to it.
+fn gap(event: &Event) -> String {
+    format!(
+        "[{} bytes of {} were dropped at the output limit]\n",
+        event.data["dropped"], event.data["stream"]
+    )
+}
+
+impl EventSource for CommandFrames {
+    async fn next(&mut self) -> Option<Event> {
+        let data = match self.foreground.clone() {
+            None => self.find_next().await?,
+            Some(connection) => tokio::select! {
+                frame = self.find_next() => frame?,
+                () = connection.closed() => return None,
+            },
+        };
+        Some(Event { id: String::new(), name: "", data })
+    }
+}
+
+impl Drop for CommandFrames {
+    fn drop(&mut self) {
+        if self.foreground.is_some() && !self.done {
+            self.run.cancel(CLIENT_GONE);
+        }
+    }
+}
+
+/// An answer of frames.
+pub(super) fn respond(source: impl EventSource, heartbeat: Duration) -> Response {
+    events::respond_as(source, heartbeat, written)
+}
+
+fn written(event: &Event) -> String {
+    let mut text = "data: ".to_owned();
+    for letter in event.data.to_string().chars() {
+        if letter.is_ascii() {
+            text.push(letter);
+        } else {
+            let mut units = [0; 2];
+            for unit in letter.encode_utf16(&mut units) {
+                // Writing to a String cannot fail.
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        }
+    }
+    text.push_str("\n\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_ascii_and_say_the_same() {
+        let data = json!({"type": "stdout", "data": "ä😀\n\"\u{7f}"});
+        let text = written(&Event { id: String::new(), name: "", data: data.clone() });
+        assert!(text.is_ascii() && text.ends_with("\n\n"), "{text}");
+        let read: Value = serde_json::from_str(text.trim_start_matches("data: ")).expect("JSON");
+        assert_eq!(read, data);
+    }
+}

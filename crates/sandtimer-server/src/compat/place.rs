@@ -1,0 +1,334 @@
+//! Places: what the package calls a sandbox. One for each owner and `X-Sandbox-Id`, with a workspace, sessions by name,
+//! processes and code contexts.
+//!
+//! A session is there from its creation, or its first use, to its deletion, or until it was unused for the server's `idle_ms`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::{get, post};
+use sandtimer::Limits;
+use sandtimer::limits::{Format, Setting, parse_text};
+use sandtimer::model::LimitKind;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard};
+
+use super::code::CodeContext;
+use super::failure::Failure;
+use super::processes::Process;
+use super::{Caller, Fielded, NO_SESSION, success};
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::Fields;
+use crate::contexts::{self, ContextRequest, Language, LiveContext};
+use crate::error::Refusal;
+use crate::owned::Owned;
+use crate::workspaces::Workspace;
+
+/// Where commands begin unless they say otherwise.
+pub(super) const WORKSPACE: &str = "/workspace";
+/// Bytes of the name of a sandbox, a session or a process.
+pub(super) const MOST_NAME: usize = 1024;
+/// Sandboxes and, in each, sessions that are known at a time.
+const MOST: usize = 4096;
+
+pub(super) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/api/session/create", post(create))
+        .route("/api/session/list", get(list))
+        .route("/api/session/delete", post(delete))
+}
+
+/// All places.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Mutex<HashMap<(Owner, String), Arc<Place>>>);
+
+impl Places {
+    /// The place of this owner with this name.
+    pub(super) fn of(&self, owner: &Owner, name: &str) -> Result<Arc<Place>, Failure> {
+        if name.len() > MOST_NAME {
+            return Err(Failure::invalid("X-Sandbox-Id", "it is longer than 1024 bytes"));
+        }
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (owner.clone(), name.to_owned());
+        if let Some(place) = places.get(&key) {
+            return Ok(place.clone());
+        }
+        if places.len() >= MOST {
+            places.retain(|_, place| Arc::strong_count(place) > 1 || !place.is_empty());
+        }
+        if places.len() >= MOST {
+            return Err(Failure::new(503, "CONTAINER_UNAVAILABLE", format!("{MOST} sandboxes are in use")));
+        }
+        let place = Arc::new(Place::new(owner.clone(), name.to_owned()));
+        places.insert(key, place.clone());
+        Ok(place)
+    }
+}
+
+/// A session's place among the others. Whoever makes its shell holds the lock meanwhile.
+type Slot = Arc<TurnMutex<Option<Arc<LiveContext>>>>;
+
+/// One sandbox of the package.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub owner: Owner,
+    name: String,
+    workspace: TurnMutex<Option<Arc<Workspace>>>,
+    sessions: Mutex<HashMap<String, Slot>>,
+    processes: Mutex<HashMap<String, Arc<Process>>>,
+    contexts: Mutex<HashMap<String, CodeContext>>,
+}
+
+/// How a session is to be.
+#[derive(Debug, Default)]
+pub(super) struct SessionRequest {
+    pub environment: HashMap<String, String>,
+    pub directory: Option<String>,
+    /// For each of its commands that says nothing else.
+    pub each: Limits,
+}
+
+impl Place {
+    fn new(owner: Owner, name: String) -> Self {
+        Place {
+            owner,
+            name,
+            workspace: TurnMutex::default(),
+            sessions: Mutex::default(),
+            processes: Mutex::default(),
+            contexts: Mutex::default(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.slots().is_empty() && self.processes().is_empty() && self.contexts().is_empty()
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
+        // Each change is one call on the map; so for the others.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn processes(&self) -> MutexGuard<'_, HashMap<String, Arc<Process>>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn contexts(&self) -> MutexGuard<'_, HashMap<String, CodeContext>> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the session of this name is, or is to be, held so that nobody else makes or ends it meanwhile.
+    async fn hold(
+        &self,
+        app: &Shared,
+        name: &str,
+    ) -> Result<OwnedMutexGuard<Option<Arc<LiveContext>>>, Failure> {
+        loop {
+            let slot = self.slot(app, name)?;
+            let held = slot.clone().lock_owned().await;
+            // Whoever ends a session takes its slot away.
+            if self.slots().get(name).is_some_and(|known| Arc::ptr_eq(known, &slot)) {
+                return Ok(held);
+            }
+        }
+    }
+
+    fn slot(&self, app: &Shared, name: &str) -> Result<Slot, Failure> {
+        let mut slots = self.slots();
+        if slots.len() >= MOST && !slots.contains_key(name) {
+            slots.retain(|_, slot| slot.try_lock().map_or(true, |held| alive(app, held.as_ref()).is_some()));
+        }
+        if slots.len() >= MOST && !slots.contains_key(name) {
+            return Err(Failure::new(503, "CONTAINER_UNAVAILABLE", format!("{MOST} sessions are open")));
+        }
+        Ok(slots.entry(name.to_owned()).or_default().clone())
+    }
+
+    /// The directory that all here is done in. It outlives the server, which knows it again by the sandbox's name.
+    pub async fn workspace(&self, app: &Shared) -> Result<Arc<Workspace>, Failure> {
+        let mut held = self.workspace.lock().await;
+        let is_there = |held: &Arc<Workspace>| app.workspaces.find(held.id_text(), &self.owner).is_some();
+        if let Some(workspace) = held.as_ref().filter(|held| is_there(held)) {
+            return Ok(workspace.clone());
+        }
+        let (making, owner, name) = (app.clone(), self.owner.clone(), self.name.clone());
+        let make = move || match making.workspaces.of_sandbox(&owner, &name) {
+            Some(known) => Ok(known),
+            None => making.workspaces.create(&owner, Some(&name)),
+        };
+        let made = tokio::task::spawn_blocking(make).await;
+        let made = made.map_err(|_| Failure::internal("the workspace could not be made"))??;
+        *held = Some(made.clone());
+        Ok(made)
+    }
+
+    /// Opens a context here.
+    pub async fn open(
+        &self,
+        app: &Shared,
+        language: Language,
+        request: SessionRequest,
+    ) -> Result<Arc<LiveContext>, Failure> {
+        let request = ContextRequest {
+            environment: request.environment,
+            directory: Some(request.directory.unwrap_or_else(|| WORKSPACE.to_owned())),
+            each: request.each,
+            workspace: Some(self.workspace(app).await?.id_text().to_owned()),
+            ..ContextRequest::usual(language)
+        };
+        Ok(contexts::open(app.clone(), self.owner.clone(), request).await?)
+    }
+
+    /// The session of this name, made where it is not there.
+    pub async fn session(&self, app: &Shared, name: &str) -> Result<Arc<LiveContext>, Failure> {
+        let mut held = self.hold(app, name).await?;
+        if let Some(session) = alive(app, held.as_ref()) {
+            return Ok(session);
+        }
+        let session = self.open(app, Language::Bash, SessionRequest::default()).await?;
+        *held = Some(session.clone());
+        Ok(session)
+    }
+
+    /// Makes a session that is not there.
+    async fn create(&self, app: &Shared, name: &str, request: SessionRequest) -> Result<(), Failure> {
+        let mut held = self.hold(app, name).await?;
+        if alive(app, held.as_ref()).is_some() {
+            return Err(Failure::new(
+                409,
+                "SESSION_ALREADY_EXISTS",
+                format!("Session '{name}' already exists"),
+            )
+            .with("sessionId", name)
+            .with("containerPlacementId", Value::Null));
+        }
+        *held = Some(self.open(app, Language::Bash, request).await?);
+        Ok(())
+    }
+
+    /// Ends a session, and says whether there was one.
+    async fn delete(&self, app: &Shared, name: &str) -> bool {
+        let Some(slot) = self.slots().get(name).cloned() else { return false };
+        let mut held = slot.lock().await;
+        self.slots().remove(name);
+        let Some(session) = held.take() else { return false };
+        let was_there = alive(app, Some(&session)).is_some();
+        contexts::close(app, &session).await;
+        was_there
+    }
+
+    async fn names(&self, app: &Shared) -> Vec<String> {
+        let slots: Vec<(String, Slot)> =
+            self.slots().iter().map(|(name, slot)| (name.clone(), slot.clone())).collect();
+        let mut names = Vec::new();
+        for (name, slot) in slots {
+            if alive(app, slot.lock().await.as_ref()).is_some() {
+                names.push(name);
+            }
+        }
+        names.sort();
+        names
+    }
+}
+
+/// The session, unless it was deleted or was not used for too long.
+fn alive(app: &Shared, session: Option<&Arc<LiveContext>>) -> Option<Arc<LiveContext>> {
+    session.and_then(|session| app.contexts.find(session.id_text(), session.owner()))
+}
+
+/// `env` or `env_vars`: an object of texts; what is null is not there.
+pub(super) fn variables(fields: &mut Fields, key: &'static str) -> Result<Vec<(String, String)>, Failure> {
+    let Some(given) = fields.value(key) else { return Ok(Vec::new()) };
+    let Value::Object(object) = given else {
+        return Err(Failure::invalid(key, "it is not an object of texts"));
+    };
+    let mut variables = Vec::new();
+    for (name, value) in object {
+        let is_name = name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+            && name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+        match value {
+            Value::Null => {}
+            Value::String(value) if is_name && !value.contains('\0') => variables.push((name, value)),
+            Value::String(_) if is_name => {
+                return Err(Failure::invalid(key, &format!("`{name}` has a NUL byte")));
+            }
+            Value::String(_) => {
+                return Err(Failure::invalid(key, &format!("`{name}` is not a variable's name")));
+            }
+            _ => return Err(Failure::invalid(key, &format!("the value of `{name}` is not a text"))),
+        }
+    }
+    Ok(variables)
+}
+
+/// `cwd`.
+pub(super) fn directory(fields: &mut Fields) -> Result<Option<String>, Failure> {
+    let directory = fields.text("cwd")?.filter(|directory| !directory.is_empty());
+    match directory {
+        Some(directory) if directory.contains('\0') => Err(Failure::invalid("cwd", "it has a NUL byte")),
+        directory => Ok(directory),
+    }
+}
+
+/// A limit of wall time by the name that it has here: absent inherits, 0 is unlimited.
+pub(super) fn timeout(fields: &mut Fields, key: &'static str) -> Result<Limits, Failure> {
+    let mut limits = Limits::new();
+    let setting = match fields.value(key) {
+        None => Setting::Inherit,
+        Some(Value::Number(number)) => parsed(key, &number.to_string())?,
+        Some(Value::String(text)) => parsed(key, &text)?,
+        Some(_) => return Err(Failure::invalid(key, "it is not a number of milliseconds")),
+    };
+    limits.set(LimitKind::Wall, setting);
+    Ok(limits)
+}
+
+fn parsed(key: &str, text: &str) -> Result<Setting, Refusal> {
+    Ok(parse_text(key, Format::wire(LimitKind::Wall), text, "the request")?)
+}
+
+async fn create(
+    State(app): State<Shared>,
+    caller: Caller,
+    Fielded(mut fields): Fielded,
+) -> Result<Response, Failure> {
+    let named = fields.text("id")?;
+    let request = SessionRequest {
+        environment: variables(&mut fields, "env")?.into_iter().collect(),
+        directory: directory(&mut fields)?,
+        each: timeout(&mut fields, "commandTimeoutMs")?,
+    };
+    let name = named.unwrap_or_else(|| format!("session-{}", crate::new_id()));
+    if name.trim().is_empty() || name.len() > MOST_NAME || name == NO_SESSION {
+        return Err(Failure::invalid("id", "it is empty, longer than 1024 bytes, or reserved"));
+    }
+    caller.place.create(&app, &name, request).await?;
+    Ok(success(json!({
+        "id": name,
+        "message": "Session created",
+        "data": {"id": name},
+        "containerPlacementId": null,
+    })))
+}
+
+async fn list(State(app): State<Shared>, caller: Caller) -> Response {
+    success(json!({"data": caller.place.names(&app).await}))
+}
+
+async fn delete(
+    State(app): State<Shared>,
+    caller: Caller,
+    Fielded(mut fields): Fielded,
+) -> Result<Response, Failure> {
+    let name =
+        fields.text("sessionId")?.ok_or_else(|| Failure::invalid("sessionId", "give the session's name"))?;
+    if !caller.place.delete(&app, &name).await {
+        let message = format!("there is no session '{name}'");
+        return Err(Failure::new(404, "SESSION_NOT_FOUND", message).with("sessionId", name));
+    }
+    Ok(success(json!({"sessionId": name})))
+}

@@ -1,0 +1,253 @@
+//! Processes: commands in the background. Each is a detached run, which outlives its client and its session.
+//!
+//! It takes over the session's directory, exported variables and functions as they are when its turn in the session comes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use axum::routing::{get, post};
+use futures_util::future::join_all;
+use sandtimer::Limits;
+use sandtimer::engine::Stream;
+use sandtimer::model::{Ending, LimitKind};
+use serde_json::{Value, json};
+
+use super::execute::{self, Call, begin_in, text};
+use super::failure::Failure;
+use super::frames::{CommandFrames, respond};
+use super::{Caller, Fielded, instant, place, shell, success};
+use crate::Shared;
+use crate::body::{Id, Parameters};
+use crate::connection::Connection;
+use crate::contexts::CellRequest;
+use crate::error::Refusal;
+use crate::owned::Owned;
+use crate::runs::{self, LiveRun, Phase, RunRequest};
+
+/// How long a killed process may take to be dead. Infrastructure: always finite.
+const DEATH: Duration = Duration::from_secs(10);
+/// How long a session may take to say what a process takes over from it.
+const HANDING_ON: Duration = Duration::from_secs(10);
+/// Processes of a sandbox that are known at a time, those that are over included.
+const MOST: usize = 4096;
+
+pub(super) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/api/process/start", post(start))
+        .route("/api/process/list", get(list))
+        .route("/api/process/kill-all", axum::routing::delete(kill_all))
+        .route("/api/process/{id}", get(show).delete(kill))
+        .route("/api/process/{id}/logs", get(logs))
+        .route("/api/process/{id}/stream", get(stream))
+}
+
+/// One process.
+#[derive(Debug)]
+pub(super) struct Process {
+    id: String,
+    command: String,
+    run: Arc<LiveRun>,
+}
+
+/// Where it is, in the words of that interface.
+pub(super) fn status(run: &LiveRun) -> &'static str {
+    let Phase::Ended(record) = run.phase() else { return "running" };
+    let facts = record.facts();
+    match (facts.ending, execute::code(facts)) {
+        (Ending::Exited, 0) => "completed",
+        (Ending::InfraError, _) => "error",
+        (Ending::Exited | Ending::Signaled, 137 | 143) => "killed",
+        (Ending::Exited | Ending::Signaled, _) => "failed",
+        _ => "killed",
+    }
+}
+
+impl Process {
+    fn view(&self) -> Value {
+        let mut view = json!({
+            "id": self.id,
+            "command": self.command,
+            "status": status(&self.run),
+            "startTime": instant(self.run.begun().created_at_ms),
+        });
+        if let Phase::Ended(record) = self.run.phase() {
+            view["exitCode"] = execute::code(record.facts()).into();
+            view["endTime"] = instant(record.ended_at_ms()).into();
+        }
+        view
+    }
+
+    fn is_running(&self) -> bool {
+        matches!(self.run.phase(), Phase::Running(_))
+    }
+
+    /// Ends it with all that it has started. False where it is not dead in time.
+    async fn kill(&self) -> bool {
+        self.run.cancel("a client asked for the process's end");
+        self.run.wait_ended(Some(DEATH)).await;
+        !self.is_running()
+    }
+}
+
+/// The run of a process.
+pub(super) fn run_of(caller: &Caller, id: &str) -> Result<Arc<LiveRun>, Failure> {
+    Ok(find(caller, id)?.run.clone())
+}
+
+/// The exit code of one that is over.
+pub(super) fn exit_code(run: &LiveRun) -> Option<i32> {
+    match run.phase() {
+        Phase::Running(_) => None,
+        Phase::Ended(record) => Some(execute::code(record.facts())),
+    }
+}
+
+fn find(caller: &Caller, id: &str) -> Result<Arc<Process>, Failure> {
+    let found = caller.place.processes().get(id).cloned();
+    found.ok_or_else(|| {
+        let shown: String = id.chars().take(60).collect();
+        Failure::new(404, "PROCESS_NOT_FOUND", format!("Process {shown} not found")).with("processId", shown)
+    })
+}
+
+async fn start(
+    State(app): State<Shared>,
+    caller: Caller,
+    Extension(connection): Extension<Arc<Connection>>,
+    Fielded(mut fields): Fielded,
+) -> Result<Response, Failure> {
+    let call = Call::parse(&mut fields, &caller)?;
+    let id = fields.text("processId")?;
+    start_call(&app, &caller, call, id, &connection).await
+}
+
+/// Starts a process.
+pub(super) async fn start_call(
+    app: &Shared,
+    caller: &Caller,
+    call: Call,
+    id: Option<String>,
+    connection: &Connection,
+) -> Result<Response, Failure> {
+    if call.is_empty() {
+        return Err(Failure::new(400, "INVALID_COMMAND", "the command is empty"));
+    }
+    check_id(app, caller, id.as_deref())?;
+    let handed_on = match &call.session {
+        None => String::new(),
+        Some(name) => handed_on(app, caller, name, connection).await?,
+    };
+    let text = shell::program(&handed_on, &call.command, call.directory.as_deref(), &call.variables);
+    let workspace = caller.place.workspace(app).await?.id_text().to_owned();
+    let request = RunRequest::script(text, call.limits.clone(), workspace, true)?;
+    let run = runs::start(app.clone(), caller.place.owner.clone(), request).await?;
+    let id = id.unwrap_or_else(|| run.id().to_owned());
+    let process = Arc::new(Process { id: id.clone(), command: call.command, run });
+    caller.place.processes().insert(id.clone(), process.clone());
+    Ok(success(json!({"processId": id, "command": process.command})))
+}
+
+/// That there may be one more, and none goes on that has its id.
+fn check_id(app: &Shared, caller: &Caller, id: Option<&str>) -> Result<(), Failure> {
+    let mut processes = caller.place.processes();
+    if let Some(id) = id {
+        if id.is_empty()
+            || id.len() > place::MOST_NAME
+            || id.contains('/')
+            || id == "list"
+            || id == "kill-all"
+        {
+            return Err(Failure::invalid("processId", "it cannot be a part of a path"));
+        }
+        if processes.get(id).is_some_and(|process| process.is_running()) {
+            return Err(
+                Failure::new(409, "PROCESS_ERROR", format!("Process {id} is running")).with("processId", id)
+            );
+        }
+    }
+    if processes.len() >= MOST {
+        // Of those whose record is gone there is nothing to tell.
+        processes.retain(|_, process| app.runs.find(process.run.id(), process.run.owner()).is_some());
+    }
+    if processes.len() >= MOST {
+        return Err(Failure::new(503, "CONTAINER_UNAVAILABLE", format!("{MOST} processes are known")));
+    }
+    Ok(())
+}
+
+/// What a process takes over from a session.
+async fn handed_on(
+    app: &Shared,
+    caller: &Caller,
+    session: &str,
+    connection: &Connection,
+) -> Result<String, Failure> {
+    let context = caller.place.session(app, session).await?;
+    let mut limits = Limits::new();
+    let wall = u64::try_from(HANDING_ON.as_nanos()).unwrap_or(u64::MAX);
+    limits.set(LimitKind::Wall, sandtimer::limits::Setting::At(wall));
+    let cell = CellRequest::of(shell::HANDED_ON.to_owned(), limits);
+    let run = begin_in(app, &context, cell, connection).await?;
+    let outcome = execute::ended(&run).await?;
+    match execute::note(&outcome) {
+        None => text(&run, Stream::Stdout).await,
+        Some(note) => Err(Failure::new(500, "PROCESS_ERROR", format!("session '{session}': {note}"))),
+    }
+}
+
+async fn list(
+    State(app): State<Shared>,
+    caller: Caller,
+    parameters: Result<Parameters, Refusal>,
+) -> Result<Response, Failure> {
+    let Parameters(mut fields) = parameters?;
+    let wanted = fields.text("status")?;
+    let mut processes: Vec<Arc<Process>> = caller.place.processes().values().cloned().collect();
+    processes.retain(|process| app.runs.find(process.run.id(), process.run.owner()).is_some());
+    processes.retain(|process| wanted.as_deref().is_none_or(|wanted| wanted == status(&process.run)));
+    processes.sort_by_key(|process| process.run.begun().created_at_ms);
+    let views: Vec<Value> = processes.iter().map(|process| process.view()).collect();
+    Ok(success(json!({"processes": views})))
+}
+
+async fn show(caller: Caller, Id(id): Id) -> Result<Response, Failure> {
+    Ok(success(json!({"process": find(&caller, &id)?.view()})))
+}
+
+/// Of a process that is over already it is no error: it is dead, which was asked for.
+async fn kill(caller: Caller, Id(id): Id) -> Result<Response, Failure> {
+    let process = find(&caller, &id)?;
+    if process.kill().await {
+        return Ok(success(json!({"processId": id})));
+    }
+    Err(Failure::new(500, "PROCESS_ERROR", format!("Process {id} is being killed and is not dead yet"))
+        .with("processId", id))
+}
+
+async fn kill_all(caller: Caller) -> Result<Response, Failure> {
+    let mut running: Vec<Arc<Process>> = caller.place.processes().values().cloned().collect();
+    running.retain(|process| process.is_running());
+    let killed = join_all(running.iter().map(|process| process.kill())).await;
+    let left = killed.iter().filter(|dead| !**dead).count();
+    if left > 0 {
+        let message = format!("{left} of {} processes are being killed and are not dead yet", running.len());
+        return Err(Failure::new(500, "PROCESS_ERROR", message));
+    }
+    Ok(success(json!({"cleanedCount": running.len()})))
+}
+
+async fn logs(caller: Caller, Id(id): Id) -> Result<Response, Failure> {
+    let process = find(&caller, &id)?;
+    let (stdout, stderr) =
+        (text(&process.run, Stream::Stdout).await?, text(&process.run, Stream::Stderr).await?);
+    Ok(success(json!({"processId": id, "stdout": stdout, "stderr": stderr})))
+}
+
+async fn stream(State(app): State<Shared>, caller: Caller, Id(id): Id) -> Result<Response, Failure> {
+    let process = find(&caller, &id)?;
+    let frames = CommandFrames::process(process.run.clone(), id, process.command.clone());
+    Ok(respond(frames, app.heartbeat))
+}
