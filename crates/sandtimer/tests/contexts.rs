@@ -15,7 +15,7 @@ use sandtimer::{Ending, Engine, Limits, Outcome};
 
 fn profile(unsupervised: bool) -> Profile {
     let interpreter = "python3".into();
-    Profile { interpreter, preload: Vec::new(), paths: None, network: false, live: true, unsupervised }
+    Profile { interpreter, live: true, unsupervised, ..Profile::default() }
 }
 
 fn contexts() -> &'static Contexts {

@@ -21,7 +21,7 @@ use super::children::{Child, Parent};
 use super::error::Error;
 use super::zygotes::{self, Zygote};
 use crate::supervise::run::Running;
-use crate::zygote::Profile;
+use crate::zygote::{Language, Profile};
 
 /// A zygote is replaced after this many children, or this long.
 const CHILDREN_OF_ONE: u64 = 10_000;
@@ -204,11 +204,13 @@ impl Shared {
     pub fn refill(self: &Arc<Self>) {
         let spec = zygotes::spec_of(&self.profile);
         while let Some(hurried) = self.wait_for_want() {
-            let zygote = self.source().serving(self);
-            let serving = zygote.as_ref().ok().cloned();
+            let is_forked = self.profile.language == Language::Python;
+            let zygote = is_forked.then(|| self.source().serving(self)).transpose();
+            let serving = zygote.as_ref().ok().cloned().flatten();
             let made = zygote.and_then(|zygote| {
-                let stop = Some(self.closing.as_fd());
-                let turn = Some(&zygote.turn);
+                let stop = self.closing.as_fd();
+                let Some(zygote) = zygote else { return Child::start(&self.inner, &self.profile, stop) };
+                let (turn, stop) = (Some(&zygote.turn), Some(stop));
                 let parent = Parent { orders: zygote.orders(), turn, is_caller: false, hurried, stop };
                 Child::bear(&self.inner, &parent, &spec)
             });
