@@ -28,7 +28,7 @@ use crate::runs::CLIENT_GONE;
 use live::{LiveContext, Queued};
 pub(crate) use live::{LiveContexts, close_all, keep_house};
 use request::{CellRequest, ContextRequest, Language};
-pub(crate) use request::{EACH, WHOLE};
+pub(crate) use request::{EACH, LANGUAGES, WHOLE};
 
 /// Each waits on a thread of its own.
 const MOST_WAITING: usize = 64;

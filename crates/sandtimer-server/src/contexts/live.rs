@@ -8,7 +8,7 @@ use std::time::Duration;
 use sandtimer::Limits;
 use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
 use sandtimer::model::{Source, State};
-use sandtimer::zygote::Profile;
+use sandtimer::zygote::{Language as Interpreter, Profile};
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -112,8 +112,8 @@ fn milliseconds(time: Duration) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct LiveContexts {
     registry: Registry<LiveContext>,
-    /// One pool for each owner: what one's code has seen of its zygote is nobody else's.
-    pools: Mutex<HashMap<Owner, Arc<Contexts>>>,
+    /// One pool for each owner and interpreter: what one's code has seen of its zygote is nobody else's.
+    pools: Mutex<HashMap<(Owner, Interpreter), Arc<Contexts>>>,
 }
 
 impl LiveContexts {
@@ -125,14 +125,19 @@ impl LiveContexts {
         self.registry.of(owner)
     }
 
-    fn pool(&self, app: &Shared, owner: &Owner) -> Result<Arc<Contexts>, Refusal> {
+    fn pool(&self, app: &Shared, owner: &Owner, language: Interpreter) -> Result<Arc<Contexts>, Refusal> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = pools.get(owner) {
+        let key = (owner.clone(), language);
+        if let Some(pool) = pools.get(&key) {
             return Ok(pool.clone());
         }
-        let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
+        let interpreter = match language {
+            Interpreter::Python => "python3",
+            Interpreter::JavaScript => "node",
+        };
+        let profile = Profile { interpreter: interpreter.into(), language, live: true, ..Profile::default() };
         let pool = Arc::new(app.engine.contexts(profile, READY)?);
-        pools.insert(owner.clone(), pool.clone());
+        pools.insert(key, pool.clone());
         Ok(pool)
     }
 }
@@ -152,13 +157,20 @@ pub(crate) async fn open(
             defaults: app.defaults.clone(),
             environment: request.environment,
             directory: request.directory,
+            typescript: request.language == Language::TypeScript,
             ..ContextSpec::default()
         };
-        let context = match request.language {
-            Language::Bash => app.engine.session(spec)?,
-            Language::Python => {
+        let interpreter = match request.language {
+            Language::Bash => None,
+            Language::Python => Some(Interpreter::Python),
+            Language::JavaScript | Language::TypeScript => Some(Interpreter::JavaScript),
+        };
+        let context = match interpreter {
+            None => app.engine.session(spec)?,
+            Some(interpreter) => {
                 let end = monotonic_nanoseconds() + SPAWN_LIMIT;
-                app.contexts.pool(&app, &owner)?.open(spec, &mut || monotonic_nanoseconds() >= end)?
+                let pool = app.contexts.pool(&app, &owner, interpreter)?;
+                pool.open(spec, &mut || monotonic_nanoseconds() >= end)?
             }
         };
         let live = Arc::new(LiveContext {

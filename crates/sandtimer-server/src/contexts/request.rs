@@ -35,13 +35,20 @@ const MOST_SOURCE: usize = 16 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Language {
     Python,
+    JavaScript,
+    TypeScript,
     Bash,
 }
+
+/// Their names, as requests have them.
+pub(crate) const LANGUAGES: [&str; 4] = ["python", "javascript", "typescript", "bash"];
 
 impl Language {
     pub fn name(self) -> &'static str {
         match self {
             Language::Python => "python",
+            Language::JavaScript => "javascript",
+            Language::TypeScript => "typescript",
             Language::Bash => "bash",
         }
     }
@@ -65,8 +72,10 @@ impl ContextRequest {
     pub fn parse(mut fields: Fields, language: Option<Language>) -> Result<Self, Refusal> {
         let language = match language {
             Some(language) => language,
-            None => match fields.word("language", &["python", "bash"])? {
+            None => match fields.word("language", &LANGUAGES)? {
                 Some("bash") => Language::Bash,
+                Some("javascript") => Language::JavaScript,
+                Some("typescript") => Language::TypeScript,
                 _ => Language::Python,
             },
         };

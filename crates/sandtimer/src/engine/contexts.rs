@@ -35,6 +35,7 @@ use crate::context::{Frame, Said, cell_request, reply};
 use crate::limits::Limits;
 use crate::model::{LimitKind, Outcome, Source, State};
 use crate::scope::ScopeId;
+use crate::script;
 use crate::supervise::orders::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Displayed, Job, Live, Reply, Running};
 use crate::zygote::{Answer, Kind, Profile};
@@ -64,6 +65,8 @@ pub struct ContextSpec {
     pub environment: HashMap<String, String>,
     /// Where it begins, inside; made if it is not there. Its workspace by default.
     pub directory: Option<String>,
+    /// Its cells are TypeScript, for a JavaScript interpreter.
+    pub typescript: bool,
 }
 
 /// A piece of code for a context, and what bounds it.
@@ -337,11 +340,15 @@ impl Context {
         if let Some(bytes) = cell.stdin {
             spec.stdin = Stdin::Bytes(bytes);
         }
+        let source = match standing.is_script() {
+            true => script::cell(&cell.source, self.spec.typescript),
+            false => cell.source,
+        };
         let mut opened = start::open(inner, &spec)?;
         let scope = opened.scope;
         opened.submitted_at = asked_at;
         let sent = Streams::make(inner, &mut spec, &opened.effective).and_then(|streams| {
-            standing.send_cell(&cell.source, has_stdin, &streams, &opened).map(|begun| (streams, begun))
+            standing.send_cell(&source, has_stdin, &streams, &opened).map(|begun| (streams, begun))
         });
         let (streams, (begun_at, until)) = sent.inspect_err(|_| start::close(inner, scope))?;
         let job = standing.job(begun_at, until).inspect_err(|_| start::close(inner, scope))?;

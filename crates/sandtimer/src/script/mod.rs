@@ -1,0 +1,181 @@
+//! JavaScript and TypeScript as text: what is done to code before an interpreter gets it.
+//!
+//! ```text
+//! TypeScript ─▶ what is more than types, as JavaScript (`lower`) ─▶ types blanked out (swc) ─▶ JavaScript
+//! a cell     ─▶ its imports as expressions (`cells`) ─▶ evaluated as at a prompt
+//! ```
+//! Nothing is moved to another line, so that errors name lines of the code that was given. Code is read here and not executed;
+//! what it means is the interpreter's business.
+
+mod cells;
+mod lower;
+mod programs;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use swc_common::errors::{DiagnosticBuilder, Emitter, Handler};
+use swc_common::{BytePos, FileName, GLOBALS, Globals, SourceFile, SourceMap, Span, sync::Lrc};
+use swc_ecma_ast::{EsVersion, Module};
+use swc_ecma_parser::{EsSyntax, Syntax, TsSyntax, parse_file_as_module};
+use swc_ts_fast_strip::{Mode, Options, TransformConfig, operate};
+
+pub(crate) use cells::cell;
+pub use programs::command;
+
+/// Why code cannot be read, and where: line and column from 1.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {message}")]
+pub struct SyntaxError {
+    pub line: usize,
+    pub column: usize,
+    pub message: String,
+}
+
+/// JavaScript that does what this TypeScript does, line by line.
+///
+/// # Errors
+/// Where and why it is no TypeScript.
+pub fn javascript(source: &str) -> Result<String, SyntaxError> {
+    deep(source, || GLOBALS.set(&Globals::new(), || strip(lower::lower(source)?)))
+}
+
+/// The types of the whole language, and nothing of what is more than types.
+fn strip(source: String) -> Result<String, SyntaxError> {
+    swc(&source, Mode::StripOnly)
+}
+
+/// One of swc's ways to make JavaScript of TypeScript.
+fn swc(source: &str, mode: Mode) -> Result<String, SyntaxError> {
+    let map: Lrc<SourceMap> = Lrc::default();
+    let first = Arc::new(Mutex::new(None));
+    let handler = Handler::with_emitter(true, false, Box::new(First { map: map.clone(), error: first.clone() }));
+    let mut transform = TransformConfig::default();
+    // What nothing in the code uses may be used by the next cell.
+    transform.typescript.verbatim_module_syntax = true;
+    transform.typescript.no_empty_export = true;
+    let options = Options {
+        module: Some(true),
+        parser: TsSyntax { decorators: true, ..TsSyntax::default() },
+        mode,
+        transform: Some(transform),
+        ..Options::default()
+    };
+    let made = swc_common::errors::HANDLER.set(&handler, || operate(&map, &handler, source.to_owned(), options));
+    let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match (made, first) {
+        (Ok(made), _) => Ok(made.code),
+        (Err(_), Some(error)) => Err(error),
+        (Err(error), None) => Err(SyntaxError { line: 1, column: 1, message: error.message }),
+    }
+}
+
+/// Keeps the first thing that swc complains of.
+struct First {
+    map: Lrc<SourceMap>,
+    error: Arc<Mutex<Option<SyntaxError>>>,
+}
+
+impl Emitter for First {
+    fn emit(&mut self, said: &mut DiagnosticBuilder<'_>) {
+        let at = said.span.primary_span().map_or(BytePos(1), |span| span.lo());
+        let error = error_at(&self.map, at, said.message());
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+}
+
+fn error_at(map: &SourceMap, at: BytePos, message: String) -> SyntaxError {
+    let place = map.lookup_char_pos(at);
+    SyntaxError { line: place.line, column: place.col.0 + 1, message }
+}
+
+/// Code that was read.
+struct Parsed {
+    file: Lrc<SourceFile>,
+    module: Module,
+}
+
+impl Parsed {
+    fn read(source: &str, syntax: Syntax) -> Result<Self, SyntaxError> {
+        let map: Lrc<SourceMap> = Lrc::default();
+        let file = map.new_source_file(FileName::Anon.into(), source.to_owned());
+        let mut others = Vec::new();
+        let read = parse_file_as_module(&file, syntax, EsVersion::latest(), None, &mut others);
+        let error = |error: swc_ecma_parser::error::Error| {
+            use swc_common::Spanned;
+            error_at(&map, error.span().lo(), error.kind().msg().into_owned())
+        };
+        let module = read.map_err(error)?;
+        others.into_iter().next().map_or(Ok(()), |first| Err(error(first)))?;
+        Ok(Parsed { file, module })
+    }
+
+    /// Where something stands, in bytes.
+    fn place(&self, span: Span) -> std::ops::Range<usize> {
+        let at = |position: BytePos| (position.0 - self.file.start_pos.0) as usize;
+        at(span.lo)..at(span.hi)
+    }
+}
+
+fn typescript() -> Syntax {
+    Syntax::Typescript(TsSyntax { decorators: true, ..TsSyntax::default() })
+}
+
+fn ecmascript() -> Syntax {
+    Syntax::Es(EsSyntax { import_attributes: true, ..EsSyntax::default() })
+}
+
+/// Another text in place of some of a source's.
+#[derive(Debug, Default)]
+struct Edits(Vec<(std::ops::Range<usize>, String)>);
+
+impl Edits {
+    /// Puts `text` in the place of what stands there, and as many line ends behind it as are lost.
+    fn replace(&mut self, source: &str, place: std::ops::Range<usize>, text: &str) {
+        let lines = |text: &str| text.matches('\n').count();
+        let lost = lines(&source[place.clone()]).saturating_sub(lines(text));
+        self.0.push((place, format!("{text}{}", "\n".repeat(lost))));
+    }
+
+    /// Blanks out what stands there.
+    fn blank(&mut self, source: &str, place: std::ops::Range<usize>) {
+        let blank = source[place.clone()].chars().map(|one| if one == '\n' || one == '\r' { one } else { ' ' });
+        self.0.push((place, blank.collect()));
+    }
+
+    fn apply(mut self, source: &str) -> String {
+        self.0.sort_by_key(|(place, _)| place.start);
+        let (mut text, mut end) = (String::with_capacity(source.len()), 0);
+        for (place, by) in &self.0 {
+            // What lies within something that was replaced is gone with it.
+            if place.start >= end {
+                text.push_str(&source[end..place.start]);
+                text.push_str(by);
+                end = place.end;
+            }
+        }
+        text.push_str(&source[end..]);
+        text
+    }
+}
+
+/// The longest code that is read at once, in bytes. It may be as deeply nested as it is long, and reading goes as deep.
+pub const MOST_READ: usize = 256 << 10;
+/// Stack for one who reads code: 4 KiB for each byte. Only what is used of it is memory.
+const STACK: usize = MOST_READ << 12;
+
+/// Reads code on a stack that it cannot use up. Code that swc fails at is code that cannot be read.
+fn deep<T: Send>(source: &str, read: impl FnOnce() -> Result<T, SyntaxError> + Send) -> Result<T, SyntaxError> {
+    let unreadable = |message: String| SyntaxError { line: 1, column: 1, message };
+    if source.len() > MOST_READ {
+        let message = format!("the code has {} bytes, and at most {MOST_READ} are read at once; move some of it into a file or another cell", source.len());
+        return Err(unreadable(message));
+    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("st-reader".to_owned()).stack_size(STACK);
+        let reader = thread.spawn_scoped(scope, read).map_err(|error| unreadable(format!("the code could not be read: {error}")))?;
+        reader.join().unwrap_or_else(|_| Err(unreadable("the code could not be read".to_owned())))
+    })
+}
+
+#[cfg(test)]
+mod tests;
