@@ -26,6 +26,12 @@ pub(crate) enum Command {
     /// Run a bash script, or code given with -c, in a sandbox
     #[command(after_long_help = LANGUAGE_NOTES)]
     Bash(LanguageArguments),
+    /// Run a JavaScript file, or code given with -c, in a sandbox, with Node.js
+    #[command(after_long_help = LANGUAGE_NOTES)]
+    Node(LanguageArguments),
+    /// Run a TypeScript file, or code given with -c, in a sandbox, with Node.js
+    #[command(after_long_help = TYPESCRIPT_NOTES)]
+    Ts(LanguageArguments),
     /// Serve runs over HTTP
     #[command(after_long_help = SERVE_NOTES)]
     Serve(ServeArguments),
@@ -54,6 +60,13 @@ not wait for the grace. Else its limits, or SIGTERM to sandtimer, end it. Stoppi
 sandtimer itself (SIGTSTP, SIGSTOP) stops no clock: limits go on being enforced.";
 
 const LANGUAGE_NOTES: &str = "\
+Arguments for the program that begin with a dash go behind `--`. The file has to be below the current directory or a \
+--workspace. Exit codes are those of `sandtimer run`.";
+
+const TYPESCRIPT_NOTES: &str = "\
+Types are taken out and not checked; enums, namespaces and parameter properties become JavaScript. What cannot be read ends with \
+exit code 1 and the line and column of the error. A file may import JavaScript, and no other TypeScript.
+
 Arguments for the program that begin with a dash go behind `--`. The file has to be below the current directory or a \
 --workspace. Exit codes are those of `sandtimer run`.";
 

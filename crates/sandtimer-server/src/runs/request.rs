@@ -130,10 +130,11 @@ fn command(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
         (None, Some(code), Some("javascript")) => script(&code, false),
         (None, Some(code), Some("typescript")) => script(&code, true),
         (None, Some(code), Some(language)) => Ok(interpreted(language, code)),
-        (None, Some(_), None) => {
-            Err(Refusal::new(Code::BadField, format!("code needs its language: one of {}", LANGUAGES.join(", ")))
-                .with("key", "language"))
-        }
+        (None, Some(_), None) => Err(Refusal::new(
+            Code::BadField,
+            format!("code needs its language: one of {}", LANGUAGES.join(", ")),
+        )
+        .with("key", "language")),
         (None, None, _) => {
             Err(Refusal::new(Code::BadField, "command is missing; give it, or code and language")
                 .with("key", "command"))

@@ -22,7 +22,7 @@ pub(crate) fn cell(source: &str, is_typescript: bool) -> String {
     if !code.contains("import") && !code.contains("export") {
         return format!("x{code}");
     }
-    let script = deep(&code, || as_script(&code));
+    let script = deep(&code, as_script);
     format!("x{}", script.unwrap_or(code))
 }
 
@@ -50,8 +50,10 @@ impl Cell<'_> {
 
     /// `import a, { b as c } from 'd'` with the bindings that it makes.
     fn import(&mut self, found: &ImportDecl) {
-        let with =
-            found.with.as_ref().map_or(String::new(), |with| format!(", {{ with: {} }}", self.text(with.span)));
+        let with = found
+            .with
+            .as_ref()
+            .map_or(String::new(), |with| format!(", {{ with: {} }}", self.text(with.span)));
         let module = format!("await {IMPORT}({}{with})", self.text(found.src.span));
         let (mut whole, mut named) = (None, Vec::new());
         for specifier in &found.specifiers {

@@ -36,7 +36,8 @@ fn spec_of(profile: &Profile) -> Spec {
     let mut spec = Spec::command([&profile.interpreter]);
     // What bounds its memory is the sandbox's limit; its own guess would be one that nobody chose.
     let most = probe::total_memory_bytes() >> 20;
-    spec.command.extend([format!("--max-old-space-size={most}"), "-e".into(), NODE_BOOT.into()].map(Into::into));
+    spec.command
+        .extend([format!("--max-old-space-size={most}"), "-e".into(), NODE_BOOT.into()].map(Into::into));
     spec.private_workspace = true;
     spec.network = profile.network;
     spec
@@ -57,12 +58,14 @@ impl Child {
         let spec = spec_of(profile);
         let opened = start::open(inner, &spec)?;
         start::close(inner, opened.scope);
-        let slot = inner.pool.take().map_err(Error::system("cannot make the interpreter's control groups"))?;
+        let slot =
+            inner.pool.take().map_err(Error::system("cannot make the interpreter's control groups"))?;
         let mut slot = slot.ok_or(Error::Full(super::super::CAPACITY))?;
         let row = slot.row;
         let begun = begin(inner, &spec, &opened.effective, &mut slot);
-        let Begun { spawned, prepared, control, channel, words } =
-            begun.inspect_err(|_| inner.pool.give_back(row, None)).map_err(|error| missing(profile, error))?;
+        let Begun { spawned, prepared, control, channel, words } = begun
+            .inspect_err(|_| inner.pool.give_back(row, None))
+            .map_err(|error| missing(profile, error))?;
         let shown = inner.enforcer.show(&slot, spawned.pidfd.as_fd(), inner.sweeps_itself());
         let sandbox = Sandbox {
             slot,
@@ -119,7 +122,8 @@ fn missing(profile: &Profile, error: Error) -> Error {
     match error {
         Error::Files(error @ (FilesError::NotFound { .. } | FilesError::NotExecutable { .. })) => {
             let name = profile.interpreter.display();
-            let remedy = "install Node.js 20 or newer (Debian and Ubuntu: `apt install nodejs`) where PATH finds it";
+            let remedy =
+                "install Node.js 20 or newer (Debian and Ubuntu: `apt install nodejs`) where PATH finds it";
             Error::Interpreter(format!("`{name}` cannot be used for JavaScript: {error}; {remedy}"))
         }
         other => other,
@@ -144,7 +148,9 @@ fn why_not_ready(sandbox: &Sandbox, words: OwnedFd) -> String {
     let _ = words.rewind().and_then(|()| words.read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_WORDS)..]).trim().to_owned();
     let said = if text.is_empty() { "it said nothing".to_owned() } else { format!("it said: {text}") };
-    format!("ended before it was ready, so it is not a Node.js that can be used here (20 or newer is); {said}")
+    format!(
+        "ended before it was ready, so it is not a Node.js that can be used here (20 or newer is); {said}"
+    )
 }
 
 fn begin(inner: &Inner, spec: &Spec, effective: &Effective, slot: &mut Slot) -> Result<Begun, Error> {

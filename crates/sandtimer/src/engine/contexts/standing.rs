@@ -312,7 +312,11 @@ impl Standing {
     pub fn job(&self, begun_at: u64, until: u64) -> Result<Job, Error> {
         // Init, the interpreter and its checkpoints; of others than Python also its threads and what earlier runs left running.
         let idle = 2 + self.checkpoints.len() as u64;
-        let idle_tasks = if self.is_shell() || self.is_script() { self.place.slot.processes_now().unwrap_or(idle) } else { idle };
+        let idle_tasks = if self.is_shell() || self.is_script() {
+            self.place.slot.processes_now().unwrap_or(idle)
+        } else {
+            idle
+        };
         let over = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::System { doing: "cannot make a descriptor", source: error.into() })?;
         let live = Live {
