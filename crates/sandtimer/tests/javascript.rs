@@ -1,5 +1,7 @@
 //! Contexts with a real Node.js: state that lives, limits that end a cell and not the context, and hostile cells.
 
+#![allow(clippy::disallowed_methods)] // one waits to see that nothing happens
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -127,7 +129,8 @@ fn what_nobody_has_caught_is_reported_and_ends_nothing() {
 fn timers_of_a_cell_go_on_while_later_cells_run() {
     let context = open();
     run(&context, cell("let ticks = 0; setInterval(() => { ticks += 1 }, 1); 0"));
-    assert_eq!(shown(&context, "ticks"), "0", "between cells nothing runs");
+std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(shown(&context, "ticks < 20"), "true", "between cells nothing runs");
     let source = "while (ticks < 3) await new Promise((resolve) => setTimeout(resolve, 1)); ticks >= 3";
     assert_eq!(shown(&context, source), "true");
 }
@@ -207,18 +210,24 @@ fn an_interpreter_that_ends_is_a_new_one() {
     assert_eq!(shown(&context, "1"), "1");
 }
 
-/// Writes what looks like an answer to every descriptor there is.
-const FORGED: &str = "const frames = ['A\\0\\0\\0\\0\\0\\0\\0' + '\\x0f\\0\\0\\0\\0\\0\\0\\0' + '{\"results\":[]} ', 'J' + '\\0'.repeat(16) + 'v{\"results\":[]}', 'K12345678\\0\\0\\0\\0'];
-for (let fd = 3; fd < 64; fd++) for (const frame of frames) { try { require('fs').writeSync(fd, frame, null, 'latin1') } catch {} }";
+/// Writes what looks like an answer to every socket there is.
+const FORGED: &str = "const fs = require('fs');
+const frames = ['A\\0\\0\\0\\0\\0\\0\\0' + '\\x0f\\0\\0\\0\\0\\0\\0\\0' + '{\"results\":[]} ', 'J' + '\\0'.repeat(16) + 'v{\"results\":[]}', 'K12345678\\0\\0\\0\\0'];
+for (const fd of fs.readdirSync('/proc/self/fd').map(Number)) {
+  try { if (!fs.readlinkSync('/proc/self/fd/' + fd).startsWith('socket')) continue } catch { continue }
+  for (const frame of frames) { fs.writeSync(fd, frame, null, 'latin1'); forged += 1 }
+}";
 
 #[test]
 fn forged_frames_say_nothing() {
     let context = open();
     run(&context, cell("setInterval(() => { forge() }, 1); 0"));
-    let outcome = run(&context, cell(&format!("function forge() {{ {FORGED} }}\nforge(); 'own'")));
+    let outcome =
+        run(&context, cell(&format!("let forged = 0; function forge() {{ {FORGED} }}\nforge(); 'own'")));
     assert_eq!(outcome.value, Some("own".into()), "{outcome:?}");
     let outcome = run(&context, cell("await new Promise((resolve) => setTimeout(resolve, 100)); 'next'"));
     assert_eq!(outcome.value, Some("next".into()), "{outcome:?}");
+    assert_eq!(shown(&context, "forged >= 6"), "true", "this and the timer have written to the channel");
 }
 
 /// The control of the test above: whoever has the nonce answers for the cell.

@@ -54,6 +54,7 @@
   function post(method, parameters, done) {
     const hijack = getOwnPropertyDescriptor(ObjectPrototype, 'toJSON');
     if (hijack !== undefined) {
+      setPrototypeOf(hijack, null);
       deleteProperty(ObjectPrototype, 'toJSON');
     }
     try {
@@ -87,9 +88,10 @@
   let stdin;
   const streams = { stdout: output(1), stderr: output(2) };
   for (const name of ['stdout', 'stderr']) {
-    defineProperty(process, name, { configurable: true, enumerable: true, get: () => streams[name] });
+    defineProperty(process, name, { __proto__: null, configurable: true, enumerable: true, get: () => streams[name] });
   }
   defineProperty(process, 'stdin', {
+    __proto__: null,
     configurable: true,
     enumerable: true,
     // Each cell has its own.
@@ -222,6 +224,8 @@
   post('Runtime.evaluate', { expression: START }, (_error, said) => (holderId = said.result.objectId));
   delete globalThis[START];
 
+  const starter = new vm.Script(`${START}()`, { filename: 'sandtimer:context' });
+
   function listOf(item) {
     const list = [item];
     setPrototypeOf(list, null);
@@ -290,13 +294,13 @@
         }
       });
     };
-    if (!defineProperty(globalThis, START, { value: start, configurable: true })) {
+    if (!defineProperty(globalThis, START, { __proto__: null, value: start, configurable: true })) {
       start();
       return;
     }
     try {
       // Ends a loop when it is interrupted, as long as nothing is awaited.
-      run(new vm.Script(`${START}()`, { filename: 'sandtimer:context' }), { breakOnSigint: true });
+      run(starter, { __proto__: null, breakOnSigint: true });
     } catch (error) {
       done(error, true, false, error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED');
     }
@@ -323,7 +327,7 @@
     try {
       const results = value === undefined ? '' : bundle(value);
       if (value !== undefined) {
-        defineProperty(globalThis, '_', { value, configurable: true, writable: true });
+        defineProperty(globalThis, '_', { __proto__: null, value, configurable: true, writable: true });
       }
       return [0, `{"status":"ok","results":[${results}],"execution_count":${count},"interrupted":false}`];
     } catch (error) {
@@ -345,9 +349,12 @@
       // One turn of the event loop, so that what nobody has caught is reported in the cell that it is of.
       setImmediate(() => {
         const [kind, reply] = replyTo(value, raised, isSyntax, interrupted);
-        post('Runtime.releaseObjectGroup', { __proto__: null, objectGroup: 'cell' }, () => {});
-        native.answer(kind, reply);
-        serve();
+        try {
+          post('Runtime.releaseObjectGroup', { __proto__: null, objectGroup: 'cell' }, () => {});
+        } finally {
+          native.answer(kind, reply);
+          serve();
+        }
       });
     };
     if (mode === 'e') {
@@ -357,7 +364,11 @@
       done({ __proto__: null, place, error: new SyntaxError(slice(source, at + 1)) }, true, true);
       return;
     }
-    evaluate(source, done);
+    try {
+      evaluate(source, done);
+    } catch (error) {
+      done(error, true);
+    }
   }
 
   function serve() {
@@ -394,7 +405,7 @@
       },
     };
     for (const name in globals) {
-      defineProperty(globalThis, name, { value: globals[name], configurable: true, writable: true, enumerable: false });
+      defineProperty(globalThis, name, { __proto__: null, value: globals[name], configurable: true, writable: true, enumerable: false });
     }
     for (const name of ['module', 'exports', '__filename', '__dirname']) {
       deleteProperty(globalThis, name);
