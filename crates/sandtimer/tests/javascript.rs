@@ -129,7 +129,7 @@ fn what_nobody_has_caught_is_reported_and_ends_nothing() {
 fn timers_of_a_cell_go_on_while_later_cells_run() {
     let context = open();
     run(&context, cell("let ticks = 0; setInterval(() => { ticks += 1 }, 1); 0"));
-std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(200));
     assert_eq!(shown(&context, "ticks < 20"), "true", "between cells nothing runs");
     let source = "while (ticks < 3) await new Promise((resolve) => setTimeout(resolve, 1)); ticks >= 3";
     assert_eq!(shown(&context, source), "true");
