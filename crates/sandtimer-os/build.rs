@@ -1,5 +1,5 @@
-//! Builds the helper program (launcher, init, watchdog) as a static executable without libc, and the native half of a
-//! Python zygote as a library without libc, both to be embedded.
+//! Builds the helper program (launcher, init, watchdog) as a static executable without libc, and the native halves of
+//! interpreters (a Python zygote, a shell, Node.js) as libraries without libc, all to be embedded.
 //!
 //! Each is one `rustc` call: no target to install, no static libc needed on the machine, a few kilobytes of result.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // a build script runs rustc and talks to cargo by println
@@ -41,5 +41,6 @@ fn main() {
     let executable = ["-C", "relocation-model=static", "-C", "link-arg=-static"];
     build("helper/main.rs", "bin", "sandtimer_helper", &executable, &directory.join("helper"));
     build("helper/shell.rs", "cdylib", "sandtimer_shell", &[], &directory.join("shell.so"));
+    build("helper/node.rs", "cdylib", "sandtimer_node", &[], &directory.join("node.so"));
     build("helper/python.rs", "cdylib", "sandtimer_zygote", &[], &directory.join("python.so"));
 }

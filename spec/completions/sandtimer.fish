@@ -29,6 +29,8 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -s V -l version -d 'Pr
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "run" -d 'Run a command in a sandbox, under limits'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "python" -d 'Run a Python file, or code given with -c, in a sandbox'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bash" -d 'Run a bash script, or code given with -c, in a sandbox'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "node" -d 'Run a JavaScript file, or code given with -c, in a sandbox, with Node.js'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "ts" -d 'Run a TypeScript file, or code given with -c, in a sandbox, with Node.js'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "serve" -d 'Serve runs over HTTP'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "ps" -d 'List what goes on in a server: runs, contexts, sessions'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "logs" -d 'Print what a run of a server has written'
@@ -127,6 +129,64 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l network -d 
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s c -d 'Run this code instead of a file' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l cpu -d 'Processor time of all its processes together' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l stall -d 'Longest time without output and without CPU use' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l grace -d 'Time between SIGTERM and the kill' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l memory -d 'Memory of all its processes together, such as 512M' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l processes -d 'Processes and threads alive at once' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l output -d 'Bytes let through of stdout and of stderr; the rest is dropped, and said so' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l disk -d 'Bytes in its private directories and, polled, in its workspaces' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l open-files -d 'Open files of each of its processes' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
+end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
+landlock\t''
+mount\t''
+pid\t''
+ipc\t''
+net\t''
+uid\t''
+cgroup\t''
+rlimits\t''"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l network -d 'Give it the host\'s network'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l json -d 'Capture the output and print one Outcome as JSON instead'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -s c -d 'Run this code instead of a file' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l cpu -d 'Processor time of all its processes together' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l stall -d 'Longest time without output and without CPU use' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l grace -d 'Time between SIGTERM and the kill' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l memory -d 'Memory of all its processes together, such as 512M' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l processes -d 'Processes and threads alive at once' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l output -d 'Bytes let through of stdout and of stderr; the rest is dropped, and said so' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l disk -d 'Bytes in its private directories and, polled, in its workspaces' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l open-files -d 'Open files of each of its processes' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
+end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
+landlock\t''
+mount\t''
+pid\t''
+ipc\t''
+net\t''
+uid\t''
+cgroup\t''
+rlimits\t''"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l network -d 'Give it the host\'s network'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l json -d 'Capture the output and print one Outcome as JSON instead'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l listen -d 'Where to listen [default: 127.0.0.1:7880]; port 0 takes a free one' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l state-dir -d 'Where records are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l token-file -d 'Who may ask: lines of a name and a token' -r -F

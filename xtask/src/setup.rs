@@ -39,6 +39,11 @@ const SYSTEM_PACKAGES: &[SystemPackage] = &[
         probe: &["python3", "-c", "import ensurepip, venv"],
         without: "the Python environment cannot be made",
     },
+    SystemPackage {
+        name: "nodejs",
+        probe: &["node", "-e", "process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)"],
+        without: "tests of JavaScript and TypeScript fail: they need Node.js 20 or newer",
+    },
 ];
 
 /// Programs without which no test can run, and where they come from.

@@ -26,6 +26,12 @@ pub(crate) enum Command {
     /// Run a bash script, or code given with -c, in a sandbox
     #[command(after_long_help = LANGUAGE_NOTES)]
     Bash(LanguageArguments),
+    /// Run a JavaScript file, or code given with -c, in a sandbox, with Node.js
+    #[command(after_long_help = LANGUAGE_NOTES)]
+    Node(LanguageArguments),
+    /// Run a TypeScript file, or code given with -c, in a sandbox, with Node.js
+    #[command(after_long_help = TYPESCRIPT_NOTES)]
+    Ts(LanguageArguments),
     /// Serve runs over HTTP
     #[command(after_long_help = SERVE_NOTES)]
     Serve(ServeArguments),
@@ -67,6 +73,13 @@ not wait for the grace. Else its limits, or SIGTERM to sandtimer, end it. Stoppi
 sandtimer itself (SIGTSTP, SIGSTOP) stops no clock: limits go on being enforced.";
 
 const LANGUAGE_NOTES: &str = "\
+Arguments for the program that begin with a dash go behind `--`. The file has to be below the current directory or a \
+--workspace. Exit codes are those of `sandtimer run`.";
+
+const TYPESCRIPT_NOTES: &str = "\
+Types are taken out and not checked; enums, namespaces and parameter properties become JavaScript. What cannot be read ends with \
+exit code 1 and the line and column of the error. A file may import JavaScript, and no other TypeScript.
+
 Arguments for the program that begin with a dash go behind `--`. The file has to be below the current directory or a \
 --workspace. Exit codes are those of `sandtimer run`.";
 
@@ -127,7 +140,7 @@ pub(crate) struct PolicyFlags {
     /// A script that interpreters of a language run before they are given out; may be repeated
     #[arg(long, value_name = "LANGUAGE=FILE")]
     pub(crate) prewarm: Vec<OsString>,
-    /// How many interpreters of a language stand ready for each user of the server [default: 2]; may be repeated
+    /// How many interpreters of a language stand ready for each user of the server [default: python=2, javascript=1]; may be repeated
     #[arg(long, value_name = "LANGUAGE=COUNT")]
     pub(crate) pool: Vec<OsString>,
 }

@@ -39,6 +39,8 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Run(given)) => run::command(given),
         Some(Command::Python(given)) => run::language(run::Language::Python, given),
         Some(Command::Bash(given)) => run::language(run::Language::Bash, given),
+        Some(Command::Node(given)) => run::language(run::Language::JavaScript, given),
+        Some(Command::Ts(given)) => run::language(run::Language::TypeScript, given),
         Some(Command::Serve(given)) => serve::main(&given),
         Some(Command::Ps(given)) => remote::ps(&given),
         Some(Command::Logs(given)) => remote::logs(&given),

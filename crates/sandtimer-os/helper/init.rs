@@ -433,6 +433,8 @@ impl Init {
                 self.checkpoints.listener = received.fds[0];
                 if message.argument == 1 {
                     self.checkpoints.shell = self.main;
+                }
+                if message.argument != 0 {
                     let process = call!(nr::PIDFD_OPEN, self.main, 0);
                     let process = (process >= 0).then_some(process as Fd);
                     notify_with(self.control, notice::INTERPRETER, [self.main as u64, 0, 0, 0, 0, 0], process);

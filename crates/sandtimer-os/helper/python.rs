@@ -13,6 +13,7 @@
 
 mod clone;
 mod copy;
+mod job;
 mod runtime;
 mod steps;
 mod sys;
@@ -27,7 +28,7 @@ use steps::Program;
 use sys::{Fd, call, nr};
 use wire::{
     BIRTH_CHANNEL, BIRTH_EXTRA, BIRTH_PIDS, BIRTH_PROGRAM, BIRTH_STDIN, Birth, CHANNEL_PACKET, JobHeader, Reply,
-    ResourceLimit, channel, op,
+    channel, op,
 };
 
 type Object = *mut c_void;
@@ -316,35 +317,13 @@ unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
             break received;
         }
     };
-    let Some(start) = limit(packet, received.length) else { sys::exit(0) };
+    let Some(start) = job::limit(packet, received.length) else { sys::exit(0) };
     let [first, second, third, fourth] = [0, 1, 2, 3].map(|index: usize| received.fds[index]);
     // SAFETY: the bytes lie within the packet; the interpreter copies them.
     unsafe {
         let length = (received.length as usize - start) as c_long;
         Py_BuildValue(c"y#iiii".as_ptr(), packet.as_ptr().add(start), length, first, second, third, fourth)
     }
-}
-
-/// Carries out the limits at the head of a packet; where the job begins. `None`: there is no job.
-fn limit(packet: &[u8], length: isize) -> Option<usize> {
-    let length = usize::try_from(length).ok()?;
-    if length < size_of::<JobHeader>() {
-        return None;
-    }
-    // SAFETY: long enough, and plain numbers.
-    let header = unsafe { packet.as_ptr().cast::<JobHeader>().read_unaligned() };
-    let mut at = size_of::<JobHeader>();
-    for _ in 0..header.limits {
-        if at + size_of::<ResourceLimit>() > length {
-            return None;
-        }
-        // SAFETY: as above.
-        let limit = unsafe { packet.as_ptr().add(at).cast::<ResourceLimit>().read_unaligned() };
-        let values = [limit.soft, limit.hard];
-        call!(nr::PRLIMIT64, 0, limit.resource, values.as_ptr(), 0);
-        at += size_of::<ResourceLimit>();
-    }
-    Some(at)
 }
 
 /// `address(buffer) -> int`: where a bytes-like object lies. It is the caller's to keep it alive.

@@ -218,6 +218,35 @@ pub mod shell {
     pub const NOT_TAKEN: i32 = 125;
 }
 
+/// What a live JavaScript interpreter's add-on and the engine say to each other.
+pub mod script {
+    /// Length of what tells a cell's words from everybody else's.
+    pub const NONCE: usize = 16;
+    /// First byte of a packet of the interpreter's on a cell; behind it the nonce, and one of the kinds below.
+    pub const SAID: u8 = b'J';
+    pub const HEADER: usize = NONCE + 2;
+    /// A part of the answer, and its end: the cell returned, or raised.
+    pub const PART: u8 = b'p';
+    pub const RETURNED: u8 = b'v';
+    pub const RAISED: u8 = b'e';
+    /// A part of something that is displayed, and its end.
+    pub const DISPLAY_PART: u8 = b'd';
+    pub const DISPLAY: u8 = b'D';
+    /// Bytes of text in one packet.
+    pub const MOST_OF_ONE: usize = 48 * 1024;
+    /// Why there is no checkpoint.
+    pub const NO_CHECKPOINT: &str = "JavaScript runs in threads, and a copy would have none of them";
+
+    /// A cell, behind an `X`. Its stdout and stderr come with it, its stdin if it has one, and a file of `length` bytes: its mode,
+    /// one byte, and its text.
+    #[repr(C)]
+    #[derive(Debug, Clone, Copy)]
+    pub struct Cell {
+        pub nonce: [u8; NONCE],
+        pub length: u64,
+    }
+}
+
 /// Kinds of [`Notice`], from init to the engine.
 pub mod notice {
     /// A step failed. a: step number, b: errno, c: 1 if it ended the run.
@@ -241,7 +270,7 @@ pub mod notice {
     /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not end. In a live
     /// sandbox: all but its interpreter was ended. b: how many were killed.
     pub const SWEPT: u32 = 9;
-    /// The interpreter of a live sandbox; its pidfd comes with it. Answer to [`super::order::SUPERVISE`] with `argument` 1.
+    /// The interpreter of a live sandbox; its pidfd comes with it. Answer to [`super::order::SUPERVISE`] with `argument` 1 or 2.
     pub const INTERPRETER: u32 = 11;
     /// A checkpoint is kept. Answer to [`super::order::KEEP`] in a shell's sandbox: what is there then is of earlier commands.
     pub const KEPT: u32 = 12;
@@ -280,7 +309,7 @@ pub mod order {
     pub const CLOCK: u32 = 6;
     /// From now on it is a live sandbox: the end of the command's process does not end it. With it comes the listener of the
     /// calls that send signals; see [`super::channel::LISTENER`]. `argument` 1: the command is a shell, and what signals all
-    /// spares it and what it had started before the last [`KEEP`].
+    /// spares it and what it had started before the last [`KEEP`]. 2: an interpreter without checkpoints, and no listener comes.
     pub const SUPERVISE: u32 = 7;
     /// Process `argument` is a checkpoint: it is stopped, nothing in the sandbox reaches it by a signal, and it stays alive
     /// when init's timer ends everything else.

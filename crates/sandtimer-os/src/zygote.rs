@@ -19,6 +19,13 @@ pub fn shell_library() -> io::Result<OwnedFd> {
     sealed_memfd("sandtimer-shell", SHELL_LIBRARY, true)
 }
 
+static NODE_LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/node.so"));
+
+/// The native half of a live JavaScript interpreter, in a sealed memfd.
+pub fn node_library() -> io::Result<OwnedFd> {
+    sealed_memfd("sandtimer-node", NODE_LIBRARY, true)
+}
+
 /// The native half of a Python zygote, in a sealed memfd.
 pub fn python_library() -> io::Result<BorrowedFd<'static>> {
     static FILE: OnceLock<OwnedFd> = OnceLock::new();
@@ -125,6 +132,12 @@ pub enum Word {
 pub fn supervise(control: BorrowedFd<'_>, listener: BorrowedFd<'_>, shell: bool) -> io::Result<()> {
     let order = wire::Order { kind: wire::order::SUPERVISE, argument: i32::from(shell), value: 0 };
     socket::send(control, bytes_of(&order), &[listener], false)
+}
+
+/// Has init keep the sandbox of an interpreter without checkpoints, and say which process that is.
+pub fn stand(control: BorrowedFd<'_>) -> io::Result<()> {
+    let order = wire::Order { kind: wire::order::SUPERVISE, argument: 2, value: 0 };
+    socket::send(control, bytes_of(&order), &[], false)
 }
 
 /// The next word of a child that is being born; `None` when its end is closed.

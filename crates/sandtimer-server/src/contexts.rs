@@ -31,7 +31,7 @@ use crate::workspaces::Workspace;
 use live::Queued;
 pub(crate) use live::{LiveContext, LiveContexts, close, close_all, execute as send, keep_house, open};
 pub(crate) use pools::fill;
-pub(crate) use request::{CellRequest, ContextRequest, EACH, Language, WHOLE};
+pub(crate) use request::{CellRequest, ContextRequest, EACH, LANGUAGES, Language, WHOLE};
 
 /// A context that is free begins within this time, as a rule.
 const BEGINS: Duration = Duration::from_secs(1);

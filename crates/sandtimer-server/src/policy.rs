@@ -34,12 +34,14 @@ pub struct Interpreters {
     /// How long a pre-warm script may take.
     pub prewarm_limit: Duration,
     pub python: Pool,
+    /// Node.js, for JavaScript and TypeScript.
+    pub javascript: Pool,
 }
 
 /// Interpreters of one language.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    /// How many stand ready for each owner, from the server's start on.
+    /// How many stand ready for each owner: of Python from the server's start on, of others once one was asked for.
     pub ready: usize,
     /// What each of them has run before it is given out: a script's text.
     pub prewarm: Option<String>,
@@ -51,6 +53,7 @@ impl Default for Interpreters {
             spawn_limit: Duration::from_secs(60),
             prewarm_limit: Duration::from_secs(30),
             python: Pool { ready: READY, prewarm: None },
+            javascript: Pool { ready: 1, prewarm: None },
         }
     }
 }

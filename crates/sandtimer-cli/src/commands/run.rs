@@ -1,4 +1,4 @@
-//! `run`, `python` and `bash`: from typed settings to a run, and from its Outcome to an exit code.
+//! `run` and the languages' commands: from typed settings to a run, and from its Outcome to an exit code.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use sandtimer::isolate::files::{FilesError, home_directories};
 use sandtimer::isolate::plan::Wall;
 use sandtimer::model::{KillClass, Tier};
-use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
+use sandtimer::{Engine, Options, Output, Spec, Stdin, engine, script};
 
 use super::Failure;
 use crate::args::{LanguageArguments, Layer, OnOutputLimit, Require, RunArguments, Settings};
@@ -28,6 +28,8 @@ use session::{Session, Streams};
 pub(crate) enum Language {
     Python,
     Bash,
+    JavaScript,
+    TypeScript,
 }
 
 /// `sandtimer run`.
@@ -38,8 +40,15 @@ pub(crate) fn command(given: RunArguments) -> Result<ExitCode, Failure> {
     go(&given.settings, given.command)
 }
 
-/// `sandtimer python` and `sandtimer bash`.
+/// `sandtimer python`, `bash`, `node` and `ts`.
 pub(crate) fn language(language: Language, given: LanguageArguments) -> Result<ExitCode, Failure> {
+    if matches!(language, Language::JavaScript | Language::TypeScript) {
+        let mut command = node(language, &given)?;
+        // The file stands in the command already.
+        let named = usize::from(given.code.is_none());
+        command.extend(given.arguments.into_iter().skip(named));
+        return go(&given.settings, command);
+    }
     let mut command = vec![language.interpreter()];
     if let Some(code) = given.code {
         command.extend([OsString::from("-c"), code]);
@@ -59,12 +68,45 @@ pub(crate) fn language(language: Language, given: LanguageArguments) -> Result<E
     go(&given.settings, command)
 }
 
+/// The command that runs code or a file with Node.js, up to the program's own arguments.
+fn node(language: Language, given: &LanguageArguments) -> Result<Vec<OsString>, Failure> {
+    let is_typescript = language == Language::TypeScript;
+    let name = if is_typescript { "ts" } else { "node" };
+    let unreadable = |name: &str, error: script::SyntaxError| Failure {
+        message: format!("{name}:{}:{}: SyntaxError: {}", error.line, error.column, error.message),
+        exit_code: 1,
+    };
+    let texts = |command: Vec<String>| command.into_iter().map(OsString::from).collect();
+    if let Some(code) = &given.code {
+        let code = code.to_str().ok_or_else(|| Failure::usage("the code given with -c is not UTF-8"))?;
+        return script::command(code, is_typescript).map(texts).map_err(|error| unreadable("-c", error));
+    }
+    let Some(file) = given.arguments.first() else {
+        return Err(Failure::usage(format!("no program given; use `sandtimer {name} FILE` or -c CODE")));
+    };
+    if file == "-" && !is_typescript {
+        return Ok(vec!["node".into(), "-".into()]);
+    }
+    check_visible(Path::new(file), &given.settings)?;
+    if !is_typescript {
+        return Ok(vec!["node".into(), "--".into(), file.clone()]);
+    }
+    let shown = file.display();
+    let cannot = |error: std::io::Error| Failure::usage(format!("`{shown}` cannot be read: {error}"));
+    let path = Path::new(file).canonicalize().map_err(cannot)?;
+    let source = std::fs::read_to_string(&path).map_err(cannot)?;
+    let path =
+        path.to_str().ok_or_else(|| Failure::usage(format!("`{shown}` has a path that is not UTF-8")))?;
+    script::file_command(&source, path).map(texts).map_err(|error| unreadable(&shown.to_string(), error))
+}
+
 impl Language {
     fn interpreter(self) -> OsString {
         match self {
             Language::Python if !is_on_path("python3") && is_on_path("python") => "python".into(),
             Language::Python => "python3".into(),
             Language::Bash => "bash".into(),
+            Language::JavaScript | Language::TypeScript => "node".into(),
         }
     }
 }

@@ -147,6 +147,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             spawn_limit: spawn.value,
             prewarm_limit: prewarm.value,
             python: pool(&config, "python")?,
+            javascript: pool(&config, "javascript")?,
         },
         patience: PATIENCE,
         heartbeat: HEARTBEAT,

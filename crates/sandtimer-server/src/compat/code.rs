@@ -53,17 +53,13 @@ pub(super) struct CodeContext {
 fn language(name: &str) -> Result<(&'static str, Language), Failure> {
     match name.to_ascii_lowercase().as_str() {
         "python" | "python3" => Ok(("python", Language::Python)),
-        "javascript" | "js" | "node" => Err(unavailable("JAVASCRIPT_NOT_AVAILABLE", "JavaScript")),
-        "typescript" | "ts" => Err(unavailable("JAVASCRIPT_NOT_AVAILABLE", "TypeScript")),
+        "javascript" | "js" | "node" => Ok(("javascript", Language::JavaScript)),
+        "typescript" | "ts" => Ok(("typescript", Language::TypeScript)),
         other => {
             let shown: String = other.chars().take(60).collect();
             Err(Failure::invalid("language", &format!("`{shown}` is not python, javascript or typescript")))
         }
     }
-}
-
-fn unavailable(code: &'static str, language: &str) -> Failure {
-    Failure::new(501, code, format!("{language} interpreters are not available on this server"))
 }
 
 fn not_found(id: &str) -> Failure {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sandtimer::Limits;
 use sandtimer::engine::{Cell, Context, ContextSpec, Stats, Told};
 use sandtimer::model::{Source, State};
+use sandtimer::zygote::Language as Interpreter;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -157,8 +158,8 @@ pub(crate) async fn open(
         let using = named.as_ref().map(Workspace::enter).transpose()?;
         let workspace = match (named, request.language) {
             // An interpreter that stands ready has one of its own.
-            (None, Language::Python) => None,
-            (None, _) => Some(app.workspaces.create_own(&owner)?),
+            (None, Language::Python | Language::JavaScript | Language::TypeScript) => None,
+            (None, Language::Bash) => Some(app.workspaces.create_own(&owner)?),
             (named, _) => named,
         };
         let spec = ContextSpec {
@@ -167,13 +168,17 @@ pub(crate) async fn open(
             defaults: request.language.defaults(&app.defaults).to_vec(),
             environment: request.environment,
             directory: request.directory,
+            typescript: request.language == Language::TypeScript,
             ..ContextSpec::default()
         };
         let opened = match request.language {
             Language::Bash => {
                 app.engine.session(spec).map(|context| (context, Vec::new())).map_err(Refusal::from)
             }
-            Language::Python => app.contexts.pools.open(&app, &owner, spec),
+            Language::Python => app.contexts.pools.open(&app, &owner, Interpreter::Python, spec),
+            Language::JavaScript | Language::TypeScript => {
+                app.contexts.pools.open(&app, &owner, Interpreter::JavaScript, spec)
+            }
         };
         let (context, warnings) = opened.inspect_err(|_| {
             if let Some(own) = workspace.as_ref().filter(|workspace| workspace.is_own()) {

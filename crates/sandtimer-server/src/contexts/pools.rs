@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sandtimer::engine::{Context, ContextSpec, Contexts, Stats};
 use sandtimer::limits::nanoseconds;
-use sandtimer::zygote::{Prewarm, Profile};
+use sandtimer::zygote::{Language, Prewarm, Profile};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use crate::auth::{self, Owner};
@@ -33,30 +33,35 @@ struct Pool {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Pools(Mutex<HashMap<Owner, Arc<Pool>>>);
+pub(super) struct Pools(Mutex<HashMap<(Owner, Language), Arc<Pool>>>);
 
 impl Pools {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Arc<Pool>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Owner, Language), Arc<Pool>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, app: &App, owner: &Owner) -> Result<Arc<Pool>, Refusal> {
+    fn of(&self, app: &App, owner: &Owner, language: Language) -> Result<Arc<Pool>, Refusal> {
         let mut pools = self.lock();
-        if let Some(pool) = pools.get(owner) {
+        let key = (owner.clone(), language);
+        if let Some(pool) = pools.get(&key) {
             return Ok(pool.clone());
         }
-        let settings = &app.interpreters;
-        let prewarm = |source: &String| Prewarm { source: source.clone(), limit: settings.prewarm_limit };
+        let (interpreter, settings) = match language {
+            Language::Python => ("python3", &app.interpreters.python),
+            Language::JavaScript => ("node", &app.interpreters.javascript),
+        };
+        let limit = app.interpreters.prewarm_limit;
         let profile = Profile {
-            interpreter: "python3".into(),
+            interpreter: interpreter.into(),
+            language,
             live: true,
             workspaces: Some(app.workspaces.own_place().to_owned()),
-            prewarm: settings.python.prewarm.as_ref().map(prewarm),
+            prewarm: settings.prewarm.clone().map(|source| Prewarm { source, limit }),
             ..Profile::default()
         };
-        let contexts = app.engine.contexts(profile, settings.python.ready)?;
+        let contexts = app.engine.contexts(profile, settings.ready)?;
         let pool = Arc::new(Pool { contexts, told: AtomicU64::new(0) });
-        pools.insert(owner.clone(), pool.clone());
+        pools.insert(key, pool.clone());
         Ok(pool)
     }
 
@@ -65,9 +70,10 @@ impl Pools {
         &self,
         app: &Shared,
         owner: &Owner,
+        language: Language,
         spec: ContextSpec,
     ) -> Result<(Context, Vec<String>), Refusal> {
-        let pool = self.of(app, owner)?;
+        let pool = self.of(app, owner, language)?;
         let settings = &app.interpreters;
         let prewarm = settings.python.prewarm.as_ref().map_or(Duration::ZERO, |_| settings.prewarm_limit);
         let most = settings.spawn_limit.saturating_add(prewarm).saturating_add(LAST_WORD);
@@ -102,15 +108,19 @@ impl Pools {
 
     /// What all pools of a language have done, by language.
     pub fn stats(&self) -> Vec<(&'static str, Stats)> {
-        let mut sum = Stats::default();
-        for pool in self.lock().values() {
-            let stats = pool.contexts.stats();
-            sum.ready += stats.ready;
-            sum.calls += stats.calls;
-            sum.cold += stats.cold;
-            sum.prewarm_failures += stats.prewarm_failures;
-        }
-        vec![("python", sum)]
+        let pools = self.lock();
+        let of = |language: Language| {
+            let mut sum = Stats::default();
+            for (_, pool) in pools.iter().filter(|((_, spoken), _)| *spoken == language) {
+                let stats = pool.contexts.stats();
+                sum.ready += stats.ready;
+                sum.calls += stats.calls;
+                sum.cold += stats.cold;
+                sum.prewarm_failures += stats.prewarm_failures;
+            }
+            sum
+        };
+        vec![("python", of(Language::Python)), ("javascript", of(Language::JavaScript))]
     }
 
     /// Ends all of them. Blocks.
@@ -131,7 +141,7 @@ pub(crate) fn fill(app: &Shared) {
         return;
     }
     for owner in auth::owners(app.tokens.as_ref()).iter().take(AT_START) {
-        if let Err(refusal) = app.contexts.pools.of(app, owner) {
+        if let Err(refusal) = app.contexts.pools.of(app, owner, Language::Python) {
             (app.host.complain)(&format!("no interpreters can be made ready: {}", refusal.message));
             return;
         }

@@ -36,13 +36,20 @@ const MOST_SOURCE: usize = 16 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Language {
     Python,
+    JavaScript,
+    TypeScript,
     Bash,
 }
+
+/// Their names, as requests have them.
+pub(crate) const LANGUAGES: [&str; 4] = ["python", "javascript", "typescript", "bash"];
 
 impl Language {
     pub fn name(self) -> &'static str {
         match self {
             Language::Python => "python",
+            Language::JavaScript => "javascript",
+            Language::TypeScript => "typescript",
             Language::Bash => "bash",
         }
     }
@@ -51,6 +58,7 @@ impl Language {
     pub fn defaults(self, defaults: &Defaults) -> &[(Source, Limits)] {
         match self {
             Language::Python => &defaults.code,
+            Language::JavaScript | Language::TypeScript => &defaults.javascript,
             Language::Bash => &defaults.commands,
         }
     }
@@ -89,8 +97,10 @@ impl ContextRequest {
     pub fn parse(mut fields: Fields, language: Option<Language>) -> Result<Self, Refusal> {
         let language = match language {
             Some(language) => language,
-            None => match fields.word("language", &["python", "bash"])? {
+            None => match fields.word("language", &LANGUAGES)? {
                 Some("bash") => Language::Bash,
+                Some("javascript") => Language::JavaScript,
+                Some("typescript") => Language::TypeScript,
                 _ => Language::Python,
             },
         };

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Answer::{Json, Nothing};
 use super::Operation;
 use super::schema::{answer, body, list, nullable, number, reference, text, truth, with, words};
-use crate::contexts::{EACH, WHOLE};
+use crate::contexts::{EACH, LANGUAGES, WHOLE};
 use crate::error::Code;
 
 const OF_OPENING: &[Code] = &[
@@ -80,7 +80,7 @@ pub(super) fn schemas() -> Value {
         "CommandRequest": cell("command"),
         "Context": answer(json!({
             "context_id": text(""),
-            "language": words(&["python", "bash"]),
+            "language": words(&LANGUAGES),
             "workspace": nullable(text("The id of its workspace; null for one of its own.")),
             "status": words(&["idle", "busy"]),
             "run_id": nullable(text("What is executed.")),
@@ -115,7 +115,7 @@ fn context(chooses: bool) -> Value {
         "idle_ms": reference("Limit"),
     });
     if chooses {
-        fields["language"] = with(words(&["python", "bash"]), "python unless given.");
+        fields["language"] = with(words(&LANGUAGES), "python unless given.");
     }
     for key in WHOLE.iter().chain(&EACH) {
         fields[key.wire()] = reference("Limit");

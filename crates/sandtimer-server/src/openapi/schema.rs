@@ -3,7 +3,7 @@
 use sandtimer::limits::{Key, Unit};
 use serde_json::{Map, Value, json};
 
-use crate::contexts::EACH;
+use crate::contexts::{EACH, LANGUAGES};
 use crate::error::Code;
 use crate::runs::LIMITS;
 
@@ -87,7 +87,7 @@ fn requests() -> Value {
         "command": {"description": "A program with its arguments, or a line for the shell.",
             "oneOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "string", "minLength": 1}]},
         "code": text("A program in `language`, instead of a command."),
-        "language": words(&["python", "bash"]),
+        "language": words(&LANGUAGES),
         "stdin": text("What the command reads from its stdin; without it there is nothing to read."),
         "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin."),
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of the command."},

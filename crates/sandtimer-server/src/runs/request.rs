@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use sandtimer::limits::Key;
 use sandtimer::model::LimitKind;
-use sandtimer::{Limits, Spec, Stdin};
+use sandtimer::{Limits, Spec, Stdin, script};
 use serde_json::Value;
 
 use crate::body::{Fields, refused};
+use crate::contexts::LANGUAGES;
 use crate::error::{Code, Refusal};
 
 /// The limits of a run.
@@ -144,14 +145,17 @@ impl RunRequest {
 /// `command` as a list or as a line for a shell, or `code` with its `language`.
 fn command(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
     let (command, code, language) =
-        (fields.value("command"), fields.text("code")?, fields.word("language", &["python", "bash"])?);
+        (fields.value("command"), fields.text("code")?, fields.word("language", &LANGUAGES)?);
     match (command, code, language) {
         (Some(command), None, None) => explicit(&command),
+        (None, Some(code), Some("javascript")) => script(&code, false),
+        (None, Some(code), Some("typescript")) => script(&code, true),
         (None, Some(code), Some(language)) => Ok(interpreted(language, code)),
-        (None, Some(_), None) => {
-            Err(Refusal::new(Code::BadField, "code needs its language: python or bash")
-                .with("key", "language"))
-        }
+        (None, Some(_), None) => Err(Refusal::new(
+            Code::BadField,
+            format!("code needs its language: one of {}", LANGUAGES.join(", ")),
+        )
+        .with("key", "language")),
         (None, None, _) => {
             Err(Refusal::new(Code::BadField, "command is missing; give it, or code and language")
                 .with("key", "command"))
@@ -188,6 +192,16 @@ fn interpreted(language: &str, code: String) -> Vec<String> {
         other => other,
     };
     vec![program.to_owned(), "-c".to_owned(), code]
+}
+
+/// Code for Node.js.
+fn script(code: &str, is_typescript: bool) -> Result<Vec<String>, Refusal> {
+    script::command(code, is_typescript).map_err(|error| {
+        Refusal::new(Code::BadField, format!("code is not TypeScript that can be read: {error}"))
+            .with("key", "code")
+            .with("line", error.line)
+            .with("column", error.column)
+    })
 }
 
 fn is_on_path(program: &str) -> bool {

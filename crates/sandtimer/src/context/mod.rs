@@ -9,4 +9,15 @@
 
 mod frames;
 
-pub(crate) use frames::{Frame, Nonce, cell_request, checkpoint_request, reply};
+/// What runs in a live JavaScript interpreter.
+pub(crate) const NODE_PROGRAM: &str = include_str!("javascript.js");
+
+/// What Node.js is told on its command line: the program is in descriptor 5. Only code from there can import modules.
+pub(crate) const NODE_BOOT: &str = "((require, process, load) => { \
+     const source = require('fs').readFileSync(5, 'utf8'); \
+     require('vm').runInThisContext(source, { filename: 'sandtimer:context' })(require, process, load) \
+     })(require, process, (name, options) => import(name, options))";
+
+pub(crate) use frames::{
+    Frame, Nonce, Said, ScriptNonce, cell_request, checkpoint_request, reply, said, script_request,
+};

@@ -6,6 +6,8 @@
 //! Everything that walls a job in is in force before the job's bytes arrive; what differs from job to job (memory,
 //! processes, resource limits, time) is put on with them. Owned here until then; dropping one ends it.
 
+mod node;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64};

@@ -32,10 +32,11 @@ use super::spec::{Require, Spec, Stdin};
 use super::start;
 use super::streams::Streams;
 use super::{Engine, Inner};
-use crate::context::{Frame, cell_request, reply};
+use crate::context::{Frame, Said, cell_request, reply};
 use crate::limits::Limits;
 use crate::model::{LimitKind, Outcome, Source, State};
 use crate::scope::ScopeId;
+use crate::script;
 use crate::supervise::orders::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Displayed, Job, Live, Reply, Running};
 use crate::zygote::{Answer, Kind, Profile};
@@ -67,6 +68,8 @@ pub struct ContextSpec {
     pub directory: Option<String>,
     /// A directory made by [`make_workspace`](super::make_workspace) that is its /workspace. Without it, one of its own.
     pub workspace: Option<PathBuf>,
+    /// Its cells are TypeScript, for a JavaScript interpreter.
+    pub typescript: bool,
 }
 
 /// A piece of code for a context, and what bounds it.
@@ -348,11 +351,15 @@ impl Context {
         if let Some(bytes) = cell.stdin {
             spec.stdin = Stdin::Bytes(bytes);
         }
+        let source = match standing.is_script() {
+            true => script::cell(&cell.source, self.spec.typescript),
+            false => cell.source,
+        };
         let mut opened = start::open(inner, &spec)?;
         let scope = opened.scope;
         opened.submitted_at = asked_at;
         let sent = Streams::make(inner, &mut spec, &opened.effective).and_then(|streams| {
-            standing.send_cell(&cell.source, has_stdin, &streams, &opened).map(|begun| (streams, begun))
+            standing.send_cell(&source, has_stdin, &streams, &opened).map(|begun| (streams, begun))
         });
         let (streams, (begun_at, until)) = sent.inspect_err(|_| start::close(inner, scope))?;
         let job = standing.job(begun_at, until).inspect_err(|_| start::close(inner, scope))?;
@@ -377,7 +384,7 @@ impl Context {
         let Some(live) = &job.live else { return };
         let limit = running.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
         let mut packet = vec![0u8; CHANNEL_PACKET];
-        let (mut displayed, mut length_of_one) = (Vec::new(), 0u64);
+        let (mut displayed, mut replied) = (Parts::new(limit), Parts::new(limit));
         loop {
             if !wait_for_word(live, job) {
                 return;
@@ -392,23 +399,33 @@ impl Context {
                     return;
                 }
             };
-            match Frame::parse(&packet[..length]) {
-                Frame::Display { bytes, last } => {
-                    length_of_one = length_of_one.saturating_add(bytes.len() as u64);
-                    if length_of_one <= limit {
-                        displayed.extend_from_slice(bytes);
-                    }
-                    if last {
-                        let whole = std::mem::take(&mut displayed);
-                        let length = std::mem::take(&mut length_of_one);
-                        let shown = live.displayed.lock().unwrap_or_else(PoisonError::into_inner);
-                        if let Some(value) = note_displayed(shown, &whole, length, limit) {
+            let packet = &packet[..length];
+            if standing.is_script() {
+                match standing.said(packet) {
+                    Some(Said::Display { bytes, last }) => {
+                        if let Some(value) = displayed.hear(bytes, last).and_then(|shown| shown.note(live)) {
                             tell(Told::Displayed(value));
                         }
                     }
+                    Some(Said::Part(bytes)) => drop(replied.hear(bytes, false)),
+                    Some(Said::Answer { bytes, raised }) => {
+                        if let Some(whole) = replied.hear(bytes, true) {
+                            self.take_reply(running, whole.reply(), raised, tell);
+                        }
+                        return;
+                    }
+                    None => {}
+                }
+                continue;
+            }
+            match Frame::parse(packet) {
+                Frame::Display { bytes, last } => {
+                    if let Some(value) = displayed.hear(bytes, last).and_then(|shown| shown.note(live)) {
+                        tell(Told::Displayed(value));
+                    }
                 }
                 Frame::Answer => {
-                    if let Ok(answer) = Answer::parse(&packet[..length]) {
+                    if let Ok(answer) = Answer::parse(packet) {
                         self.answered(running, standing, (&answer, limit), tell);
                         return;
                     }
@@ -427,24 +444,25 @@ impl Context {
         (answer, limit): (&Answer, u64),
         tell: &mut dyn FnMut(Told),
     ) {
-        let Some((job, live)) = running.job.as_ref().and_then(|job| Some((job, job.live.as_ref()?))) else {
-            return;
-        };
-        let mut said = match standing.read(answer, limit, live) {
+        let Some(live) = running.live() else { return };
+        let said = match standing.read(answer, limit, live) {
             Ok(Some(code)) if live.is_shell => {
                 Reply { exit_code: code.first().copied(), ..Default::default() }
             }
             Ok(Some(data)) => reply(&data),
-            Ok(None) => {
-                let message =
-                    format!("what it shows has {} bytes, and the result limit is {limit}", answer.size());
-                let error = serde_json::json!({"type": "ResultTooLarge", "module": "sandtimer", "message": message, "traceback": ""});
-                Reply { error: Some(error), ..Default::default() }
-            }
+            Ok(None) => too_large(answer.size(), limit),
             // It died on the way, or was ended.
             Err(_) => return,
         };
-        let raised = answer.kind != Kind::Value || said.error.is_some();
+        self.take_reply(running, said, answer.kind != Kind::Value, tell);
+    }
+
+    /// Takes what came with an answer; from then on no limit ends the run.
+    fn take_reply(&self, running: &Running, mut said: Reply, raised: bool, tell: &mut dyn FnMut(Told)) {
+        let Some((job, live)) = running.job.as_ref().and_then(|job| Some((job, job.live.as_ref()?))) else {
+            return;
+        };
+        let raised = raised || said.error.is_some();
         if let Some(serde_json::Value::String(pickled)) = said.take_pickled() {
             tell(Told::Raised(pickled));
         }
@@ -536,25 +554,56 @@ fn wait_for_word(live: &Live, job: &Job) -> bool {
     }
 }
 
-/// Keeps what was displayed for the Outcome, as far as the result limit goes, and gives it as a value. What is longer than all
-/// of that limit is no value.
-fn note_displayed(
-    mut shown: MutexGuard<'_, Displayed>,
-    whole: &[u8],
+/// Something that is said in several packets, of which no more than `limit` bytes are kept.
+struct Parts {
+    bytes: Vec<u8>,
     length: u64,
     limit: u64,
-) -> Option<serde_json::Value> {
-    shown.bytes = shown.bytes.saturating_add(length);
-    let value = match serde_json::from_slice::<serde_json::Value>(whole) {
-        Ok(value @ serde_json::Value::Object(_)) => Some(value),
-        _ if length > limit => None,
-        _ => return None,
-    };
-    match &value {
-        Some(value) if shown.bytes <= limit => shown.values.push(value.clone()),
-        _ => shown.dropped += 1,
+}
+
+impl Parts {
+    fn new(limit: u64) -> Self {
+        Parts { bytes: Vec::new(), length: 0, limit }
     }
-    value
+
+    /// Hears one part; all of it with the last one.
+    fn hear(&mut self, bytes: &[u8], last: bool) -> Option<Parts> {
+        self.length = self.length.saturating_add(bytes.len() as u64);
+        if self.length <= self.limit {
+            self.bytes.extend_from_slice(bytes);
+        }
+        last.then(|| std::mem::replace(self, Parts::new(self.limit)))
+    }
+
+    /// Keeps what was displayed for the Outcome, as far as the result limit goes, and gives it as a value. What is longer than
+    /// all of that limit is no value.
+    fn note(&self, live: &Live) -> Option<serde_json::Value> {
+        let mut shown: MutexGuard<'_, Displayed> =
+            live.displayed.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.bytes = shown.bytes.saturating_add(self.length);
+        let value = match serde_json::from_slice::<serde_json::Value>(&self.bytes) {
+            Ok(value @ serde_json::Value::Object(_)) => Some(value),
+            _ if self.length > self.limit => None,
+            _ => return None,
+        };
+        match &value {
+            Some(value) if shown.bytes <= self.limit => shown.values.push(value.clone()),
+            _ => shown.dropped += 1,
+        }
+        value
+    }
+
+    /// The interpreter's words on its cell.
+    fn reply(&self) -> Reply {
+        if self.length > self.limit { too_large(self.length, self.limit) } else { reply(&self.bytes) }
+    }
+}
+
+/// What is said in place of an answer that nobody wants.
+fn too_large(length: u64, limit: u64) -> Reply {
+    let message = format!("what it shows has {length} bytes, and the result limit is {limit}");
+    let error = serde_json::json!({"type": "ResultTooLarge", "module": "sandtimer", "message": message, "traceback": ""});
+    Reply { error: Some(error), ..Default::default() }
 }
 
 /// Waits until a new interpreter stands there as it is to be.

@@ -23,7 +23,7 @@ use super::error::Error;
 use super::zygotes::{self, NotServing, Zygote};
 use super::{Inner, Spec};
 use crate::supervise::run::Running;
-use crate::zygote::Profile;
+use crate::zygote::{Language, Profile};
 
 /// A zygote is replaced after this many children, or this long.
 const CHILDREN_OF_ONE: u64 = 10_000;
@@ -220,11 +220,17 @@ impl Shared {
     /// A refiller's life.
     pub fn refill(self: &Arc<Self>) {
         while let Some(hurried) = self.wait_for_want() {
-            let Some(zygote) = self.zygote() else {
-                self.lock().making -= 1;
-                continue;
+            let zygote = match self.profile.language {
+                Language::JavaScript => None,
+                Language::Python => match self.zygote() {
+                    Some(zygote) => Some(zygote),
+                    None => {
+                        self.lock().making -= 1;
+                        continue;
+                    }
+                },
             };
-            let made = self.bear(&zygote, hurried, None);
+            let made = self.make(zygote.as_deref(), hurried, None);
             let mut state = self.lock();
             state.making -= 1;
             match made {
@@ -236,7 +242,7 @@ impl Shared {
                 Err(error) => {
                     drop(state);
                     // Another zygote may have better luck. That one was lost counts once, however many children it was to have.
-                    if self.source().discard(&zygote) {
+                    if zygote.is_none_or(|zygote| self.source().discard(&zygote)) {
                         self.failed(error);
                     }
                 }
@@ -371,26 +377,35 @@ impl Shared {
         }
     }
 
-    /// Has a zygote make a child, whose workspace is this directory or one of its own.
-    fn bear(&self, zygote: &Zygote, hurried: bool, workspace: Option<&Path>) -> Result<Child, Error> {
+    /// Makes a child, of a zygote where its language has them, whose workspace is this directory or one of its own.
+    fn make(&self, zygote: Option<&Zygote>, hurried: bool, workspace: Option<&Path>) -> Result<Child, Error> {
         let own = match (workspace, &self.profile.workspaces) {
             (None, Some(parent)) => Some(OwnWorkspace::make(parent)?),
             _ => None,
         };
         let workspace = workspace.or_else(|| own.as_ref().map(OwnWorkspace::path)).map(Path::to_owned);
-        let spec = Spec { workspace, ..zygotes::spec_of(&self.profile) };
-        let (stop, turn) = (Some(self.closing.as_fd()), Some(&zygote.turn));
-        let parent = Parent { orders: zygote.orders(), turn, is_caller: false, hurried, stop };
-        let mut child = Child::bear(&self.inner, &parent, &spec)?;
+        let stop = self.closing.as_fd();
+        let mut child = match zygote {
+            None => Child::start(&self.inner, &self.profile, workspace, stop)?,
+            Some(zygote) => {
+                let spec = Spec { workspace, ..zygotes::spec_of(&self.profile) };
+                let (turn, stop) = (Some(&zygote.turn), Some(stop));
+                let parent = Parent { orders: zygote.orders(), turn, is_caller: false, hurried, stop };
+                Child::bear(&self.inner, &parent, &spec)?
+            }
+        };
         child.own_workspace = own;
         Ok(child)
     }
 
     /// A child whose workspace is this directory, made while the caller waits.
-    pub fn bear_in(self: &Arc<Self>, workspace: &Path) -> Result<Child, Error> {
+    pub fn make_in(self: &Arc<Self>, workspace: &Path) -> Result<Child, Error> {
+        if self.profile.language == Language::JavaScript {
+            return self.make(None, true, Some(workspace));
+        }
         for attempt in 1.. {
             let zygote = self.source().serving(self)?;
-            match self.bear(&zygote, true, Some(workspace)) {
+            match self.make(Some(&zygote), true, Some(workspace)) {
                 Err(Error::System { .. }) if attempt < TRIES => drop(self.source().discard(&zygote)),
                 child => return child,
             }

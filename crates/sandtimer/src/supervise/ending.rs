@@ -210,7 +210,9 @@ impl Ending {
         self.facts.exit = Some(exit);
         // It was seen to end before the deadline was, or it was not: this is where one of them wins.
         let won = self.run.cell.seal();
-        if won {
+        if won && self.died_of_interrupt(&exit) {
+            self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Enforcer, now);
+        } else if won {
             let cause = self.failed_step().map_or(Cause::Exit, Cause::Infrastructure);
             self.decide(cause, Enforcer::Kernel, now);
         }

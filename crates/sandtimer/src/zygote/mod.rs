@@ -38,6 +38,16 @@ pub fn library() -> std::io::Result<std::os::fd::BorrowedFd<'static>> {
     sandtimer_os::zygote::python_library()
 }
 
+/// What an interpreter speaks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Language {
+    /// CPython, forked from a zygote.
+    #[default]
+    Python,
+    /// Node.js, started for each context: it has threads from its first moment, and cannot be forked.
+    JavaScript,
+}
+
 /// A script that a zygote runs as `__main__` before it serves, so that its children find what it has imported and defined.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Prewarm {
@@ -46,11 +56,13 @@ pub struct Prewarm {
     pub limit: std::time::Duration,
 }
 
-/// How a zygote is to be: one is made for each of these.
+/// How an interpreter is to be: a zygote is made for each of these, where its language has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Profile {
     /// The interpreter: a path, or a name that is looked for on PATH.
     pub interpreter: std::ffi::OsString,
+    /// Other languages than Python are for contexts only, and take no modules beforehand.
+    pub language: Language,
     /// Modules that are imported before any job arrives.
     pub preload: Vec<String>,
     pub prewarm: Option<Prewarm>,

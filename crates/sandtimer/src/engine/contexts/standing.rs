@@ -22,9 +22,9 @@ use super::super::streams::Streams;
 use super::super::{Inner, Spec};
 use super::shell::Shell;
 use super::{ContextSpec, cell_request, interpreter, variables};
-use crate::context::{Frame, Nonce, checkpoint_request};
+use crate::context::{Frame, Nonce, Said, ScriptNonce, checkpoint_request, said, script_request};
 use crate::supervise::run::{Job, Live, Running, Used};
-use crate::zygote::Answer;
+use crate::zygote::{Answer, Language};
 
 /// How long an interpreter may take to make a checkpoint: forking takes 20 ms for each GB. Infrastructure: always finite.
 const CHECKPOINT_LIMIT: u64 = 10_000_000_000;
@@ -54,6 +54,8 @@ pub(super) struct Standing {
     checkpoints: Vec<i32>,
     why_none: Option<String>,
     pub(super) shell: Option<Shell>,
+    /// It speaks JavaScript: what tells the words of the cell that is on.
+    script: Option<ScriptNonce>,
     /// Processes that earlier cells have left, when they were last counted.
     left_over: u64,
     /// The directory that was made for it, until it is the context's.
@@ -77,7 +79,7 @@ impl Standing {
         let begun = variables(spec).to_string();
         let taken = loop {
             let child = match &spec.workspace {
-                Some(workspace) => source.bear_in(workspace),
+                Some(workspace) => source.make_in(workspace),
                 None => source.take(give_up).map(|(child, _)| child),
             };
             let mut child = match child.and_then(|child| child.check(&run).map(|()| child)) {
@@ -94,6 +96,9 @@ impl Standing {
         super::start::close(&source.inner, scope);
         let parts = taken?;
         let mut standing = Self::new(source.inner.clone(), parts, None);
+        if source.profile.language == Language::JavaScript {
+            (standing.script, standing.is_inits) = (Some(ScriptNonce::default()), true);
+        }
         standing.ask_for_checkpoint();
         Ok(standing)
     }
@@ -111,6 +116,7 @@ impl Standing {
             checkpoints: Vec::new(),
             why_none: None,
             shell,
+            script: None,
             left_over: 0,
             own_workspace: parts.own_workspace,
         }
@@ -128,6 +134,15 @@ impl Standing {
 
     pub fn is_shell(&self) -> bool {
         self.shell.is_some()
+    }
+
+    pub fn is_script(&self) -> bool {
+        self.script.is_some()
+    }
+
+    /// What a JavaScript cell says with a packet; `None` for what others have written, who do not know its nonce.
+    pub fn said<'a>(&self, packet: &'a [u8]) -> Option<Said<'a>> {
+        said(packet, self.script.as_ref()?)
     }
 
     pub fn channel(&self) -> BorrowedFd<'_> {
@@ -150,8 +165,7 @@ impl Standing {
             self.forget(0);
         }
         let mut nonce = Nonce::default();
-        // The kernel's generator does not fail for so few bytes once the machine is up.
-        let _ = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
+        renew(&mut nonce);
         // One that is dead is found so when it is waited for.
         let _ = os::dispatch(self.channel.as_fd(), &[], &checkpoint_request(nonce), &[]);
         self.awaited = Some(nonce);
@@ -281,7 +295,7 @@ impl Standing {
         opened: &Opened,
     ) -> Result<(u64, u64), Error> {
         let doing = "cannot use the context's interpreter";
-        let inline = source.len() <= INLINE_SOURCE;
+        let inline = source.len() <= INLINE_SOURCE && !self.is_script();
         let file = match inline {
             true => None,
             false => {
@@ -296,21 +310,30 @@ impl Standing {
         let until = hard_end(opened, &opened.effective, begun_at);
         // Before the job: were the engine stopped between the two, init would not know when to end it.
         process::order(&*self.place.control, order::DEADLINE, 0, until).map_err(Error::system(doing))?;
-        match &mut self.shell {
-            Some(shell) => shell.send(self.channel.as_fd(), source, streams.inside())?,
-            None => {
-                let request = cell_request(inline.then_some(source), has_stdin);
-                os::dispatch(self.channel.as_fd(), &[], &request, &files).map_err(Error::system(doing))?;
+        let request = match (&mut self.shell, &mut self.script) {
+            (Some(shell), _) => {
+                shell.send(self.channel.as_fd(), source, streams.inside())?;
+                return Ok((begun_at, until));
             }
-        }
+            (None, Some(nonce)) => {
+                renew(nonce);
+                script_request(*nonce, source.len() as u64)
+            }
+            (None, None) => cell_request(inline.then_some(source), has_stdin),
+        };
+        os::dispatch(self.channel.as_fd(), &[], &request, &files).map_err(Error::system(doing))?;
         Ok((begun_at, until))
     }
 
     /// The interpreter as the job of a run.
     pub fn job(&self, begun_at: u64, until: u64) -> Result<Job, Error> {
-        // Init, the interpreter and its checkpoints; of a shell also what earlier commands left running.
+        // Init, the interpreter and its checkpoints; of others than Python also its threads and what earlier runs left running.
         let idle = 2 + self.checkpoints.len() as u64;
-        let idle_tasks = if self.is_shell() { self.place.slot.processes_now().unwrap_or(idle) } else { idle };
+        let idle_tasks = if self.is_shell() || self.is_script() {
+            self.place.slot.processes_now().unwrap_or(idle)
+        } else {
+            idle
+        };
         let over = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::System { doing: "cannot make a descriptor", source: error.into() })?;
         let live = Live {
@@ -447,6 +470,12 @@ impl Standing {
             }
         }
     }
+}
+
+/// Draws it anew.
+fn renew(nonce: &mut [u8]) {
+    // The kernel's generator does not fail for so few bytes once the machine is up.
+    let _ = rustix::rand::getrandom(nonce, rustix::rand::GetRandomFlags::empty());
 }
 
 impl Drop for Standing {

@@ -46,6 +46,11 @@ impl Ending {
         self.facts.signals.push(("SIGINT", now));
     }
 
+    /// An interpreter without a handler for it died of the interrupt that it got because of its wall.
+    pub(super) fn died_of_interrupt(&self, exit: &Exit) -> bool {
+        self.interrupted_before != 0 && exit.status & 0x7f == Signal::INT.as_raw()
+    }
+
     /// The job answered: its interpreter goes on, and with it what the job started.
     pub(super) fn goes_on(&mut self, cause: Cause, now: u64) {
         let run = self.run.clone();

@@ -1,0 +1,57 @@
+//! `sandtimer node` and `sandtimer ts`.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the command under test is started here; the engine is inside it"
+)]
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn sandtimer(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+    command.args(arguments).current_dir(directory).env("SANDTIMER_CONFIG", "").stdin(Stdio::null());
+    let output = command.output().expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn code_and_files_run() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let here = directory.path();
+    std::fs::write(here.join("own.cjs"), "module.exports = 40").expect("written");
+    let arguments = "console.log(process.argv.slice(2).join())";
+    std::fs::write(here.join("a.js"), arguments).expect("written");
+    std::fs::write(here.join("b.ts"), format!("enum A {{ B = 2 }}\nconst own: number = require('./own.cjs');\n{arguments}\nconsole.log(own + A.B);")).expect("written");
+    std::fs::write(
+        here.join("c.ts"),
+        "import own from './own.cjs';\nconst x: number = await Promise.resolve(own);\nconsole.log(x);",
+    )
+    .expect("written");
+    for (arguments, said) in [
+        (&["node", "-c", "console.log(1 + 1)"][..], "2\n"),
+        (&["node", "a.js", "x", "y"], "x,y\n"),
+        (&["ts", "-c", "const a: number = await 3; console.log(a)"], "3\n"),
+        (&["ts", "b.ts", "x", "y"], "x,y\n42\n"),
+        (&["ts", "c.ts"], "40\n"),
+    ] {
+        assert_eq!(sandtimer(here, arguments), (Some(0), said.to_owned(), String::new()), "{arguments:?}");
+    }
+    let (code, _, complaint) = sandtimer(here, &["node", "--wall", "300ms", "-c", "for (;;) {}"]);
+    assert_eq!(code, Some(124), "{complaint}");
+}
+
+#[test]
+fn errors_name_their_place() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let here = directory.path();
+    std::fs::write(here.join("a.ts"), "let a = 1;\nlet b: = 2;").expect("written");
+    std::fs::write(here.join("b.ts"), "interface A {}\nconst b: A = {};\n(null as any).x;").expect("written");
+    let (code, _, complaint) = sandtimer(here, &["ts", "a.ts"]);
+    assert_eq!(code, Some(1), "{complaint}");
+    assert!(complaint.contains("a.ts:2:8: SyntaxError"), "{complaint}");
+    let (code, _, complaint) = sandtimer(here, &["ts", "b.ts"]);
+    assert!(code == Some(1) && complaint.contains("b.ts:3:15"), "{complaint}");
+    let (code, _, complaint) = sandtimer(here, &["node"]);
+    assert!(code == Some(125) && complaint.contains("-c CODE"), "{complaint}");
+}

@@ -1,0 +1,198 @@
+//! Interpreters that are started, not forked: Node.js, which has threads before it runs a line.
+//!
+//! ```text
+//! init ─▶ its child sealed ─▶ node ─▶ add-on loaded, paths walked once ─▶ READY: from here on as a zygote's child
+//! ```
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::launcher::Spawned;
+use sandtimer_os::wire::notice;
+use sandtimer_os::zygote::{self as os, Word};
+use sandtimer_os::{probe, process, socket};
+
+use super::super::error::Error;
+use super::super::start::{self, Context, Descriptors, Prepared, Sandbox};
+use super::super::{Inner, Spec, park, zygotes};
+use super::{Born, Child};
+use crate::context::{NODE_BOOT, NODE_PROGRAM};
+use crate::isolate::cgroup::Slot;
+use crate::isolate::files::FilesError;
+use crate::isolate::plan::{self, InitClock, Plan};
+use crate::limits::Effective;
+use crate::model::Path;
+use crate::zygote::Profile;
+
+/// Of what an interpreter that does not begin has written.
+const LAST_WORDS: usize = 2000;
+
+/// What an interpreter of this profile is started as.
+fn spec_of(profile: &Profile, workspace: Option<PathBuf>) -> Spec {
+    let mut spec = Spec::command([&profile.interpreter]);
+    // What bounds its memory is the sandbox's limit; its own guess would be one that nobody chose.
+    let most = probe::total_memory_bytes() >> 20;
+    spec.command
+        .extend([format!("--max-old-space-size={most}"), "-e".into(), NODE_BOOT.into()].map(Into::into));
+    spec.private_workspace = true;
+    spec.workspace = workspace;
+    spec.network = profile.network;
+    spec
+}
+
+/// The engine's ends of an interpreter that is being started.
+struct Begun {
+    spawned: Spawned,
+    prepared: Prepared,
+    control: OwnedFd,
+    channel: OwnedFd,
+    words: OwnedFd,
+}
+
+impl Child {
+    /// Starts one, and waits until it is ready or `stop` is readable.
+    pub fn start(
+        inner: &Arc<Inner>,
+        profile: &Profile,
+        workspace: Option<PathBuf>,
+        stop: BorrowedFd<'_>,
+    ) -> Result<Self, Error> {
+        let spec = spec_of(profile, workspace);
+        let opened = start::open(inner, &spec)?;
+        start::close(inner, opened.scope);
+        let slot =
+            inner.pool.take().map_err(Error::system("cannot make the interpreter's control groups"))?;
+        let mut slot = slot.ok_or(Error::Full(super::super::CAPACITY))?;
+        let row = slot.row;
+        let begun = begin(inner, &spec, &opened.effective, &mut slot);
+        let Begun { spawned, prepared, control, channel, words } = begun
+            .inspect_err(|_| inner.pool.give_back(row, None))
+            .map_err(|error| missing(profile, error))?;
+        let shown = inner.enforcer.show(&slot, spawned.pidfd.as_fd(), inner.sweeps_itself());
+        let sandbox = Sandbox {
+            slot,
+            control,
+            pidfd: spawned.pidfd,
+            shown,
+            plan: prepared.plan,
+            files: prepared.files,
+            private: prepared.private,
+            spawned_at: monotonic_nanoseconds(),
+            path: Path::Parked,
+            namespace: None,
+        };
+        let mut child =
+            Child { inner: inner.clone(), sandbox: Some(sandbox), born: None, own_workspace: None };
+        child.meet_node(channel, words, stop)?;
+        Ok(child)
+    }
+
+    /// Waits until it is ready, and hears which process it is.
+    fn meet_node(&mut self, channel: OwnedFd, words: OwnedFd, stop: BorrowedFd<'_>) -> Result<(), Error> {
+        let Some(sandbox) = self.sandbox.as_mut() else { return Ok(()) };
+        let refused = |reason: &str| Err(Error::Interpreter(reason.to_owned()));
+        let limit = self.inner.spawn_limit();
+        let most = zygotes::milliseconds(limit);
+        if !zygotes::wait_unless(Some(stop), channel.as_fd(), most)? {
+            return Err(Error::SpawnLimit(limit));
+        }
+        let doing = "cannot hear the interpreter";
+        let Some(Word::Ready) = os::word(channel.as_fd()).map_err(Error::system(doing))? else {
+            return refused(&why_not_ready(sandbox, words));
+        };
+        os::stand(sandbox.control.as_fd()).map_err(Error::system(doing))?;
+        let process = loop {
+            if !zygotes::wait_unless(Some(stop), sandbox.control.as_fd(), most)? {
+                return Err(Error::SpawnLimit(limit));
+            }
+            match process::notice(&sandbox.control).map_err(Error::system(doing))? {
+                Some((notice, Some(pidfd))) if notice.kind == notice::INTERPRETER => {
+                    break Spawned { pid: notice.a as i32, pidfd };
+                }
+                Some((_, namespace @ Some(_))) => sandbox.namespace = sandbox.namespace.take().or(namespace),
+                Some(_) => {}
+                None => return refused(&why_not_ready(sandbox, words)),
+            }
+        };
+        let copy = words.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
+        self.born = Some(Born { process, channel, outputs: [words, copy] });
+        // What making it ready cost is not on the job's bill.
+        sandbox.slot.start_counting();
+        Ok(())
+    }
+}
+
+/// The error of an interpreter that is not there, with what is to be done about it.
+fn missing(profile: &Profile, error: Error) -> Error {
+    match error {
+        Error::Files(error @ (FilesError::NotFound { .. } | FilesError::NotExecutable { .. })) => {
+            let name = profile.interpreter.display();
+            let remedy =
+                "install Node.js 20 or newer (Debian and Ubuntu: `apt install nodejs`) where PATH finds it";
+            Error::Interpreter(format!("`{name}` cannot be used for JavaScript: {error}; {remedy}"))
+        }
+        other => other,
+    }
+}
+
+/// What init and the interpreter have said of a start that failed.
+fn why_not_ready(sandbox: &Sandbox, words: OwnedFd) -> String {
+    while process::wait_readable(sandbox.control.as_fd(), 0)
+        && let Ok(Some((notice, _))) = process::notice(&sandbox.control)
+    {
+        let error = |number: u64| std::io::Error::from_raw_os_error(number as i32);
+        if notice.kind == notice::STEP_FAILED && notice.c == 1 {
+            return format!("could not be started (step {}): {}", notice.a, error(notice.b));
+        }
+        if notice.kind == notice::EXECUTE_FAILED {
+            return format!("could not be executed: {}", error(notice.a));
+        }
+    }
+    let (mut words, mut text) = (File::from(words), Vec::new());
+    // A file in memory: reading it back does not fail; without it there are no last words.
+    let _ = words.rewind().and_then(|()| words.read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_WORDS)..]).trim().to_owned();
+    let said = if text.is_empty() { "it said nothing".to_owned() } else { format!("it said: {text}") };
+    format!(
+        "ended before it was ready, so it is not a Node.js that can be used here (20 or newer is); {said}"
+    )
+}
+
+fn begin(inner: &Inner, spec: &Spec, effective: &Effective, slot: &mut Slot) -> Result<Begun, Error> {
+    let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
+    let (control, their_control) = pair()?;
+    let (channel, their_channel) = pair()?;
+    let library = os::node_library().map_err(Error::system("cannot write the interpreter's library"))?;
+    let program = os::sealed_text("sandtimer-node", NODE_PROGRAM.as_bytes())
+        .map_err(Error::system("cannot write the interpreter's program"))?;
+    let words = memfd_create("sandtimer-words", MemfdFlags::CLOEXEC)
+        .map_err(|error| Error::System { doing: "cannot make a file", source: error.into() })?;
+    let clock = InitClock { wall: u64::MAX, grace: 0 };
+    let finish = |plan: &mut Plan, context: &Context<'_>| {
+        plan::seal(plan, context.host, context.policy, context.tasks, clock);
+        let first = (context.tasks + plan.idmapped.len()) as u64;
+        let files = context.policy.files;
+        let Some(executable) = &files.executable else { return };
+        let environment = start::environment(spec, files, None);
+        let given = [first, first + 1, first + 2];
+        plan::execute_with(plan, &spec.command, &executable.path, &environment, &given);
+    };
+    let (prepared, ()) = start::prepare_to(inner, spec, effective, slot, finish)?;
+    if !inner.host()?.has_namespaces() {
+        return Err(Error::Interpreter("needs namespaces, which this host does not give".to_owned()));
+    }
+    let null = park::null()?;
+    let descriptors = Descriptors {
+        slot,
+        stdio: [null.as_fd(), words.as_fd(), words.as_fd()],
+        control: their_control.as_fd(),
+        given: &[their_channel.as_fd(), library.as_fd(), program.as_fd()],
+    };
+    let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
+    Ok(Begun { spawned, prepared, control, channel, words })
+}
