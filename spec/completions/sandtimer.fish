@@ -199,7 +199,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l vm-executi
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l command-timeout-ms -d 'Wall limit of runs, and of commands in sessions [default: 0, unlimited]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l max-output-size-bytes -d 'Bytes kept of stdout, and of stderr [default: 10485760]; 0 is unlimited' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l prewarm -d 'A script that interpreters of a language run before they are given out; may be repeated' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l pool -d 'How many interpreters of a language stand ready for each user of the server [default: 2]; may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l pool -d 'How many interpreters of a language stand ready for each user of the server [default: python=2, javascript=1]; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F

@@ -649,11 +649,22 @@ export interface components {
             warn_ms?: number;
         };
         Config: {
+            /** @description Of runs. */
             limits: {
                 [key: string]: {
                     limit: number | null;
                     origin: string;
                     source: components["schemas"]["Source"];
+                };
+            };
+            /** @description By the names shared with other programs. */
+            policy: {
+                [key: string]: {
+                    /** @description In milliseconds or bytes, as its name says. */
+                    limit?: number | null;
+                    origin: string;
+                    source: components["schemas"]["Source"];
+                    value?: unknown;
                 };
             };
             server: {
@@ -677,7 +688,7 @@ export interface components {
             /** @description How long it may be unused before it ends; null is without end. */
             idle_ms: number | null;
             /** @enum {string} */
-            language: "python" | "bash";
+            language: "python" | "javascript" | "typescript" | "bash";
             /** @description Why it would take all of the state along. */
             no_checkpoint_because: string | null;
             /** @description What is executed. */
@@ -686,6 +697,7 @@ export interface components {
             status: "idle" | "busy";
             /** @description How many wait for their turn. */
             waiting: number;
+            warnings: string[];
             /** @description The id of its workspace; null for one of its own. */
             workspace: string | null;
         };
@@ -707,7 +719,7 @@ export interface components {
              * @description python unless given.
              * @enum {string}
              */
-            language?: "python" | "bash";
+            language?: "python" | "javascript" | "typescript" | "bash";
             memory_bytes?: components["schemas"]["Limit"];
             open_files?: components["schemas"]["Limit"];
             output_bytes?: components["schemas"]["Limit"];
@@ -736,6 +748,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -744,6 +758,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -752,6 +768,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -760,6 +778,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -768,6 +788,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -776,6 +798,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -784,6 +808,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -792,6 +818,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -800,6 +828,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -808,6 +838,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -816,6 +848,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -824,6 +858,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -832,6 +868,8 @@ export interface components {
                 layer?: components["schemas"]["Layer"];
                 /** @description In the unit of the key. */
                 limit: number;
+                /** @description The variable, flag or line of a file that sets it, where that is known. */
+                origin?: string;
                 /** @description The outer scope that sets it. */
                 scope?: string;
                 source: components["schemas"]["Source"];
@@ -847,7 +885,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "run_running" | "wrong_state" | "nothing_to_undo" | "stdin_closed" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "command_not_found" | "command_not_executable" | "refused" | "capacity" | "system" | "storage" | "shutting_down" | "internal";
+            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "run_running" | "wrong_state" | "nothing_to_undo" | "stdin_closed" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -1059,7 +1097,7 @@ export interface components {
             };
             grace_ms?: components["schemas"]["Limit"];
             /** @enum {string} */
-            language?: "python" | "bash";
+            language?: "python" | "javascript" | "typescript" | "bash";
             memory_bytes?: components["schemas"]["Limit"];
             /**
              * @description What happens past the output limit; `drop` unless given.
@@ -1093,9 +1131,12 @@ export interface components {
             exit_code: number | null;
             /** @description Exited with 0. */
             ok: boolean | null;
+            paused: boolean;
             run_id: string;
             /** @enum {string} */
             status: "running" | "ended";
+            /** @description The wall limit that it was started with; null is unlimited. */
+            wall_ms: number | null;
         };
         SessionRequest: {
             cpu_ms?: components["schemas"]["Limit"];
@@ -1154,6 +1195,8 @@ export interface components {
             /** @description The limit in bytes or pieces, for kinds that are not measured in time. */
             limit?: number;
             limit_ms: number | null;
+            /** @description The variable, flag or line of a file that set the limit, where that is known. */
+            origin?: string;
             /** @description How far the run said it was. */
             progress: unknown;
             /** @description The scope's path in the tree. */
@@ -1496,7 +1539,16 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `capacity`, `system`, `storage`, `shutting_down` */
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `capacity`, `spawn_timeout`, `system`, `storage`, `shutting_down` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -1681,7 +1733,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `capacity`, `system`, `storage`, `shutting_down` */
+            /** @description `capacity`, `spawn_timeout`, `system`, `storage`, `shutting_down` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -1859,7 +1911,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `system`, `shutting_down` */
+            /** @description `spawn_timeout`, `system`, `shutting_down` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -2889,6 +2941,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `capacity`, `system`, `storage`, `shutting_down` */
             503: {
                 headers: {
@@ -3824,7 +3885,16 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `capacity`, `system`, `storage`, `shutting_down` */
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `capacity`, `spawn_timeout`, `system`, `storage`, `shutting_down` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4009,7 +4079,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `capacity`, `system`, `storage`, `shutting_down` */
+            /** @description `capacity`, `spawn_timeout`, `system`, `storage`, `shutting_down` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4187,7 +4257,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `system`, `shutting_down` */
+            /** @description `spawn_timeout`, `system`, `shutting_down` */
             503: {
                 headers: {
                     [name: string]: unknown;
