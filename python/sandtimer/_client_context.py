@@ -10,7 +10,7 @@ from . import _arguments
 from ._client_files import ClientFiles
 from ._client_request import CellOptions, fields
 from ._client_run import WAIT_MS, ClientRun, outcome_of
-from ._client_wire import AWAITING, BLOCKING, Io, Server, now, said
+from ._client_wire import AWAITING, BLOCKING, Io, Server, now
 from ._outcome import Outcome
 from .errors import ContextLost, ServerError, ServerNotFound
 
@@ -67,7 +67,8 @@ class ClientContext:
         return await self._begun(executed).wait_or_cancel(io)
 
     def start(self, code: str, **options: Unpack[CellOptions]) -> ClientRun:
-        """Waits until code (in a session: a command) has its turn, and gives its run, which goes on in the background.
+        """Gives the run of code (in a session: of a command) once it has its turn, or after some minutes; it goes on in the
+        background.
 
         Its output and events can be read as they come.
 
@@ -96,10 +97,6 @@ class ClientContext:
         return executed
 
     def _begun(self, executed: dict[str, Any]) -> ClientRun:
-        if executed["run_id"] is None:
-            message = f"it has waited {_TURN_MS // 1000} s for its turn in the context, and will be executed when that comes"
-            hint = "open another context for what need not wait; `info()` shows how many wait"
-            raise said(ServerError, "still_queued", message, hint, details={"position": executed["position"]})
         return ClientRun(self._server, executed["run_id"])
 
     def undo(self) -> bool:

@@ -119,7 +119,7 @@ class ContextLost(SandtimerError, RuntimeWarning):
 class ServerError(SandtimerError):
     """A server refused what `Client` asked for, or did not answer.
 
-    code: one of the server's (spec/errors.md), or "unreachable", "bad_answer" or "still_queued"; hint: what would work; retryable: the same
+    code: one of the server's (spec/errors.md), or "unreachable" or "bad_answer"; hint: what would work; retryable: the same
     request may succeed later; details: facts for programs.
 
     >>> import sandtimer

@@ -1,6 +1,5 @@
 /** Contexts and sessions: live interpreters and live shells, where what one execution leaves the next one finds. */
 
-import { SandtimerError } from "./errors.js";
 import { Files } from "./files.js";
 import type { Http } from "./http.js";
 import { Run, WAIT_MS, gone } from "./run.js";
@@ -44,17 +43,18 @@ export class Context implements AsyncDisposable {
   async execute(code: string, options: CellOptions & Waitable = {}): Promise<CellOutcome> {
     const { signal, ...asked } = options;
     const executed = await this.#send({ code, ...asked, wait_ms: WAIT_MS, turn_ms: TURN_MS }, signal);
-    const outcome = executed.outcome ?? (await begun(this.#http, executed).waitOrCancel({ signal }));
+    const outcome = executed.outcome ?? (await new Run(this.#http, executed.run_id).waitOrCancel({ signal }));
     return { ...(outcome as Outcome), notes: executed.notes };
   }
 
   /**
-   * Waits until code (in a session: a command) has its turn, and gives its run, which goes on in the background: its output
-   * and events can be read as they come. An abort while it waits for its turn withdraws it.
+   * Waits until code (in a session: a command) has its turn, for some minutes at most, and gives its run, which goes on in the
+   * background: its output and events can be read as they come. An abort while it waits for its turn withdraws it.
    */
   async start(code: string, options: CellOptions & Waitable = {}): Promise<Run> {
     const { signal, ...asked } = options;
-    return begun(this.#http, await this.#send({ code, ...asked, wait_ms: 0, turn_ms: TURN_MS }, signal));
+    const executed = await this.#send({ code, ...asked, wait_ms: 0, turn_ms: TURN_MS }, signal);
+    return new Run(this.#http, executed.run_id);
   }
 
   #send(body: components["schemas"]["CellRequest"], signal: AbortSignal | undefined): Promise<Executed> {
@@ -80,14 +80,4 @@ export class Context implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await gone(this.close(), "context_not_found");
   }
-}
-
-function begun(http: Http, executed: Executed): Run {
-  if (executed.run_id !== null) return new Run(http, executed.run_id);
-  throw new SandtimerError({
-    code: "still_queued",
-    message: `it has waited ${TURN_MS / 1000} s for its turn in the context, and will be executed when that comes`,
-    hint: "open another context for what need not wait; `info()` shows how many wait",
-    details: { position: executed.position },
-  });
 }

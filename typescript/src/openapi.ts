@@ -613,7 +613,7 @@ export interface components {
             stall_ms?: components["schemas"]["Limit"];
             /** @description What it reads from its stdin; without it there is nothing to read. */
             stdin?: string;
-            /** @description How long the answer waits for its turn, where that is longer than `wait_ms`: once it has begun, it has a `run_id`. */
+            /** @description How long the answer waits for its turn, where that is longer than `wait_ms`. */
             turn_ms?: number;
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
             wait_ms?: number;
@@ -640,7 +640,7 @@ export interface components {
             stall_ms?: components["schemas"]["Limit"];
             /** @description What it reads from its stdin; without it there is nothing to read. */
             stdin?: string;
-            /** @description How long the answer waits for its turn, where that is longer than `wait_ms`: once it has begun, it has a `run_id`. */
+            /** @description How long the answer waits for its turn, where that is longer than `wait_ms`. */
             turn_ms?: number;
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
             wait_ms?: number;
@@ -885,7 +885,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "run_running" | "wrong_state" | "nothing_to_undo" | "stdin_closed" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
+            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "stdin_closed" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -900,8 +900,8 @@ export interface components {
             outcome: components["schemas"]["Outcome"] | null;
             /** @description How many wait, while it is queued. */
             position: number | null;
-            /** @description Null while it waits for its turn. */
-            run_id: string | null;
+            /** @description Also while it waits for its turn. */
+            run_id: string;
             /** @enum {string} */
             status: "queued" | "running" | "ended";
         };
@@ -1056,7 +1056,7 @@ export interface components {
             next_cursor: number;
             run_id: string;
             /** @enum {string} */
-            status: "running" | "ended";
+            status: "queued" | "running" | "ended";
             /** @enum {string} */
             stream: "stdout" | "stderr";
         };
@@ -1075,7 +1075,7 @@ export interface components {
             outcome: components["schemas"]["Outcome"] | null;
             run_id: string;
             /** @enum {string} */
-            status: "running" | "ended";
+            status: "queued" | "running" | "ended";
         };
         RunList: {
             runs: components["schemas"]["RunSummary"][];
@@ -1134,7 +1134,7 @@ export interface components {
             paused: boolean;
             run_id: string;
             /** @enum {string} */
-            status: "running" | "ended";
+            status: "queued" | "running" | "ended";
             /** @description The wall limit that it was started with; null is unlimited. */
             wall_ms: number | null;
         };
@@ -2808,7 +2808,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Only these. */
-                status?: "running" | "ended";
+                status?: "queued" | "running" | "ended";
                 /** @description How many; 100 unless given. */
                 limit?: number;
             };

@@ -25,6 +25,7 @@ use crate::auth::Owner;
 use crate::body::{self, Id, Object, Parameters};
 use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
+use crate::owned::Owned;
 use crate::runs::CLIENT_GONE;
 use crate::workspaces::Workspace;
 
@@ -174,7 +175,7 @@ async fn execute(
 /// What is answered of something that was sent to a context: the run's own view, or that there is none yet.
 fn answer(context: &LiveContext, queued: &Queued, run: Option<&Value>) -> Value {
     json!({
-        "run_id": run.map(|run| &run["run_id"]),
+        "run_id": queued.run().id(),
         "status": run.map_or(json!("queued"), |run| run["status"].clone()),
         "context_id": context.id_text(),
         "position": run.is_none().then(|| context.waiting()),

@@ -88,6 +88,8 @@ codes! {
     MethodNotAllowed = "method_not_allowed", 405, 125, false, "see /openapi.json for the methods";
     /// What was asked for needs a run that goes on.
     RunEnded = "run_ended", 409, 125, false, "GET /v1/runs/{id} has its outcome";
+    /// What was asked for needs a run that has begun.
+    RunQueued = "run_queued", 409, 125, true, "wait for its turn: GET /v1/runs/{id} shows its status; POST /v1/runs/{id}/kill gives it up";
     /// What was asked for needs a run that is over.
     RunRunning = "run_running", 409, 125, false, "wait for its end, or POST /v1/runs/{id}/kill first";
     /// The run is not in the state that this needs: paused already, not paused, or past its limit.

@@ -182,7 +182,7 @@ fn run_operations() -> Vec<Operation> {
                 Code::ShuttingDown,
             ]),
         Operation::new("get", "/v1/runs", "Your runs, the newest first", Json("RunList"))
-            .query("status", schema::words(&["running", "ended"]), "Only these.")
+            .query("status", schema::words(&["queued", "running", "ended"]), "Only these.")
             .query("limit", schema::number("How many; at most 1000."), "How many; 100 unless given.")
             .errors(&[Code::BadField, Code::UnknownField]),
         Operation::new("get", "/v1/runs/{id}", "One run, with its Outcome once it is over", Json("Run"))

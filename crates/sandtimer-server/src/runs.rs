@@ -26,7 +26,8 @@ use crate::error::{Code, Refusal};
 use crate::events;
 
 pub(crate) use live::{
-    CLIENT_GONE, Handover, LiveRun, Phase, Runs, adopt, keep_house, start, sync, sync_records,
+    CLIENT_GONE, Handover, LiveRun, Phase, Runs, begin_queued, drop_queued, keep_house, queue, start, sync,
+    sync_records,
 };
 pub(crate) use request::{LIMITS, RunRequest, environment};
 pub(crate) use stream::RunEvents;
@@ -75,12 +76,12 @@ async fn list(
     Extension(owner): Extension<Owner>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
-    let status = fields.word("status", &["running", "ended"])?;
+    let status = fields.word("status", &["queued", "running", "ended"])?;
     let limit = fields.number("limit")?.unwrap_or(LISTED).min(MOST_LISTED);
     fields.finish()?;
     let mut runs = app.runs.of(&owner);
     runs.retain(|run| status.is_none_or(|status| run.status() == status));
-    runs.sort_by_key(|run| std::cmp::Reverse(run.begun().created_at_ms));
+    runs.sort_by_key(|run| std::cmp::Reverse(run.created_at_ms()));
     let total = runs.len();
     let shown: Vec<Value> =
         runs.iter().take(usize::try_from(limit).unwrap_or(0)).map(|run| run.summary()).collect();

@@ -93,10 +93,7 @@ fn runs_queue_and_can_be_interrupted_cancelled_and_left() {
         .post(&execute, &json!({"code": "import time; time.sleep(60)", "wait_ms": 400, "detach": true}));
     assert_eq!(first["status"], "running", "{first}");
     let (_, queued) = client.post(&execute, &json!({"code": "y = 1", "wait_ms": 50, "detach": true}));
-    assert_eq!(
-        (&queued["status"], &queued["run_id"], &queued["position"]),
-        (&json!("queued"), &Value::Null, &json!(1))
-    );
+    assert_eq!((&queued["status"], &queued["position"]), (&json!("queued"), &json!(1)));
     assert_eq!(client.post(&format!("{at}/interrupt"), &json!({})).1["interrupted"], true);
     let ended = client.ended(first["run_id"].as_str().expect("an id"));
     assert_eq!(
@@ -152,6 +149,48 @@ fn a_caller_may_wait_for_its_turn_and_not_for_the_end() {
     });
     assert_eq!(begun["status"], "running", "{begun}");
     assert_eq!(client.get(&at).1["run_id"], begun["run_id"]);
+}
+
+#[test]
+fn a_run_that_waits_for_its_turn_is_known_and_can_be_given_up() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let at = opened(&client, "/v1/contexts", json!({}));
+    let send = |code: &str| {
+        let body = json!({"code": code, "wait_ms": 0, "detach": true});
+        let (status, answer) = client.post(&format!("{at}/execute"), &body);
+        assert_eq!(status, 200, "{answer}");
+        (answer["run_id"].as_str().expect("an id").to_owned(), answer["status"].clone())
+    };
+    let (busy, status) = send("import time; time.sleep(600)");
+    assert_eq!(status, "running");
+    let ((given_up, first), (next, second)) = (send("x = 1"), send("y = 2; print('said')"));
+    assert_eq!((first, second), (json!("queued"), json!("queued")));
+    let (_, run) = client.get(&format!("/v1/runs/{next}"));
+    assert_eq!(
+        (&run["status"], &run["effective"], &run["outcome"]),
+        (&json!("queued"), &json!(null), &json!(null))
+    );
+    let (_, list) = client.get("/v1/runs?status=queued");
+    assert_eq!(list["runs"].as_array().map(Vec::len), Some(2), "{list}");
+    let (status, refusal) = client.post(&format!("/v1/runs/{next}/pause"), &json!({}));
+    assert_eq!((status, &refusal["code"]), (409, &json!("run_queued")));
+    assert_eq!(client.get(&format!("/v1/runs/{next}/output")).1["ended"], false);
+
+    let (_, killed) = client.post(&format!("/v1/runs/{given_up}/kill"), &json!({}));
+    assert_eq!((&killed["status"], &killed["outcome"]["ending"]), (&json!("ended"), &json!("cancelled")));
+    assert_eq!(killed["outcome"]["error"]["code"], "cancelled");
+    client.post(&format!("/v1/runs/{busy}/kill"), &json!({}));
+    let ended = client.ended(&next);
+    assert_eq!((&ended["outcome"]["stdout"], &ended["status"]), (&json!("said\n"), &json!("ended")));
+    assert!(ended["effective"].is_object(), "{ended}");
+    let outcome = executed(&client, &at, json!({"code": "'x' in dir(), 'y' in dir()"}));
+    assert_eq!(outcome["value"], json!([false, true]));
+
+    // A context that ends takes along what waits in it.
+    let (_, waits) = (send("time.sleep(600)"), send("1"));
+    assert_eq!(client.delete(&at).0, 204);
+    assert_eq!(client.ended(&waits.0)["outcome"]["ending"], "cancelled");
 }
 
 #[test]
@@ -215,6 +254,8 @@ fn what_cannot_be_is_refused_by_name() {
     refused("/v1/contexts", json!({"surprise": 1}), "unknown_field", "surprise");
     refused("/v1/contexts", json!({"env": {"A=B": "x"}}), "bad_field", "A=B");
     refused("/v1/sessions", json!({"language": "bash"}), "unknown_field", "language");
+    refused("/v1/sessions", json!({"processes": 1}), "bad_limit", "processes");
+    refused("/v1/sessions", json!({"open_files": 100}), "bad_limit", "open_files");
     refused("/v1/contexts/nobody/execute", json!({"code": "1"}), "context_not_found", "nobody");
     let at = opened(&client, "/v1/contexts", json!({}));
     refused(&format!("{at}/execute"), json!({}), "bad_field", "code");

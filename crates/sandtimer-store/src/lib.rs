@@ -9,4 +9,4 @@ mod runs;
 
 pub use journal::Journal;
 pub use record::{Begun, Ended, StoredRun};
-pub use runs::{Opened, RunStore, StoreError};
+pub use runs::{Opened, RunStore, StoreError, bare_outcome};

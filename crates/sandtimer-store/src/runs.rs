@@ -228,31 +228,46 @@ fn nothing() -> Chunk {
 
 /// The Outcome of a run whose server died. What was in force and what it used went with the server.
 fn ended_with_server(run_id: &str) -> Outcome {
-    let unknown = "the server died before it reported what was in force".to_owned();
+    let error = serde_json::json!({"code": "infra_error", "message": ENDED_WITH_SERVER});
+    Outcome {
+        stdout_truncated: true,
+        stderr_truncated: true,
+        tree: Tree { killed: 0, survivors: None, proof: Proof::Pending, dead_after_ms: None },
+        ..bare_outcome(
+            run_id,
+            Ending::InfraError,
+            error,
+            "the server died before it reported what was in force",
+        )
+    }
+}
+
+/// An Outcome without output, use and isolation, because of this: `unknown`.
+pub fn bare_outcome(run_id: &str, ending: Ending, error: serde_json::Value, unknown: &str) -> Outcome {
     Outcome {
         run_id: run_id.to_owned(),
-        ending: Ending::InfraError,
+        ending,
         ok: false,
         exit_code: None,
         signal: None,
         stdout: String::new(),
         stderr: String::new(),
-        stdout_truncated: true,
-        stderr_truncated: true,
+        stdout_truncated: false,
+        stderr_truncated: false,
         encoding: Encoding::Utf8,
         value: None,
-        error: Some(serde_json::json!({"code": "infra_error", "message": ENDED_WITH_SERVER})),
+        error: Some(error),
         results: Vec::new(),
         execution_count: None,
         verdict: None,
-        tree: Tree { killed: 0, survivors: None, proof: Proof::Pending, dead_after_ms: None },
+        tree: Tree { killed: 0, survivors: Some(0), proof: Proof::PidNamespaceGone, dead_after_ms: None },
         state: State::Lost,
         usage: Usage::default(),
         isolation: Isolation {
             tier: Tier::T0,
             kill: KillClass::K0,
             deadline_layers: Vec::new(),
-            degraded: vec![Degraded { layer: "report".to_owned(), reason: unknown }],
+            degraded: vec![Degraded { layer: "report".to_owned(), reason: unknown.to_owned() }],
         },
         path: RunPath::Exec,
     }

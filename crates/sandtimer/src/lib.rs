@@ -24,6 +24,7 @@ pub mod isolate;
 pub mod limits;
 pub mod model;
 pub mod scope;
+#[cfg(feature = "javascript")]
 pub mod script;
 pub mod supervise;
 pub mod time;

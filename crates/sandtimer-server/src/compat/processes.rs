@@ -71,7 +71,7 @@ impl Process {
             "id": self.id,
             "command": self.command,
             "status": status(&self.run),
-            "startTime": instant(self.run.begun().created_at_ms),
+            "startTime": instant(self.run.created_at_ms()),
         });
         if let Phase::Ended(record) = self.run.phase() {
             view["exitCode"] = execute::code(record.facts()).into();
@@ -100,7 +100,7 @@ pub(super) fn run_of(caller: &Caller, id: &str) -> Result<Arc<LiveRun>, Failure>
 /// The exit code of one that is over.
 pub(super) fn exit_code(run: &LiveRun) -> Option<i32> {
     match run.phase() {
-        Phase::Running(_) => None,
+        Phase::Queued(_) | Phase::Running(_) => None,
         Phase::Ended(record) => Some(execute::code(record.facts())),
     }
 }
@@ -208,7 +208,7 @@ async fn list(
     let mut processes: Vec<Arc<Process>> = caller.place.processes().values().cloned().collect();
     processes.retain(|process| app.runs.find(process.run.id(), process.run.owner()).is_some());
     processes.retain(|process| wanted.as_deref().is_none_or(|wanted| wanted == status(&process.run)));
-    processes.sort_by_key(|process| process.run.begun().created_at_ms);
+    processes.sort_by_key(|process| process.run.created_at_ms());
     let views: Vec<Value> = processes.iter().map(|process| process.view()).collect();
     Ok(success(json!({"processes": views})))
 }

@@ -19,7 +19,7 @@ use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
 use crate::quota::{Kind, Taken};
-use crate::runs::{Handover, LiveRun, adopt};
+use crate::runs::{self, CLIENT_GONE, Handover, LiveRun};
 use crate::workspaces::{self, Using, Workspace};
 
 /// How often contexts are looked at for how long they were not used.
@@ -217,8 +217,8 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 /// Something that was sent to a context and may have to wait there.
 #[derive(Debug)]
 pub(crate) struct Queued {
+    run: Arc<LiveRun>,
     begun: oneshot::Receiver<Result<Handover, Refusal>>,
-    withdrawn: Arc<AtomicBool>,
     notes: Arc<Mutex<Vec<String>>>,
 }
 
@@ -227,9 +227,12 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
     let (tell, told) = oneshot::channel();
     let withdrawn = Arc::new(AtomicBool::new(false));
     let notes: Arc<Mutex<Vec<String>>> = Arc::default();
-    let queued = Queued { begun: told, withdrawn: withdrawn.clone(), notes: notes.clone() };
-    let left = withdrawn.clone();
     let shown: String = request.source.chars().take(SHOWN).collect();
+    let command = vec![context.language.name().to_owned(), "-c".to_owned(), shown];
+    let id = sandtimer::engine::new_run_id();
+    let live = runs::queue(&app, &owner, id.clone(), command, withdrawn.clone());
+    let queued = Queued { run: live.clone(), begun: told, notes: notes.clone() };
+    let left = withdrawn.clone();
     let mut defaults = vec![(Source::Session, context.each.clone())];
     defaults.extend_from_slice(context.language.defaults(&app.defaults));
     let cell = Cell {
@@ -241,17 +244,17 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
         end_on_output_limit: request.end_on_output_limit,
         turn: Some(context.context.queue()),
         withdrawn: Some(withdrawn),
+        run_id: Some(id),
     };
     tokio::task::spawn_blocking(move || {
         context.touch();
         let mut tell = Some(tell);
         let executed = context.context.execute(cell, &mut |told| match told {
             Told::Begun(run) => {
-                let command = vec![context.language.name().to_owned(), "-c".to_owned(), shown.clone()];
-                let live = adopt(&app, &owner, run, command);
+                let begun = runs::begin_queued(&app, &live, run);
                 if let Some(tell) = tell.take() {
                     // One that is not heard is dropped.
-                    let _ = tell.send(live.map(|live| Handover::new(live, left.clone())));
+                    let _ = tell.send(begun.map(|()| Handover::new(live.clone(), left.clone())));
                 }
             }
             Told::Lost(state, reason) => {
@@ -271,28 +274,44 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
         // An interpreter that has answered and goes on computing has no checkpoint to show, and is ended.
         context.context.settled_info();
         if let (Err(error), Some(tell)) = (executed, tell) {
-            let _ = tell.send(Err(error.into()));
+            let refusal = Refusal::from(error);
+            let reason = refusal.message.clone();
+            let told = tell.send(Err(refusal)).is_ok();
+            runs::drop_queued(&app, &live, &reason, told);
         }
     });
     queued
 }
 
 impl Queued {
-    /// Has it not executed any more, if its turn has not come.
-    pub fn withdrawal(&self) -> impl Fn() + use<> {
-        let withdrawn = self.withdrawn.clone();
-        move || withdrawn.store(true, Ordering::Release)
+    /// The run, which may wait for its turn.
+    pub fn run(&self) -> &Arc<LiveRun> {
+        &self.run
     }
 
-    /// The run, once its turn has come; `None` where that is not so within `wait`.
+    /// Has it cancelled because whoever sent it went away.
+    pub fn withdrawal(&self) -> impl Fn() + use<> {
+        let run = self.run.clone();
+        move || run.cancel(CLIENT_GONE)
+    }
+
+    /// The run, once its turn has come, or it is over before; `None` where that is not so within `wait`.
     pub async fn begun(&mut self, wait: Option<Duration>) -> Result<Option<Arc<LiveRun>>, Refusal> {
+        let turn = async {
+            tokio::select! {
+                biased;
+                begun = &mut self.begun => Some(begun),
+                () = self.run.wait_ended(None) => None,
+            }
+        };
         let begun = match wait {
-            None => (&mut self.begun).await,
-            Some(wait) => match tokio::time::timeout(wait, &mut self.begun).await {
+            None => turn.await,
+            Some(wait) => match tokio::time::timeout(wait, turn).await {
                 Ok(begun) => begun,
                 Err(_) => return Ok(None),
             },
         };
+        let Some(begun) = begun else { return Ok(Some(self.run.clone())) };
         let handover = begun.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))??;
         Ok(handover.take())
     }

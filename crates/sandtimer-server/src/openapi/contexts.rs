@@ -96,7 +96,7 @@ pub(super) fn schemas() -> Value {
         })),
         "ContextList": answer(json!({"contexts": list(reference("Context"))})),
         "Executed": answer(json!({
-            "run_id": nullable(text("Null while it waits for its turn.")),
+            "run_id": text("Also while it waits for its turn."),
             "status": words(&["queued", "running", "ended"]),
             "context_id": text(""),
             "position": nullable(number("How many wait, while it is queued.")),
@@ -130,7 +130,7 @@ fn cell(source: &str) -> Value {
         "warn_ms": number("How long before the wall limit a `warning` event comes."),
         "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
         "wait_ms": number("How long the answer waits for the end; without it until the end, however long; 0 is not at all."),
-        "turn_ms": number("How long the answer waits for its turn, where that is longer than `wait_ms`: once it has begun, it has a `run_id`."),
+        "turn_ms": number("How long the answer waits for its turn, where that is longer than `wait_ms`."),
         "detach": truth("It goes on if this client goes away while it waits. Without it, it is cancelled."),
     });
     if source == "command" {

@@ -115,7 +115,7 @@ fn requests() -> Value {
 }
 
 fn runs() -> Value {
-    let status = || words(&["running", "ended"]);
+    let status = || words(&["queued", "running", "ended"]);
     let command = || with(list(text("")), "The beginning of the command.");
     let since = |meaning: &str| number(&format!("{meaning}, in milliseconds since 1970."));
     json!({

@@ -1,14 +1,15 @@
 //! Runs from their start to their record.
 //!
 //! ```text
-//! start ─▶ Running ─▶ Ended       one task per run drives it (`drive`), and it alone changes the phase
+//! start ─▶ Running ─▶ Ended               one task per run drives it (`drive`), and it alone ends it
+//! queue ─▶ Queued ─▶ Running ─▶ Ended     in a context, when its turn comes; or Ended at once, when it is cancelled first
 //! ```
 //! A run is Ended for others only when its record is on the disk. Where the disk does not take it, it stays in memory and
 //! the operator is told. The driver outlives every request; a request that goes away cancels its run only while it waits
 //! and did not detach it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -42,6 +43,8 @@ const HOUSEKEEPING: Duration = Duration::from_secs(600);
 /// Where a run is.
 #[derive(Debug, Clone)]
 pub(crate) enum Phase {
+    /// Not before its turn. Set, it does not begin any more.
+    Queued(Arc<AtomicBool>),
     Running(Arc<Run>),
     Ended(Record),
 }
@@ -49,7 +52,10 @@ pub(crate) enum Phase {
 /// One run, as the server knows it.
 #[derive(Debug)]
 pub(crate) struct LiveRun {
+    /// Without the limits.
     begun: Begun,
+    /// The limits that apply, known once it has begun.
+    effective: OnceLock<Value>,
     owner: Owner,
     phase: watch::Sender<Phase>,
     warnings: watch::Sender<Vec<Warning>>,
@@ -67,13 +73,29 @@ impl Owned for LiveRun {
 }
 
 impl LiveRun {
-    fn new(begun: Begun, phase: Phase, input: Input) -> Self {
+    fn new(mut begun: Begun, phase: Phase, input: Input) -> Self {
         let owner = Owner::recorded(&begun.owner);
-        LiveRun { begun, owner, phase: watch::Sender::new(phase), warnings: watch::Sender::default(), input }
+        let effective = match &phase {
+            Phase::Queued(_) => OnceLock::new(),
+            _ => OnceLock::from(begun.effective.take()),
+        };
+        let (phase, warnings) = (watch::Sender::new(phase), watch::Sender::default());
+        LiveRun { begun, effective, owner, phase, warnings, input }
     }
 
-    pub fn begun(&self) -> &Begun {
-        &self.begun
+    /// Milliseconds since 1970.
+    pub fn created_at_ms(&self) -> u64 {
+        self.begun.created_at_ms
+    }
+
+    /// Null while it waits for its turn.
+    pub fn effective(&self) -> &Value {
+        self.effective.get().unwrap_or(&Value::Null)
+    }
+
+    /// What is recorded of its beginning.
+    fn recorded(&self) -> Begun {
+        Begun { effective: self.effective().clone(), ..self.begun.clone() }
     }
 
     pub fn phase(&self) -> Phase {
@@ -92,15 +114,16 @@ impl LiveRun {
     pub fn running(&self) -> Result<Arc<Run>, Refusal> {
         match self.phase() {
             Phase::Running(run) => Ok(run),
+            Phase::Queued(_) => {
+                let message = format!("the run `{}` waits for its turn", self.id());
+                Err(Refusal::new(Code::RunQueued, message))
+            }
             Phase::Ended(_) => Err(Refusal::new(Code::RunEnded, format!("the run `{}` is over", self.id()))),
         }
     }
 
     pub fn status(&self) -> &'static str {
-        match &*self.phase.borrow() {
-            Phase::Running(_) => "running",
-            Phase::Ended(_) => "ended",
-        }
+        self.phase.borrow().name()
     }
 
     /// Waits until it is over, at most so long; `None` is without end.
@@ -117,7 +140,7 @@ impl LiveRun {
     /// Its Outcome, once it is over.
     pub async fn outcome(&self) -> Result<Option<Arc<Outcome>>, Refusal> {
         match self.phase() {
-            Phase::Running(_) => Ok(None),
+            Phase::Queued(_) | Phase::Running(_) => Ok(None),
             Phase::Ended(record) => record.outcome().await.map(Some),
         }
     }
@@ -125,6 +148,7 @@ impl LiveRun {
     /// Its output from a position.
     pub async fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Refusal> {
         match self.phase() {
+            Phase::Queued(_) => Ok(nothing()),
             Phase::Running(run) => Ok(run.output(stream, cursor, most)?),
             Phase::Ended(record) => record.output(stream, cursor, most).await,
         }
@@ -132,17 +156,18 @@ impl LiveRun {
 
     /// What is answered about it.
     pub async fn view(&self) -> Result<Value, Refusal> {
-        let (outcome, ended_at) = match self.phase() {
-            Phase::Running(_) => (None, None),
+        let phase = self.phase();
+        let (outcome, ended_at) = match &phase {
+            Phase::Queued(_) | Phase::Running(_) => (None, None),
             Phase::Ended(record) => (Some(record.outcome().await?), Some(record.ended_at_ms())),
         };
         Ok(json!({
             "run_id": self.id(),
-            "status": if outcome.is_some() { "ended" } else { "running" },
+            "status": phase.name(),
             "command": self.begun.command,
             "created_at_ms": self.begun.created_at_ms,
             "ended_at_ms": ended_at,
-            "effective": self.begun.effective,
+            "effective": self.effective(),
             "outcome": outcome.as_deref(),
         }))
     }
@@ -151,6 +176,7 @@ impl LiveRun {
     pub fn summary(&self) -> Value {
         let phase = self.phase();
         let (record, is_paused) = match &phase {
+            Phase::Queued(_) => (None, false),
             Phase::Running(run) => (None, run.is_paused()),
             Phase::Ended(record) => (Some(record), false),
         };
@@ -160,7 +186,7 @@ impl LiveRun {
             "status": self.status(),
             "paused": is_paused,
             "command": self.begun.command,
-            "wall_ms": self.begun.effective["wall_ms"]["limit"],
+            "wall_ms": self.effective()["wall_ms"]["limit"],
             "created_at_ms": self.begun.created_at_ms,
             "ended_at_ms": record.map(Record::ended_at_ms),
             "ending": facts.map(|outcome| outcome.ending),
@@ -169,12 +195,38 @@ impl LiveRun {
         })
     }
 
-    /// Ends it, if it goes on.
+    /// Ends it, if it goes on, or sees that it does not begin.
     pub fn cancel(&self, reason: &str) {
         if let Phase::Running(run) = self.phase() {
             run.cancel(reason);
         }
+        self.end_unbegun(reason);
     }
+
+    /// Ends it, if it has not begun.
+    fn end_unbegun(&self, reason: &str) {
+        self.phase.send_if_modified(|phase| {
+            let Phase::Queued(withdrawn) = &*phase else { return false };
+            withdrawn.store(true, Ordering::Release);
+            *phase = Phase::Ended(Record::unbegun(self.id(), reason));
+            true
+        });
+    }
+}
+
+impl Phase {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Phase::Queued(_) => "queued",
+            Phase::Running(_) => "running",
+            Phase::Ended(_) => "ended",
+        }
+    }
+}
+
+/// The output of what has not begun.
+pub(super) fn nothing() -> Chunk {
+    Chunk { bytes: Vec::new(), next_cursor: 0, dropped_before: 0 }
 }
 
 /// Why a run was cancelled whose request went away.
@@ -222,7 +274,8 @@ impl Runs {
     pub fn counts(&self) -> (usize, usize) {
         let all = self.registry.all();
         let running = all.iter().filter(|run| run.status() == "running").count();
-        (running, all.len() - running)
+        let ended = all.iter().filter(|run| run.status() == "ended").count();
+        (running, ended)
     }
 
     /// Forgets a run that is over.
@@ -247,7 +300,7 @@ impl Runs {
         let Ok(_one) = self.thinning.try_lock() else { return };
         let ended = |run: Arc<LiveRun>| match run.phase() {
             Phase::Ended(record) => Some((record.ended_at_ms(), run, record)),
-            Phase::Running(_) => None,
+            Phase::Queued(_) | Phase::Running(_) => None,
         };
         let mut ended: Vec<_> = self.registry.all().into_iter().filter_map(ended).collect();
         ended.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
@@ -373,17 +426,61 @@ fn could_not_start() -> Refusal {
     Refusal::new(Code::Internal, "the run could not be started")
 }
 
-/// Takes on a run that was begun in a context: records that it has begun, and drives it. Blocks; inside the runtime.
-pub(crate) fn adopt(
+/// A run that waits for its turn in a context. `withdrawn` keeps it from beginning.
+pub(crate) fn queue(
     app: &Shared,
     owner: &Owner,
-    run: Arc<Run>,
+    id: String,
     command: Vec<String>,
-) -> Result<Arc<LiveRun>, Refusal> {
-    let live = enter(app, owner, run.clone(), command, Input::closed())?;
-    tokio::runtime::Handle::current().spawn(drive(app.clone(), live.clone(), run, (None, None)));
-    Ok(live)
+    withdrawn: Arc<AtomicBool>,
+) -> Arc<LiveRun> {
+    let begun = Begun {
+        run_id: id,
+        owner: owner.as_str().to_owned(),
+        command,
+        created_at_ms: calendar_milliseconds(),
+        effective: Value::Null,
+    };
+    let live = Arc::new(LiveRun::new(begun, Phase::Queued(withdrawn), Input::closed()));
+    app.runs.registry.add(live.clone());
+    live
 }
+
+/// Its turn has come: records that it has begun, and drives it. Blocks; inside the runtime.
+pub(crate) fn begin_queued(app: &Shared, live: &Arc<LiveRun>, run: Arc<Run>) -> Result<(), Refusal> {
+    // Plain data with text keys always serialises. It is set once: here.
+    let _ = live.effective.set(serde_json::to_value(run.effective()).unwrap_or_default());
+    if let Err(error) = app.runs.store.begin(&live.recorded()) {
+        run.cancel(UNRECORDED);
+        let refusal = storage("the run's beginning cannot be recorded", &error);
+        live.end_unbegun(&refusal.message);
+        return Err(refusal);
+    }
+    let has_begun = live.phase.send_if_modified(|phase| {
+        let waited = matches!(phase, Phase::Queued(_));
+        if waited {
+            *phase = Phase::Running(run.clone());
+        }
+        waited
+    });
+    if !has_begun {
+        // It was cancelled at the last moment, which it is recorded with in its turn.
+        run.cancel("it was cancelled before it began");
+    }
+    tokio::runtime::Handle::current().spawn(drive(app.clone(), live.clone(), run, (None, None)));
+    Ok(())
+}
+
+/// Its turn has come and it could not begin. `told`: whoever sent it knows, and nobody else knows of it.
+pub(crate) fn drop_queued(app: &Shared, live: &Arc<LiveRun>, reason: &str, told: bool) {
+    if told && live.status() == "queued" {
+        app.runs.registry.remove(live.id());
+    }
+    live.end_unbegun(reason);
+}
+
+/// Why a run is cancelled that the disk does not take.
+const UNRECORDED: &str = "its beginning cannot be recorded";
 
 /// Records that a run has begun. Blocks.
 fn enter(
@@ -402,7 +499,7 @@ fn enter(
         effective: serde_json::to_value(run.effective()).unwrap_or_default(),
     };
     if let Err(error) = app.runs.store.begin(&begun) {
-        run.cancel("its beginning cannot be recorded");
+        run.cancel(UNRECORDED);
         return Err(storage("the run's beginning cannot be recorded", &error));
     }
     let live = Arc::new(LiveRun::new(begun, Phase::Running(run), input));
@@ -478,7 +575,7 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: (Option<Tak
 fn record(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
     // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
     let written = tokio::task::block_in_place(|| {
-        app.runs.store.finish(live.begun.clone(), ended_at_ms, &outcome, &mut |stream, cursor, most| {
+        app.runs.store.finish(live.recorded(), ended_at_ms, &outcome, &mut |stream, cursor, most| {
             run.output(stream, cursor, most).map_err(std::io::Error::other)
         })
     });

@@ -5,9 +5,10 @@ use sandtimer::model::Encoding;
 use sandtimer::supervise::output::{Chunk, base64};
 use serde_json::{Value, json};
 
-use super::live::{LiveRun, Phase};
+use super::live::{LiveRun, Phase, nothing};
 use crate::body::Fields;
 use crate::error::Refusal;
+use crate::owned::Owned;
 
 /// Bytes of an answer unless it says how many; at least, so that every character fits; at most.
 const USUAL: u64 = 256 * 1024;
@@ -47,6 +48,7 @@ pub(super) async fn chunk(
     most: usize,
 ) -> Result<(Chunk, bool), Refusal> {
     match phase {
+        Phase::Queued(_) => Ok((nothing(), false)),
         Phase::Running(run) => Ok((run.output(stream, cursor, most)?, false)),
         Phase::Ended(record) => {
             let chunk = record.output(stream, cursor, most).await?;
@@ -62,8 +64,8 @@ pub(super) async fn read(run: &LiveRun, asked: &Asked) -> Result<Value, Refusal>
     let (chunk, last) = chunk(&phase, asked.stream, asked.cursor, asked.most).await?;
     let piece = Piece::of(chunk, last);
     Ok(json!({
-        "run_id": run.begun().run_id,
-        "status": if matches!(phase, Phase::Ended(_)) { "ended" } else { "running" },
+        "run_id": run.id(),
+        "status": phase.name(),
         "stream": name(asked.stream),
         "cursor": piece.cursor,
         "next_cursor": piece.next_cursor,

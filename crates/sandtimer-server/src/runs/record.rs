@@ -5,23 +5,43 @@ use std::sync::Arc;
 
 use sandtimer::Run;
 use sandtimer::engine::Stream;
-use sandtimer::model::Outcome;
+use sandtimer::model::{Ending, Outcome, State};
 use sandtimer::supervise::output::Chunk;
-use sandtimer_store::StoredRun;
+use sandtimer_os::clock::calendar_milliseconds;
+use sandtimer_store::{StoredRun, bare_outcome};
+use serde_json::json;
 
 use crate::error::{Code, Refusal, storage};
 
 #[derive(Debug, Clone)]
 pub(crate) enum Record {
     Disk(StoredRun),
-    Memory { run: Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64 },
+    Memory {
+        run: Arc<Run>,
+        outcome: Arc<Outcome>,
+        ended_at_ms: u64,
+    },
+    /// It never began, and has no record.
+    Unbegun {
+        outcome: Arc<Outcome>,
+        ended_at_ms: u64,
+    },
 }
 
 impl Record {
+    /// Of a run that was cancelled while it waited for its turn.
+    pub fn unbegun(run_id: &str, reason: &str) -> Self {
+        let message = format!("Cancelled before it began: {reason}.");
+        let error = json!({"code": "cancelled", "message": message});
+        let bare = bare_outcome(run_id, Ending::Cancelled, error, "it did not begin");
+        let outcome = Arc::new(Outcome { state: State::Kept, ..bare });
+        Record::Unbegun { outcome, ended_at_ms: calendar_milliseconds() }
+    }
+
     pub fn ended_at_ms(&self) -> u64 {
         match self {
             Record::Disk(stored) => stored.ended().ended_at_ms,
-            Record::Memory { ended_at_ms, .. } => *ended_at_ms,
+            Record::Memory { ended_at_ms, .. } | Record::Unbegun { ended_at_ms, .. } => *ended_at_ms,
         }
     }
 
@@ -29,14 +49,14 @@ impl Record {
     pub fn facts(&self) -> &Outcome {
         match self {
             Record::Disk(stored) => &stored.ended().outcome,
-            Record::Memory { outcome, .. } => outcome,
+            Record::Memory { outcome, .. } | Record::Unbegun { outcome, .. } => outcome,
         }
     }
 
     /// The whole Outcome.
     pub async fn outcome(&self) -> Result<Arc<Outcome>, Refusal> {
         match self {
-            Record::Memory { outcome, .. } => Ok(outcome.clone()),
+            Record::Memory { outcome, .. } | Record::Unbegun { outcome, .. } => Ok(outcome.clone()),
             Record::Disk(stored) => {
                 if let Some(outcome) = stored.outcome_in_memory() {
                     return Ok(Arc::new(outcome.clone()));
@@ -52,6 +72,7 @@ impl Record {
     pub async fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Refusal> {
         match self {
             Record::Memory { run, .. } => Ok(run.output(stream, cursor, most)?),
+            Record::Unbegun { .. } => Ok(super::live::nothing()),
             Record::Disk(stored) => {
                 let stored = stored.clone();
                 on_disk(move || stored.output(stream, cursor, most)).await

@@ -142,12 +142,17 @@ impl RunEvents {
             let (mut ending, mut warnings) = (self.run.watch_phase(), self.run.watch_warnings());
             let phase = ending.borrow_and_update().clone();
             warnings.borrow_and_update();
+            if let Phase::Queued(_) = &phase {
+                // The sender is in the run.
+                let _ = ending.changed().await;
+                continue;
+            }
             if !self.place.started {
                 if let Phase::Running(run) = &phase {
                     run.started().await;
                 }
-                let begun = self.run.begun();
-                let data = json!({"run_id": begun.run_id, "created_at_ms": begun.created_at_ms, "effective": begun.effective});
+                let run = &self.run;
+                let data = json!({"run_id": run.id(), "created_at_ms": run.created_at_ms(), "effective": run.effective()});
                 let place = Place { started: true, ..self.place };
                 return Ok(Some(self.event(place, "started", data)));
             }

@@ -77,7 +77,7 @@ class Context:
                 self.is_new = True
                 return
             if pid < 0:
-                reason, pid = os.strerror(-pid), 0
+                reason, pid = "a copy could not be made: " + os.strerror(-pid), 0
         os.write(self.channel, b"K" + nonce + pid.to_bytes(4, "little") + reason.encode("utf-8", "replace")[:1000])
         if pid and not select.select([self.channel], [], [], 0)[0]:
             rehearse()

@@ -73,6 +73,7 @@ impl<'a> Frame<'a> {
                 let pid = i32::from_le_bytes([rest[8], rest[9], rest[10], rest[11]]);
                 let made = match pid {
                     2.. => Ok(pid),
+                    _ if rest.len() == 12 => Err("a copy could not be made".to_owned()),
                     _ => Err(String::from_utf8_lossy(&rest[12..]).into_owned()),
                 };
                 Frame::Checkpoint { nonce, made }

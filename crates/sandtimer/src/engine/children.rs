@@ -68,7 +68,7 @@ pub(super) struct OwnWorkspace(PathBuf);
 
 impl OwnWorkspace {
     pub fn make(parent: &std::path::Path) -> Result<Self, Error> {
-        let path = parent.join(start::new_id());
+        let path = parent.join(start::new_run_id());
         make_workspace(&path).map_err(Error::system("cannot make a workspace"))?;
         Ok(OwnWorkspace(path))
     }

@@ -36,10 +36,11 @@ use crate::context::{Frame, Said, cell_request, reply};
 use crate::limits::Limits;
 use crate::model::{LimitKind, Outcome, Source, State};
 use crate::scope::ScopeId;
+#[cfg(feature = "javascript")]
 use crate::script;
 use crate::supervise::orders::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Displayed, Job, Live, Reply, Running};
-use crate::zygote::{Answer, Kind, Profile};
+use crate::zygote::{Answer, Kind, Language, Profile};
 use standing::Standing;
 pub use turns::Turn;
 use turns::Turns;
@@ -86,6 +87,8 @@ pub struct Cell {
     pub turn: Option<Turn>,
     /// Set by a caller who has left: what has not begun then does not begin.
     pub withdrawn: Option<Arc<AtomicBool>>,
+    /// The run's id, from [`new_run_id`](super::new_run_id), for a caller who names it before it begins.
+    pub run_id: Option<String>,
 }
 
 /// What is told of a cell while it runs.
@@ -136,8 +139,13 @@ impl Engine {
     /// A pool of `size` interpreters of this profile, being filled.
     ///
     /// # Errors
-    /// As [`Engine::calls`].
+    /// As [`Engine::calls`]; JavaScript where this was built without the feature `javascript`.
     pub fn contexts(&self, profile: Profile, size: usize) -> Result<Contexts, Error> {
+        if cfg!(not(feature = "javascript")) && profile.language == Language::JavaScript {
+            return Err(Error::Interpreter(
+                "is not in this build (its feature `javascript` is off)".to_owned(),
+            ));
+        }
         Ok(Contexts { calls: self.calls(Profile { live: true, ..profile }, size)? })
     }
 
@@ -337,6 +345,11 @@ impl Context {
 
     /// Makes the cell a run, and sends it.
     fn begin(&self, standing: &mut Standing, cell: Cell, asked_at: u64) -> Result<Arc<Run>, Error> {
+        #[cfg(feature = "javascript")]
+        let cell = match standing.is_script() {
+            true => Cell { source: script::cell(&cell.source, self.spec.typescript), ..cell },
+            false => cell,
+        };
         let inner = &self.inner;
         let mut spec = Spec::command(["python3"]);
         spec.limits = cell.limits;
@@ -351,15 +364,12 @@ impl Context {
         if let Some(bytes) = cell.stdin {
             spec.stdin = Stdin::Bytes(bytes);
         }
-        let source = match standing.is_script() {
-            true => script::cell(&cell.source, self.spec.typescript),
-            false => cell.source,
-        };
-        let mut opened = start::open(inner, &spec)?;
+        let id = cell.run_id.unwrap_or_else(start::new_run_id);
+        let mut opened = start::open_as(inner, &spec, id)?;
         let scope = opened.scope;
         opened.submitted_at = asked_at;
         let sent = Streams::make(inner, &mut spec, &opened.effective).and_then(|streams| {
-            standing.send_cell(&source, has_stdin, &streams, &opened).map(|begun| (streams, begun))
+            standing.send_cell(&cell.source, has_stdin, &streams, &opened).map(|begun| (streams, begun))
         });
         let (streams, (begun_at, until)) = sent.inspect_err(|_| start::close(inner, scope))?;
         let job = standing.job(begun_at, until).inspect_err(|_| start::close(inner, scope))?;

@@ -50,9 +50,13 @@ pub(super) fn start(inner: &Arc<Inner>, spec: Spec) -> Result<Run, Error> {
 
 /// Checks a spec and opens its scope.
 pub(super) fn open(inner: &Inner, spec: &Spec) -> Result<Opened, Error> {
+    open_as(inner, spec, new_run_id())
+}
+
+/// The same for a run that was named before.
+pub(super) fn open_as(inner: &Inner, spec: &Spec, id: String) -> Result<Opened, Error> {
     let submitted_at = monotonic_nanoseconds();
     validate(spec)?;
-    let id = new_id();
     open_scope(inner, spec, id, submitted_at)
 }
 
@@ -80,7 +84,8 @@ impl Opened {
     }
 }
 
-pub(super) fn new_id() -> String {
+/// An id for a run: 12 hexadecimal digits, by chance.
+pub fn new_run_id() -> String {
     let mut bytes = [0u8; 6];
     // The kernel's generator does not fail for so few bytes once the machine is up; zeros would still be an id.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -322,7 +327,7 @@ fn check_workspace(spec: &Spec, host: &Host) -> Result<(), Error> {
 fn private_directory(inner: &Inner, identity: Option<Identity>) -> Result<PrivateDirectory, Error> {
     let prefix = format!("sandtimer-run-{}-", rustix::process::getuid().as_raw());
     inner.private_swept.get_or_init(|| sweep_private(inner, &prefix));
-    let path = std::env::temp_dir().join(format!("{prefix}{}-{}", inner.lease.number(), new_id()));
+    let path = std::env::temp_dir().join(format!("{prefix}{}-{}", inner.lease.number(), new_run_id()));
     PrivateDirectory::make(path, identity.map(|identity| identity.job))
         .map_err(Error::system("cannot make the run's private directory"))
 }

@@ -20,8 +20,8 @@ use crate::model::LimitKind;
 pub use key::{Key, Unit};
 pub(crate) use nest::bound_wall;
 pub use nest::{Bound, Ceilings, Chosen, Effect, Effective, Own, Place, nest, precedence};
-pub(crate) use parse::check_least;
 pub use parse::{Format, LimitError, Zero, from_json, parse_text};
+pub(crate) use parse::{check_at_least, check_least};
 
 /// The longest duration: 30 years. Longer ones saturate here.
 ///

@@ -205,13 +205,14 @@ pub fn from_json(key: &str, value: &Value, origin: &str) -> Result<Setting, Limi
 
 /// Refuses the first limit in force that no command can be started under, whichever way it was set.
 pub(crate) fn check_least(effective: &Effective) -> Result<(), LimitError> {
-    for key in Key::ALL {
-        if let Some(effect) = effective.get(key).filter(|effect| effect.value < key.least()) {
-            let reason = (Problem::TooSmall, Format::wire(key).remedy(Problem::TooSmall));
-            return Err(refusal(key.wire(), &effect.value.to_string(), effect.source.words(), reason));
-        }
-    }
-    Ok(())
+    Key::ALL.into_iter().try_for_each(|key| check_at_least(effective, key, key.least()))
+}
+
+/// Refuses a limit in force below `least`, whichever way it was set.
+pub(crate) fn check_at_least(effective: &Effective, key: Key, least: u64) -> Result<(), LimitError> {
+    let Some(effect) = effective.get(key).filter(|effect| effect.value < least) else { return Ok(()) };
+    let reason = (Problem::TooSmall, Format { least, ..Format::wire(key) }.remedy(Problem::TooSmall));
+    Err(refusal(key.wire(), &effect.value.to_string(), effect.source.words(), reason))
 }
 
 /// A number as one would write it.

@@ -28,11 +28,14 @@ use super::ContextSpec;
 use super::standing::Standing;
 use crate::isolate::cgroup::Slot;
 use crate::isolate::plan::{self, InitClock, Plan};
-use crate::limits::Effective;
-use crate::model::Path;
+use crate::limits::{Effective, Key, check_at_least};
+use crate::model::{LimitKind, Path};
 
 /// How long a new shell may take to take over from one that ended.
 const ANEW_LIMIT_MILLISECONDS: u64 = 5_000;
+/// What no shell works under: it makes processes to begin with, and each command's streams have the numbers from
+/// [`shell::FIRST`] on.
+const LEAST: [(LimitKind, u64); 2] = [(LimitKind::Processes, 2), (LimitKind::OpenFiles, 256)];
 /// Of what a shell says at its end.
 const MOST_LAST_WORDS: usize = 1 << 20;
 
@@ -150,6 +153,9 @@ impl Standing {
         run = run.env("LD_PRELOAD", "/proc/self/fd/4");
         let opened = start::open(inner, &run)?;
         start::close(inner, opened.scope);
+        for (kind, least) in LEAST {
+            check_at_least(&opened.effective, Key::Kind(kind), least)?;
+        }
         let slot = inner.pool.take().map_err(Error::system("cannot make the session's control groups"))?;
         let mut slot = slot.ok_or(Error::Full(super::super::CAPACITY))?;
         let row = slot.row;
