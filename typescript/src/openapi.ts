@@ -4,6 +4,23 @@
  */
 
 export interface paths {
+    "/": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A page for people that shows and steers runs; asks for no token */
+        get: operations["get_page"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/healthz": {
         parameters: {
             query?: never;
@@ -304,7 +321,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Your runs, the newest first */
+        /** Your runs, the newest first; those that ended last, where only these are asked for */
         get: operations["get_runs"];
         put?: never;
         /** Run a command or code, and wait for its end, or for `wait_ms` */
@@ -1125,6 +1142,8 @@ export interface components {
             command: string[];
             /** @description When it was started, in milliseconds since 1970. */
             created_at_ms: number;
+            /** @description Milliseconds since then, until now or until it ended. */
+            elapsed_ms: number;
             /** @description When it ended, in milliseconds since 1970. */
             ended_at_ms: number | null;
             ending: components["schemas"]["Ending"] | null;
@@ -1133,8 +1152,12 @@ export interface components {
             ok: boolean | null;
             paused: boolean;
             run_id: string;
+            /** @description That of its verdict, where a limit or a cancel ended it. */
+            sentence: string | null;
             /** @enum {string} */
             status: "queued" | "running" | "ended";
+            /** @description Milliseconds until its wall ends, with what has moved it; null without one, in a pause, and at the end. */
+            wall_left_ms: number | null;
             /** @description The wall limit that it was started with; null is unlimited. */
             wall_ms: number | null;
         };
@@ -1255,6 +1278,44 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    get_page: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     get_healthz: {
         parameters: {
             query?: never;

@@ -1,4 +1,4 @@
-//! The npm package that the server's /api is tested with, installed as its lock file says.
+//! The npm packages that the server's /api and its page are tested with, installed as their lock file says.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,23 +6,23 @@ use std::path::PathBuf;
 
 use crate::{Result, root, step};
 
-/// Where its lock file lies.
+/// Where the lock file lies.
 const LOCKED: &str = "crates/sandtimer-server/tests/compat";
 
 fn directory() -> PathBuf {
     root().join("target/npm")
 }
 
-/// The variable that names the package to the tests, and its value.
+/// The variable that names the packages to the tests, and its value.
 pub(crate) fn variable() -> (&'static str, OsString) {
     ("SANDTIMER_TEST_NPM", directory().join("node_modules").into())
 }
 
-/// Installs it where that has not been done. Without Node, which its tests need, it says that they are skipped.
+/// Installs them where that has not been done. Without Node, which their tests need, it says that those are skipped.
 pub(crate) fn packages() -> Result {
     if !step::succeeds(&["node", "--version"]) {
         println!(
-            "there is no node: the tests of @cloudflare/sandbox are skipped; to install it: apt-get install nodejs npm"
+            "there is no node: the tests of @cloudflare/sandbox and of the server's page are skipped; to install it: apt-get install nodejs npm"
         );
         return Ok(());
     }

@@ -26,7 +26,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test                everything a change must pass, set-up included
   python              the part of test that checks the Python package
   typescript          the part of test that checks the TypeScript client
-  npm                 install the npm package that the server's /api is tested with
+  npm                 install the npm packages that the server's /api and its page are tested with
   generate [--check]  write the generated files of spec/, or compare them with what would be written
   prove [NAME...]     the full-size proofs, or those named; writes docs/results/";
 

@@ -44,6 +44,11 @@ const SYSTEM_PACKAGES: &[SystemPackage] = &[
         probe: &["node", "-e", "process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)"],
         without: "tests of JavaScript and TypeScript fail: they need Node.js 20 or newer",
     },
+    SystemPackage {
+        name: "chromium",
+        probe: &["chromium", "--version"],
+        without: "tests of the server's page are skipped",
+    },
 ];
 
 /// Programs without which no test can run, and where they come from.

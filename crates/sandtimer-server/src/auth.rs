@@ -17,7 +17,7 @@ use axum::response::Response;
 
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
-use crate::{Shared, compat};
+use crate::{Shared, compat, page};
 
 pub use tokens::{TokenError, Tokens};
 
@@ -53,8 +53,8 @@ pub(crate) fn owners(tokens: Option<&Tokens>) -> Vec<Owner> {
     }
 }
 
-/// Paths that say nothing about anybody, for probes and generators.
-const PUBLIC: [&str; 2] = ["/healthz", "/openapi.json"];
+/// Paths that say nothing about anybody, for probes, generators, and browsers, which send no token with an address.
+const PUBLIC: [&str; 3] = ["/healthz", "/openapi.json", page::PATH];
 
 /// The layer in front of all handlers: refuses, or lets the handler know the [`Owner`].
 pub(crate) async fn admit(

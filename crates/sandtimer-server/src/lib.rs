@@ -33,6 +33,7 @@ mod listen;
 mod metrics;
 mod openapi;
 mod owned;
+mod page;
 mod policy;
 mod quota;
 mod runs;

@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
 use crate::connection::Connection;
-use crate::{Shared, compat, contexts, facts, files, openapi, runs, workspaces};
+use crate::{Shared, compat, contexts, facts, files, openapi, page, runs, workspaces};
 
 /// Connections at a time of those who may ask; more wait until one is closed.
 const MOST: u32 = 1024;
@@ -74,6 +74,7 @@ fn router(app: &Shared) -> Router {
         .merge(files::routes())
         .merge(facts::routes())
         .merge(openapi::routes())
+        .merge(page::routes())
         .fallback(facts::not_found)
         .method_not_allowed_fallback(facts::method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(app.clone(), crate::auth::admit))

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::Shared;
 use crate::body;
 use crate::error::Code;
+use crate::page;
 use schema::{reference, text};
 
 pub(crate) fn routes() -> Router<Shared> {
@@ -144,6 +145,9 @@ impl Operation {
 
     /// Such as `post_runs_kill`.
     fn id(&self) -> String {
+        if self.path == page::PATH {
+            return format!("{}_page", self.method);
+        }
         let parts = self.path.split('/').filter(|part| !part.is_empty() && *part != "v1" && *part != "{id}");
         let name = parts.collect::<Vec<_>>().join("_").replace('.', "_");
         let one = if self.path.ends_with("{id}") { "_one" } else { "" };
@@ -181,7 +185,7 @@ fn run_operations() -> Vec<Operation> {
                 Code::Storage,
                 Code::ShuttingDown,
             ]),
-        Operation::new("get", "/v1/runs", "Your runs, the newest first", Json("RunList"))
+        Operation::new("get", "/v1/runs", "Your runs, the newest first; those that ended last, where only these are asked for", Json("RunList"))
             .query("status", schema::words(&["queued", "running", "ended"]), "Only these.")
             .query("limit", schema::number("How many; at most 1000."), "How many; 100 unless given.")
             .errors(&[Code::BadField, Code::UnknownField]),
@@ -217,6 +221,7 @@ fn run_operations() -> Vec<Operation> {
         Operation::new("get", "/v1/config", "Every setting with its value and where it came from", Json("Config")),
         Operation::new("get", "/healthz", "Whether the server is there; asks for no token", Json("Health")),
         Operation::new("get", "/metrics", "Counters for Prometheus", Text("text/plain")),
+        Operation::new("get", page::PATH, "A page for people that shows and steers runs; asks for no token", Text("text/html")),
         Operation::new("get", "/openapi.json", "This document; asks for no token", Json("Document")),
     ]
 }

@@ -81,7 +81,9 @@ async fn list(
     fields.finish()?;
     let mut runs = app.runs.of(&owner);
     runs.retain(|run| status.is_none_or(|status| run.status() == status));
-    runs.sort_by_key(|run| std::cmp::Reverse(run.created_at_ms()));
+    let ended = status == Some("ended");
+    let since = |run: &LiveRun| run.ended_at_ms().filter(|_| ended).unwrap_or(run.created_at_ms());
+    runs.sort_by_cached_key(|run| std::cmp::Reverse(since(run)));
     let total = runs.len();
     let shown: Vec<Value> =
         runs.iter().take(usize::try_from(limit).unwrap_or(0)).map(|run| run.summary()).collect();

@@ -17,7 +17,7 @@ use sandtimer::Run;
 use sandtimer::engine::Stream;
 use sandtimer::model::{Outcome, Proof, Warning};
 use sandtimer::supervise::output::Chunk;
-use sandtimer_os::clock::calendar_milliseconds;
+use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use sandtimer_store::{Begun, RunStore, StoredRun};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, Notify, oneshot, watch};
@@ -126,6 +126,13 @@ impl LiveRun {
         self.phase.borrow().name()
     }
 
+    pub fn ended_at_ms(&self) -> Option<u64> {
+        match &*self.phase.borrow() {
+            Phase::Queued(_) | Phase::Running(_) => None,
+            Phase::Ended(record) => Some(record.ended_at_ms()),
+        }
+    }
+
     /// Waits until it is over, at most so long; `None` is without end.
     pub async fn wait_ended(&self, most: Option<Duration>) {
         let mut phase = self.watch_phase();
@@ -175,23 +182,28 @@ impl LiveRun {
     /// One line of a listing.
     pub fn summary(&self) -> Value {
         let phase = self.phase();
-        let (record, is_paused) = match &phase {
-            Phase::Queued(_) => (None, false),
-            Phase::Running(run) => (None, run.is_paused()),
-            Phase::Ended(record) => (Some(record), false),
+        let (record, is_paused, wall_end) = match &phase {
+            Phase::Queued(_) => (None, false, None),
+            Phase::Running(run) => (None, run.is_paused(), run.wall_end()),
+            Phase::Ended(record) => (Some(record), false, None),
         };
         let facts = record.map(Record::facts);
+        let end = record.map_or_else(calendar_milliseconds, Record::ended_at_ms);
+        let left = |end: u64| end.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
         json!({
             "run_id": self.id(),
             "status": self.status(),
             "paused": is_paused,
             "command": self.begun.command,
             "wall_ms": self.effective()["wall_ms"]["limit"],
+            "wall_left_ms": wall_end.map(left),
             "created_at_ms": self.begun.created_at_ms,
+            "elapsed_ms": end.saturating_sub(self.begun.created_at_ms),
             "ended_at_ms": record.map(Record::ended_at_ms),
             "ending": facts.map(|outcome| outcome.ending),
             "ok": facts.map(|outcome| outcome.ok),
             "exit_code": facts.and_then(|outcome| outcome.exit_code),
+            "sentence": facts.and_then(|outcome| outcome.verdict.as_ref()).map(|verdict| &verdict.sentence),
         })
     }
 

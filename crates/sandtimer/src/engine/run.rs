@@ -141,6 +141,13 @@ impl Run {
         self.running.cell.hard_end().map(Moment::as_nanos)
     }
 
+    /// When its ending starts, in monotonic nanoseconds; `None` without a limit, in a pause of its clocks, and once it is
+    /// over.
+    pub fn wall_end(&self) -> Option<u64> {
+        let scopes = self.scopes().ok()?;
+        scopes.deadline(self.scope).ok()?.map(|deadline| deadline.wall_end.as_nanos())
+    }
+
     /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the grace.
     pub fn cancel(&self, reason: impl Into<String>) {
         self.inner.enforcer.send(Command::Cancel {

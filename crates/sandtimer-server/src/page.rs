@@ -1,0 +1,45 @@
+//! `/`: a page for people, which asks this same server for everything else that it shows.
+//!
+//! It is one file without anything from elsewhere. Its policy lets nothing run but its own script, which carries a nonce of
+//! this answer: what a run prints or is called stays text, whatever it is. The page itself says nothing about anybody and
+//! asks for no token; what it shows needs one.
+
+use axum::Router;
+use axum::http::{HeaderName, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::{Shared, new_id};
+
+/// Where it is.
+pub(crate) const PATH: &str = "/";
+
+const PAGE: &str = include_str!("page/index.html");
+/// What stands in the file where the nonce belongs.
+const NONCE: &str = "{nonce}";
+
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new().route(PATH, get(page))
+}
+
+async fn page() -> Response {
+    let nonce = new_id() + &new_id();
+    let headers: [(HeaderName, &str); 5] = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        // With its nonce it is good for one time.
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CONTENT_SECURITY_POLICY, &policy(&nonce)),
+    ];
+    (headers, PAGE.replace(NONCE, &nonce)).into_response()
+}
+
+/// Nothing from elsewhere, no script but the one with the nonce, no markup out of text, in no frame of anybody.
+fn policy(nonce: &str) -> String {
+    format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+         trusted-types 'none'"
+    )
+}

@@ -1,0 +1,119 @@
+//! The page at `/`: its headers, and what a person sees and does there, in a real browser.
+//!
+//! Each browser test is a scenario of `page/scenarios.mjs`. `cargo xtask npm` installs what drives the browser; without
+//! Node or Chromium they are skipped.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a test starts its own helper and says what it skips; it is not part of the product"
+)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use support::{Serving, raw, said, tokens};
+
+const CHROMIUM: &str = "/usr/bin/chromium";
+
+/// Where playwright-core is. `None` where there is no Node or no browser.
+fn modules() -> Option<PathBuf> {
+    let node = Command::new("node").arg("--version").stdout(Stdio::null()).status();
+    if !node.is_ok_and(|status| status.success()) {
+        println!("skipped: there is no node");
+        return None;
+    }
+    if !Path::new(CHROMIUM).exists() {
+        println!("skipped: there is no {CHROMIUM}");
+        return None;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let modules = std::env::var_os("SANDTIMER_TEST_NPM")
+        .map_or_else(|| root.join("target/npm/node_modules"), PathBuf::from);
+    let is_there = modules.join("playwright-core/package.json").is_file();
+    assert!(is_there, "{} has no playwright-core: run `cargo xtask npm`", modules.display());
+    Some(modules)
+}
+
+fn drive(serving: &Serving, scenario: &str, token: &str) {
+    let Some(modules) = modules() else { return };
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page");
+    let output = Command::new("timeout")
+        .args(["--signal=KILL", "150", "node", "drive.mjs", scenario])
+        .current_dir(directory)
+        .env("SANDTIMER_URL", format!("http://{}", serving.address))
+        .env("SANDTIMER_TOKEN", token)
+        .env("SANDTIMER_TEST_NPM", modules)
+        .output()
+        .expect("node is there");
+    let words = String::from_utf8_lossy(&output.stdout);
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && words.contains(&format!("passed: {scenario}\n")), "{words}{why}");
+}
+
+macro_rules! scenarios {
+    ($($name:ident)+) => {
+        $(#[test]
+        fn $name() {
+            drive(&Serving::start(), stringify!($name), "");
+        })+
+    };
+}
+
+scenarios! {
+    a_run_is_watched_extended_and_killed
+    what_runs_print_stays_text
+    contexts_show_what_they_run_and_who_waits
+    output_goes_on_after_the_server_was_gone
+    only_the_end_of_long_output_is_fetched
+    nothing_is_asked_while_nobody_looks
+}
+
+const TOKENS: &str = "one first-secret-token-1234\n";
+
+#[test]
+fn a_token_is_asked_for_once() {
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens(TOKENS)));
+    drive(&serving, "a_token_is_asked_for_once", "first-secret-token-1234");
+}
+
+/// The answer to a request for the page under this name.
+fn page(serving: &Serving, host: &str) -> String {
+    let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    said(raw(serving.address, request.as_bytes()))
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
+    let rest = text.split_once(before).unwrap_or_else(|| panic!("{before} is not in {text}")).1;
+    rest.split_once(after).expect("it has an end").0
+}
+
+#[test]
+fn its_policy_lets_its_own_script_run_and_nothing_else() {
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens(TOKENS)));
+    let answer = page(&serving, "localhost");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let policy = between(&answer, "content-security-policy: ", "\r\n");
+    for part in ["default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"] {
+        assert!(policy.contains(part), "{part}: {policy}");
+    }
+    assert!(!policy.contains("unsafe") && !policy.contains('*'), "{policy}");
+    let nonce = between(policy, "script-src 'nonce-", "'");
+    assert_eq!(nonce.len(), 32);
+    assert!(answer.contains(&format!("<script nonce=\"{nonce}\">")) && !answer.contains("{nonce}"));
+    let again = page(&serving, "localhost");
+    assert_ne!(between(&again, "script-src 'nonce-", "'"), nonce);
+    // Nothing is fetched from elsewhere, and nothing stands in an attribute that the policy would refuse.
+    for foreign in [" src=", " onclick=", " style=", "<link rel=\"stylesheet\""] {
+        assert!(!answer.contains(foreign), "{foreign}");
+    }
+}
+
+#[test]
+fn it_is_for_this_host_only() {
+    let serving = Serving::start();
+    assert!(page(&serving, "evil.example").contains("\"host_refused\""));
+    let (status, answer) = serving.client().post("/", &serde_json::json!({}));
+    assert_eq!((status, answer["code"].as_str()), (405, Some("method_not_allowed")), "{answer}");
+}
