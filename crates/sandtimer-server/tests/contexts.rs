@@ -188,7 +188,7 @@ fn a_run_that_waits_for_its_turn_is_known_and_can_be_given_up() {
     assert_eq!(outcome["value"], json!([false, true]));
 
     // A context that ends takes along what waits in it.
-    let (_, waits) = (send("time.sleep(600)"), send("1"));
+    let (_, waits) = (send("import time; time.sleep(600)"), send("1"));
     assert_eq!(client.delete(&at).0, 204);
     assert_eq!(client.ended(&waits.0)["outcome"]["ending"], "cancelled");
 }
