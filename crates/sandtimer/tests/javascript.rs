@@ -8,7 +8,7 @@ use std::time::Duration;
 use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
 use sandtimer::model::State;
 use sandtimer::zygote::{Language, Profile};
-use sandtimer::{Ending, Engine, Limits, Outcome};
+use sandtimer::{Ending, Engine, Error, Limits, Outcome};
 
 fn contexts() -> &'static Contexts {
     static CONTEXTS: OnceLock<Contexts> = OnceLock::new();
@@ -299,4 +299,15 @@ fn without_node_the_error_says_what_to_install() {
     let error = engine.contexts(profile, 1).expect("a pool").open(ContextSpec::default(), &mut || false);
     let error = error.expect_err("no interpreter").to_string();
     assert!(error.contains("node-that-is-not-there") && error.contains("install Node.js"), "{error}");
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_no_reason_to_wait() {
+    let spec = ContextSpec { directory: Some("/proc/nothing/there".to_owned()), ..ContextSpec::default() };
+    let refused = contexts().open(spec, &mut || false).expect_err("there is no such place");
+    // And not that the time to start was over.
+    assert!(
+        matches!(&refused, Error::System { doing, .. } if doing.contains("can its directory be made")),
+        "{refused}"
+    );
 }
