@@ -83,7 +83,8 @@ fn others_are_served_while_code_is_read() {
             let (client, body, tell) = (serving.client(), &body, tell.clone());
             scope.spawn(move || {
                 let answer = client.post("/v1/runs", body);
-                tell.send("read").expect("heard");
+                // Only the first is heard.
+                let _ = tell.send("read");
                 assert_eq!((answer.0, &answer.1["code"]), (400, &json!("bad_field")), "{answer:?}");
             });
         }
@@ -92,7 +93,7 @@ fn others_are_served_while_code_is_read() {
         let client = serving.client();
         scope.spawn(move || {
             assert_eq!(client.get("/v1/runs").0, 200);
-            tell.send("served").expect("heard");
+            let _ = tell.send("served");
         });
         assert_eq!(told.recv_timeout(support::HARD_STOP), Ok("served"));
     });
