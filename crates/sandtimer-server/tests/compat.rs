@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde_json::json;
 use support::{Serving, tokens};
 
 /// Where the package is. `None` where there is no Node to load it.
@@ -92,4 +93,33 @@ fn files_are_there_after_a_restart() {
     drive(&serving, "files_before_a_restart", "");
     let again = Serving::at(serving.stop(), |_| {});
     drive(&again, "files_after_a_restart", "");
+}
+
+#[test]
+fn one_process_at_a_time_has_an_id() {
+    let serving = Serving::start();
+    let start = || {
+        serving.client().post("/api/process/start", &json!({"command": "sleep 100", "processId": "same"})).0
+    };
+    let mut answers: Vec<u16> = std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+        asking.into_iter().map(|asked| asked.join().expect("an answer")).collect()
+    });
+    answers.sort_unstable();
+    assert_eq!(answers, [200, 409, 409, 409]);
+    let client = serving.client();
+    assert_eq!(client.delete("/api/process/kill-all").1["cleanedCount"], 1);
+    assert_eq!(client.get("/v1/runs?status=running").1["total"], 0);
+    assert_eq!(start(), 200, "its id is free again");
+}
+
+#[test]
+fn names_that_are_no_text_are_listed() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let command = "touch \"$(printf '\\377%.0s' {1..200})\"";
+    let (status, made) = client.post("/api/execute", &json!({"command": command}));
+    assert_eq!((status, &made["exitCode"]), (200, &json!(0)), "{made}");
+    let (status, listed) = client.post("/api/list-files", &json!({"path": "/workspace"}));
+    assert_eq!((status, &listed["count"]), (200, &json!(1)), "{listed}");
 }

@@ -67,3 +67,82 @@ fn a_typescript_context_knows_its_lines() {
     assert_eq!((&raised["ending"], &raised["error"]["type"]), (&json!("raised"), &json!("SyntaxError")));
     assert!(raised["error"]["traceback"].as_str().expect("a text").ends_with("<cell-2>:2:8"), "{raised}");
 }
+
+/// Reading may take long for code that nobody would write, and others do not wait for that.
+#[test]
+fn others_are_served_while_code_is_read() {
+    let serving = Serving::start();
+    let levels = 60;
+    let slow = format!("let x: {}0{}", "({a=(y:".repeat(levels), ")=>0})=>void".repeat(levels));
+    let body = json!({"code": slow, "language": "typescript"});
+    // As many as the server has workers, and no more than are read at once.
+    let asking = std::thread::available_parallelism().map_or(2, usize::from).min(8);
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        for _ in 0..asking {
+            let (client, body, tell) = (serving.client(), &body, tell.clone());
+            scope.spawn(move || {
+                let answer = client.post("/v1/runs", body);
+                // Only the first is heard.
+                let _ = tell.send("read");
+                assert_eq!((answer.0, &answer.1["code"]), (400, &json!("bad_field")), "{answer:?}");
+            });
+        }
+        // Behind them.
+        let half = std::time::Duration::from_millis(500);
+        assert!(told.recv_timeout(half).is_err(), "reading it took no time: the test shows nothing");
+        let client = serving.client();
+        scope.spawn(move || {
+            assert_eq!(client.get("/v1/runs").0, 200);
+            let _ = tell.send("served");
+        });
+        assert_eq!(told.recv_timeout(support::HARD_STOP), Ok("served"));
+    });
+}
+
+#[test]
+fn values_that_are_nested_deep_keep_their_text_and_their_records() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let mut runs = Vec::new();
+    for (language, code) in [
+        ("javascript", "console.log('out'); let a = 1; for (let i = 0; i < LEVELS; i++) a = [a]; a"),
+        ("python", "print('out')\na = 1\nfor i in range(LEVELS): a = [a]\na"),
+    ] {
+        let at = opened(&client, json!({"language": language}));
+        for levels in [100, 120, 124, 125, 500] {
+            let code = code.replace("LEVELS", &levels.to_string());
+            let (status, run) = client.post(&format!("{at}/execute"), &json!({"code": code}));
+            let shown = &run["outcome"]["results"][0];
+            assert_eq!((status, run["outcome"]["value"].is_array()), (200, levels <= 100), "{levels}: {run}");
+            assert!(
+                shown["text/plain"].as_str().is_some_and(|text| text.starts_with('[')),
+                "{levels}: {run}"
+            );
+            runs.push(run["run_id"].as_str().expect("an id").to_owned());
+        }
+    }
+    let again = Serving::at(serving.stop(), |_| {});
+    for run in runs {
+        let (status, found) = again.client().get(&format!("/v1/runs/{run}"));
+        assert_eq!((status, &found["outcome"]["stdout"]), (200, &json!("out\n")), "{found}");
+    }
+}
+
+#[test]
+fn half_characters_are_no_reason_to_lose_an_answer() {
+    let serving = Serving::start();
+    let client = serving.client();
+    for (language, value, error) in [
+        ("javascript", "'a\\ud800'", "throw new RangeError('b\\ud800')"),
+        ("python", "'a\\ud800'", "raise ValueError('b\\ud800')"),
+    ] {
+        let at = opened(&client, json!({"language": language}));
+        let found = executed(&client, &at, json!({"code": value}));
+        let text = found["results"][0]["text/plain"].as_str().expect("a text");
+        assert!(text.starts_with("'a") && found["execution_count"] == 1, "{found}");
+        let raised = executed(&client, &at, json!({"code": error}));
+        let message = raised["error"]["message"].as_str().expect("a message");
+        assert!(raised["ending"] == "raised" && message.starts_with('b'), "{raised}");
+    }
+}

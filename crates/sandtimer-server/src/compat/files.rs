@@ -277,7 +277,9 @@ fn whole(tree: &Tree, place: &Place, recursive: bool) -> Result<Vec<Entry>, Refu
     let mut entries = Vec::new();
     loop {
         let page = tree.list(place, &asked)?;
-        asked.after = page.entries.last().map(|entry| Place::parse(&entry.path)).transpose()?;
+        // Not of the last page: with what stands for bytes that are no text, a name may be longer than one that is taken.
+        let last = page.entries.last().filter(|_| page.more);
+        asked.after = last.map(|entry| Place::parse(&entry.path)).transpose()?;
         entries.extend(page.entries);
         if entries.len() > MOST_LISTED || page.incomplete {
             let message =

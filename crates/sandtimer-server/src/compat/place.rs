@@ -3,7 +3,7 @@
 //!
 //! A session is there from its creation, or its first use, to its deletion, or until it was unused for the server's `idle_ms`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
@@ -32,7 +32,7 @@ use crate::workspaces::Workspace;
 pub(super) const WORKSPACE: &str = "/workspace";
 /// Bytes of the name of a sandbox, a session or a process.
 pub(super) const MOST_NAME: usize = 1024;
-/// Sandboxes and, in each, sessions that are known at a time.
+/// Sandboxes of one owner and, in each, sessions that are known at a time.
 const MOST: usize = 4096;
 
 pub(super) fn routes() -> Router<Shared> {
@@ -57,10 +57,13 @@ impl Places {
         if let Some(place) = places.get(&key) {
             return Ok(place.clone());
         }
-        if places.len() >= MOST {
+        let is_full = |places: &HashMap<(Owner, String), Arc<Place>>| {
+            places.keys().filter(|(other, _)| other == owner).count() >= MOST
+        };
+        if is_full(&places) {
             places.retain(|_, place| Arc::strong_count(place) > 1 || !place.is_empty());
         }
-        if places.len() >= MOST {
+        if is_full(&places) {
             return Err(Failure::new(503, "CONTAINER_UNAVAILABLE", format!("{MOST} sandboxes are in use")));
         }
         let place = Arc::new(Place::new(owner.clone(), name.to_owned()));
@@ -80,6 +83,8 @@ pub(super) struct Place {
     workspace: TurnMutex<Option<Arc<Workspace>>>,
     sessions: Mutex<HashMap<String, Slot>>,
     processes: Mutex<HashMap<String, Arc<Process>>>,
+    /// Ids of processes that are being started.
+    claims: Mutex<HashSet<String>>,
     contexts: Mutex<HashMap<String, CodeContext>>,
 }
 
@@ -100,6 +105,7 @@ impl Place {
             workspace: TurnMutex::default(),
             sessions: Mutex::default(),
             processes: Mutex::default(),
+            claims: Mutex::default(),
             contexts: Mutex::default(),
         }
     }
@@ -115,6 +121,10 @@ impl Place {
 
     pub fn processes(&self) -> MutexGuard<'_, HashMap<String, Arc<Process>>> {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn claims(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn contexts(&self) -> MutexGuard<'_, HashMap<String, CodeContext>> {
@@ -331,4 +341,21 @@ async fn delete(
         return Err(Failure::new(404, "SESSION_NOT_FOUND", message).with("sessionId", name));
     }
     Ok(success(json!({"sessionId": name})))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_owner_does_not_use_up_the_places_of_others() {
+        let (places, [one, other]) = (Places::default(), ["token:a", "token:b"].map(Owner::recorded));
+        for index in 0..MOST {
+            let place = places.of(&one, &index.to_string()).expect("a place");
+            place.slots().insert(String::new(), Slot::default());
+        }
+        assert!(places.of(&one, "another").is_err());
+        places.of(&other, "first").expect("a place");
+        places.of(&one, "0").expect("one that is there");
+    }
 }

@@ -135,7 +135,7 @@ pub(super) async fn start_call(
     if call.is_empty() {
         return Err(Failure::new(400, "INVALID_COMMAND", "the command is empty"));
     }
-    check_id(app, caller, id.as_deref())?;
+    let claim = claim(app, caller, id.as_deref())?;
     let handed_on = match &call.session {
         None => String::new(),
         Some(name) => handed_on(app, caller, name, connection).await?,
@@ -147,12 +147,26 @@ pub(super) async fn start_call(
     let id = id.unwrap_or_else(|| run.id().to_owned());
     let process = Arc::new(Process { id: id.clone(), command: call.command, run });
     caller.place.processes().insert(id.clone(), process.clone());
+    drop(claim);
     Ok(success(json!({"processId": id, "command": process.command})))
 }
 
-/// That there may be one more, and none goes on that has its id.
-fn check_id(app: &Shared, caller: &Caller, id: Option<&str>) -> Result<(), Failure> {
+/// An id that nobody else gives a process meanwhile. Dropping it gives it up.
+struct Claim<'a> {
+    place: &'a place::Place,
+    id: String,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.place.claims().remove(&self.id);
+    }
+}
+
+/// That there may be one more, and none goes on or is being started that has its id.
+fn claim<'a>(app: &Shared, caller: &'a Caller, id: Option<&str>) -> Result<Option<Claim<'a>>, Failure> {
     let mut processes = caller.place.processes();
+    let mut claim = None;
     if let Some(id) = id {
         if id.is_empty()
             || id.len() > place::MOST_NAME
@@ -162,11 +176,13 @@ fn check_id(app: &Shared, caller: &Caller, id: Option<&str>) -> Result<(), Failu
         {
             return Err(Failure::invalid("processId", "it cannot be a part of a path"));
         }
-        if processes.get(id).is_some_and(|process| process.is_running()) {
+        let is_running = processes.get(id).is_some_and(|process| process.is_running());
+        if is_running || !caller.place.claims().insert(id.to_owned()) {
             return Err(
                 Failure::new(409, "PROCESS_ERROR", format!("Process {id} is running")).with("processId", id)
             );
         }
+        claim = Some(Claim { place: &caller.place, id: id.to_owned() });
     }
     if processes.len() >= MOST {
         // Of those whose record is gone there is nothing to tell.
@@ -175,7 +191,7 @@ fn check_id(app: &Shared, caller: &Caller, id: Option<&str>) -> Result<(), Failu
     if processes.len() >= MOST {
         return Err(Failure::new(503, "CONTAINER_UNAVAILABLE", format!("{MOST} processes are known")));
     }
-    Ok(())
+    Ok(claim)
 }
 
 /// What a process takes over from a session.

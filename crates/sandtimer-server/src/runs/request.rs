@@ -196,7 +196,9 @@ fn interpreted(language: &str, code: String) -> Vec<String> {
 
 /// Code for Node.js.
 fn script(code: &str, is_typescript: bool) -> Result<Vec<String>, Refusal> {
-    script::command(code, is_typescript).map_err(|error| {
+    // Reading it may take seconds, in which this thread has others to serve.
+    let command = tokio::task::block_in_place(|| script::command(code, is_typescript));
+    command.map_err(|error| {
         Refusal::new(Code::BadField, format!("code is not TypeScript that can be read: {error}"))
             .with("key", "code")
             .with("line", error.line)

@@ -1,8 +1,16 @@
 //! The packets between the engine and a live interpreter.
 
+use std::collections::BTreeMap;
+
 use sandtimer_os::wire::script;
+use serde::de::{Deserialize, Deserializer, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::supervise::run::Reply;
+
+/// How deep a value may be nested. Answers and records put more around it, and who reads them takes 128 levels in all.
+const DEEPEST: usize = 100;
 
 /// Tells what is said now from what was said before.
 pub(crate) type Nonce = [u8; 8];
@@ -88,28 +96,106 @@ impl<'a> Frame<'a> {
 
 /// The interpreter's words on a cell, beside that there is an answer. What is not of its shape is left out.
 pub(crate) fn reply(data: &[u8]) -> Reply {
-    let Ok(mut said) = serde_json::from_slice::<serde_json::Value>(data) else { return Reply::default() };
-    let mut take =
-        |key: &str| said.get_mut(key).map(serde_json::Value::take).filter(|value| !value.is_null());
-    let results = match take("results") {
-        Some(serde_json::Value::Array(results)) => {
-            results.into_iter().filter(|result| result.is_object()).collect()
-        }
-        _ => Vec::new(),
-    };
+    let Ok(said) = serde_json::from_slice::<Words<'_>>(data) else { return Reply::default() };
+    let word = |key: &str| said.get(key).and_then(|word| value(word));
+    let results = said.get("results").and_then(|results| serde_json::from_str(results.get()).ok());
+    let results: Vec<&RawValue> = results.unwrap_or_default();
     Reply {
         value: None,
-        error: take("error").filter(serde_json::Value::is_object),
-        results,
-        execution_count: take("execution_count").and_then(|count| count.as_u64()),
-        interrupted: take("interrupted") == Some(serde_json::Value::Bool(true)),
+        error: said.get("error").and_then(|error| bundle(error.get().as_bytes())),
+        results: results.into_iter().filter_map(|result| bundle(result.get().as_bytes())).collect(),
+        execution_count: word("execution_count").and_then(|count| count.as_u64()),
+        interrupted: word("interrupted") == Some(Value::Bool(true)),
         exit_code: None,
+    }
+}
+
+/// An object of which nothing but the names is read yet, however deep it is.
+type Words<'a> = BTreeMap<String, &'a RawValue>;
+
+/// What is shown, by MIME type, or an error. Left out is what is nested too deep, and JSON with half characters, which would
+/// be another value without them; its text is beside it. Texts come without them.
+pub(crate) fn bundle(data: &[u8]) -> Option<Value> {
+    let shown: Words<'_> = serde_json::from_slice(data).ok()?;
+    let read = |(kind, data): (String, &RawValue)| {
+        let value = value(data).or_else(|| if kind == "application/json" { None } else { text(data) });
+        Some((kind, value?))
+    };
+    Some(shown.into_iter().filter_map(read).collect())
+}
+
+/// The text that this would be, were all of its escapes characters.
+fn text(raw: &RawValue) -> Option<Value> {
+    let Bytes(bytes) = serde_json::from_str(raw.get()).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned().into())
+}
+
+/// A JSON text, read as bytes: those of a half character are no UTF-8.
+struct Bytes(Vec<u8>);
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl Visitor<'_> for Read {
+            type Value = Bytes;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("a text")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Bytes, E> {
+                Ok(Bytes(bytes.to_vec()))
+            }
+        }
+        deserializer.deserialize_bytes(Read)
+    }
+}
+
+fn value(raw: &RawValue) -> Option<Value> {
+    serde_json::from_str(raw.get()).ok().filter(|value| is_within(DEEPEST, value))
+}
+
+fn is_within(levels: usize, value: &Value) -> bool {
+    match value {
+        Value::Array(items) => levels > 0 && items.iter().all(|item| is_within(levels - 1, item)),
+        Value::Object(fields) => levels > 0 && fields.values().all(|field| is_within(levels - 1, field)),
+        _ => true,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_nested_too_deep_is_left_out_and_its_text_kept() {
+        let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+        for (levels, kept) in [(DEEPEST, true), (DEEPEST + 1, false), (127, false), (100_000, false)] {
+            let said = format!(
+                r#"{{"results": [{{"text/plain": "a", "application/json": {}}}, 1], "execution_count": 7}}"#,
+                nested(levels)
+            );
+            let reply = reply(said.as_bytes());
+            assert_eq!((reply.results.len(), reply.execution_count), (1, Some(7)), "{levels}");
+            let shown = &reply.results[0];
+            assert_eq!((&shown["text/plain"], shown["application/json"].is_array()), (&"a".into(), kept));
+        }
+        assert_eq!(bundle(b"[1]"), None);
+    }
+
+    #[test]
+    fn half_characters_cost_no_more_than_themselves() {
+        let said = r#"{"results": [{"text/plain": "a\ud800", "application/json": "a\ud800", "b": 1}], "error": {"type": "E", "message": "\udc00b"}}"#;
+        let reply = reply(said.as_bytes());
+        let [shown] = &reply.results[..] else { panic!("{reply:?}") };
+        assert!(shown["text/plain"].as_str().is_some_and(|text| text.starts_with("a\u{fffd}")), "{shown}");
+        assert_eq!((shown.get("application/json"), &shown["b"]), (None, &1.into()));
+        let error = reply.error.expect("an error");
+        assert!(
+            error["type"] == "E" && error["message"].as_str().is_some_and(|text| text.ends_with('b')),
+            "{error}"
+        );
+    }
 
     #[test]
     fn only_what_carries_the_nonce_is_said() {

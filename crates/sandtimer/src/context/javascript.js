@@ -37,6 +37,8 @@
   const indexOf = uncurry(String.prototype.indexOf);
   const lastIndexOf = uncurry(String.prototype.lastIndexOf);
   const trim = uncurry(String.prototype.trim);
+  // Half a character is none, and nothing that JSON may have.
+  const wellFormed = uncurry(String.prototype.toWellFormed);
   const hasOwn = uncurry(Object.prototype.hasOwnProperty);
   const { isArray } = Array;
   const { prototype: ObjectPrototype } = Object;
@@ -149,9 +151,9 @@
     }
     return {
       __proto__: null,
-      type: slice(type, 0, 1000),
-      message: slice(message, 0, 100000),
-      traceback: slice(traceback, 0, LONGEST_TEXT),
+      type: wellFormed(slice(type, 0, 1000)),
+      message: wellFormed(slice(message, 0, 100000)),
+      traceback: wellFormed(slice(traceback, 0, LONGEST_TEXT)),
     };
   }
 
@@ -182,7 +184,7 @@
 
   // A value by MIME type, as JSON.
   function bundle(value) {
-    let shown = `{"text/plain":${stringify(slice(inspect(value), 0, LONGEST_TEXT))}`;
+    let shown = `{"text/plain":${stringify(wellFormed(slice(inspect(value), 0, LONGEST_TEXT)))}`;
     const json = asJson(value);
     if (json !== undefined) {
       shown += `,"application/json":${json}`;

@@ -32,7 +32,7 @@ use super::spec::{Require, Spec, Stdin};
 use super::start;
 use super::streams::Streams;
 use super::{Engine, Inner};
-use crate::context::{Frame, Said, cell_request, reply};
+use crate::context::{Frame, Said, bundle, cell_request, reply};
 use crate::limits::Limits;
 use crate::model::{LimitKind, Outcome, Source, State};
 use crate::scope::ScopeId;
@@ -591,8 +591,8 @@ impl Parts {
         let mut shown: MutexGuard<'_, Displayed> =
             live.displayed.lock().unwrap_or_else(PoisonError::into_inner);
         shown.bytes = shown.bytes.saturating_add(self.length);
-        let value = match serde_json::from_slice::<serde_json::Value>(&self.bytes) {
-            Ok(value @ serde_json::Value::Object(_)) => Some(value),
+        let value = match bundle(&self.bytes) {
+            Some(value) => Some(value),
             _ if self.length > self.limit => None,
             _ => return None,
         };

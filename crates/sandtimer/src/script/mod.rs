@@ -12,10 +12,12 @@ mod lower;
 mod programs;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use rustix::process::{Pid, setpriority_process};
+use rustix::thread::gettid;
 use swc_common::errors::{DiagnosticBuilder, Emitter, Handler};
 use swc_common::{BytePos, FileName, GLOBALS, Globals, SourceFile, SourceMap, Span, sync::Lrc};
 use swc_ecma_ast::{EsVersion, Module};
@@ -215,14 +217,29 @@ fn deep<T: Send + 'static>(
         Reader::new().ok_or_else(|| unreadable("too much code is being read; try again".to_owned()))?;
     let (tell, told) = sync_channel(1);
     let source = source.to_owned();
+    let id = Arc::new(OnceLock::new());
+    let own_id = id.clone();
     let reader = move || {
         let _place = place;
+        own_id.get_or_init(gettid);
         // Nobody may wait any more.
         let _ = tell.send(read(&source));
     };
     let thread = std::thread::Builder::new().name("st-reader".to_owned()).stack_size(STACK);
     thread.spawn(reader).map_err(|error| unreadable(format!("the code could not be read: {error}")))?;
-    told.recv_timeout(READ_LIMIT).unwrap_or_else(|_| Err(unreadable("the code could not be read".to_owned())))
+    told.recv_timeout(READ_LIMIT).unwrap_or_else(|error| match error {
+        RecvTimeoutError::Disconnected => Err(unreadable("the code could not be read".to_owned())),
+        RecvTimeoutError::Timeout => {
+            id.get().map(step_back);
+            Err(unreadable(format!("reading the code took longer than {READ_LIMIT:?}; write it more simply")))
+        }
+    })
+}
+
+/// Has a thread that cannot be ended take only what nobody else wants of the processors.
+fn step_back(id: &Pid) {
+    // It may have come to its end just now.
+    let _ = setpriority_process(Some(*id), 19);
 }
 
 /// Whether code has so much of what may be types or not that reading it takes time without end.

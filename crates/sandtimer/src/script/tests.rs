@@ -89,3 +89,19 @@ fn code_that_is_as_deep_as_it_is_long_is_read_or_refused() {
     }
     assert!(cell(&"a;".repeat(MOST_READ), true).starts_with("e1:1\nthe code has"));
 }
+
+/// Patterns in types are read once to see what they are, and again; in one another that doubles with each.
+#[test]
+fn reading_that_takes_too_long_is_given_up_and_steps_back() {
+    let levels = 60;
+    let slow = format!("let x: {}0{}", "({a=(y:".repeat(levels), ")=>0})=>void".repeat(levels));
+    assert!(cell(&slow, true).starts_with("e1:1\nreading the code took longer than 5s"), "it has an end");
+    let stat =
+        |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+    let tasks = std::fs::read_dir("/proc/self/task").expect("tasks");
+    let readers = tasks.flatten().map(stat).filter(|stat| stat.contains("(st-reader)"));
+    // proc_pid_stat(5): the 19th field, the 17th behind the name.
+    let nice =
+        |stat: String| stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(16)).map(str::to_owned);
+    assert_eq!(readers.map(nice).collect::<Vec<_>>(), [Some("19".to_owned())]);
+}
