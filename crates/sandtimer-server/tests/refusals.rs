@@ -67,7 +67,6 @@ fn paths_queries_and_ids_are_refused_by_name() {
     let id = client.start(json!({"command": ["true"]}));
     client.ended(&id);
     for (path, status, code) in [
-        ("/", 404, "not_found"),
         ("/v1/run", 404, "not_found"),
         ("/v1/runs/nobody", 404, "run_not_found"),
         ("/v1/runs/nobody/output", 404, "run_not_found"),
