@@ -323,7 +323,8 @@ def test_what_waits_long_for_its_turn_is_a_run_all_the_same(
         monkeypatch.setattr("sandtimer._client_context._TURN_MS", 50)
         waits, given = ctx.start("x = 1"), ctx.start("x = 2")
         monkeypatch.undo()
-        assert given.kill().ending == "cancelled"
+        given.kill()
+        assert given.wait().ending == "cancelled"
         busy.kill()
         assert waits.wait().ending == "returned"
         assert ctx.run("x").value == 1
