@@ -4,8 +4,8 @@
 //! start ─▶ Running ─▶ Ended               one task per run drives it (`drive`), and it alone ends it
 //! queue ─▶ Queued ─▶ Running ─▶ Ended     in a context, when its turn comes; or Ended at once, when it is cancelled first
 //! ```
-//! A run is Ended for others only when its record is on the disk. Where the disk does not take it, it stays in memory and
-//! the operator is told. The driver outlives every request; a request that goes away cancels its run only while it waits
+//! A run is Ended for others only when its record is written, which outlives this process; within a second it is on the disk.
+//! Where the disk does not take it, it stays in memory and the operator is told. The driver outlives every request; a request that goes away cancels its run only while it waits
 //! and did not detach it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -192,7 +192,7 @@ impl LiveRun {
         let left = |end: u64| end.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
         json!({
             "run_id": self.id(),
-            "status": self.status(),
+            "status": phase.name(),
             "paused": is_paused,
             "command": self.begun.command,
             "wall_ms": self.effective()["wall_ms"]["limit"],
@@ -209,10 +209,11 @@ impl LiveRun {
 
     /// Ends it, if it goes on, or sees that it does not begin.
     pub fn cancel(&self, reason: &str) {
+        // In the order of its phases: its turn may come in between.
+        self.end_unbegun(reason);
         if let Phase::Running(run) = self.phase() {
             run.cancel(reason);
         }
-        self.end_unbegun(reason);
     }
 
     /// Ends it, if it has not begun.
