@@ -2,6 +2,7 @@
 
 mod control;
 mod copy;
+mod drive;
 mod live;
 mod output;
 mod record;
@@ -25,10 +26,8 @@ use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::events;
 
-pub(crate) use live::{
-    CLIENT_GONE, Handover, LiveRun, Phase, Runs, begin_queued, drop_queued, keep_house, queue, start, sync,
-    sync_records,
-};
+pub(crate) use drive::{CLIENT_GONE, begin_queued, drop_queued, queue, start, sync, sync_records};
+pub(crate) use live::{LiveRun, Phase, Runs, keep_house};
 pub(crate) use request::{LIMITS, RunRequest, environment};
 pub(crate) use stream::RunEvents;
 
@@ -61,7 +60,7 @@ async fn create(
 ) -> Result<Response, Refusal> {
     let request = RunRequest::parse(fields)?;
     let (wait, detach) = (request.wait, request.detach);
-    let run = live::start(app, owner, request).await?;
+    let run = drive::start(app, owner, request).await?;
     let gone = || {
         if !detach {
             run.cancel(CLIENT_GONE);

@@ -19,7 +19,7 @@ use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
 use crate::quota::{Kind, Taken};
-use crate::runs::{self, CLIENT_GONE, Handover, LiveRun};
+use crate::runs::{self, CLIENT_GONE, LiveRun};
 use crate::workspaces::{self, Using, Workspace};
 
 /// How often contexts are looked at for how long they were not used.
@@ -218,7 +218,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 #[derive(Debug)]
 pub(crate) struct Queued {
     run: Arc<LiveRun>,
-    begun: oneshot::Receiver<Result<Handover, Refusal>>,
+    begun: oneshot::Receiver<Result<(), Refusal>>,
     notes: Arc<Mutex<Vec<String>>>,
 }
 
@@ -232,7 +232,6 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
     let id = sandtimer::engine::new_run_id();
     let live = runs::queue(&app, &owner, id.clone(), command, withdrawn.clone());
     let queued = Queued { run: live.clone(), begun: told, notes: notes.clone() };
-    let left = withdrawn.clone();
     let mut defaults = vec![(Source::Session, context.each.clone())];
     defaults.extend_from_slice(context.language.defaults(&app.defaults));
     let cell = Cell {
@@ -254,7 +253,7 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
                 let begun = runs::begin_queued(&app, &live, run);
                 if let Some(tell) = tell.take() {
                     // One that is not heard is dropped.
-                    let _ = tell.send(begun.map(|()| Handover::new(live.clone(), left.clone())));
+                    let _ = tell.send(begun);
                 }
             }
             Told::Lost(state, reason) => {
@@ -311,9 +310,10 @@ impl Queued {
                 Err(_) => return Ok(None),
             },
         };
-        let Some(begun) = begun else { return Ok(Some(self.run.clone())) };
-        let handover = begun.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))??;
-        Ok(handover.take())
+        if let Some(begun) = begun {
+            begun.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))??;
+        }
+        Ok(Some(self.run.clone()))
     }
 
     /// What happened to the context since the last run.

@@ -1,12 +1,4 @@
-//! Runs from their start to their record.
-//!
-//! ```text
-//! start ─▶ Running ─▶ Ended               one task per run drives it (`drive`), and it alone ends it
-//! queue ─▶ Queued ─▶ Running ─▶ Ended     in a context, when its turn comes; or Ended at once, when it is cancelled first
-//! ```
-//! A run is Ended for others only when its record is written, which outlives this process; within a second it is on the disk.
-//! Where the disk does not take it, it stays in memory and the operator is told. The driver outlives every request; a request that goes away cancels its run only while it waits
-//! and did not detach it.
+//! What the server knows of each run, from its beginning until its record is forgotten. `drive` moves it from phase to phase.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,28 +7,22 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sandtimer::Run;
 use sandtimer::engine::Stream;
-use sandtimer::model::{Outcome, Proof, Warning};
+use sandtimer::model::{Outcome, Warning};
 use sandtimer::supervise::output::Chunk;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use sandtimer_store::{Begun, RunStore, StoredRun};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, Notify, oneshot, watch};
+use tokio::sync::{Mutex, Notify, watch};
 
 use super::control::Input;
-use super::copy::Copies;
 use super::record::Record;
-use super::request::RunRequest;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal, storage};
 use crate::owned::{Owned, Registry};
-use crate::quota::{Kind, Taken};
-use crate::workspaces::{self, Using};
 use crate::{Retention, Shared};
 
 /// Warnings that are kept of a run; the first ones.
 const MOST_WARNINGS: usize = 100;
-/// How long a record may be written and not yet on the disk.
-const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// How often records are looked at for their age.
 const HOUSEKEEPING: Duration = Duration::from_secs(600);
 
@@ -73,11 +59,12 @@ impl Owned for LiveRun {
 }
 
 impl LiveRun {
-    fn new(mut begun: Begun, phase: Phase, input: Input) -> Self {
+    /// The limits are set later, where the beginning does not say them.
+    pub(super) fn new(mut begun: Begun, phase: Phase, input: Input) -> Self {
         let owner = Owner::recorded(&begun.owner);
-        let effective = match &phase {
-            Phase::Queued(_) => OnceLock::new(),
-            _ => OnceLock::from(begun.effective.take()),
+        let effective = match begun.effective.take() {
+            Value::Null => OnceLock::new(),
+            known => OnceLock::from(known),
         };
         let (phase, warnings) = (watch::Sender::new(phase), watch::Sender::default());
         LiveRun { begun, effective, owner, phase, warnings, input }
@@ -93,8 +80,14 @@ impl LiveRun {
         self.effective.get().unwrap_or(&Value::Null)
     }
 
+    /// Says which limits apply to it. Once.
+    pub(super) fn set_effective(&self, run: &Run) {
+        // Plain data with text keys always serialises.
+        let _ = self.effective.set(serde_json::to_value(run.effective()).unwrap_or_default());
+    }
+
     /// What is recorded of its beginning.
-    fn recorded(&self) -> Begun {
+    pub(super) fn recorded(&self) -> Begun {
         Begun { effective: self.effective().clone(), ..self.begun.clone() }
     }
 
@@ -216,8 +209,32 @@ impl LiveRun {
         }
     }
 
+    /// Its turn has come; false if it was cancelled before.
+    pub(super) fn begin(&self, run: &Arc<Run>) -> bool {
+        self.phase.send_if_modified(|phase| {
+            let waited = matches!(phase, Phase::Queued(_));
+            if waited {
+                *phase = Phase::Running(run.clone());
+            }
+            waited
+        })
+    }
+
+    /// It is over, for everybody.
+    pub(super) fn end(&self, record: Record) {
+        self.phase.send_replace(Phase::Ended(record));
+    }
+
+    pub(super) fn warn(&self, warning: Warning) {
+        self.warnings.send_modify(|warnings| {
+            if warnings.len() < MOST_WARNINGS {
+                warnings.push(warning);
+            }
+        });
+    }
+
     /// Ends it, if it has not begun.
-    fn end_unbegun(&self, reason: &str) {
+    pub(super) fn end_unbegun(&self, reason: &str) {
         self.phase.send_if_modified(|phase| {
             let Phase::Queued(withdrawn) = &*phase else { return false };
             withdrawn.store(true, Ordering::Release);
@@ -242,19 +259,16 @@ pub(super) fn nothing() -> Chunk {
     Chunk { bytes: Vec::new(), next_cursor: 0, dropped_before: 0 }
 }
 
-/// Why a run was cancelled whose request went away.
-pub(crate) const CLIENT_GONE: &str = "the client that waited for it went away";
-
 /// All runs and their records.
 #[derive(Debug)]
 pub(crate) struct Runs {
-    registry: Registry<LiveRun>,
-    store: Arc<RunStore>,
+    pub(super) registry: Registry<LiveRun>,
+    pub(super) store: Arc<RunStore>,
     retention: Retention,
     /// One at a time thins records out.
     thinning: Mutex<()>,
     /// A record was written that is not on the disk yet.
-    written: Notify,
+    pub(super) written: Notify,
 }
 
 impl Runs {
@@ -308,7 +322,7 @@ impl Runs {
     }
 
     /// Removes the oldest records beyond what is to be kept. Waits for the disk.
-    fn thin_out(&self) {
+    pub(super) fn thin_out(&self) {
         // Whoever is at it sees what is over by now, or the next one does.
         let Ok(_one) = self.thinning.try_lock() else { return };
         let ended = |run: Arc<LiveRun>| match run.phase() {
@@ -332,7 +346,7 @@ impl Runs {
         }
     }
 
-    fn is_over_full(&self) -> bool {
+    pub(super) fn is_over_full(&self) -> bool {
         self.retention.runs.is_some_and(|most| self.counts().1 as u64 > most)
     }
 
@@ -347,27 +361,6 @@ impl Runs {
     }
 }
 
-/// Sees that records reach the disk, [`SYNC_EVERY`] after the first of them was written, until the server ends.
-pub(crate) async fn sync_records(app: Shared) {
-    let mut closing = app.closing.subscribe();
-    loop {
-        tokio::select! {
-            () = app.runs.written.notified() => {}
-            _ = closing.wait_for(|closing| *closing) => return,
-        }
-        tokio::time::sleep(SYNC_EVERY).await;
-        sync(&app).await;
-    }
-}
-
-/// Waits until all records so far are on the disk.
-pub(crate) async fn sync(app: &Shared) {
-    let store = app.runs.store.clone();
-    let Ok(Err(error)) = tokio::task::spawn_blocking(move || store.sync()).await else { return };
-    app.metrics.store_failed();
-    (app.host.complain)(&format!("records may not outlive a loss of power: {error}"));
-}
-
 /// Removes records that are too old, until the server ends.
 pub(crate) async fn keep_house(app: Shared) {
     let mut closing = app.closing.subscribe();
@@ -380,227 +373,4 @@ pub(crate) async fn keep_house(app: Shared) {
         // A panic there was reported by itself.
         let _ = tokio::task::spawn_blocking(move || app.runs.thin_out()).await;
     }
-}
-
-/// A run on its way to the request that waits for it. Where that went away meanwhile, nobody else would cancel it.
-#[derive(Debug)]
-pub(crate) struct Handover {
-    run: Option<Arc<LiveRun>>,
-    /// Whether to cancel it if nobody takes it.
-    cancel: Arc<AtomicBool>,
-}
-
-impl Handover {
-    pub fn new(run: Arc<LiveRun>, cancel: Arc<AtomicBool>) -> Self {
-        Handover { run: Some(run), cancel }
-    }
-
-    pub fn take(mut self) -> Option<Arc<LiveRun>> {
-        self.run.take()
-    }
-}
-
-impl Drop for Handover {
-    fn drop(&mut self) {
-        if let Some(run) = self.run.take()
-            && self.cancel.load(Ordering::Acquire)
-        {
-            run.cancel(CLIENT_GONE);
-        }
-    }
-}
-
-/// Starts a run and its driver. A caller that does not wait for the answer any more cancels it, unless it is detached.
-pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
-    if *app.closing.borrow() {
-        return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
-    }
-    let place = app.places.take(&owner, Kind::Runs)?;
-    let (tell, told) = oneshot::channel();
-    // A task of its own: were the request dropped in the middle, there would be a run that nobody knows.
-    tokio::spawn(async move {
-        let cancel = Arc::new(AtomicBool::new(!request.detach));
-        let queued = app.metrics.queued();
-        let starter = app.clone();
-        let started = tokio::task::spawn_blocking(move || begin(&starter, &owner, request)).await;
-        drop(queued);
-        let started = started.unwrap_or_else(|_| Err(could_not_start()));
-        // One that is not heard is dropped.
-        let _ = tell.send(started.map(|(live, run, using)| {
-            tokio::spawn(drive(app, live.clone(), run, (Some(place), using)));
-            Handover::new(live, cancel)
-        }));
-    });
-    let handover = told.await.map_err(|_| could_not_start())??;
-    handover.take().ok_or_else(could_not_start)
-}
-
-fn could_not_start() -> Refusal {
-    Refusal::new(Code::Internal, "the run could not be started")
-}
-
-/// A run that waits for its turn in a context. `withdrawn` keeps it from beginning.
-pub(crate) fn queue(
-    app: &Shared,
-    owner: &Owner,
-    id: String,
-    command: Vec<String>,
-    withdrawn: Arc<AtomicBool>,
-) -> Arc<LiveRun> {
-    let begun = Begun {
-        run_id: id,
-        owner: owner.as_str().to_owned(),
-        command,
-        created_at_ms: calendar_milliseconds(),
-        effective: Value::Null,
-    };
-    let live = Arc::new(LiveRun::new(begun, Phase::Queued(withdrawn), Input::closed()));
-    app.runs.registry.add(live.clone());
-    live
-}
-
-/// Its turn has come: records that it has begun, and drives it. Blocks; inside the runtime.
-pub(crate) fn begin_queued(app: &Shared, live: &Arc<LiveRun>, run: Arc<Run>) -> Result<(), Refusal> {
-    // Plain data with text keys always serialises. It is set once: here.
-    let _ = live.effective.set(serde_json::to_value(run.effective()).unwrap_or_default());
-    if let Err(error) = app.runs.store.begin(&live.recorded()) {
-        run.cancel(UNRECORDED);
-        let refusal = storage("the run's beginning cannot be recorded", &error);
-        live.end_unbegun(&refusal.message);
-        return Err(refusal);
-    }
-    let has_begun = live.phase.send_if_modified(|phase| {
-        let waited = matches!(phase, Phase::Queued(_));
-        if waited {
-            *phase = Phase::Running(run.clone());
-        }
-        waited
-    });
-    if !has_begun {
-        // It was cancelled at the last moment, which it is recorded with in its turn.
-        run.cancel("it was cancelled before it began");
-    }
-    tokio::runtime::Handle::current().spawn(drive(app.clone(), live.clone(), run, (None, None)));
-    Ok(())
-}
-
-/// Its turn has come and it could not begin. `told`: whoever sent it knows, and nobody else knows of it.
-pub(crate) fn drop_queued(app: &Shared, live: &Arc<LiveRun>, reason: &str, told: bool) {
-    if told && live.status() == "queued" {
-        app.runs.registry.remove(live.id());
-    }
-    live.end_unbegun(reason);
-}
-
-/// Why a run is cancelled that the disk does not take.
-const UNRECORDED: &str = "its beginning cannot be recorded";
-
-/// Records that a run has begun. Blocks.
-fn enter(
-    app: &Shared,
-    owner: &Owner,
-    run: Arc<Run>,
-    command: Vec<String>,
-    input: Input,
-) -> Result<Arc<LiveRun>, Refusal> {
-    let begun = Begun {
-        run_id: run.id().to_owned(),
-        owner: owner.as_str().to_owned(),
-        command,
-        created_at_ms: calendar_milliseconds(),
-        // Plain data with text keys always serialises.
-        effective: serde_json::to_value(run.effective()).unwrap_or_default(),
-    };
-    if let Err(error) = app.runs.store.begin(&begun) {
-        run.cancel(UNRECORDED);
-        return Err(storage("the run's beginning cannot be recorded", &error));
-    }
-    let live = Arc::new(LiveRun::new(begun, Phase::Running(run), input));
-    app.runs.registry.add(live.clone());
-    Ok(live)
-}
-
-/// A run that has begun, and the workspace that it keeps until it is over.
-type Started = (Arc<LiveRun>, Arc<Run>, Option<Using>);
-
-/// Starts a run and records that it has begun. Blocks.
-fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<Started, Refusal> {
-    let using = request.workspace.as_ref().map(|id| workspaces::find(app, id, owner)?.enter()).transpose()?;
-    let mut spec = request.spec();
-    spec.workspace = using.as_ref().map(|using| using.workspace().directory().to_owned());
-    spec.defaults = app.defaults.commands.clone();
-    let command = request.shown();
-    let run = Arc::new(app.engine.start(spec)?);
-    let input = Input::of(&run, request.stdin.take().filter(|_| request.stdin_open));
-    let live = enter(app, owner, run.clone(), command, input)?;
-    Ok((live, run, using))
-}
-
-/// Sees a run to its end and its record. What it holds of its owner's quota and of a workspace is given back at its end.
-async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: (Option<Taken>, Option<Using>)) {
-    let feeding = live.clone();
-    let fed = tokio::spawn(async move { feeding.input.feed_first().await });
-    let mut waiting = run.wait();
-    let mut copies = Copies::new(app.runs.store.clone(), run.clone());
-    let outcome = loop {
-        tokio::select! {
-            outcome = &mut waiting => break outcome,
-            () = copies.due() => {
-                let (same, done) = copies.copy().await;
-                copies = same;
-                if let Err(error) = done {
-                    app.metrics.store_failed();
-                    (app.host.complain)(&format!("the output of run {} is not copied any more: {error}", live.id()));
-                }
-            }
-            Some(warning) = run.warned() => live.warnings.send_modify(|warnings| {
-                if warnings.len() < MOST_WARNINGS {
-                    warnings.push(warning);
-                }
-            }),
-        }
-    };
-    // Before anybody is told that it is over.
-    drop((copies, held));
-    fed.abort();
-    live.input.close();
-    let ended_at = calendar_milliseconds();
-    let pending = outcome.tree.proof == Proof::Pending;
-    record(&app, &live, &run, outcome.clone(), ended_at);
-    let last = if pending {
-        let settled = run.settled().await;
-        // Not if it was purged meanwhile.
-        if app.runs.find(live.id(), &live.owner).is_some() {
-            record(&app, &live, &run, settled.clone(), ended_at);
-        }
-        settled
-    } else {
-        outcome
-    };
-    app.metrics.ended(&last);
-    if app.runs.is_over_full() {
-        // A panic there was reported by itself.
-        let _ = tokio::task::spawn_blocking(move || app.runs.thin_out()).await;
-    }
-}
-
-/// Writes the record, then lets everybody know that the run is over.
-fn record(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
-    // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
-    let written = tokio::task::block_in_place(|| {
-        app.runs.store.finish(live.recorded(), ended_at_ms, &outcome, &mut |stream, cursor, most| {
-            run.output(stream, cursor, most).map_err(std::io::Error::other)
-        })
-    });
-    let error = match written {
-        Ok(stored) => {
-            live.phase.send_replace(Phase::Ended(Record::Disk(stored)));
-            app.runs.written.notify_one();
-            return;
-        }
-        Err(error) => error,
-    };
-    app.metrics.store_failed();
-    (app.host.complain)(&format!("the record of run {} is kept in memory only: {error}", live.id()));
-    live.phase.send_replace(Phase::Ended(Record::Memory { run: run.clone(), outcome, ended_at_ms }));
 }

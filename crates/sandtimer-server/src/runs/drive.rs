@@ -1,0 +1,238 @@
+//! Runs from their start to their record.
+//!
+//! ```text
+//! start ─▶ Running ─▶ Ended               one task per run drives it (`drive`), and it alone ends it
+//! queue ─▶ Queued ─▶ Running ─▶ Ended     in a context, when its turn comes; or Ended at once, when it is cancelled first
+//! ```
+//! A run is Ended for others only when its record is written, which outlives this process; within a second it is on the disk.
+//! Where the disk does not take it, it stays in memory and the operator is told. The driver outlives every request; a request
+//! that goes away cancels its run only while it waits and did not detach it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use sandtimer::Run;
+use sandtimer::model::{Outcome, Proof};
+use sandtimer_os::clock::calendar_milliseconds;
+use sandtimer_store::Begun;
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::control::Input;
+use super::copy::Copies;
+use super::live::{LiveRun, Phase};
+use super::record::Record;
+use super::request::RunRequest;
+use crate::Shared;
+use crate::auth::Owner;
+use crate::error::{Code, Refusal, storage};
+use crate::owned::Owned;
+use crate::quota::{Kind, Taken};
+use crate::workspaces::{self, Using};
+
+/// How long a record may be written and not yet on the disk.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// Why a run was cancelled whose request went away.
+pub(crate) const CLIENT_GONE: &str = "the client that waited for it went away";
+/// Why a run is cancelled that the disk does not take.
+const UNRECORDED: &str = "its beginning cannot be recorded";
+
+/// A run on its way to the request that waits for it. Where that went away meanwhile, nobody else would cancel it.
+struct Handover {
+    run: Option<Arc<LiveRun>>,
+    /// Whether to cancel it if nobody takes it.
+    cancel: bool,
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take()
+            && self.cancel
+        {
+            run.cancel(CLIENT_GONE);
+        }
+    }
+}
+
+/// Starts a run and its driver. A caller that does not wait for the answer any more cancels it, unless it is detached.
+pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
+    if *app.closing.borrow() {
+        return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
+    }
+    let place = app.places.take(&owner, Kind::Runs)?;
+    let (tell, told) = oneshot::channel();
+    // A task of its own: were the request dropped in the middle, there would be a run that nobody knows.
+    tokio::spawn(async move {
+        let cancel = !request.detach;
+        let queued = app.metrics.queued();
+        let starter = app.clone();
+        let started = tokio::task::spawn_blocking(move || begin(&starter, &owner, request)).await;
+        drop(queued);
+        let started = started.unwrap_or_else(|_| Err(could_not_start()));
+        // One that is not heard is dropped.
+        let _ = tell.send(started.map(|(live, run, using)| {
+            tokio::spawn(drive(app, live.clone(), run, (Some(place), using)));
+            Handover { run: Some(live), cancel }
+        }));
+    });
+    let mut handover = told.await.map_err(|_| could_not_start())??;
+    handover.run.take().ok_or_else(could_not_start)
+}
+
+fn could_not_start() -> Refusal {
+    Refusal::new(Code::Internal, "the run could not be started")
+}
+
+/// A run that has begun, and the workspace that it keeps until it is over.
+type Started = (Arc<LiveRun>, Arc<Run>, Option<Using>);
+
+/// Starts a run and records that it has begun. Blocks.
+fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<Started, Refusal> {
+    let using = request.workspace.as_ref().map(|id| workspaces::find(app, id, owner)?.enter()).transpose()?;
+    let mut spec = request.spec();
+    spec.workspace = using.as_ref().map(|using| using.workspace().directory().to_owned());
+    spec.defaults = app.defaults.commands.clone();
+    let command = request.shown();
+    let run = Arc::new(app.engine.start(spec)?);
+    let input = Input::of(&run, request.stdin.take().filter(|_| request.stdin_open));
+    let begun = beginning(owner, run.id().to_owned(), command);
+    let live = Arc::new(LiveRun::new(begun, Phase::Running(run.clone()), input));
+    record_beginning(app, &live, &run)?;
+    app.runs.registry.add(live.clone());
+    Ok((live, run, using))
+}
+
+/// What is known of a run before its limits are.
+fn beginning(owner: &Owner, run_id: String, command: Vec<String>) -> Begun {
+    let owner = owner.as_str().to_owned();
+    Begun { run_id, owner, command, created_at_ms: calendar_milliseconds(), effective: Value::Null }
+}
+
+/// Records that a run has begun, with the limits that apply; one that cannot be recorded is cancelled. Blocks.
+fn record_beginning(app: &Shared, live: &LiveRun, run: &Run) -> Result<(), Refusal> {
+    live.set_effective(run);
+    app.runs.store.begin(&live.recorded()).map_err(|error| {
+        run.cancel(UNRECORDED);
+        storage("the run's beginning cannot be recorded", &error)
+    })
+}
+
+/// A run that waits for its turn in a context. `withdrawn` keeps it from beginning.
+pub(crate) fn queue(
+    app: &Shared,
+    owner: &Owner,
+    id: String,
+    command: Vec<String>,
+    withdrawn: Arc<AtomicBool>,
+) -> Arc<LiveRun> {
+    let begun = beginning(owner, id, command);
+    let live = Arc::new(LiveRun::new(begun, Phase::Queued(withdrawn), Input::closed()));
+    app.runs.registry.add(live.clone());
+    live
+}
+
+/// Its turn has come: records that it has begun, and drives it. Blocks; inside the runtime.
+pub(crate) fn begin_queued(app: &Shared, live: &Arc<LiveRun>, run: Arc<Run>) -> Result<(), Refusal> {
+    record_beginning(app, live, &run).inspect_err(|refusal| live.end_unbegun(&refusal.message))?;
+    if !live.begin(&run) {
+        // It was cancelled at the last moment, which it is recorded with in its turn.
+        run.cancel("it was cancelled before it began");
+    }
+    tokio::runtime::Handle::current().spawn(drive(app.clone(), live.clone(), run, (None, None)));
+    Ok(())
+}
+
+/// Its turn has come and it could not begin. `told`: whoever sent it knows, and nobody else knows of it.
+pub(crate) fn drop_queued(app: &Shared, live: &Arc<LiveRun>, reason: &str, told: bool) {
+    if told && live.status() == "queued" {
+        app.runs.registry.remove(live.id());
+    }
+    live.end_unbegun(reason);
+}
+
+/// Sees a run to its end and its record. What it holds of its owner's quota and of a workspace is given back at its end.
+async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: (Option<Taken>, Option<Using>)) {
+    let feeding = live.clone();
+    let fed = tokio::spawn(async move { feeding.input.feed_first().await });
+    let mut waiting = run.wait();
+    let mut copies = Copies::new(app.runs.store.clone(), run.clone());
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut waiting => break outcome,
+            () = copies.due() => {
+                let (same, done) = copies.copy().await;
+                copies = same;
+                if let Err(error) = done {
+                    app.metrics.store_failed();
+                    (app.host.complain)(&format!("the output of run {} is not copied any more: {error}", live.id()));
+                }
+            }
+            Some(warning) = run.warned() => live.warn(warning),
+        }
+    };
+    // Before anybody is told that it is over.
+    drop((copies, held));
+    fed.abort();
+    live.input.close();
+    let ended_at = calendar_milliseconds();
+    let pending = outcome.tree.proof == Proof::Pending;
+    record(&app, &live, &run, outcome.clone(), ended_at);
+    let last = if pending {
+        let settled = run.settled().await;
+        // Not if it was purged meanwhile.
+        if app.runs.find(live.id(), live.owner()).is_some() {
+            record(&app, &live, &run, settled.clone(), ended_at);
+        }
+        settled
+    } else {
+        outcome
+    };
+    app.metrics.ended(&last);
+    if app.runs.is_over_full() {
+        // A panic there was reported by itself.
+        let _ = tokio::task::spawn_blocking(move || app.runs.thin_out()).await;
+    }
+}
+
+/// Writes the record, then lets everybody know that the run is over.
+fn record(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
+    // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
+    let written = tokio::task::block_in_place(|| {
+        app.runs.store.finish(live.recorded(), ended_at_ms, &outcome, &mut |stream, cursor, most| {
+            run.output(stream, cursor, most).map_err(std::io::Error::other)
+        })
+    });
+    let error = match written {
+        Ok(stored) => {
+            live.end(Record::Disk(stored));
+            app.runs.written.notify_one();
+            return;
+        }
+        Err(error) => error,
+    };
+    app.metrics.store_failed();
+    (app.host.complain)(&format!("the record of run {} is kept in memory only: {error}", live.id()));
+    live.end(Record::Memory { run: run.clone(), outcome, ended_at_ms });
+}
+
+/// Sees that records reach the disk, [`SYNC_EVERY`] after the first of them was written, until the server ends.
+pub(crate) async fn sync_records(app: Shared) {
+    let mut closing = app.closing.subscribe();
+    loop {
+        tokio::select! {
+            () = app.runs.written.notified() => {}
+            _ = closing.wait_for(|closing| *closing) => return,
+        }
+        tokio::time::sleep(SYNC_EVERY).await;
+        sync(&app).await;
+    }
+}
+
+/// Waits until all records so far are on the disk.
+pub(crate) async fn sync(app: &Shared) {
+    let store = app.runs.store.clone();
+    let Ok(Err(error)) = tokio::task::spawn_blocking(move || store.sync()).await else { return };
+    app.metrics.store_failed();
+    (app.host.complain)(&format!("records may not outlive a loss of power: {error}"));
+}
