@@ -16,7 +16,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use crate::auth::{self, Owner};
 use crate::error::{Refusal, spawn_timeout};
-use crate::{App, Shared};
+use crate::{App, Shared, policy};
 
 /// Owners whose interpreters are made ready when the server starts; for others when they first ask.
 const AT_START: usize = 16;
@@ -46,10 +46,7 @@ impl Pools {
         if let Some(pool) = pools.get(&key) {
             return Ok(pool.clone());
         }
-        let (interpreter, settings) = match language {
-            Language::Python => ("python3", &app.interpreters.python),
-            Language::JavaScript => ("node", &app.interpreters.javascript),
-        };
+        let (interpreter, settings) = settings(app, language);
         let limit = app.interpreters.prewarm_limit;
         let profile = Profile {
             interpreter: interpreter.into(),
@@ -74,9 +71,10 @@ impl Pools {
         spec: ContextSpec,
     ) -> Result<(Context, Vec<String>), Refusal> {
         let pool = self.of(app, owner, language)?;
-        let settings = &app.interpreters;
-        let prewarm = settings.python.prewarm.as_ref().map_or(Duration::ZERO, |_| settings.prewarm_limit);
-        let most = settings.spawn_limit.saturating_add(prewarm).saturating_add(LAST_WORD);
+        let limits = &app.interpreters;
+        let has_prewarm = settings(app, language).1.prewarm.is_some();
+        let prewarm = if has_prewarm { limits.prewarm_limit } else { Duration::ZERO };
+        let most = limits.spawn_limit.saturating_add(prewarm).saturating_add(LAST_WORD);
         let end = monotonic_nanoseconds().saturating_add(nanoseconds(most));
         let mut over = false;
         let opened = pool.contexts.open(spec, &mut || {
@@ -86,22 +84,23 @@ impl Pools {
         self.tell(app);
         match opened {
             Ok(context) => {
-                let warning = pool.contexts.stats().not_prewarmed.map(|reason| not_prewarmed(&reason));
+                let reason = pool.contexts.stats().not_prewarmed;
+                let warning = reason.map(|reason| not_prewarmed(language, &reason));
                 Ok((context, warning.into_iter().collect()))
             }
-            Err(_) if over => Err(spawn_timeout(settings.spawn_limit)),
+            Err(_) if over => Err(spawn_timeout(limits.spawn_limit)),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Tells the operator of pre-warm scripts that have failed.
     pub fn tell(&self, app: &App) {
-        for pool in self.lock().values() {
+        for ((_, language), pool) in self.lock().iter() {
             let stats = pool.contexts.stats();
             if pool.told.swap(stats.prewarm_failures, Ordering::Relaxed) < stats.prewarm_failures
                 && let Some(reason) = &stats.not_prewarmed
             {
-                (app.host.complain)(&not_prewarmed(reason));
+                (app.host.complain)(&not_prewarmed(*language, reason));
             }
         }
     }
@@ -131,8 +130,20 @@ impl Pools {
     }
 }
 
-fn not_prewarmed(reason: &str) -> String {
-    format!("prewarm.python did not run: {reason}; contexts are served without it")
+/// The program that a language's interpreters are, and how they are made ready.
+fn settings(app: &App, language: Language) -> (&'static str, &policy::Pool) {
+    match language {
+        Language::Python => ("python3", &app.interpreters.python),
+        Language::JavaScript => ("node", &app.interpreters.javascript),
+    }
+}
+
+fn not_prewarmed(language: Language, reason: &str) -> String {
+    let key = match language {
+        Language::Python => "prewarm.python",
+        Language::JavaScript => "prewarm.javascript",
+    };
+    format!("{key} did not run: {reason}; contexts are served without it")
 }
 
 /// Makes the first interpreters ready. Blocks.
