@@ -45,7 +45,7 @@ use crate::error::Refusal;
 
 use failure::Failure;
 use place::Place;
-pub(crate) use place::Places;
+pub(crate) use place::Sandboxes;
 
 /// The session that is meant where none is named, and the name that stands for none at all.
 const USUAL_SESSION: &str = "default";

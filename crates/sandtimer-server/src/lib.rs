@@ -13,6 +13,7 @@
 //! compat       /api/*: the same runs and contexts in the words of another interface, one module
 //! workspaces   /v1/workspaces: directories that outlive what works in them
 //! files        /v1/files: their files, used with the rights of their owner
+//! page         /: live runs and contexts, for people
 //! events       server-sent events with ids from which a reader goes on
 //! error        the one list of errors
 //! ```
@@ -156,7 +157,7 @@ pub(crate) struct App {
     pub host: Host,
     pub runs: Runs,
     pub contexts: LiveContexts,
-    pub sandboxes: compat::Places,
+    pub sandboxes: compat::Sandboxes,
     pub workspaces: Workspaces,
     pub facts: Facts,
     pub metrics: Metrics,
@@ -217,7 +218,7 @@ impl Server {
             host: settings.host,
             runs: Runs::new(opened.store, opened.runs, settings.retention),
             contexts: LiveContexts::default(),
-            sandboxes: compat::Places::default(),
+            sandboxes: compat::Sandboxes::default(),
             workspaces,
             facts: Facts::default(),
             metrics: Metrics::default(),

@@ -44,9 +44,9 @@ pub(super) fn routes() -> Router<Shared> {
 
 /// All places.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<HashMap<(Owner, String), Arc<Place>>>);
+pub(crate) struct Sandboxes(Mutex<HashMap<(Owner, String), Arc<Place>>>);
 
-impl Places {
+impl Sandboxes {
     /// The place of this owner with this name.
     pub(super) fn of(&self, owner: &Owner, name: &str) -> Result<Arc<Place>, Failure> {
         if name.len() > MOST_NAME {
@@ -349,13 +349,13 @@ mod tests {
 
     #[test]
     fn one_owner_does_not_use_up_the_places_of_others() {
-        let (places, [one, other]) = (Places::default(), ["token:a", "token:b"].map(Owner::recorded));
+        let (sandboxes, [one, other]) = (Sandboxes::default(), ["token:a", "token:b"].map(Owner::recorded));
         for index in 0..MOST {
-            let place = places.of(&one, &index.to_string()).expect("a place");
+            let place = sandboxes.of(&one, &index.to_string()).expect("a place");
             place.slots().insert(String::new(), Slot::default());
         }
-        assert!(places.of(&one, "another").is_err());
-        places.of(&other, "first").expect("a place");
-        places.of(&one, "0").expect("one that is there");
+        assert!(sandboxes.of(&one, "another").is_err());
+        sandboxes.of(&other, "first").expect("a place");
+        sandboxes.of(&one, "0").expect("one that is there");
     }
 }
