@@ -2,54 +2,22 @@
 //!
 //! Each browser test is a scenario of `page/scenarios.mjs`. `cargo xtask npm` installs what drives the browser; without
 //! Node or Chromium they are skipped.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_macros,
-    reason = "a test starts its own helper and says what it skips; it is not part of the product"
-)]
+#![allow(clippy::disallowed_macros, reason = "a test says what it skips; it is not part of the product")]
 
 mod support;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
-use support::{Serving, raw, said, tokens};
+use support::{Serving, node, raw, said, tokens};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// Where playwright-core is. `None` where there is no Node or no browser.
-fn modules() -> Option<PathBuf> {
-    let node = Command::new("node").arg("--version").stdout(Stdio::null()).status();
-    if !node.is_ok_and(|status| status.success()) {
-        println!("skipped: there is no node");
-        return None;
-    }
+fn drive(serving: &Serving, scenario: &str, token: &str) {
     if !Path::new(CHROMIUM).exists() {
         println!("skipped: there is no {CHROMIUM}");
-        return None;
+        return;
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let modules = std::env::var_os("SANDTIMER_TEST_NPM")
-        .map_or_else(|| root.join("target/npm/node_modules"), PathBuf::from);
-    let is_there = modules.join("playwright-core/package.json").is_file();
-    assert!(is_there, "{} has no playwright-core: run `cargo xtask npm`", modules.display());
-    Some(modules)
-}
-
-fn drive(serving: &Serving, scenario: &str, token: &str) {
-    let Some(modules) = modules() else { return };
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page");
-    let output = Command::new("timeout")
-        .args(["--signal=KILL", "150", "node", "drive.mjs", scenario])
-        .current_dir(directory)
-        .env("SANDTIMER_URL", format!("http://{}", serving.address))
-        .env("SANDTIMER_TOKEN", token)
-        .env("SANDTIMER_TEST_NPM", modules)
-        .output()
-        .expect("node is there");
-    let words = String::from_utf8_lossy(&output.stdout);
-    let why = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && words.contains(&format!("passed: {scenario}\n")), "{words}{why}");
+    node::play(serving, "page", "playwright-core", &[], scenario, token);
 }
 
 macro_rules! scenarios {

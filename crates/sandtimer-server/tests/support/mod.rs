@@ -1,6 +1,8 @@
 //! A real server on a port of loopback, and a client that speaks to it.
 #![allow(dead_code, reason = "each suite uses its part of it")]
 
+pub mod node;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
