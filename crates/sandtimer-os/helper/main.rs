@@ -17,7 +17,7 @@ mod steps;
 mod sys;
 mod watchdog;
 mod zygote;
-#[allow(dead_code)] // the engine uses the rest
+#[allow(dead_code, reason = "the engine uses the rest")]
 mod wire;
 
 use core::arch::global_asm;

@@ -10,9 +10,9 @@
 
 mod job;
 mod runtime;
-#[allow(dead_code)] // the other programs use the rest
+#[allow(dead_code, reason = "the other programs use the rest")]
 mod sys;
-#[allow(dead_code)] // the engine and the other programs use the rest
+#[allow(dead_code, reason = "the engine and the other programs use the rest")]
 mod wire;
 
 use core::cell::UnsafeCell;

@@ -17,7 +17,7 @@ mod job;
 mod runtime;
 mod steps;
 mod sys;
-#[allow(dead_code)] // the other programs use the rest
+#[allow(dead_code, reason = "the other programs use the rest")]
 mod wire;
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};

@@ -6,9 +6,9 @@
 #![no_std]
 
 mod copy;
-#[allow(dead_code)] // the other programs use the rest
+#[allow(dead_code, reason = "the other programs use the rest")]
 mod sys;
-#[allow(dead_code)] // the engine and the other programs use the rest
+#[allow(dead_code, reason = "the engine and the other programs use the rest")]
 mod wire;
 
 use core::sync::atomic::Ordering::Relaxed;
