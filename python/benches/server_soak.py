@@ -23,19 +23,31 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import measure
 from report import Report, machine
 from serving import Server
 
-#: Seconds of patience, contexts, seconds of clients, streams of lines, kills, seconds a reader stops, examples of a request.
-SIZES = {"full": (35, 1000, 600, 100, 50, 60, 200), "quick": (3, 60, 20, 3, 5, 3, 10)}
+
+class Sizes(NamedTuple):
+    patience_seconds: int
+    contexts: int
+    clients_seconds: int
+    streams: int
+    stop_seconds: int
+    kills: int
+    examples: int
+
+
+FULL = Sizes(35, 1000, 600, 100, 60, 50, 200)
+QUICK = Sizes(3, 60, 20, 3, 3, 5, 10)
 CLIENTS = 64
 LINES = 200_000
 
 
-def patience(report: Report, seconds: int, *_: int) -> None:
+def patience(report: Report, sizes: Sizes) -> None:
+    seconds = sizes.patience_seconds
     report.head(f"{seconds} s of work, with nothing configured")
     with Server() as server, concurrent.futures.ThreadPoolExecutor(2) as pool:
 
@@ -51,7 +63,8 @@ def patience(report: Report, seconds: int, *_: int) -> None:
     report.bound("neither is ended", float(answers == ["done", "done\n"]), 1, at_least=True)
 
 
-def contexts(report: Report, _: int, count: int, *__: int) -> None:
+def contexts(report: Report, sizes: Sizes) -> None:
+    count = sizes.contexts
     report.head(f"{count} live contexts")
     with Server() as server:
         client = server.client()
@@ -72,7 +85,8 @@ def contexts(report: Report, _: int, count: int, *__: int) -> None:
         report.line(f"  ended in {time.monotonic() - start:.1f} s")
 
 
-def clients(report: Report, _: int, __: int, seconds: int, *___: int) -> None:
+def clients(report: Report, sizes: Sizes) -> None:
+    seconds = sizes.clients_seconds
     report.head(f"{CLIENTS} clients at once for {seconds} s")
     with Server() as server:
         done, errors, halves = [0] * CLIENTS, [], []
@@ -113,7 +127,8 @@ def clients(report: Report, _: int, __: int, seconds: int, *___: int) -> None:
         report.bound("more descriptors at the end than at half", halves[1][1] - halves[0][1], 16)
 
 
-def lines(report: Report, _: int, __: int, ___: int, count: int, ____: int, stop: int, *_____: int) -> None:
+def lines(report: Report, sizes: Sizes) -> None:
+    count, stop = sizes.streams, sizes.stop_seconds
     report.head(f"{LINES} lines streamed, {count} times, all processors busy")
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     command = f"for ((i = 0; i < {LINES}; i++)); do echo $i; done"
@@ -154,7 +169,8 @@ def lines(report: Report, _: int, __: int, ___: int, count: int, ____: int, stop
     report.bound("memory that it cost, MiB", max(0, peak) / (1 << 20), 64)
 
 
-def kills(report: Report, _: int, __: int, ___: int, ____: int, count: int, *_____: int) -> None:
+def kills(report: Report, sizes: Sizes) -> None:
+    count = sizes.kills
     report.head(f"kill -9 of the server under load, {count} times")
     left = unreadable = unreported = finished_runs = 0
     with tempfile.TemporaryDirectory(prefix="sandtimer-soak-") as state:
@@ -215,12 +231,12 @@ def remaining(marker: str) -> list[int]:
     return found
 
 
-def requests(report: Report, *sizes: int) -> None:
+def requests(report: Report, sizes: Sizes) -> None:
     report.head("schemathesis")
     with Server() as server, tempfile.TemporaryDirectory(prefix="sandtimer-soak-") as directory:
         command = [
             os.path.join(os.path.dirname(os.path.abspath(sys.executable)), "schemathesis"), "run", "--no-color", "--checks",
-            "not_a_server_error", "--request-timeout", "30", "--max-examples", str(sizes[-1]), "--seed", "1",
+            "not_a_server_error", "--request-timeout", "30", "--max-examples", str(sizes.examples), "--seed", "1",
             "--exclude-path-regex", "/events$|/watch$", f"http://127.0.0.1:{server.port}/openapi.json",
         ]  # fmt: skip
         found = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=3600)
@@ -232,7 +248,7 @@ def requests(report: Report, *sizes: int) -> None:
     report.bound("the server answers afterwards", float(alive), 1, at_least=True)
 
 
-PARTS: dict[str, Callable[..., None]] = {
+PARTS: dict[str, Callable[[Report, Sizes], None]] = {
     part.__name__: part for part in (patience, contexts, clients, lines, kills, requests)
 }
 
@@ -247,7 +263,7 @@ def main() -> int:
     report.line(machine())
     for name, part in PARTS.items():
         if not options.only or name in options.only:
-            part(report, *SIZES["quick" if options.quick else "full"])
+            part(report, QUICK if options.quick else FULL)
     report.conclude(options.json)
     return int(any(not bound["met"] for bound in report.record["bounds"]))
 
