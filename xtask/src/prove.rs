@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::{Result, root, setup, step};
+use crate::{Result, compat, root, setup, step};
 
 /// One proof; its output becomes `docs/results/<name>.txt`.
 struct Proof {
@@ -89,6 +89,7 @@ pub(crate) fn run(names: &[&str]) -> Result {
     }
     step::timed("tools", setup::tools)?;
     step::timed("python environment", setup::python_environment)?;
+    step::timed("npm packages", compat::packages)?;
     step::timed("release build", || step::cargo(&["build", "--release", "--workspace"]))?;
     let chosen = PROOFS.iter().filter(|proof| names.is_empty() || names.contains(&proof.name));
     let failures: Vec<String> =
@@ -126,7 +127,11 @@ fn timed_command(proof: &Proof) -> Command {
     let mut command = step::command("timeout", &["--kill-after=30s", &minutes]);
     let inner = step::command(proof.command[0], &proof.command[1..]);
     command.arg(inner.get_program()).args(inner.get_args());
-    command.env("SANDTIMER_FULL", "1").env("SANDTIMER_TEST_PYTHON", setup::python(&root()));
+    let (name, modules) = compat::variable();
+    command
+        .env("SANDTIMER_FULL", "1")
+        .env("SANDTIMER_TEST_PYTHON", setup::python(&root()))
+        .env(name, modules);
     // What is installed is what is proven, wherever the caller's variables point.
     command.env_remove("PYTHONPATH").env_remove("PYTHONHOME");
     command
