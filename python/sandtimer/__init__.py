@@ -10,10 +10,12 @@ from ._futures import CallFuture
 from ._host import HostLoad
 from ._judge import Judgement, Judgements
 from ._outcome import Isolation, Outcome, Tree, Usage, Verdict
+from ._resilience import CircuitBreaker, Retried, Retry, retry
 from ._sandbox import Sandbox
 from ._sandtimer import __version__
 from .errors import (
     Cancelled,
+    CircuitOpen,
     ContextLost,
     Crashed,
     DeadlineExceeded,
@@ -40,6 +42,8 @@ from .errors import (
 __all__ = [
     "CallFuture",
     "Cancelled",
+    "CircuitBreaker",
+    "CircuitOpen",
     "Client",
     "ClientContext",
     "ClientFiles",
@@ -65,6 +69,8 @@ __all__ = [
     "RemoteError",
     "ResultRefused",
     "ResultTooLarge",
+    "Retried",
+    "Retry",
     "RunEvent",
     "Sandbox",
     "SandboxUnavailable",
@@ -80,5 +86,6 @@ __all__ = [
     "Usage",
     "Verdict",
     "__version__",
+    "retry",
     "sandboxed",
 ]
