@@ -201,6 +201,13 @@ fn run_operations() -> Vec<Operation> {
             .errors(&[Code::BadField, Code::UnknownField, Code::Storage]),
         Operation::new(
             "get",
+            "/v1/runs/{id}/processes",
+            "What a run is doing: its processes, what each waits for, since when it is quiet",
+            Json("Processes"),
+        )
+        .errors(&[Code::RunEnded, Code::RunQueued]),
+        Operation::new(
+            "get",
             "/v1/runs/{id}/events",
             "Server-sent events: started, stdout, stderr, warning, lagged, ended. A reader that comes back with \
              Last-Event-ID goes on where it was; after `ended` the answer is 204",

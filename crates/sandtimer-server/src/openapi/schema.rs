@@ -132,6 +132,7 @@ fn runs() -> Value {
             "run_id": text(""),
             "status": status(),
             "paused": truth(""),
+            "waiting_for": nullable(waiting_for("What its command waits for, or `cpu` where it computes; null where that cannot be known.")),
             "command": command(),
             "wall_ms": nullable(number("The wall limit that it was started with; null is unlimited.")),
             "wall_left_ms": nullable(number("Milliseconds until its wall ends, with what has moved it; null without one, in a pause, and at the end.")),
@@ -144,6 +145,7 @@ fn runs() -> Value {
             "sentence": nullable(text("That of its verdict, where a limit or a cancel ended it.")),
         })),
         "RunList": answer(json!({"runs": list(reference("RunSummary")), "total": number("How many there are.")})),
+        "Processes": processes(),
         "Output": answer(json!({
             "run_id": text(""),
             "status": status(),
@@ -168,6 +170,31 @@ fn runs() -> Value {
             "closed": truth("Stdin is closed now; never before all of `data` was taken."),
         })),
     })
+}
+
+fn waiting_for(meaning: &str) -> Value {
+    with(words(&["stdin", "sleep", "network", "child", "cpu", "io", "stopped"]), meaning)
+}
+
+fn processes() -> Value {
+    let process = answer(json!({
+        "pid": number("Its number inside the sandbox."),
+        "depth": number("How far it is from the command, which is 0."),
+        "name": text("What it calls itself."),
+        "threads": number(""),
+        "waiting_for": nullable(waiting_for("")),
+        "wait_channel": nullable(text("The kernel's function in which its first thread waits, such as `do_wait`.")),
+        "cpu_ms": number("Its own processor time."),
+    }));
+    answer(json!({
+        "run_id": text(""),
+        "sentence": text("What it is doing, for a person or a model."),
+        "waiting_for": nullable(waiting_for("What its command waits for, or `cpu` where it computes.")),
+        "quiet_ms": number("Milliseconds since its latest output, or since its start."),
+        "cpu_ms": number("Processor time of all of it so far."),
+        "processes": list(process),
+        "truncated": truth("There are more than the first 64 processes."),
+    }))
 }
 
 fn outcome() -> Value {
@@ -253,7 +280,7 @@ fn verdict() -> Value {
         "signals": list(answer(json!({"signal": text(""), "at_ms": amount()}))),
         "last_output_age_ms": nullable(amount()),
         "progress": anything("How far the run said it was."),
-        "waiting_for": nullable(words(&["stdin", "sleep", "network", "child", "cpu", "io", "stopped"])),
+        "waiting_for": nullable(waiting_for("What its command waited for shortly before.")),
         "spent": answer(json!({"queued_ms": amount(), "spawn_ms": amount(), "attempts": list(anything("")), "paused_ms": amount()})),
         "sentence": text("One or two sentences for a person or a model."),
     }));

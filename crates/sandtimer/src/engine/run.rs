@@ -15,12 +15,15 @@ use super::Inner;
 use super::calls::Ended;
 use super::error::Error;
 use crate::limits::Effective;
-use crate::model::{LimitKind, Outcome, Warning};
+use crate::model::{LimitKind, Outcome, WaitingFor, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
+use crate::supervise::Look;
 use crate::supervise::collector::SharedSpool;
+use crate::supervise::look::look;
 use crate::supervise::orders::Command;
 use crate::supervise::output::Chunk;
 use crate::supervise::run::Running;
+use crate::supervise::seen::look_closer;
 use crate::time::Moment;
 
 /// A run that was started. Dropping the handle does not end it; its limits do.
@@ -146,6 +149,17 @@ impl Run {
     pub fn wall_end(&self) -> Option<u64> {
         let scopes = self.scopes().ok()?;
         scopes.deadline(self.scope).ok()?.map(|deadline| deadline.wall_end.as_nanos())
+    }
+
+    /// What it is doing: its processes, and what each waits for. Reads /proc for a moment; of a run that is over there is
+    /// nothing to see.
+    pub fn look(&self) -> Look {
+        look_closer(&self.running, monotonic_nanoseconds())
+    }
+
+    /// What its command waits for, or that it computes: the first part of [`Run::look`], for many runs at once.
+    pub fn waiting_for(&self) -> Option<WaitingFor> {
+        look(&self.running)
     }
 
     /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the grace.

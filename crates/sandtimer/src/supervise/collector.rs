@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 
-use super::look::{look, look_at};
+use super::look::look;
 use super::orders::{Command, EnforcerHandle};
 use super::output::Spool;
 use super::run::{Facts, Running};
@@ -204,10 +204,7 @@ impl Collector {
             match message {
                 ToCollector::Attach(attachment) => self.attach(*attachment),
                 ToCollector::Look(run) => {
-                    let seen = match &run.job {
-                        Some(job) => look_at(job.pidfd.as_fd()),
-                        None => look(run.pidfd.as_fd()),
-                    };
+                    let seen = look(&run);
                     run.note_look(seen.map(|seen| (monotonic_nanoseconds(), seen)));
                 }
                 ToCollector::Reap(run) => {
