@@ -213,7 +213,7 @@ fn of_cause(limits: &[LimitUse], cause: &Cause) -> Option<usize> {
         Cause::Turns => (LimitKind::Turns, None),
         Cause::Stall => (LimitKind::Stall, None),
         Cause::Failures => (LimitKind::Failures, None),
-        Cause::Task(name) => (LimitKind::Wall, Some(name)),
+        Cause::Task { name, .. } => (LimitKind::Wall, Some(name)),
     };
     limits.iter().position(|limit| limit.kind == kind && limit.task.as_ref() == task)
 }

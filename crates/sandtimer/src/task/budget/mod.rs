@@ -83,7 +83,11 @@ pub enum Cause {
     Stall,
     Failures,
     /// A task took longer than it may.
-    Task(String),
+    Task {
+        name: String,
+        limit: Duration,
+        estimated: Option<Duration>,
+    },
 }
 
 /// What a turn that was begun is.
@@ -372,14 +376,14 @@ impl Budget {
             return Some(Cause::Failures);
         }
         let mut ends = vec![(self.work_end(), Cause::Wall), (self.stall_end(), Cause::Stall)];
-        ends.extend(self.tasks.active().map(|task| (task.end(), Cause::Task(task.name().to_owned()))));
+        ends.extend(self.tasks.active().map(|task| (task.end(), task.overrun())));
         let passed = ends.into_iter().filter_map(|(end, cause)| Some((end?, cause)));
         passed.filter(|(end, _)| *end <= self.now).min_by_key(|(end, _)| *end).map(|(_, cause)| cause)
     }
 
     /// A task that is done before anybody was told of its overrun is no reason to stop.
     fn forget_task_hit(&mut self) {
-        if let Phase::Hit(Cause::Task(name)) = &self.phase
+        if let Phase::Hit(Cause::Task { name, .. }) = &self.phase
             && self.tasks.find(Some(name)).is_none()
         {
             self.phase = Phase::Going;

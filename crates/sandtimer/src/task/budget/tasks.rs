@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{TaskOf, scaled};
+use super::{Cause, TaskOf, scaled};
 use crate::time::Moment;
 
 /// Tasks at once.
@@ -90,6 +90,12 @@ impl Task {
     /// When its time is up.
     pub(super) fn end(&self) -> Option<Moment> {
         self.limit.map(|limit| self.started.after(limit))
+    }
+
+    /// Why the work ends when its time is up.
+    pub(super) fn overrun(&self) -> Cause {
+        let limit = self.limit.unwrap_or_default();
+        Cause::Task { name: self.name.clone(), limit, estimated: self.estimated }
     }
 
     pub(super) fn status(&self, now: Moment) -> TaskStatus {

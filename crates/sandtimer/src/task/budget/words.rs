@@ -47,15 +47,16 @@ pub(super) fn reason(budget: &Budget, cause: &Cause) -> String {
         Cause::Turns => format!("Turn limit: {} turns are used up", limit(LimitKind::Turns)),
         Cause::Stall => format!("Stalled: no activity for {}", time(LimitKind::Stall)),
         Cause::Failures => format!("Failure limit: {} failures are used up", limit(LimitKind::Failures)),
-        Cause::Task(name) => format!("Task timeout: '{name}' {}", exceeded(budget, name)),
+        Cause::Task { name, limit, estimated } => {
+            format!("Task timeout: '{name}' {}", exceeded(*limit, *estimated))
+        }
     }
 }
 
 /// `exceeded 1h 30m (estimated 30m 0s)`
-fn exceeded(budget: &Budget, name: &str) -> String {
-    let task = budget.tasks.find(Some(name));
-    let limit = task.and_then(|task| task.limit).map_or("its limit".to_owned(), duration_text);
-    match task.and_then(|task| task.estimated) {
+fn exceeded(limit: Duration, estimated: Option<Duration>) -> String {
+    let limit = duration_text(limit);
+    match estimated {
         Some(estimated) => format!("exceeded {limit} (estimated {})", duration_text(estimated)),
         None => format!("exceeded {limit}"),
     }
@@ -64,8 +65,8 @@ fn exceeded(budget: &Budget, name: &str) -> String {
 /// What the agent is told, and told to do.
 pub(super) fn message(budget: &Budget, cause: &Cause) -> String {
     let (what, remedy) = match cause {
-        Cause::Task(name) => (
-            format!("Task '{name}' {}", exceeded(budget, name)),
+        Cause::Task { name, limit, estimated } => (
+            format!("Task '{name}' {}", exceeded(*limit, *estimated)),
             "Please stop this task and proceed with current best model.",
         ),
         _ => (reason(budget, cause), "Please stop this and proceed with the current best."),
@@ -90,11 +91,11 @@ fn overrun(elapsed: Duration, estimated: Duration) -> Option<Duration> {
     (over.as_millis() >= least).then_some(over)
 }
 
-/// Of every task that takes longer than estimated.
+/// Of every task that takes longer than estimated and may go on.
 pub(super) fn overruns(budget: &Budget) -> Vec<String> {
     let overdue = |task: &Task| {
         let (elapsed, estimated) = (task.elapsed(budget.now), task.estimated?);
-        let over = overrun(elapsed, estimated)?;
+        let over = overrun(elapsed, estimated).filter(|_| task.limit.is_none_or(|limit| elapsed < limit))?;
         let most = task.limit.map_or("no limit".to_owned(), duration_text);
         Some(format!(
             "⚠️ Task '{}' is taking longer than expected\n   Expected: {}, Actual: {} ({} overrun)\n   Max allowed: {most}",
@@ -113,7 +114,7 @@ pub(super) fn check(budget: &Budget, limits: &[LimitUse], warnings: &[String]) -
     for task in budget.tasks.active() {
         lines.extend(task_lines(budget, task));
     }
-    if budget.tasks.active().next().is_none() && !limits.iter().any(|limit| limit.hit) {
+    if budget.tasks.active().next().is_none() && budget.phase == Phase::Going {
         lines.push("✓ All checks OK (no active task)".to_owned());
     }
     lines.extend(warnings.iter().cloned());
