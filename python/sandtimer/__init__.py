@@ -13,6 +13,7 @@ from ._outcome import Isolation, Outcome, Tree, Usage, Verdict
 from ._resilience import CircuitBreaker, Retried, Retry, retry
 from ._sandbox import Sandbox
 from ._sandtimer import __version__
+from ._timeouts import TimeoutManager
 from .errors import (
     Cancelled,
     CircuitOpen,
@@ -80,6 +81,7 @@ __all__ = [
     "ServerNotFound",
     "ServerUnauthorized",
     "ServerUnreachable",
+    "TimeoutManager",
     "Tree",
     "Unserializable",
     "UnsupportedPlatform",
