@@ -149,17 +149,11 @@ class Context:
 
     def run(self, source):
         """Executes a cell; the value of its last line, if that is an expression without a semicolon behind it."""
-        name = "<cell %d>" % (self.count + 1)
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        tree = ast.parse(source, name)
-        last = None
-        if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";"):
-            last = ast.Expression(tree.body.pop().value)
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        self.evaluate(compile(tree, name, "exec", flags=flags, dont_inherit=True))
+        body, last = compiled(source, "<cell %d>" % (self.count + 1))
+        self.evaluate(body)
         if last is None:
             return None
-        value = self.evaluate(compile(last, name, "eval", flags=flags, dont_inherit=True))
+        value = self.evaluate(last)
         if value is not None:
             self.main["_"] = value
         return value
@@ -220,16 +214,23 @@ class Context:
         return shown
 
 
+def compiled(source, name):
+    """A cell's code, and apart from it that of its last line, if that is an expression without a semicolon behind it."""
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    tree = ast.parse(source, name)
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";"):
+        last = ast.Expression(tree.body.pop().value)
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    body = compile(tree, name, "exec", flags=flags, dont_inherit=True)
+    return body, last and compile(last, name, "eval", flags=flags, dont_inherit=True)
+
+
 def rehearse():
     """Does what every cell does, while nobody waits: the first write to a page that is shared with a copy costs a fault."""
     request = json.loads('{"source": "0", "file": false, "stdin": false}')
     file = open("/dev/null", "r", errors="replace")
-    source = request["source"]
-    linecache.cache["<rehearsal>"] = (len(source), None, source.splitlines(keepends=True), "<rehearsal>")
-    tree = ast.parse(source, "<rehearsal>")
-    last = ast.Expression(tree.body.pop().value)
-    compile(tree, "<rehearsal>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    value = eval(compile(last, "<rehearsal>", "eval", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True), {})
+    value = eval(compiled(request["source"], "<rehearsal>")[1], {})
     data = as_json({"status": "ok", "results": [bundle(value)], "execution_count": 0, "interrupted": False})
     answer(VALUE, data, ())
     del linecache.cache["<rehearsal>"]

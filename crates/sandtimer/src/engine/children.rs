@@ -145,22 +145,10 @@ impl Child {
                 Ok((prepared, sealing, control, spawned))
             },
         );
-        let (prepared, sealing, control, spawned) = built.inspect_err(|_| inner.pool.give_back(row, None))?;
-        let tasks = prepared.tasks;
-        // Long before there is a run: it wakes the watchdog.
-        let shown = inner.enforcer.show(&slot, spawned.pidfd.as_fd(), inner.sweeps_itself());
-        let sandbox = Sandbox {
-            slot,
-            control,
-            pidfd: spawned.pidfd,
-            shown,
-            plan: prepared.plan,
-            files: prepared.files,
-            private: prepared.private,
-            spawned_at: monotonic_nanoseconds(),
-            path: Path::Parked,
-            namespace: None,
-        };
+        let (mut prepared, sealing, control, spawned) =
+            built.inspect_err(|_| inner.pool.give_back(row, None))?;
+        let tasks = std::mem::take(&mut prepared.tasks);
+        let sandbox = prepared.started(slot, control, spawned.pidfd, Path::Parked).show(inner);
         let mut child =
             Child { inner: inner.clone(), sandbox: Some(sandbox), born: None, own_workspace: None };
         child.seal(parent, &sealing, &tasks)?;

@@ -21,8 +21,10 @@ use super::super::start::Opened;
 use super::super::streams::Streams;
 use super::super::{Inner, Spec};
 use super::shell::Shell;
-use super::{ContextSpec, cell_request, interpreter, variables};
-use crate::context::{Frame, Nonce, Said, ScriptNonce, checkpoint_request, said, script_request};
+use super::{ContextSpec, interpreter, variables};
+use crate::context::{
+    Frame, Nonce, Said, ScriptNonce, cell_request, checkpoint_request, said, script_request,
+};
 use crate::supervise::run::{Job, Live, Running, Used};
 use crate::zygote::{Answer, Language};
 
