@@ -3,7 +3,7 @@
 Shares its process with child.py, which is executed before it. Requests come by the channel: `C` and a nonce asks for a
 checkpoint, `X` and JSON is a cell, with its stdout, stderr and, where JSON says so, its stdin and its source as files.
 Answered by `K`, nonce, the checkpoint's process id and why there is none; and by `A`, with `D` before it for everything
-that is displayed meanwhile. The engine takes none of it on trust.
+that is displayed meanwhile. `B` asks for an image, see branch.py. The engine takes none of it on trust.
 """
 
 import ast
@@ -64,6 +64,10 @@ class Context:
             elif self.is_new:
                 for file in files:
                     os.close(file)
+            elif packet[:1] == b"B":
+                if image(self, packet, files):
+                    # This is the branch, and is asked for its first checkpoint.
+                    self.is_new = True
             elif packet[:1] == b"X":
                 self.cell(json.loads(packet[1:]), files)
 
@@ -325,8 +329,13 @@ def mime_data(data):
     return data
 
 
-def context(options):
+def context(options, files):
     """A job that never answers: the interpreter is the context's from now on."""
+    if options["branch"]:
+        # Returns only where it fails.
+        failed = native.take(*files[:3])
+        os.write(3, b"y" + os.strerror(-failed).encode())
+        os._exit(1)
     os.environ.update(options["environment"])
     os.environ.setdefault("MPLBACKEND", "Agg")
     if options["directory"]:

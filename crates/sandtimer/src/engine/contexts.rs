@@ -7,6 +7,7 @@
 //! The context owns the sandbox between runs; while a run is on it shares it with the enforcer, which alone ends runs.
 //! Whoever executes drives the interpreter's channel, on his own thread; no deadline depends on that.
 
+mod branch;
 mod heard;
 mod shell;
 mod standing;
@@ -38,6 +39,7 @@ use crate::scope::ScopeId;
 #[cfg(feature = "javascript")]
 use crate::script;
 use crate::zygote::{Language, Profile};
+pub use branch::BranchSpec;
 use standing::Standing;
 pub use turns::Turn;
 use turns::Turns;
@@ -467,9 +469,9 @@ fn begun(standing: &mut Standing) -> Result<(), Error> {
     }
 }
 
-/// The variables that an interpreter begins with, as JSON.
-fn variables(spec: &ContextSpec) -> serde_json::Value {
-    serde_json::json!({"environment": spec.environment, "directory": spec.directory})
+/// What an interpreter begins with, as JSON; or that it is to become an image.
+fn variables(spec: &ContextSpec, branch: bool) -> serde_json::Value {
+    serde_json::json!({"environment": spec.environment, "directory": spec.directory, "branch": branch})
 }
 
 /// What an interpreter of this profile is called, for messages.

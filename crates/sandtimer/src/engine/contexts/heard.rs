@@ -69,7 +69,7 @@ impl Hearing<'_> {
                     Err(_) => None,
                 },
                 // Nothing that is asked for now.
-                Frame::Checkpoint { .. } | Frame::Unknown => None,
+                Frame::Checkpoint { .. } | Frame::Image { .. } | Frame::Failed(_) | Frame::Unknown => None,
             },
         };
         match said {

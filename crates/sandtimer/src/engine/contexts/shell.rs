@@ -168,7 +168,7 @@ impl Standing {
         let pidfd = place.pidfd.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
         let process = sandtimer_os::launcher::Spawned { pid: 0, pidfd };
         let shell = Shell { script, last_words: None };
-        let stood = Stood { place, belongings, process, channel, own_workspace: None };
+        let stood = Stood { place, belongings, process, channel, own_workspace: None, zygote: None };
         let mut standing = Standing::new(inner.clone(), stood, Some(shell));
         standing.meet_shell(spec)?;
         Ok(standing)
