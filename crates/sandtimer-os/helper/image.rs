@@ -15,9 +15,9 @@
 use crate::sys::{self, Fd, call};
 
 const PAGE: usize = 4096;
-const SEGMENTS: usize = 4096;
-const RUNS: usize = 12_288;
-const TEXTS: usize = 256 << 10;
+const SEGMENTS: usize = 2048;
+const RUNS: usize = 8192;
+const TEXTS: usize = 128 << 10;
 /// The longest /proc/self/maps.
 const MAPS: usize = 1 << 20;
 const STACK: usize = 64 << 10;
@@ -145,6 +145,34 @@ struct Place(core::cell::UnsafeCell<usize>);
 unsafe impl Sync for Place {}
 static SCRATCH: Place = Place(core::cell::UnsafeCell::new(0));
 
+/// Where the zygote's /proc/self/maps stands, and how long it is.
+static COMMON: [Place; 2] = [const { Place(core::cell::UnsafeCell::new(0)) }; 2];
+
+/// Notes, in the zygote, what is mapped there: all of its children have it, at the same addresses.
+pub fn note_common() {
+    let address = call!(nr::MMAP, 0, MAPS, READ | WRITE, PRIVATE | ANONYMOUS | NO_RESERVE, -1isize, 0);
+    if (-4095..0).contains(&address) {
+        return;
+    }
+    // SAFETY: just mapped.
+    let maps = unsafe { core::slice::from_raw_parts_mut(address as *mut u8, MAPS) };
+    if let Ok(length) = read_maps(maps) {
+        // SAFETY: one thread.
+        unsafe { (*COMMON[0].0.get(), *COMMON[1].0.get()) = (address as usize, length) };
+    }
+}
+
+/// The zygote's lines; none where they are not known.
+fn common() -> &'static [u8] {
+    // SAFETY: one thread; what was noted is never unmapped in a process that asks: it is common as well.
+    unsafe {
+        match *COMMON[0].0.get() {
+            0 => &[],
+            address => core::slice::from_raw_parts(address as *const u8, *COMMON[1].0.get()),
+        }
+    }
+}
+
 /// What became of an image, in the lowest bits beside its length.
 const WHOLE: u64 = 1;
 const DELTA: u64 = 2;
@@ -252,12 +280,16 @@ fn describe(scratch: &mut Scratch, base: u64) -> Result<u64, isize> {
     let mut pages = Pages { file: pagemap, entries: &mut scratch.entries, end: CONTENTS };
     let mut known = Known { path: (0, 0), identity: None, base, has_base: false };
     let mut result = Ok(());
-    for line in scratch.maps[..length].split(|byte| *byte == b'\n') {
-        result = match Line::parse(line) {
-            Some(line) if line.start == table.address => Ok(()),
-            Some(line) => add(table, &line, &mut pages, &mut known),
-            None => Ok(()),
-        };
+    // Both in the order of addresses.
+    let mut common = common().split(|byte| *byte == b'\n').peekable();
+    for text in scratch.maps[..length].split(|byte| *byte == b'\n') {
+        let Some(mut line) = Line::parse(text) else { continue };
+        if line.start == table.address {
+            continue;
+        }
+        while common.next_if(|other| start_of(other) < line.start).is_some() {}
+        line.is_common = common.peek() == Some(&text);
+        result = add(table, &line, &mut pages, &mut known);
         if result.is_err() {
             break;
         }
@@ -292,6 +324,13 @@ struct Line<'a> {
     offset: u64,
     inode: u64,
     path: &'a [u8],
+    /// The zygote had it, too.
+    is_common: bool,
+}
+
+fn start_of(line: &[u8]) -> u64 {
+    let digits = line.iter().position(|byte| *byte == b'-').unwrap_or(0);
+    hexadecimal(&line[..digits])
 }
 
 impl<'a> Line<'a> {
@@ -308,7 +347,7 @@ impl<'a> Line<'a> {
         let bit = |at: usize, letter: u8, bit: u64| if flags.get(at) == Some(&letter) { bit } else { 0 };
         let protection = bit(0, b'r', READ) | bit(1, b'w', WRITE) | bit(2, b'x', 4);
         let shared = flags.get(3) == Some(&b's');
-        Some(Line { start, end, protection, shared, offset, inode, path: &path[blank..] })
+        Some(Line { start, end, protection, shared, offset, inode, path: &path[blank..], is_common: false })
     }
 }
 
@@ -338,10 +377,12 @@ fn add(table: &mut Table, line: &Line<'_>, pages: &mut Pages<'_>, known: &mut Kn
         return Ok(());
     }
     let own = line.path.starts_with(b"/memfd:sandtimer-zygote");
-    let kept = own || line.path.starts_with(b"[vdso") || line.path.starts_with(b"[vvar") || line.path == b"[stack]";
+    // Libraries of the zygote's, as far as nobody may write to them.
+    let same = line.is_common && line.inode != 0 && !line.shared && line.protection & WRITE == 0;
+    let kept = own || same || line.path.starts_with(b"[vdso") || line.path.starts_with(b"[vvar") || line.path == b"[stack]";
     let is_base = known.base != 0 && line.inode == known.base && line.path.starts_with(b"/memfd:sandtimer-image");
     known.has_base |= is_base;
-    let named = line.inode != 0 && !own && !is_base;
+    let named = line.inode != 0 && !kept && !is_base;
     let identity = if named { known.of(table, line.path)? } else { None };
     if line.shared && (identity.is_none() || line.protection & WRITE != 0) {
         return Err(SHARES_MEMORY);

@@ -137,6 +137,7 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
         unsafe { PyErr_SetString(PyExc_OSError, c"the C library keeps its thread id where it was not found".as_ptr()) };
         return null_mut();
     }
+    image::note_common();
     loop {
         let mut birth = Birth { program_length: 0, cgroup: u32::MAX, namespaces: u32::MAX, users: u32::MAX, hurried: 0 };
         // SAFETY: Birth is plain numbers; any bytes are a valid value of it.

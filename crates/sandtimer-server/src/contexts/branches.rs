@@ -25,16 +25,14 @@ pub(super) async fn make(
         return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
     }
     let kind = if origin.language() == Language::Bash { Kind::Sessions } else { Kind::Contexts };
-    let places = (0..request.count).map(|_| app.places.take(&origin.owner, kind)).collect::<Result<Vec<_>, _>>()?;
+    let places =
+        (0..request.count).map(|_| app.places.take(&origin.owner, kind)).collect::<Result<Vec<_>, _>>()?;
     let turn = origin.context.queue();
     let work = move || {
         origin.touch();
         let shared = (!origin.workspace.is_own()).then_some(&origin.workspace);
-        let spec = BranchSpec {
-            count: request.count,
-            limits: request.whole,
-            shares_workspace: shared.is_some(),
-        };
+        let spec =
+            BranchSpec { count: request.count, limits: request.whole, shares_workspace: shared.is_some() };
         let made = origin.context.branch_unless(&spec, turn, &|| withdrawn.load(Ordering::Acquire));
         origin.touch();
         let idle = match request.idle.get(LimitKind::Idle) {

@@ -230,7 +230,9 @@ pub(crate) async fn open(
     blocking(opening).await?
 }
 
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))
 }

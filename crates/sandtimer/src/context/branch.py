@@ -84,6 +84,9 @@ def become(context, directory):
             if null not in files:
                 os.close(null)
             context.loop.close()
+            asyncio.set_event_loop(None)
+            context.loop = None
+        os.write(context.channel, b"b")
     except BaseException as error:
         said = "%s: %s" % (type(error).__name__, error)
         os.write(context.channel, b"y" + said.encode("utf-8", "replace")[:1000])

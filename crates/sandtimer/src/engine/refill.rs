@@ -404,20 +404,26 @@ impl Shared {
         Ok(child)
     }
 
-    /// A child of this zygote, whichever serves now: one that stands ready where it may have a workspace of its own, or one that
-    /// is made while the caller waits.
+    /// A child of this zygote, whichever serves now, made while the caller waits.
     pub fn make_of(&self, zygote: &Arc<Zygote>, workspace: Option<&Path>) -> Result<Child, Error> {
+        self.make(Some(zygote), true, workspace)
+    }
+
+    /// Children of this zygote that stand ready, so many at most.
+    pub fn take_of(&self, zygote: &Arc<Zygote>, most: usize) -> Vec<Child> {
         let is_of = |child: &Child| child.zygote.as_ref().is_some_and(|other| Arc::ptr_eq(other, zygote));
-        if workspace.is_none() {
-            let mut state = self.lock();
-            if let Some(index) = state.ready.iter().position(is_of)
-                && let Some(child) = state.ready.remove(index)
-            {
-                self.lacking.notify_one();
-                return Ok(child);
+        let (mut taken, mut left) = (Vec::new(), VecDeque::new());
+        let mut state = self.lock();
+        for child in state.ready.drain(..) {
+            match taken.len() < most && is_of(&child) {
+                true => taken.push(child),
+                false => left.push_back(child),
             }
         }
-        self.make(Some(zygote), true, workspace)
+        state.ready = left;
+        state.last_call = monotonic_nanoseconds();
+        self.lacking.notify_one();
+        taken
     }
 
     /// A child whose workspace is this directory, made while the caller waits.

@@ -25,15 +25,15 @@ use super::super::refill::Shared;
 use super::super::start;
 use super::super::zygotes::Zygote;
 use super::standing::{Standing, renew, run_of};
-use super::{Context, ContextSpec, Turn, begun, variables};
+use super::{Context, ContextSpec, Turn, variables};
 use crate::context::{Frame, Image, Nonce, image_request};
 use crate::limits::Limits;
 use crate::zygote::Language;
 
 /// How long an image may take: writing takes a second for each GB. Infrastructure: always finite.
 const IMAGE_LIMIT: u64 = 30_000_000_000;
-/// What a file has for an image over another.
-const DELTA_BYTES: u64 = 6 << 20;
+/// What an image over another may grow from one to the next without being asked for twice.
+const GROWTH: u64 = 512 << 10;
 /// The largest image, beside its table.
 const MOST_BYTES: u64 = 5 << 30;
 
@@ -91,11 +91,22 @@ impl Context {
         let workspace = self.spec.workspace.clone().filter(|_| spec.shares_workspace);
         let limits = spec.limits.clone().or(&self.spec.limits);
         let own = ContextSpec { limits, workspace, ..self.spec.clone() };
-        let (written, children) = std::thread::scope(|scope| {
-            let children = scope.spawn(|| bear(source, &zygote, &own, spec.count));
-            (write(standing, spec.shares_workspace), children.join())
-        });
-        let (written, children) = (written?, children.map_err(|_| Error::Closed)??);
+        // One that stands ready has a workspace of its own.
+        let mut children = match own.workspace {
+            None => source.take_of(&zygote, spec.count),
+            Some(_) => Vec::new(),
+        };
+        let written = match spec.count - children.len() {
+            0 => write(standing, spec.shares_workspace)?,
+            lacking => {
+                let (written, born) = std::thread::scope(|scope| {
+                    let born = scope.spawn(|| bear(source, &zygote, &own, lacking));
+                    (write(standing, spec.shares_workspace), born.join())
+                });
+                children.extend(born.map_err(|_| Error::Closed)??);
+                written?
+            }
+        };
         let standings = take(source, &own, &written, children)?;
         let context = |mut standing: Standing| {
             let workspace = own.workspace.clone().or_else(|| standing.own_workspace.take());
@@ -118,12 +129,10 @@ fn bear(
     count: usize,
 ) -> Result<Vec<Child>, Error> {
     let (left, born) = (AtomicUsize::new(count), Mutex::new(Vec::new()));
-    let run = run_of(source, spec);
     let work = || {
         let another = |left: usize| left.checked_sub(1);
         while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, another).is_ok() {
             let made = source.make_of(zygote, spec.workspace.as_deref());
-            let made = made.and_then(|child| child.check(&run).map(|()| child));
             if made.is_err() {
                 left.store(0, Ordering::Relaxed);
             }
@@ -151,8 +160,8 @@ struct Written {
 fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |error: rustix::io::Errno| Error::System { doing, source: error.into() };
-    let mut room = DELTA_BYTES;
-    // A file that is too short for it is told so, once.
+    let mut room = standing.delta + GROWTH;
+    // The first is whole and much longer than that: it is asked for twice.
     for _ in 0..2 {
         let image = memfd_create("sandtimer-image", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(failed)?;
@@ -169,8 +178,8 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
         let made = ask(standing, inode, shares, [&image, &files])?;
         let (length, base) = match made {
             Image::TooShort(length) if length > room && length <= MOST_BYTES => {
-                // What it writes down in the meantime takes some memory too.
-                room = length + (1 << 20);
+                // What it touches in the meantime counts as well.
+                room = length + GROWTH;
                 continue;
             }
             Image::Delta(length) if length <= room && standing.image.is_some() => {
@@ -185,8 +194,9 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
         fcntl_add_seals(&image, all).map_err(failed)?;
         fcntl_add_seals(&files, all).map_err(failed)?;
         let image = Arc::new(image);
-        if base.is_none() {
-            standing.image = Some(image.clone());
+        match base {
+            Some(_) => standing.delta = length,
+            None => (standing.image, standing.delta) = (Some(image.clone()), 0),
         }
         return Ok(Written { image, files, base });
     }
@@ -216,7 +226,7 @@ fn ask(standing: &mut Standing, base: u64, shares: bool, files: [&OwnedFd; 2]) -
     Err(failed(format!("it took longer than {:?}", Duration::from_nanos(IMAGE_LIMIT))))
 }
 
-/// Has children become the image; waits until each has made its checkpoint.
+/// Has children become the image. Their checkpoints are made while nobody waits for them.
 fn take(
     source: &Arc<Shared>,
     spec: &ContextSpec,
@@ -229,20 +239,21 @@ fn take(
         .chain(written.base.as_deref())
         .map(AsFd::as_fd)
         .collect();
-    let opened = start::open(&source.inner, &run_of(source, spec))?;
+    let run = run_of(source, spec);
+    let opened = start::open(&source.inner, &run)?;
     let scope = opened.scope;
     let mut standings = Vec::new();
     let mut made = Vec::new();
     let mut result = Ok(());
     for mut child in children {
         result = child
-            .become_context(&opened, begins.as_bytes(), &files)
+            .check(&run)
+            .and_then(|()| child.become_context(&opened, begins.as_bytes(), &files))
             .and_then(|()| child.into_parts().ok_or(Error::Closed))
             .map(|parts| {
                 made.extend(parts.own_workspace.clone());
                 let mut standing = Standing::new(source.inner.clone(), parts, None);
                 standing.image = Some(written.base.as_ref().unwrap_or(&written.image).clone());
-                standing.ask_for_checkpoint();
                 standings.push(standing);
             });
         if result.is_err() {
@@ -250,7 +261,8 @@ fn take(
         }
     }
     start::close(&source.inner, scope);
-    let result = result.and_then(|()| standings.iter_mut().try_for_each(begun));
+    let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
+    let result = result.and_then(|()| standings.iter_mut().try_for_each(|standing| taken(standing, end)));
     match result {
         Ok(()) => Ok(standings),
         Err(error) => {
@@ -259,6 +271,29 @@ fn take(
             Err(error)
         }
     }
+}
+
+/// Waits until it is what the image was of.
+fn taken(standing: &mut Standing, end: u64) -> Result<(), Error> {
+    let failed = |reason: String| Error::System {
+        doing: "an interpreter did not become the context's image",
+        source: std::io::Error::other(reason),
+    };
+    let mut packet = [0u8; 1024];
+    while standing.wait_for_word(end).map_err(failed)? {
+        let length =
+            os::packet(standing.channel(), &mut packet, false).map_err(|error| failed(error.to_string()))?;
+        match Frame::parse(&packet[..length.min(packet.len())]) {
+            Frame::Taken => {
+                standing.ask_for_checkpoint();
+                return Ok(());
+            }
+            Frame::Failed(reason) => return Err(failed(reason)),
+            _ if length == 0 => return Err(failed("it has ended".to_owned())),
+            _ => {}
+        }
+    }
+    Err(failed(format!("it took longer than {:?}", Duration::from_nanos(IMAGE_LIMIT))))
 }
 
 /// Workspaces of branches that did not come to be.

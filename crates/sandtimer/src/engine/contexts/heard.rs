@@ -69,7 +69,11 @@ impl Hearing<'_> {
                     Err(_) => None,
                 },
                 // Nothing that is asked for now.
-                Frame::Checkpoint { .. } | Frame::Image { .. } | Frame::Failed(_) | Frame::Unknown => None,
+                Frame::Checkpoint { .. }
+                | Frame::Image { .. }
+                | Frame::Taken
+                | Frame::Failed(_)
+                | Frame::Unknown => None,
             },
         };
         match said {

@@ -67,6 +67,8 @@ pub(super) struct Standing {
     pub zygote: Option<Arc<Zygote>>,
     /// The image that its memory is from, as far as that has not changed.
     pub image: Option<Arc<OwnedFd>>,
+    /// How long the last image over that one was.
+    pub delta: u64,
 }
 
 impl Standing {
@@ -124,6 +126,7 @@ impl Standing {
             own_workspace: parts.own_workspace,
             zygote: parts.zygote,
             image: None,
+            delta: 0,
         }
     }
 
@@ -219,7 +222,6 @@ impl Standing {
                     self.awaited = None;
                     self.keep(made);
                 }
-                Frame::Failed(reason) => return Err(reason),
                 _ => {}
             }
         }
