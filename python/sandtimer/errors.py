@@ -129,6 +129,10 @@ class SandboxUnavailable(SandtimerError, RuntimeError):
     """Sandtimer could not do its part: the system refused it something, or the sandbox is closed."""
 
 
+class BranchRefused(SandtimerError):
+    """A branch of the context would not be what the context is: it has threads, children, open files, and the like."""
+
+
 class ContextLost(SandtimerError, RuntimeWarning):
     """A context lost its interpreter while nothing ran in it, and with it what came since it was copied, or everything."""
 

@@ -96,6 +96,8 @@ codes! {
     WrongState = "wrong_state", 409, 125, false, "GET /v1/runs/{id} shows its state";
     /// There is no earlier state of the context to go back to.
     NothingToUndo = "nothing_to_undo", 409, 125, false, "one run can be undone, and none where no checkpoint could be made; GET the context for the reason";
+    /// A branch of the context would not be what the context is; the message says why.
+    NoBranch = "no_branch", 409, 125, false, "Python contexts can be branched while they have no threads, child processes, open files or sockets, and no more than 64 MiB of files";
     /// The run's stdin was not opened for later, or is closed.
     StdinClosed = "stdin_closed", 409, 125, false, "start the run with `stdin_open: true` to write to it later";
     /// Runs, contexts or sessions work in the workspace.
@@ -229,7 +231,8 @@ impl From<&sandtimer::Error> for Code {
     fn from(error: &sandtimer::Error) -> Self {
         use sandtimer::Error;
         match error {
-            Error::NoCommand | Error::Workspaces(_) => Code::BadField,
+            Error::NoCommand | Error::Workspaces(_) | Error::BranchCount(_) => Code::BadField,
+            Error::NoBranch(_) => Code::NoBranch,
             Error::Files(FilesError::NotFound { .. }) => Code::CommandNotFound,
             Error::Files(FilesError::NotExecutable { .. }) => Code::CommandNotExecutable,
             Error::Files(_) => Code::BadField,

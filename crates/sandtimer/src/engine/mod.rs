@@ -39,8 +39,8 @@ use sandtimer_os::probe;
 
 pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
-pub use contexts::{Cell, Context, ContextSpec, Contexts, Info, Told, Turn};
-pub use error::Error;
+pub use contexts::{BranchSpec, Cell, Context, ContextSpec, Contexts, Info, Told, Turn};
+pub use error::{BRANCHES, Error};
 pub use park::Parked;
 pub use pool::CAPACITY;
 pub use refill::Stats;
