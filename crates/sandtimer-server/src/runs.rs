@@ -8,6 +8,7 @@ mod output;
 mod record;
 mod request;
 mod stream;
+mod terminal;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/runs/{id}", get(show).delete(purge))
         .route("/v1/runs/{id}/output", get(read_output))
         .route("/v1/runs/{id}/events", get(follow))
+        .route("/v1/runs/{id}/terminal", get(terminal::attach))
         .merge(control::routes())
 }
 
