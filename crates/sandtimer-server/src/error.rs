@@ -100,6 +100,8 @@ codes! {
     NoBranch = "no_branch", 409, 125, false, "Python contexts can be branched while they have no threads, child processes, open files or sockets, and no more than 64 MiB of files";
     /// The run's stdin was not opened for later, or is closed.
     StdinClosed = "stdin_closed", 409, 125, false, "start the run with `stdin_open: true` to write to it later";
+    /// The run has no terminal.
+    NoTerminal = "no_terminal", 409, 125, false, "start the run with `terminal`, such as {\"columns\": 80, \"rows\": 24}";
     /// Runs, contexts or sessions work in the workspace.
     WorkspaceInUse = "workspace_in_use", 409, 125, true, "end them first: GET /v1/runs?status=running and GET /v1/contexts show yours";
     /// Something is at the path already.
@@ -114,6 +116,8 @@ codes! {
     FileTooLarge = "file_too_large", 413, 125, false, "write at most 4 GiB at a time; read large files by GET /v1/files in parts";
     /// The range begins behind the end of the file.
     RangeOutside = "range_outside", 416, 125, false, "GET /v1/files/stat shows its size";
+    /// The path is for WebSockets, and the request is for none.
+    UpgradeRequired = "upgrade_required", 426, 125, false, "connect with a WebSocket client (RFC 6455), such as `new WebSocket(…)`";
     /// The command is not found.
     CommandNotFound = "command_not_found", 422, 127, false, "give a program of the host, by name or by path";
     /// The command cannot be executed.

@@ -39,6 +39,12 @@ pub(crate) struct Connections {
     strangers: Arc<Semaphore>,
 }
 
+/// A connection's place among them, for what goes on with it when it is HTTP no longer.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    _held: Arc<OwnedSemaphorePermit>,
+}
+
 impl Default for Connections {
     fn default() -> Self {
         Connections {
@@ -94,8 +100,9 @@ pub(crate) async fn serve(listener: TcpListener, app: Shared, connections: Conne
             Ok((connection, stream)) => {
                 let (router, app, connections) = (router.clone(), app.clone(), connections.clone());
                 tokio::spawn(async move {
-                    if let Some(_place) = connections.place(&app, &connection).await {
-                        converse(stream, connection, router, app).await;
+                    if let Some(held) = connections.place(&app, &connection).await {
+                        let place = Place { _held: Arc::new(held) };
+                        converse(stream, (connection, place), router, app).await;
                     }
                 });
             }
@@ -105,7 +112,7 @@ pub(crate) async fn serve(listener: TcpListener, app: Shared, connections: Conne
     }
 }
 
-async fn converse(stream: TcpStream, connection: Connection, router: Router, app: Shared) {
+async fn converse(stream: TcpStream, (connection, place): (Connection, Place), router: Router, app: Shared) {
     // A client whose machine is gone says nothing: the kernel asks. Without it the limits of its run decide.
     let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
     let _ = rustix::net::sockopt::set_tcp_keepidle(&stream, Duration::from_secs(30));
@@ -113,6 +120,7 @@ async fn converse(stream: TcpStream, connection: Connection, router: Router, app
     let connection = Arc::new(connection);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(connection.clone());
+        request.extensions_mut().insert(place.clone());
         let answer = router.clone().call(request);
         async move { Ok::<Response<Body>, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
     });
@@ -121,7 +129,8 @@ async fn converse(stream: TcpStream, connection: Connection, router: Router, app
         .header_read_timeout(app.patience)
         .max_headers(MOST_HEADERS)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let mut served = std::pin::pin!(served);
     let mut closing = app.closing.subscribe();
     // An error here is the client's: what it sent is no HTTP, or it went away.

@@ -8,6 +8,7 @@ mod output;
 mod record;
 mod request;
 mod stream;
+mod terminal;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/runs/{id}/output", get(read_output))
         .route("/v1/runs/{id}/processes", get(processes))
         .route("/v1/runs/{id}/events", get(follow))
+        .route("/v1/runs/{id}/terminal", get(terminal::attach))
         .merge(control::routes())
 }
 

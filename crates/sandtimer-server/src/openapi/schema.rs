@@ -64,6 +64,11 @@ pub(super) fn body(fields: Value) -> Value {
     json!({"type": "object", "properties": fields, "additionalProperties": false})
 }
 
+/// A length of a terminal's side.
+fn cells(meaning: &str) -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": 65_535, "description": meaning})
+}
+
 pub(super) fn all() -> Value {
     let mut schemas = Map::new();
     for part in [
@@ -90,11 +95,12 @@ fn requests() -> Value {
         "language": words(&LANGUAGES),
         "stdin": text("What the command reads from its stdin; without it there is nothing to read."),
         "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin."),
+        "terminal": reference("Terminal"),
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of the command."},
         "workspace": text("The id of the workspace that it works in, as /workspace; an empty one of its own unless given."),
         "warn_ms": number("How long before the wall limit a `warning` event comes."),
         "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
-        "wait_ms": number("How long the answer waits for the end; without it until the end, however long; 0 is not at all."),
+        "wait_ms": number("How long the answer waits for the end; without it until the end, however long, but with a terminal not at all; 0 is not at all."),
         "detach": truth("The run goes on if this client goes away while it waits. Without it, it is cancelled."),
     });
     for key in LIMITS {
@@ -102,6 +108,10 @@ fn requests() -> Value {
     }
     json!({
         "RunRequest": body(run),
+        "Terminal": with(body(json!({
+            "columns": cells("80 unless given."),
+            "rows": cells("24 unless given."),
+        })), "Gives the command a terminal for stdin, stdout and stderr, all of which is stdout then; see /v1/runs/{id}/terminal."),
         "Kill": body(json!({"reason": text("For the verdict."), "wait_ms": number("How long to wait for its end; 5000 unless given.")})),
         "Extend": body(json!({"by_ms": number("How much later, in milliseconds; positive.")})),
         "Empty": body(json!({})),

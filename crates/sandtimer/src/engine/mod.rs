@@ -24,6 +24,7 @@ mod spec;
 mod start;
 mod streams;
 mod templates;
+mod terminal;
 mod threads;
 mod workspace;
 mod zygotes;
@@ -48,6 +49,7 @@ pub use run::{Grown, Run, Settled, Started, Stream, Wait, Warned};
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use start::new_run_id;
+pub use terminal::Terminal;
 pub use threads::Armed;
 pub use workspace::{make_workspace, workspace_owner};
 

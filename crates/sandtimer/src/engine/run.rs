@@ -14,6 +14,7 @@ use sandtimer_os::wire::order;
 use super::Inner;
 use super::calls::Ended;
 use super::error::Error;
+use super::terminal;
 use crate::limits::Effective;
 use crate::model::{LimitKind, Outcome, WaitingFor, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
@@ -42,6 +43,8 @@ pub(super) struct Pipes {
     pub stdin: Option<OwnedFd>,
     pub stdout: Option<OwnedFd>,
     pub stderr: Option<OwnedFd>,
+    /// The master of its terminal.
+    pub terminal: Option<OwnedFd>,
 }
 
 /// Which output stream.
@@ -256,12 +259,32 @@ impl Run {
         self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The write end of stdin, for [`Stdin::Piped`](super::Stdin::Piped); once.
+    /// The write end of stdin, for [`Stdin::Piped`](super::Stdin::Piped), or of its terminal; once.
     pub fn take_stdin(&self) -> Option<OwnedFd> {
         self.pipes().stdin.take()
     }
 
-    /// The read end of an output stream, for [`Output::Piped`](super::Output::Piped); once.
+    /// Whether it was given a terminal.
+    pub fn has_terminal(&self) -> bool {
+        self.pipes().terminal.is_some()
+    }
+
+    /// Gives its terminal another size; the foreground of the job hears of it (SIGWINCH).
+    ///
+    /// # Errors
+    /// When it has no terminal.
+    pub fn resize(&self, columns: u16, rows: u16) -> Result<(), Error> {
+        match &self.pipes().terminal {
+            Some(master) => terminal::resize(master, columns, rows),
+            None => {
+                let source = rustix::io::Errno::NOTTY.into();
+                Err(Error::System { doing: "the run has no terminal", source })
+            }
+        }
+    }
+
+    /// The read end of an output stream, for [`Output::Piped`](super::Output::Piped); once. Of a terminal, which has one for
+    /// both, as stdout.
     pub fn take_output(&self, stream: Stream) -> Option<OwnedFd> {
         let mut pipes = self.pipes();
         match stream {

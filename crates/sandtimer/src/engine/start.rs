@@ -181,12 +181,13 @@ fn begin_in(
     let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
     let mut prepared = prepare(inner, &spec, &opened.effective, slot)?;
     append_command(&mut prepared, &spec);
-    let streams = Streams::make(inner, &mut spec, &opened.effective)?;
+    let mut streams = Streams::make(inner, &mut spec, &opened.effective)?;
     let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
     let spawned_at = monotonic_nanoseconds();
     let descriptors =
         Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), given: &[] };
     let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
+    streams.open_terminal()?;
     let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
     let sandbox = Sandbox { spawned_at, ..prepared.started(slot, control, spawned.pidfd, RunPath::Exec) };
     Ok(finish(inner, sandbox, opened, &spec, streams))
