@@ -5,6 +5,7 @@
 
 mod contexts;
 mod files;
+mod mcp;
 mod schema;
 
 use axum::Router;
@@ -46,6 +47,8 @@ enum Answer {
     Json(&'static str),
     Text(&'static str),
     Nothing,
+    /// The connection is no HTTP from then on.
+    Lines,
 }
 
 const OF_BODIES: &[Code] =
@@ -91,10 +94,15 @@ impl Operation {
         let content = match self.answer {
             Answer::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
             Answer::Text(kind) => json!({kind: {"schema": text("")}}),
-            Answer::Nothing => Value::Null,
+            Answer::Nothing | Answer::Lines => Value::Null,
         };
         let mut responses = Map::new();
-        if content.is_null() {
+        if matches!(self.answer, Answer::Lines) {
+            responses.insert(
+                "101".to_owned(),
+                json!({"description": "Lines of JSON, one message each, both ways."}),
+            );
+        } else if content.is_null() {
             responses.insert("204".to_owned(), json!({"description": "Done."}));
         } else {
             responses.insert("200".to_owned(), json!({"description": "The answer.", "content": content}));
@@ -160,6 +168,7 @@ fn operations() -> Vec<Operation> {
     let mut all = run_operations();
     all.extend(contexts::operations());
     all.extend(files::operations());
+    all.extend(mcp::operations());
     all
 }
 
