@@ -210,12 +210,18 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
     Ok(Answer { text, structured: json!({"runs": shown}) })
 }
 
+/// What a wall limit may seem to have moved by without having been moved: the start of the sandbox.
+const START: u64 = 1_000;
+
 /// The limits that apply to a run, the one that ends it by the clock first.
 fn limits(run: &LiveRun) -> Vec<Value> {
-    let left = run.summary()["wall_left_ms"].as_u64();
+    let summary = run.summary();
+    let (left, elapsed) = (summary["wall_left_ms"].as_u64(), summary["elapsed_ms"].as_u64().unwrap_or(0));
     let each = |(kind, effect): (&String, &Value)| {
-        let limit = effect["limit"].as_u64()?;
+        let set = effect["limit"].as_u64()?;
         let left = left.filter(|_| kind == "wall_ms");
+        // Where it was extended or paused, it is what has gone by and what is left.
+        let limit = left.map_or(set, |left| if elapsed + left > set + START { elapsed + left } else { set });
         let used = left.map(|left| limit.saturating_sub(left));
         Some(
             json!({"kind": kind, "limit": limit, "used": used, "remaining": left, "source": effect["source"]}),
