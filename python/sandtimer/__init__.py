@@ -12,6 +12,7 @@ from ._judge import Judgement, Judgements
 from ._outcome import Isolation, Outcome, Tree, Usage, Verdict
 from ._sandbox import Sandbox
 from ._sandtimer import __version__
+from ._timeouts import TimeoutManager
 from .errors import (
     Cancelled,
     ContextLost,
@@ -74,6 +75,7 @@ __all__ = [
     "ServerNotFound",
     "ServerUnauthorized",
     "ServerUnreachable",
+    "TimeoutManager",
     "Tree",
     "Unserializable",
     "UnsupportedPlatform",

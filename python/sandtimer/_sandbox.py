@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
 
-from . import _arguments, _context, _fork, _job, _judge, _native, _results
+from . import _arguments, _context, _fork, _job, _judge, _native, _results, _timeouts
 from ._answers import Answer, answer_of, awaited_value_of, value_of
 from ._futures import CallFuture, in_order
 from ._outcome import Outcome, not_executed
@@ -108,6 +108,8 @@ class Sandbox:
         self._options = {"seed": _arguments.seed(seed), "stdout": stdout}
         # Modules that cannot be imported inside.
         self._by_value: set[str] = set()
+        # What bounds its runs beside its own limits: the budget of an agent, and one of its tasks.
+        self._budget: Optional[tuple[_timeouts.TimeoutManager, Optional[str]]] = None
         self._trust = trust
         self._results = {(kind.__module__, kind.__qualname__): kind for kind in _arguments.classes(results)}
         processors = len(os.sched_getaffinity(0))
@@ -148,6 +150,33 @@ class Sandbox:
         view._limits = {**self._limits, **{name: value for name, value in given.items() if value is not _UNSET}}
         view._checked = _arguments.limits(view._limits)
         return view
+
+    def within(self, budget: _timeouts.TimeoutManager, *, task: Optional[str] = None) -> Sandbox:
+        """A view of the same pool whose calls, programs and commands are runs of an agent under this budget.
+
+        The engine ends each of them at the budget's limits too, also while the caller waits for it: in time for the wrap-up
+        turn, or with that. task: the task that it is a part of; one with `on_task_timeout="end"` ends its runs. While a run
+        goes on, the agent is not silent. Contexts cannot be opened by such a view.
+
+        >>> import sandtimer
+        >>> manager = sandtimer.TimeoutManager(max_runtime_seconds=20.5, wrap_up=20.0)
+        >>> with sandtimer.Sandbox() as box:
+        ...     outcome = box.within(manager).command(["sleep", "60"])
+        >>> outcome.ending, outcome.verdict.layer, manager.check_timeout()["state"]
+        ('timeout', 'loop', 'wrap_up')
+        """
+        if not isinstance(budget, _timeouts.TimeoutManager):
+            raise TypeError(f"budget={budget!r:.200} is of type {type(budget).__name__}: use a TimeoutManager")
+        budget._check_engine()
+        if task is not None:
+            _arguments.text("task", task, "use the name of a task that was started, or None")
+        view = self.limits()
+        view._budget = (budget, task)
+        return view
+
+    def _bound(self) -> Any:
+        """The scope of a run that begins now; None without a budget."""
+        return None if self._budget is None else self._budget[0]._run_scope(self._budget[1])
 
     def warm(self, count: int = 1) -> None:
         """Waits until `count` processes stand ready for calls: with `start="zygote"`; otherwise there are none to wait for.
@@ -209,9 +238,12 @@ class Sandbox:
     def _perform(self, job: _job.Job, begun: Callable[[Any], None]) -> Outcome:
         """Runs a job; `begun` is given the call. A module that cannot be imported inside goes along with its code."""
         try:
-            call = self._begin(job)
-            begun(call)
-            outcome = self._finish(call)
+            if job.scope is None:
+                job.scope = self._bound()
+            with _timeouts.heard(self._budget):
+                call = self._begin(job)
+                begun(call)
+                outcome = self._finish(call)
         finally:
             job.close()
         if job.again is None or not self._lacks(outcome.error, job.module):
@@ -271,13 +303,15 @@ class Sandbox:
         text = None if stdin is None else _arguments.encoded("stdin", stdin)
         command = {"argv": _job.arguments(argv), "stdin": text, "drop": self._options["stdout"] == "drop"}
         self._pool.check_open()
-        try:
-            call = _native.engine().command(self._pool.profile, command, self._checked)
-        except FileNotFoundError as error:
-            return not_executed(127, str(error))
-        except PermissionError as error:
-            return not_executed(126, str(error))
-        return self._finish(call)
+        command["scope"] = self._bound()
+        with _timeouts.heard(self._budget):
+            try:
+                call = _native.engine().command(self._pool.profile, command, self._checked)
+            except FileNotFoundError as error:
+                return not_executed(127, str(error))
+            except PermissionError as error:
+                return not_executed(126, str(error))
+            return self._finish(call)
 
     def context(
         self,
@@ -300,6 +334,8 @@ class Sandbox:
         ...     ctx.run("x + 2").value
         42
         """
+        if self._budget is not None:
+            raise ValueError("a context outlives the runs of a budget: open it by the sandbox itself")
         return _context.open_context(self, language, environment, directory)
 
     def _begin(self, job: _job.Job) -> Any:
@@ -434,7 +470,7 @@ class Sandbox:
     def _mapped(
         self, fn: Callable[..., Any], items: Iterable[Any], total: Optional[float], progress: bool
     ) -> Iterator[Outcome]:
-        scope = _native.engine().scope("map", total)
+        scope = _native.engine().scope("map", total, self._bound())
         submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
         yield from in_order(submit, items, lambda: 2 * self._pool.workers, progress)
 

@@ -19,7 +19,9 @@ use crate::{errors, limits, memory};
 /// What bounds many calls together, as long as it is kept.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct Scope {
-    scope: engine::Scope,
+    pub(crate) scope: engine::Scope,
+    /// Closing one closes what is in it.
+    pub(crate) _outer: Option<Py<Scope>>,
 }
 
 /// An interpreter's settings: a dictionary.
@@ -56,6 +58,7 @@ struct CommandOf {
     stdin: Option<Vec<u8>>,
     /// Its output goes nowhere.
     drop: bool,
+    scope: Option<Py<Scope>>,
 }
 
 impl CommandOf {
@@ -77,7 +80,7 @@ impl CommandOf {
 /// The engine of a process.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct Engine {
-    engine: engine::Engine,
+    pub(crate) engine: engine::Engine,
 }
 
 #[pymethods]
@@ -101,12 +104,19 @@ impl Engine {
         Ok(Contexts::new(contexts.map_err(|error| errors::from_engine(py, &error))?))
     }
 
-    /// A scope whose calls together take at most `total` seconds (None: unlimited) from now.
-    #[pyo3(signature = (name, total))]
-    fn scope(&self, py: Python<'_>, name: &str, total: &Bound<'_, PyAny>) -> PyResult<Scope> {
+    /// A scope whose calls together take at most `total` seconds (None: unlimited) from now, within `outer`.
+    #[pyo3(signature = (name, total, outer=None))]
+    fn scope(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        total: &Bound<'_, PyAny>,
+        outer: Option<Py<Scope>>,
+    ) -> PyResult<Scope> {
         let limits = limits::wall("total", total)?;
-        let opened = self.engine.open_scope(None, Layer::Job, name, &limits);
-        Ok(Scope { scope: opened.map_err(|error| errors::from_engine(py, &error))? })
+        let parent = outer.as_ref().map(|outer| outer.get().scope.id());
+        let opened = self.engine.open_scope(parent, Layer::Job, name, &limits);
+        Ok(Scope { scope: opened.map_err(|error| errors::from_engine(py, &error))?, _outer: outer })
     }
 
     /// Calls in an interpreter started for this call alone.
@@ -127,10 +137,13 @@ impl Engine {
         &self,
         py: Python<'_>,
         profile: ProfileOf,
-        command: CommandOf,
+        mut command: CommandOf,
         limits: &limits::Checked,
     ) -> PyResult<Call> {
-        let spec = command.spec(profile, limits);
+        // Open until the run is in it.
+        let scope = command.scope.take();
+        let mut spec = command.spec(profile, limits);
+        spec.parent = scope.as_ref().map(|scope| scope.get().scope.id());
         match py.detach(|| self.engine.start(spec)) {
             Err(error) if error.exit_code() == 127 => Err(PyFileNotFoundError::new_err(error.to_string())),
             Err(error) if error.exit_code() == 126 => Err(PyPermissionError::new_err(error.to_string())),

@@ -6,6 +6,7 @@
 //! are looked at whenever one interrupts a wait: `calls.rs` and `contexts.rs` are the only places that wait.
 #![deny(unsafe_code)]
 
+mod budgets;
 mod calls;
 mod contexts;
 mod decode;
@@ -20,6 +21,8 @@ use pyo3::prelude::*;
 mod _sandtimer {
     use super::*;
 
+    #[pymodule_export]
+    use super::budgets::{Budget, duration_text, parse_estimate};
     #[pymodule_export]
     use super::calls::{Call, Ended, Engine, Pool, Scope, child_source};
     #[pymodule_export]

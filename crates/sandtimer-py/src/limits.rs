@@ -60,7 +60,8 @@ fn requirement(parameters: &Bound<'_, PyDict>) -> PyResult<Require> {
     Ok(require)
 }
 
-fn setting(name: &str, key: Key, value: &Bound<'_, PyAny>) -> PyResult<Setting> {
+/// What a parameter says about a limit.
+pub(crate) fn setting(name: &str, key: Key, value: &Bound<'_, PyAny>) -> PyResult<Setting> {
     let py = value.py();
     let refuse = |message: String| Err(exception(py, "InvalidLimit", &message));
     let format = Format::flag(key);

@@ -27,6 +27,7 @@ pub mod scope;
 #[cfg(feature = "javascript")]
 pub mod script;
 pub mod supervise;
+pub mod task;
 pub mod time;
 pub mod zygote;
 

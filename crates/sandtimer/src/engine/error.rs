@@ -7,6 +7,7 @@ use crate::isolate::files::FilesError;
 use crate::isolate::plan::Refusal;
 use crate::limits::LimitError;
 use crate::scope::ScopeError;
+use crate::task::budget::OptionsError;
 
 /// Workspaces of one run: the descriptors of one message to the launcher bound them.
 pub(crate) const WORKSPACES: usize = 16;
@@ -27,6 +28,9 @@ pub enum Error {
     /// An outer scope is gone or its time is over.
     #[error(transparent)]
     Scope(#[from] ScopeError),
+    /// Options of a budget contradict its limits.
+    #[error(transparent)]
+    Budget(#[from] OptionsError),
     /// The host cannot give the isolation that was required.
     #[error(transparent)]
     Refused(#[from] Refusal),

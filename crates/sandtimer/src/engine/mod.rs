@@ -4,6 +4,7 @@
 //! watched for a disk limit, and two or three helper processes (watchdog, launchers). No thread per run: a waiting run is
 //! a row, a few descriptors and its init.
 
+mod budgets;
 mod calls;
 mod children;
 mod contexts;
@@ -36,6 +37,7 @@ use std::time::Duration;
 
 use sandtimer_os::probe;
 
+pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
 pub use contexts::{Cell, Context, ContextSpec, Contexts, Info, Told, Turn};
 pub use error::Error;

@@ -8,7 +8,7 @@ use super::error::Error;
 use super::{Engine, Inner};
 use crate::limits::{Limits, precedence};
 use crate::model::{Layer, Source};
-use crate::scope::{Opening, ScopeId};
+use crate::scope::{Carried, Opening, ScopeId};
 use crate::time::Moment;
 
 /// An open scope. Dropping it closes it; what still runs in it keeps its bounds.
@@ -32,13 +32,26 @@ impl Engine {
     ) -> Result<Scope, Error> {
         let own = precedence(&[(Source::Call, limits)]);
         let opening = Opening { parent, layer, name: name.into(), own, warn: None };
-        let now = Moment::from_nanos(monotonic_nanoseconds());
-        let id = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).open(opening, now)?;
-        Ok(Scope { inner: self.inner.clone(), id })
+        Scope::open(&self.inner, opening, None)
     }
 }
 
 impl Scope {
+    /// Opens one: with a clock that begins now, or with the one that was `carried` over.
+    pub(super) fn open(
+        inner: &Arc<Inner>,
+        opening: Opening,
+        carried: Option<Carried>,
+    ) -> Result<Self, Error> {
+        let now = Moment::from_nanos(monotonic_nanoseconds());
+        let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = match carried {
+            Some(carried) => scopes.open_with_deadline(opening, carried, now)?,
+            None => scopes.open(opening, now)?,
+        };
+        Ok(Scope { inner: inner.clone(), id })
+    }
+
     /// For runs inside it; see [`Spec::parent`](super::Spec::parent).
     pub fn id(&self) -> ScopeId {
         self.id

@@ -1,0 +1,177 @@
+//! The tasks of a budget: those that go on, and what became of the others.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Cause, TaskOf, scaled};
+use crate::time::Moment;
+
+/// Tasks at once.
+const MOST_ACTIVE: usize = 64;
+/// Completed tasks whose names are kept; the others are counted.
+const MOST_KEPT: usize = 256;
+/// Characters of a name.
+const LONGEST_NAME: usize = 200;
+
+/// Why a task is not begun.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TaskError {
+    #[error("task_name `{0}` is no name: use 1 to {LONGEST_NAME} characters that can be printed")]
+    Name(String),
+    #[error("max_duration {max:?} is less than estimated_duration {estimated:?}: the longest comes last")]
+    Order { estimated: Duration, max: Duration },
+    #[error("task `{0}` goes on already; complete it first, or use another name")]
+    Active(String),
+    #[error("{MOST_ACTIVE} tasks go on already; complete one first")]
+    Full,
+}
+
+/// How a task stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskStatus {
+    pub name: String,
+    pub elapsed: Duration,
+    pub estimated: Option<Duration>,
+    pub max: Option<Duration>,
+    /// Elapsed time as a share of the estimate, at most 100.
+    pub progress_percent: Option<f64>,
+    /// It takes longer than estimated.
+    pub is_overdue: bool,
+}
+
+/// A task that goes on.
+#[derive(Debug, Clone)]
+pub(super) struct Task {
+    name: String,
+    pub(super) estimated: Option<Duration>,
+    pub(super) max: Option<Duration>,
+    /// The longest duration times the budget's factor.
+    pub(super) limit: Option<Duration>,
+    started: Moment,
+}
+
+impl Task {
+    pub(super) fn new(task: TaskOf<'_>, factor: f64, started: Moment) -> Result<Self, TaskError> {
+        let TaskOf { name, estimated, max } = task;
+        let length = name.chars().count();
+        if name.trim().is_empty() || length > LONGEST_NAME || name.chars().any(char::is_control) {
+            let shown = name.chars().take(LONGEST_NAME).flat_map(char::escape_default).collect();
+            return Err(TaskError::Name(shown));
+        }
+        match (estimated, max) {
+            (Some(estimated), Some(max)) if max < estimated => Err(TaskError::Order { estimated, max }),
+            _ => Ok(Task {
+                name: name.to_owned(),
+                estimated,
+                max,
+                limit: max.map(|max| scaled(max, factor)),
+                started,
+            }),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn started(&self) -> Moment {
+        self.started
+    }
+
+    pub(super) fn elapsed(&self, now: Moment) -> Duration {
+        now.since(self.started)
+    }
+
+    /// When its estimate is reached.
+    pub(super) fn due(&self) -> Option<Moment> {
+        self.estimated.map(|estimated| self.started.after(estimated))
+    }
+
+    /// When its time is up.
+    pub(super) fn end(&self) -> Option<Moment> {
+        self.limit.map(|limit| self.started.after(limit))
+    }
+
+    /// Why the work ends when its time is up.
+    pub(super) fn overrun(&self) -> Cause {
+        let limit = self.limit.unwrap_or_default();
+        Cause::Task { name: self.name.clone(), limit, estimated: self.estimated }
+    }
+
+    pub(super) fn status(&self, now: Moment) -> TaskStatus {
+        let elapsed = self.elapsed(now);
+        let share =
+            |estimated: Duration| (100.0 * elapsed.as_secs_f64() / estimated.as_secs_f64()).min(100.0);
+        TaskStatus {
+            name: self.name.clone(),
+            elapsed,
+            estimated: self.estimated,
+            max: self.max,
+            progress_percent: self.estimated.filter(|estimated| !estimated.is_zero()).map(share),
+            is_overdue: self.estimated.is_some_and(|estimated| elapsed > estimated),
+        }
+    }
+}
+
+/// A task that is done.
+#[derive(Debug, Clone)]
+pub(super) struct Completed {
+    pub(super) name: String,
+    pub(super) took: Duration,
+    pub(super) estimated: Option<Duration>,
+    pub(super) max: Option<Duration>,
+}
+
+/// All tasks of a budget.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tasks {
+    /// In the order of their beginning.
+    active: Vec<Task>,
+    /// The last ones.
+    pub(super) completed: VecDeque<Completed>,
+    pub(super) completed_count: u64,
+}
+
+impl Tasks {
+    pub(super) fn active(&self) -> impl Iterator<Item = &Task> {
+        self.active.iter()
+    }
+
+    /// The one of this name, or the one begun last.
+    pub(super) fn find(&self, name: Option<&str>) -> Option<&Task> {
+        match name {
+            Some(name) => self.active.iter().find(|task| task.name == name),
+            None => self.active.last(),
+        }
+    }
+
+    pub(super) fn start(&mut self, task: Task, alongside: bool) -> Result<(), TaskError> {
+        if !alongside {
+            while self.complete(None, task.started).is_some() {}
+        }
+        if self.find(Some(&task.name)).is_some() {
+            return Err(TaskError::Active(task.name));
+        }
+        if self.active.len() == MOST_ACTIVE {
+            return Err(TaskError::Full);
+        }
+        self.active.push(task);
+        Ok(())
+    }
+
+    pub(super) fn complete(&mut self, name: Option<&str>, now: Moment) -> Option<(String, Duration)> {
+        let index = match name {
+            Some(name) => self.active.iter().position(|task| task.name == name)?,
+            None => self.active.len().checked_sub(1)?,
+        };
+        let task = self.active.remove(index);
+        let took = task.elapsed(now);
+        let (estimated, max) = (task.estimated, task.max);
+        if self.completed.len() == MOST_KEPT {
+            self.completed.pop_front();
+        }
+        self.completed.push_back(Completed { name: task.name.clone(), took, estimated, max });
+        self.completed_count += 1;
+        Some((task.name, took))
+    }
+}

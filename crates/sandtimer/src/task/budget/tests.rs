@@ -1,0 +1,441 @@
+use std::time::Duration;
+
+use super::*;
+use crate::limits::{Ceilings, Place, Setting, nest, precedence};
+use crate::model::{Layer, Source};
+
+const MINUTE: u64 = 60;
+
+/// The moment so many seconds after the start.
+fn at(seconds: u64) -> Moment {
+    Moment::from_nanos(1_000_000_000 * (1_000 + seconds))
+}
+
+fn minutes(minutes: u64) -> Moment {
+    at(minutes * MINUTE)
+}
+
+fn effective(limits: &Limits) -> Effective {
+    let place = Place { layer: Layer::Loop, scope: "loop".to_owned() };
+    nest(&place, &precedence(&[(Source::Call, limits)]), &[], &Ceilings::none())
+}
+
+fn budget_with(limits: &Limits, options: Options) -> Budget {
+    Budget::new(effective(limits), options, at(0)).expect("sound options")
+}
+
+/// As the source has it: 2 hours, 100 turns, 20 minutes of silence.
+fn source() -> Budget {
+    let limits =
+        Limits::new().wall(Duration::from_secs(7200)).turns(100).stall(Duration::from_secs(20 * MINUTE));
+    budget_with(&limits, Options::default())
+}
+
+fn unlimited() -> Budget {
+    budget_with(&Limits::new(), Options::default())
+}
+
+fn task(name: &str, estimated: u64, max: u64) -> TaskOf<'_> {
+    let minutes = |minutes| Some(Duration::from_secs(minutes * MINUTE));
+    TaskOf { name, estimated: minutes(estimated), max: minutes(max) }
+}
+
+fn training(budget: &mut Budget, now: Moment) {
+    budget.start_task(task("train_complex_model", 30, 90), false, now).expect("a task");
+}
+
+fn binding(check: &Check) -> (LimitKind, Option<&str>) {
+    let limit = check.limits.iter().find(|limit| limit.binding).expect("one binds");
+    (limit.kind, limit.task.as_deref())
+}
+
+#[test]
+fn every_limit_is_told_with_what_is_used_of_it() {
+    let mut budget = source();
+    for turn in 0..17 {
+        budget.start_turn(at(turn * 7));
+    }
+    let check = budget.check(minutes(2));
+    assert_eq!((check.state, check.timed_out), (State::Going, false));
+    let told: Vec<_> = check
+        .limits
+        .iter()
+        .map(|limit| (limit.kind, limit.used, limit.limit, limit.remaining, limit.source))
+        .collect();
+    let seconds = |seconds| Quantity::Time(Duration::from_secs(seconds));
+    let count = Quantity::Count;
+    let call = Some(Source::Call);
+    assert_eq!(
+        told,
+        [
+            (LimitKind::Wall, seconds(120), Some(seconds(7200)), Some(seconds(7080)), call),
+            (LimitKind::Turns, count(17), Some(count(100)), Some(count(83)), call),
+            (LimitKind::Stall, seconds(8), Some(seconds(1200)), Some(seconds(1192)), call),
+            (LimitKind::Failures, count(0), None, None, None),
+        ]
+    );
+    // 83 turns of 7 s come before 118 minutes.
+    assert_eq!(binding(&check), (LimitKind::Turns, None));
+    assert_eq!(check.remaining_ms, Some(7_080_000));
+    let wire = serde_json::to_value(&check).expect("plain data");
+    assert_eq!(wire["limits"][0]["used"], 120_000);
+    assert_eq!(wire["limits"][3]["limit"], serde_json::Value::Null);
+    assert_eq!(wire["state"], "going");
+}
+
+#[test]
+fn the_lines_are_those_of_the_source() {
+    let mut budget = source();
+    for _ in 0..16 {
+        budget.start_turn(at(0));
+    }
+    training(&mut budget, at(0));
+    budget.start_turn(minutes(2));
+    let lines = |budget: &mut Budget, now| budget.check(now).text;
+    assert_eq!(
+        lines(&mut budget, minutes(2)),
+        "✓ Global: 2m / 120m OK\n✓ Turns: 17 / 100 OK\n✓ Stall: 0m / 20m OK (activity registered)\n✓ Task: 2m / 90m OK \
+         (2% of max)"
+    );
+    budget.note_activity(minutes(15));
+    let text = lines(&mut budget, minutes(15));
+    assert!(text.ends_with("✓ Task: 15m / 90m OK (50% of estimated, 17% of max)"), "{text}");
+    budget.note_activity(minutes(30));
+    let text = lines(&mut budget, minutes(30));
+    assert!(
+        text.ends_with("⚠️ Task: 30m / 90m (REACHED ESTIMATED DURATION)\nℹ️  Still OK - within max duration"),
+        "{text}"
+    );
+    budget.note_activity(minutes(42));
+    assert_eq!(
+        budget.complete_task(None, minutes(42)),
+        Some(("train_complex_model".to_owned(), Duration::from_secs(42 * MINUTE)))
+    );
+    let text = lines(&mut budget, minutes(42));
+    assert!(text.ends_with("✓ All checks OK (no active task)"), "{text}");
+}
+
+#[test]
+fn an_overrun_of_the_estimate_is_a_warning_and_no_more() {
+    let mut budget = source();
+    training(&mut budget, at(0));
+    for now in [minutes(15), minutes(25), minutes(35)] {
+        budget.note_activity(now);
+    }
+    let check = budget.check(minutes(35));
+    assert_eq!(check.state, State::Going);
+    assert_eq!(
+        check.warnings,
+        [
+            "⚠️ Task 'train_complex_model' is taking longer than expected\n   Expected: 30m, Actual: 35m (5m overrun)\n   \
+          Max allowed: 1h 30m"
+        ]
+    );
+    assert!(check.text.contains("⚠️ Task: 35m / 90m (OVERRUN by 5m)"), "{}", check.text);
+    let status = budget.task_status(None, minutes(35)).expect("it goes on");
+    assert_eq!((status.is_overdue, status.progress_percent), (true, Some(100.0)));
+}
+
+#[test]
+fn a_task_is_up_at_its_maximum_and_grants_one_more_turn() {
+    let mut budget = source();
+    training(&mut budget, minutes(5));
+    for minute in (10..=95).step_by(5) {
+        assert_eq!(budget.start_turn(minutes(minute)), Turn::Work);
+        let check = budget.check(minutes(minute));
+        assert_eq!(check.timed_out, minute == 95, "at {minute} minutes");
+    }
+    let check = budget.check(minutes(95));
+    assert_eq!(check.state, State::WrapUp);
+    assert_eq!(
+        check.reason.as_deref(),
+        Some("Task timeout: 'train_complex_model' exceeded 1h 30m (estimated 30m 0s)")
+    );
+    let message = check.message.expect("something to tell");
+    assert!(
+        message.starts_with("⏱️ TIMEOUT: Task 'train_complex_model' exceeded 1h 30m (estimated 30m 0s)"),
+        "{message}"
+    );
+    assert!(message.contains("Please stop this task and proceed with current best model."), "{message}");
+    assert_eq!(binding(&budget.check(minutes(95))), (LimitKind::Wall, Some("train_complex_model")));
+    assert_eq!(budget.start_turn(minutes(96)), Turn::WrapUp);
+    assert_eq!(budget.check(minutes(96)).state, State::WrapUp);
+    assert_eq!(budget.start_turn(minutes(97)), Turn::Refused);
+    let check = budget.check(minutes(97));
+    assert_eq!((check.state, check.turn), (State::Over, 19));
+    assert!(
+        budget.summary(minutes(97)).contains("Ended by: Task timeout"),
+        "{}",
+        budget.summary(minutes(97))
+    );
+}
+
+#[test]
+fn the_factor_moves_the_end_of_tasks() {
+    let options = Options { max_duration_factor: 1.5, ..Options::default() };
+    let mut budget = budget_with(&Limits::new(), options);
+    training(&mut budget, at(0));
+    assert!(!budget.check(minutes(134)).timed_out);
+    assert!(budget.check(minutes(135)).timed_out);
+    for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let options = Options { max_duration_factor: factor, ..Options::default() };
+        let refused = Budget::new(effective(&Limits::new()), options, at(0));
+        assert!(matches!(refused, Err(OptionsError::Factor(_))), "{factor}");
+    }
+}
+
+#[test]
+fn a_silence_counts_although_a_turn_was_begun_just_before_the_check() {
+    let mut budget = source();
+    budget.start_turn(at(0));
+    budget.start_turn(at(3600));
+    let check = budget.check(at(3600));
+    assert_eq!(check.state, State::WrapUp);
+    assert_eq!(check.reason.as_deref(), Some("Stalled: no activity for 20m 0s"));
+    assert_eq!(binding(&check), (LimitKind::Stall, None));
+}
+
+#[test]
+fn what_was_heard_in_time_is_no_silence_though_it_is_told_late() {
+    let mut budget = source();
+    budget.note_activity_at(minutes(15), minutes(30));
+    assert!(!budget.check(minutes(30)).timed_out);
+    // The same without it.
+    assert!(source().check(minutes(30)).timed_out);
+}
+
+#[test]
+fn an_agent_whose_run_goes_on_is_not_silent() {
+    let mut budget = source();
+    budget.note_run(minutes(1), None, minutes(60));
+    assert!(!budget.check(minutes(60)).timed_out);
+    // One that ended leaves the silence behind it.
+    let mut budget = source();
+    budget.note_run(minutes(1), Some(minutes(30)), minutes(60));
+    assert_eq!(budget.check(minutes(60)).reason.as_deref(), Some("Stalled: no activity for 20m 0s"));
+    let mut budget = source();
+    budget.note_run(minutes(1), Some(minutes(30)), minutes(60));
+    budget.note_run(minutes(45), Some(minutes(55)), minutes(60));
+    assert!(!budget.check(minutes(60)).timed_out);
+    // The silence before it counts.
+    let mut budget = source();
+    budget.note_run(minutes(25), None, minutes(60));
+    assert!(budget.check(minutes(60)).timed_out);
+}
+
+#[test]
+fn turns_are_worked_before_they_are_used_up() {
+    let mut budget = budget_with(&Limits::new().turns(3), Options::default());
+    let mut worked = 0;
+    loop {
+        let turn = budget.start_turn(at(worked));
+        let check = budget.check(at(worked));
+        if turn == Turn::Refused {
+            assert_eq!(check.state, State::Over);
+            break;
+        }
+        worked += 1;
+        assert_eq!(check.timed_out, worked >= 3);
+        assert_eq!(turn == Turn::WrapUp, worked == 4);
+    }
+    assert_eq!(worked, 4);
+}
+
+#[test]
+fn failures_are_counted() {
+    let mut budget = budget_with(&Limits::new().failures(2), Options::default());
+    budget.note_failure(at(1));
+    assert!(!budget.check(at(1)).timed_out);
+    budget.note_failure(at(2));
+    let check = budget.check(at(2));
+    assert_eq!(check.reason.as_deref(), Some("Failure limit: 2 failures are used up"));
+}
+
+#[test]
+fn the_wrap_up_turn_has_time_within_the_wall() {
+    let mut budget = source();
+    for minute in (0..=112).step_by(16) {
+        budget.note_activity(minutes(minute));
+    }
+    let wall = |budget: &mut Budget, now| budget.run_bound(None, now).limits(1.0).get(LimitKind::Wall);
+    let seconds = |seconds: u64| Setting::At(seconds * 1_000_000_000);
+    assert_eq!(wall(&mut budget, minutes(113)), seconds(MINUTE));
+    assert_eq!(budget.next_event(), Some(minutes(114)));
+    assert!(!budget.check(minutes(113)).timed_out);
+    let check = budget.check(minutes(114));
+    let wrap_up = check.wrap_up.expect("it is granted");
+    assert_eq!((wrap_up.turn, wrap_up.left_ms), (None, 6 * 60_000));
+    assert_eq!(wall(&mut budget, minutes(115)), seconds(5 * MINUTE));
+    assert!(check.text.contains("❌ Global: 114m / 120m (6m 0s are kept for wrapping up)"), "{}", check.text);
+    assert_eq!(budget.next_event(), Some(minutes(120)));
+    assert_eq!(budget.start_turn(minutes(116)), Turn::WrapUp);
+    assert_eq!(budget.check(minutes(120)).state, State::Over);
+    assert_eq!(wall(&mut budget, minutes(121)), seconds(0));
+}
+
+#[test]
+fn whoever_asks_too_late_gets_the_wrap_up_turn_all_the_same() {
+    let limits = Limits::new().wall(Duration::from_secs(7200));
+    let mut budget = budget_with(&limits, Options::default());
+    let check = budget.check(minutes(180));
+    assert_eq!(check.wrap_up.expect("it is granted").left_ms, 3 * 60_000);
+    assert_eq!(budget.start_turn(minutes(181)), Turn::WrapUp);
+    assert_eq!(budget.check(minutes(183)).state, State::Over);
+}
+
+#[test]
+fn a_wrap_up_of_no_time_is_none() {
+    let options = Options { wrap_up: Some(Duration::ZERO), ..Options::default() };
+    let mut budget = budget_with(&Limits::new().wall(Duration::from_secs(10)), options);
+    assert_eq!(budget.check(at(9)).state, State::Going);
+    assert_eq!(budget.check(at(10)).state, State::Over);
+    let options = Options { wrap_up: Some(Duration::from_secs(10)), ..Options::default() };
+    let limits = effective(&Limits::new().wall(Duration::from_secs(10)));
+    assert!(matches!(Budget::new(limits, options, at(0)), Err(OptionsError::WrapUp { .. })));
+}
+
+#[test]
+fn looking_grants_nothing() {
+    let budget = source();
+    assert_eq!(budget.look(minutes(200)).state, State::Hit);
+    assert_eq!(budget.look(minutes(10)).state, State::Going);
+}
+
+#[test]
+fn a_task_done_before_anybody_was_told_is_no_reason_to_stop() {
+    let mut budget = unlimited();
+    training(&mut budget, at(0));
+    budget.note_activity(minutes(91));
+    budget.complete_task(None, minutes(91));
+    assert_eq!(budget.check(minutes(91)).state, State::Going);
+    let summary = budget.summary(minutes(91));
+    assert!(summary.contains("Over their maximum durations: train_complex_model by 1m 0s"), "{summary}");
+}
+
+#[test]
+fn tasks_follow_one_another_or_go_on_together() {
+    let mut budget = unlimited();
+    budget.start_task(task("EDA", 5, 15), false, at(0)).expect("a task");
+    training(&mut budget, minutes(7));
+    assert!(budget.task_status(Some("EDA"), minutes(8)).is_none());
+    budget.start_task(task("evaluation", 5, 10), true, minutes(8)).expect("a task");
+    let refused = budget.start_task(task("evaluation", 5, 10), true, minutes(8));
+    assert_eq!(refused, Err(TaskError::Active("evaluation".to_owned())));
+    let check = budget.check(minutes(9));
+    assert!(check.text.contains("✓ Task 'train_complex_model': 2m / 90m OK"), "{}", check.text);
+    assert!(check.text.contains("✓ Task 'evaluation': 1m / 10m OK (20% of estimated, 10% of max)"));
+    assert_eq!(binding(&check), (LimitKind::Wall, Some("evaluation")));
+    assert_eq!(budget.complete_task(Some("nothing"), minutes(9)), None);
+    assert!(budget.complete_task(Some("train_complex_model"), minutes(52)).is_some());
+    // The one that goes on is up.
+    let check = budget.check(minutes(52));
+    assert!(check.text.contains("❌ Task timeout: 'evaluation' exceeded 10m 0s"), "{}", check.text);
+    assert!(budget.complete_task(None, minutes(52)).is_some());
+    assert_eq!(budget.complete_task(None, minutes(52)), None);
+}
+
+#[test]
+fn the_summary_is_the_sources_and_tells_no_lies() {
+    let mut budget = unlimited();
+    budget.start_task(task("EDA", 10, 15), false, at(0)).expect("a task");
+    budget.start_task(task("Training", 60, 90), false, minutes(7)).expect("a task");
+    budget.complete_task(None, minutes(52));
+    assert_eq!(
+        budget.summary(minutes(52)),
+        "Summary:\n  - Tasks completed: 2 (EDA, Training)\n  - Total runtime: 52 minutes\n  - All tasks within estimated \
+         durations"
+    );
+    let mut budget = unlimited();
+    budget.start_task(task("EDA", 5, 15), false, at(0)).expect("a task");
+    budget.complete_task(None, minutes(7));
+    assert_eq!(
+        budget.summary(minutes(7)),
+        "Summary:\n  - Tasks completed: 1 (EDA)\n  - Total runtime: 7 minutes\n  - Over their estimates: EDA by 2m 0s\n  \
+         - All tasks within maximum durations"
+    );
+}
+
+#[test]
+fn only_ending_tasks_bound_their_runs() {
+    for (on_task_timeout, expected) in [
+        (OnTaskTimeout::Tell, Setting::Inherit),
+        (OnTaskTimeout::End, Setting::At(80 * MINUTE * 1_000_000_000)),
+    ] {
+        let mut budget = budget_with(&Limits::new(), Options { on_task_timeout, ..Options::default() });
+        training(&mut budget, at(0));
+        let wall =
+            |budget: &mut Budget, task| budget.run_bound(task, minutes(10)).limits(1.0).get(LimitKind::Wall);
+        assert_eq!(wall(&mut budget, Some("train_complex_model")), expected);
+        assert_eq!(wall(&mut budget, None), Setting::Inherit);
+    }
+}
+
+#[test]
+fn tasks_that_cannot_be_are_refused() {
+    let mut budget = unlimited();
+    for name in ["", "  ", "a\nb", &"x".repeat(201)] {
+        let refused = budget.start_task(task(name, 1, 2), false, at(0));
+        assert!(matches!(refused, Err(TaskError::Name(_))), "{name:?}");
+    }
+    let refused = budget.start_task(task("short", 2, 1), false, at(0));
+    assert!(matches!(refused, Err(TaskError::Order { .. })));
+    for number in 0..64 {
+        budget.start_task(task(&format!("task {number}"), 1, 2), true, at(0)).expect("a task");
+    }
+    assert_eq!(budget.start_task(task("one more", 1, 2), true, at(0)), Err(TaskError::Full));
+}
+
+#[test]
+fn a_clock_that_goes_back_moves_nothing() {
+    let mut budget = source();
+    training(&mut budget, minutes(10));
+    let before = budget.check(minutes(20));
+    assert_eq!(budget.check(minutes(3)), before);
+}
+
+#[test]
+fn going_round_in_circles_is_told() {
+    let seen = |steps: &[(&str, &str, bool)]| {
+        let mut budget = unlimited();
+        for (action, observation, failed) in steps {
+            budget.note_action(action, observation, *failed, at(1));
+        }
+        let check = budget.check(at(1));
+        assert_eq!(check.state, State::Going);
+        assert_eq!(check.warnings.len(), usize::from(check.repeated.is_some()));
+        check.repeated
+    };
+    let (a, b) = (("ls", "x", false), ("cat x", "1", false));
+    assert_eq!(seen(&[a, a, a]), None);
+    assert_eq!(seen(&[a, a, a, a]), Some(Repeated::SameAction));
+    assert_eq!(seen(&[a, a, ("ls", "y", false), a, a]), None);
+    let failed = |text| ("make", text, true);
+    assert_eq!(seen(&[failed("1"), failed("2")]), None);
+    assert_eq!(seen(&[failed("1"), failed("2"), failed("3")]), Some(Repeated::SameError));
+    assert_eq!(seen(&[a, b, a, b, a]), None);
+    assert_eq!(seen(&[a, b, a, b, a, b]), Some(Repeated::Alternating));
+    assert_eq!(seen(&[a, b, a, b, a, b, ("pwd", "/", false)]), None);
+}
+
+#[test]
+fn the_text_of_an_estimate_is_read() {
+    let text = "⏱️ Task Duration Estimate: train_complex_model\n\n📊 Estimated Duration:\n   ⚡ Best case:  12m 0s\n   📈 \
+                Typical:    30m 0s\n   ⚠️ Worst case: 1h 30m\n";
+    let read = parse_estimate(text).expect("all is there");
+    assert_eq!(
+        (read.task_name.as_str(), read.typical.as_secs(), read.max.as_secs()),
+        ("train_complex_model", 1800, 5400)
+    );
+    for broken in [
+        "",
+        "Task Duration Estimate: x",
+        "Task Duration Estimate: x\nTypical: soon\nWorst case: 2m",
+        "Task Duration Estimate: x\nTypical: 3m\nWorst case: 2m",
+        "Task Duration Estimate: !\nTypical: 1m\nWorst case: 2m",
+        "Typical: 1m\nWorst case: 2m",
+        "Task Duration Estimate: x\nTypical: -1m\nWorst case: 2m",
+        "Task Duration Estimate: x\nTypical: 0s\nWorst case: 2m",
+    ] {
+        assert_eq!(parse_estimate(broken), None, "{broken}");
+    }
+}

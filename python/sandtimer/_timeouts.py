@@ -1,0 +1,413 @@
+"""Budgets of an agent's run: how long it may go on, how many turns, how long its tasks may take, and what to tell it.
+
+The engine's state machine decides (crates/sandtimer/src/task/budget); here are its names, its clock, and what a loop's tools
+print. Nothing here waits or ends a process: `Sandbox.within` has the engine end an agent's runs at these limits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import re
+import time
+from typing import Any, Callable, Iterator, Mapping, Optional, Union
+
+from . import _arguments, _native
+from .errors import InvalidLimit
+
+Seconds = Union[int, float, None]
+
+# The source's, where nothing else is said.
+_DEFAULTS = {"max_runtime_seconds": 7200.0, "max_turns": 100, "stall_timeout_seconds": 1200.0}
+_UNSET: Any = object()
+_log = logging.getLogger("sandtimer")
+
+# The first line of what ReadBashOutput prints of a process that is over. Only there: what follows is the process's own.
+_COMPLETED = re.compile(r"\s*(?:=+\s*)?(?:\[|Status:\s*)COMPLETED\b(?:.*?exit code:\s*(-?\d+))?")
+_BACKGROUND = re.compile(r"\s*Started background process:\s*(\w+)")
+_READERS = ("ReadBashOutput", "BashOutput", "read_output")
+
+
+class TimeoutManager:
+    """What an agent's run may use: time, turns, silence, failures, and the longest time of each task.
+
+    Call `start_turn` and `check_timeout` once per turn, and `start_task` and `complete_task` around long work, or
+    `observe_tool` with what each tool printed. A limit is passed when its moment passes, however late anybody asks. The
+    first check behind that has `timed_out` and a `message` for the agent: one more turn, the wrap-up, is granted with time
+    of its own; the turn after it is refused, and `state` is "over".
+
+    max_runtime_seconds: of the whole run (default 7200); max_turns (default 100); stall_timeout_seconds: without a turn,
+    a task begun or completed, a run of `Sandbox.within`, or `register_activity` (default 1200); max_failures: calls of
+    `register_failure` (default: unlimited). Durations are seconds; None and 0 mean unlimited.
+    wrap_up: seconds kept for the last turn within max_runtime_seconds (None: a twentieth of it, 60 without; 0: no such
+    turn); max_duration_factor: a task's time is up at its max_duration times this; on_task_timeout: "tell" tells the agent,
+    "end" also ends the runs of `Sandbox.within(manager, task=…)`; speed: seconds of the budget in one second, for trying a
+    budget out; clock: gives the time in seconds, for tests.
+
+    >>> import sandtimer
+    >>> clock = iter([0, 0, 60, 5460, 5460, 5465, 5470]).__next__
+    >>> manager = sandtimer.TimeoutManager(stall_timeout_seconds=None, clock=clock)
+    >>> manager.start_task("train_complex_model", estimated_duration=1800, max_duration=5400)
+    >>> manager.check_timeout()["timed_out"]
+    False
+    >>> manager.start_turn()
+    'work'
+    >>> print(manager.check_timeout()["reason"])
+    Task timeout: 'train_complex_model' exceeded 1h 30m (estimated 30m 0s)
+    >>> manager.start_turn(), manager.start_turn()
+    ('wrap_up', 'refused')
+    """
+
+    def __init__(
+        self,
+        max_runtime_seconds: Seconds = _UNSET,
+        max_turns: Optional[int] = _UNSET,
+        stall_timeout_seconds: Seconds = _UNSET,
+        *,
+        max_failures: Optional[int] = None,
+        wrap_up: Seconds = None,
+        max_duration_factor: float = 1.0,
+        on_task_timeout: str = "tell",
+        speed: float = 1.0,
+        clock: Optional[Callable[[], float]] = None,
+    ) -> None:
+        from ._sandtimer import Budget
+
+        if on_task_timeout not in ("tell", "end"):
+            raise ValueError(f'on_task_timeout={on_task_timeout!r}: use "tell" or "end"')
+        for name, value in (("max_duration_factor", max_duration_factor), ("speed", speed)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+                raise InvalidLimit(f"{name}={value!r}: use a number above 0, such as 1.5")
+        if clock is not None:
+            _arguments.function("clock", clock, "use a function that gives the time in seconds, or None")
+        self._clock, self._speed = clock, float(speed)
+        self._zero = time.monotonic()
+        limits = (max_runtime_seconds, max_turns, stall_timeout_seconds, max_failures)
+        names = (*_DEFAULTS, "max_failures")
+        given = {name: value for name, value in zip(names, limits) if value is not _UNSET}
+        for name in ("max_runtime_seconds", "stall_timeout_seconds"):
+            _finite(name, given.get(name))
+        _finite("wrap_up", wrap_up)
+        options = (wrap_up, float(max_duration_factor), on_task_timeout == "end")
+        self._budget = Budget(given, _DEFAULTS, options, self._now())
+        # The estimate that the next background process is of, and which process each task is.
+        self._estimated: Optional[dict[str, Any]] = None
+        self._processes: dict[str, str] = {}
+
+    def _now(self) -> float:
+        if self._clock is not None:
+            return float(self._clock())
+        return self._zero + (time.monotonic() - self._zero) * self._speed
+
+    # Turns and limits
+
+    def start_turn(self) -> str:
+        """Begins a turn: "work"; "wrap_up" where it is the last one; "refused" where there is none left.
+
+        It is activity, but a silence before it that was longer than the stall limit counts all the same.
+
+        >>> import sandtimer
+        >>> manager = sandtimer.TimeoutManager(max_turns=1)
+        >>> manager.start_turn(), manager.check_timeout()["state"], manager.start_turn(), manager.start_turn()
+        ('work', 'wrap_up', 'wrap_up', 'refused')
+        """
+        return self._budget.start_turn(self._now())
+
+    def check_timeout(self) -> dict[str, Any]:
+        """Every limit, with what is used of it. The first check behind a limit that was passed grants the wrap-up turn.
+
+        timed_out; reason: which limit, in words; message: what to tell the agent; state: "going", "wrap_up" or "over";
+        wrap_up: None, or its `turn` and `seconds_left`; elapsed_seconds; remaining_seconds of the whole run (None:
+        unlimited); turn; limits: for each its `kind`, `layer`, `task`, `used`, `limit`, `remaining`, `source`, `hit` and
+        `binding`, times in seconds; binding: the one of them that ended the work, or will first; warnings: texts;
+        repeated: how the agent goes round in circles, or None; text: all of it in lines.
+
+        >>> import sandtimer
+        >>> manager = sandtimer.TimeoutManager(clock=lambda: 0.0)
+        >>> manager.start_turn()
+        'work'
+        >>> print(manager.check_timeout()["text"])
+        ✓ Global: 0m / 120m OK
+        ✓ Turns: 1 / 100 OK
+        ✓ Stall: 0m / 20m OK (activity registered)
+        ✓ All checks OK (no active task)
+        """
+        return _in_seconds(self._budget.check(self._now()))
+
+    def register_activity(self) -> None:
+        """Something was heard of what the agent does: its tools, their output, their progress."""
+        self._budget.note_activity(self._now())
+
+    def register_failure(self) -> None:
+        """Something that the agent did went wrong. With `max_failures` there is an end to that."""
+        self._budget.note_failure(self._now())
+
+    def register_action(self, action: str, observation: str, failed: bool = False) -> None:
+        """The agent did this and got that. Checks say when it goes round in circles: the same action with the same result
+        four times in a row, the same action failing three times, two in turn for six steps.
+
+        >>> import sandtimer
+        >>> manager = sandtimer.TimeoutManager()
+        >>> for _ in range(4):
+        ...     manager.register_action("ls", "train.py")
+        >>> manager.check_timeout()["repeated"]
+        'same_action'
+        """
+        _arguments.text("action", action)
+        _arguments.text("observation", observation)
+        self._budget.note_action(action, observation, _arguments.flag("failed", failed), self._now())
+
+    # Tasks
+
+    def start_task(
+        self, task_name: str, estimated_duration: Seconds, max_duration: Seconds, *, alongside: bool = False
+    ) -> None:
+        """Begins a task, with its typical and its longest duration in seconds (None: unknown).
+
+        What was tracked before counts as completed, unless this one is begun `alongside`.
+
+        >>> import sandtimer
+        >>> manager = sandtimer.TimeoutManager()
+        >>> manager.start_task("train", 1800, 5400)
+        >>> manager.start_task("evaluate", 300, 900, alongside=True)
+        >>> manager.get_task_status("train")["formatted_estimated"]
+        '30m 0s'
+        """
+        _arguments.text("task_name", task_name, "use a name")
+        for name, value in (("estimated_duration", estimated_duration), ("max_duration", max_duration)):
+            _finite(name, value)
+        alongside = _arguments.flag("alongside", alongside)
+        self._budget.start_task(task_name, estimated_duration, max_duration, alongside, self._now())
+        times = [("est", estimated_duration), ("max", max_duration)]
+        words = ", ".join(f"{name}: {_formatted(value) if value else 'unknown'}" for name, value in times)
+        _log.info("⏱️ Started task: %s (%s)", task_name, words)
+
+    def complete_task(self, task_name: Optional[str] = None) -> None:
+        """A task is done: the one of this name, or the one begun last. Without one, that is activity and no more."""
+        if task_name is not None:
+            _arguments.text("task_name", task_name, "use a task's name, or None for the one begun last")
+        completed = self._budget.complete_task(task_name, self._now())
+        if completed is not None:
+            _log.info("✓ Task completed: %s (actual: %s)", completed[0], _formatted(completed[1]))
+
+    def get_task_status(self, task_name: Optional[str] = None) -> Optional[dict[str, Any]]:
+        """How a task stands, the one of this name or the one begun last; None where there is none.
+
+        task_name; elapsed_seconds; estimated_duration, max_duration: seconds, or None; progress_percent: elapsed time of
+        the estimate, at most 100; is_overdue: longer than the estimate; formatted_elapsed, formatted_estimated: texts.
+
+        >>> import sandtimer
+        >>> sandtimer.TimeoutManager().get_task_status() is None
+        True
+        """
+        status = self._budget.task_status(task_name, self._now())
+        if status is None:
+            return None
+        name, elapsed, estimated, longest, percent, is_overdue = status
+        return {
+            "task_name": name,
+            "elapsed_seconds": elapsed,
+            "estimated_duration": estimated,
+            "max_duration": longest,
+            "progress_percent": percent,
+            "is_overdue": is_overdue,
+            "formatted_elapsed": _formatted(elapsed),
+            "formatted_estimated": None if estimated is None else _formatted(estimated),
+        }
+
+    def should_warn_user(self) -> Optional[str]:
+        """A warning of the tasks that take longer than estimated; None where there is none."""
+        warnings = [text for text in json.loads(self._budget.look(self._now()))["warnings"] if "Expected:" in text]
+        return "\n".join(warnings) or None
+
+    # What tools print
+
+    def parse_estimate_result(self, estimate_result: str) -> Optional[dict[str, Any]]:
+        """`task_name`, `typical` and `max` (seconds) out of what EstimateTaskDuration prints.
+
+        None where they are not there, and with ENABLE_ESTIMATE_DURATION=0 in the environment.
+
+        >>> import sandtimer
+        >>> text = "⏱️ Task Duration Estimate: train\\n   📈 Typical: 30m 0s\\n   ⚠️ Worst case: 1h 30m"
+        >>> sandtimer.TimeoutManager().parse_estimate_result(text)
+        {'task_name': 'train', 'typical': 1800.0, 'max': 5400.0}
+        """
+        from ._sandtimer import parse_estimate
+
+        _arguments.text("estimate_result", estimate_result, "use the text that the tool printed")
+        if os.environ.get("ENABLE_ESTIMATE_DURATION") == "0":
+            return None
+        read = parse_estimate(estimate_result)
+        return None if read is None else dict(zip(("task_name", "typical", "max"), read))
+
+    def observe_tool(self, tool: str, result: str, tool_input: Optional[Mapping[str, Any]] = None) -> None:
+        """Takes note of what one of the agent's tools printed, so that tasks need no calls of their own.
+
+        An estimate by EstimateTaskDuration makes a task of the next background process that Bash starts; the task's clock
+        begins with the process, and it is completed when ReadBashOutput says so in its first line, or by KillShell. A
+        process that failed counts as a failure. Everything is activity, and looked at for repetitions.
+
+        >>> import sandtimer
+        >>> manager = sandtimer.TimeoutManager()
+        >>> manager.observe_tool("EstimateTaskDuration", "Task Duration Estimate: train\\nTypical: 30m 0s\\nWorst case: 1h 30m")
+        >>> manager.observe_tool("Bash", "Started background process: bash_abc123")
+        >>> manager.get_task_status()["task_name"]
+        'train'
+        >>> manager.observe_tool("ReadBashOutput", "[COMPLETED (exit code: 0)] bash_abc123", {"shell_id": "bash_abc123"})
+        >>> manager.get_task_status() is None
+        True
+        """
+        _arguments.text("result", result, "use the text that the tool printed")
+        tool_input = {} if tool_input is None else tool_input
+        process = str(tool_input.get("shell_id") or tool_input.get("bash_id") or "")
+        failed = False
+        if tool == "EstimateTaskDuration":
+            self._estimated = self.parse_estimate_result(result) or self._estimated
+        elif tool == "Bash":
+            self._begun(_BACKGROUND.match(result))
+        elif tool in _READERS:
+            completed = _COMPLETED.match(result)
+            if completed is not None:
+                failed = completed[1] not in (None, "0")
+                self._over(process)
+        elif tool == "KillShell":
+            self._over(process)
+        if tool in _READERS:
+            # Asking again whether it is done is how one waits.
+            self.register_activity()
+        else:
+            self.register_action(f"{tool} {json.dumps(dict(tool_input), sort_keys=True, default=str)}", result)
+        if failed:
+            self.register_failure()
+
+    def _begun(self, background: Optional[re.Match[str]]) -> None:
+        estimated = self._estimated
+        if background is None or estimated is None:
+            return
+        self._estimated = None
+        name, others = estimated["task_name"], 1
+        while self._budget.task_status(name, self._now()) is not None:
+            others += 1
+            name = f"{estimated['task_name']} ({others})"
+        self.start_task(name, estimated["typical"], estimated["max"], alongside=True)
+        self._processes[background[1]] = name
+
+    def _over(self, process: str) -> None:
+        """This process is over. One that nobody can tell from others is the one begun last."""
+        if process in self._processes:
+            self.complete_task(self._processes.pop(process))
+        elif not process or not self._processes:
+            self.complete_task()
+
+    # The end
+
+    def get_summary(self) -> dict[str, Any]:
+        """What became of the run so far: `total_runtime` (seconds), `formatted_runtime`, `turn_count`, `tasks_completed`,
+        `current_task`, `timeout_check` (a check that grants nothing), and `text`.
+
+        >>> import sandtimer
+        >>> sandtimer.TimeoutManager().get_summary()["tasks_completed"]
+        0
+        """
+        now = self._now()
+        check, status = _in_seconds(self._budget.look(now)), self._budget.task_status(None, now)
+        return {
+            "total_runtime": check["elapsed_seconds"],
+            "formatted_runtime": _formatted(check["elapsed_seconds"]),
+            "turn_count": check["turn"],
+            "tasks_completed": check["tasks_completed"],
+            "current_task": None if status is None else status[0],
+            "timeout_check": check,
+            "text": self._budget.summary(now),
+        }
+
+    def summary(self) -> str:
+        """The summary in lines of text.
+
+        >>> import sandtimer
+        >>> print(sandtimer.TimeoutManager().summary())
+        Summary:
+          - Tasks completed: 0
+          - Total runtime: 0 seconds
+        """
+        return self._budget.summary(self._now())
+
+    def seconds_to_next_event(self) -> Optional[float]:
+        """Seconds from now after which a check says something new if nothing happens until then; None: never.
+
+        For a loop that waits: a wait that is not longer hears of every limit in time.
+        """
+        left = self._budget.next_event(self._now())
+        return None if left is None else left / self._speed
+
+    # Its runs
+
+    def run_limits(self, task: Optional[str] = None) -> dict[str, Optional[float]]:
+        """`timeout` and `stall` of a run that begins now somewhere else, such as on a server: seconds, None for unlimited.
+
+        In time for the wrap-up turn, or with it; where a task was named and `on_task_timeout="end"`, with that task.
+        `Sandbox.within` does this by itself.
+
+        >>> import sandtimer
+        >>> sandtimer.TimeoutManager(max_runtime_seconds=None, stall_timeout_seconds=60).run_limits()
+        {'timeout': None, 'stall': 60.0}
+        """
+        return dict(zip(("timeout", "stall"), self._budget.run_limits((task, self._now(), self._speed))))
+
+    def _check_engine(self) -> None:
+        """Refuses where the engine cannot keep this budget's limits: its clock is the system's."""
+        if self._clock is not None:
+            raise ValueError("clock= gives this budget a time of its own, which no engine can keep: use speed= instead")
+
+    def _run_scope(self, task: Optional[str] = None) -> Any:
+        """What bounds a run that begins now. For `Sandbox.within`."""
+        self._check_engine()
+        return self._budget.run_scope(_native.engine(), (task, self._now(), self._speed))
+
+    def _note_run(self, since: float) -> None:
+        """A run of the agent's went on from this moment of the system's clock until now. For `Sandbox.within`."""
+        began = self._zero + (since - self._zero) * self._speed
+        self._budget.note_run(began, self._now())
+
+
+@contextlib.contextmanager
+def heard(budget: Optional[tuple[TimeoutManager, Optional[str]]]) -> Iterator[None]:
+    """Has a budget know of a run, whatever becomes of it."""
+    since = time.monotonic()
+    try:
+        yield
+    finally:
+        if budget is not None:
+            budget[0]._note_run(since)
+
+
+def _finite(name: str, value: Any) -> None:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value < math.inf:
+        raise InvalidLimit(f"{name}={value!r}: use a number of seconds from 0 on, or None")
+
+
+def _formatted(seconds: float) -> str:
+    from ._sandtimer import duration_text
+
+    return duration_text(seconds)
+
+
+def _in_seconds(check: str) -> dict[str, Any]:
+    """A check as Python writes it."""
+    told: dict[str, Any] = json.loads(check)
+    for limit in told["limits"]:
+        limit.setdefault("task", None)
+        if limit.pop("unit") == "ms":
+            for name in ("used", "limit", "remaining", "estimated"):
+                if limit.get(name) is not None:
+                    limit[name] /= 1000
+    told["binding"] = next((limit for limit in told["limits"] if limit["binding"]), None)
+    told["elapsed_seconds"] = told.pop("elapsed_ms") / 1000
+    remaining = told.pop("remaining_ms")
+    told["remaining_seconds"] = None if remaining is None else remaining / 1000
+    if told["wrap_up"] is not None:
+        told["wrap_up"]["seconds_left"] = told["wrap_up"].pop("left_ms") / 1000
+    return told
