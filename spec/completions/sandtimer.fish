@@ -32,6 +32,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bash" -d 'Run a
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "node" -d 'Run a JavaScript file, or code given with -c, in a sandbox, with Node.js'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "ts" -d 'Run a TypeScript file, or code given with -c, in a sandbox, with Node.js'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "serve" -d 'Serve runs over HTTP'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "mcp" -d 'Give an agent tools over stdin and stdout, by the Model Context Protocol'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "ps" -d 'List what goes on in a server: runs, contexts, sessions'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "logs" -d 'Print what a run of a server has written'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "kill" -d 'End a run of a server, or a context or session'
@@ -187,7 +188,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l network -d 'G
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l listen -d 'Where to listen [default: 127.0.0.1:7880]; port 0 takes a free one' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l listen -d 'Where to listen [default: 127.0.0.1:7880]: an address, of which port 0 takes a free one, or unix:PATH' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l state-dir -d 'Where records are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l token-file -d 'Who may ask: lines of a name and a token' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l keep-runs -d 'How many runs that are over are kept [default: 1000]; 0 or `unlimited` is all' -r
@@ -200,7 +201,13 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l command-ti
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l max-output-size-bytes -d 'Bytes kept of stdout, and of stderr [default: 10485760]; 0 is unlimited' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l prewarm -d 'A script that interpreters of a language run before they are given out; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l pool -d 'How many interpreters of a language stand ready for each user of the server [default: python=2, javascript=1]; may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l end-when-unused -d 'End when nobody is connected and nothing runs; for the server that `sandtimer mcp` starts'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l wall -d 'Longest time for all that this connection starts, from now on' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l turns -d 'How many calls that start something this connection may make' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l stall -d 'Longest time that something it started may neither write nor compute' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l state-dir -d 'Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`; the socket in XDG_RUNTIME_DIR]' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -s a -l all -d 'Runs that are over as well'

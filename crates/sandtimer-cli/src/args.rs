@@ -35,6 +35,9 @@ pub(crate) enum Command {
     /// Serve runs over HTTP
     #[command(after_long_help = SERVE_NOTES)]
     Serve(ServeArguments),
+    /// Give an agent tools over stdin and stdout, by the Model Context Protocol
+    #[command(after_long_help = MCP_NOTES)]
+    Mcp(McpArguments),
     /// List what goes on in a server: runs, contexts, sessions
     Ps(PsArguments),
     /// Print what a run of a server has written
@@ -95,7 +98,7 @@ uses, says itself wins over them, also where it says that there is no limit.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// Where to listen [default: 127.0.0.1:7880]; port 0 takes a free one
+    /// Where to listen [default: 127.0.0.1:7880]: an address, of which port 0 takes a free one, or unix:PATH
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<OsString>,
     /// Where records are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]
@@ -110,6 +113,9 @@ pub(crate) struct ServeArguments {
     /// How long they are kept [default: 7d]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) keep_for: Option<OsString>,
+    /// End when nobody is connected and nothing runs; for the server that `sandtimer mcp` starts
+    #[arg(long, hide = true)]
+    pub(crate) end_when_unused: bool,
     #[command(flatten)]
     pub(crate) policy: PolicyFlags,
 }
@@ -143,6 +149,32 @@ pub(crate) struct PolicyFlags {
     /// How many interpreters of a language stand ready for each user of the server [default: python=2, javascript=1]; may be repeated
     #[arg(long, value_name = "LANGUAGE=COUNT")]
     pub(crate) pool: Vec<OsString>,
+}
+
+const MCP_NOTES: &str = "\
+Carries the client's messages to a server of this user, on a socket that only this user can use, and starts one where there \
+is none; all clients of the user share it. Runs in the background go on when the client goes away, under their limits, and \
+the next client reads them. A call that is waited for ends with its client. The server ends 60 s after the last client has \
+gone, once nothing runs and no interpreter is kept (one that nobody uses ends after an hour); or by SIGTERM. Limits of \
+commands come from the variables and files that the first client's `sandtimer mcp` saw, as for `serve`.
+
+--wall, --turns and --stall bound all that this connection starts together; what they end says so.";
+
+/// `sandtimer mcp`.
+#[derive(Debug, Args)]
+pub(crate) struct McpArguments {
+    /// Longest time for all that this connection starts, from now on
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) wall: Option<OsString>,
+    /// How many calls that start something this connection may make
+    #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
+    pub(crate) turns: Option<OsString>,
+    /// Longest time that something it started may neither write nor compute
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) stall: Option<OsString>,
+    /// Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`; the socket in XDG_RUNTIME_DIR]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) state_dir: Option<PathBuf>,
 }
 
 const LOGS_NOTES: &str = "\

@@ -53,6 +53,18 @@ impl Fields {
         self.take(name)
     }
 
+    /// Any value, `null` too.
+    pub fn raw(&mut self, name: &'static str) -> Option<Value> {
+        self.known.push(name);
+        self.left.remove(name)
+    }
+
+    /// What is not taken yet, as one text.
+    pub fn left(&self) -> String {
+        // Plain data with text keys always serialises.
+        serde_json::to_string(&self.left).unwrap_or_default()
+    }
+
     pub fn text(&mut self, name: &'static str) -> Result<Option<String>, Refusal> {
         match self.take(name) {
             None => Ok(None),

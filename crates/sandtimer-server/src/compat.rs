@@ -91,7 +91,7 @@ fn now() -> String {
 }
 
 /// A moment as ISO 8601 has it, in UTC: days of the civil calendar are counted in eras of 400 years that begin in March.
-fn instant(milliseconds: u64) -> String {
+pub(crate) fn instant(milliseconds: u64) -> String {
     let (seconds, days) = (milliseconds / 1000, milliseconds / 86_400_000);
     let day = days + 719_468;
     let (era, of_era) = (day / 146_097, day % 146_097);

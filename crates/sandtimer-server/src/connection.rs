@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::epoll;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OnceCell;
 
 use peer::belongs_to;
@@ -17,23 +17,43 @@ use peer::belongs_to;
 /// One connection, as far as its other end matters.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    peer: SocketAddr,
-    local: SocketAddr,
+    ends: Ends,
     /// The socket itself, to hear of its end.
     socket: OwnedFd,
     /// Looked up once: a socket does not change hands unseen.
     own: OnceCell<bool>,
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Ends {
+    Tcp {
+        peer: SocketAddr,
+        local: SocketAddr,
+    },
+    /// With the uid that connected.
+    Unix(u32),
+}
+
 impl Connection {
     pub fn of(stream: &TcpStream, peer: SocketAddr) -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
-        Ok(Connection { peer, local: stream.local_addr()?, socket, own: OnceCell::new() })
+        let ends = Ends::Tcp { peer, local: stream.local_addr()? };
+        Ok(Connection { ends, socket, own: OnceCell::new() })
     }
 
-    /// Our end of it.
+    /// Over a socket in the file system. The kernel says who connected.
+    pub fn of_unix(stream: &UnixStream) -> io::Result<Self> {
+        let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
+        let uid = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
+        Ok(Connection { ends: Ends::Unix(uid), socket, own: OnceCell::new() })
+    }
+
+    /// Our end of it; loopback where it has no address.
     pub fn local(&self) -> SocketAddr {
-        self.local
+        match self.ends {
+            Ends::Tcp { local, .. } => local,
+            Ends::Unix(_) => SocketAddr::from(([127, 0, 0, 1], 0)),
+        }
     }
 
     /// Waits until the other end has closed.
@@ -59,9 +79,12 @@ impl Connection {
 
     /// Whether the other end belongs to the server's own user.
     pub async fn is_own(&self) -> bool {
-        let (peer, local) = (self.peer, self.local);
+        let uid = rustix::process::geteuid().as_raw();
+        let (peer, local) = match self.ends {
+            Ends::Tcp { peer, local } => (peer, local),
+            Ends::Unix(connected) => return connected == uid,
+        };
         let look = || async move {
-            let uid = rustix::process::geteuid().as_raw();
             tokio::task::spawn_blocking(move || belongs_to(peer, local, uid)).await.unwrap_or(false)
         };
         *self.own.get_or_init(look).await

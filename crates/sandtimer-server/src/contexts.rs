@@ -57,7 +57,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/sessions/{id}/interrupt", post(interrupt))
 }
 
-fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveContext>, Refusal> {
+pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveContext>, Refusal> {
     app.contexts.find(id, owner).ok_or_else(|| {
         let shown: String = id.chars().take(60).collect();
         Refusal::new(Code::ContextNotFound, format!("there is no context `{shown}`"))

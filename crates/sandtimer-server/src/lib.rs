@@ -11,6 +11,7 @@
 //! policy       what holds where a request says nothing
 //! quota        how much an owner may have at once
 //! compat       /api/*: the same runs and contexts in the words of another interface, one module
+//! mcp          /mcp: the same runs and contexts as tools for agents
 //! workspaces   /v1/workspaces: directories that outlive what works in them
 //! files        /v1/files: their files, used with the rights of their owner
 //! page         /: live runs and contexts, for people
@@ -31,6 +32,7 @@ mod events;
 mod facts;
 mod files;
 mod listen;
+mod mcp;
 mod metrics;
 mod openapi;
 mod owned;
@@ -41,7 +43,7 @@ mod runs;
 mod workspaces;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,6 +57,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 pub use auth::{Owner, TokenError, Tokens};
+pub use mcp::document as mcp_tools;
 pub use openapi::document as openapi;
 pub use policy::{Defaults, Interpreters, Pool, READY};
 
@@ -106,10 +109,45 @@ impl std::fmt::Debug for Host {
     }
 }
 
+/// Where a server listens: `127.0.0.1:7880`, or `unix:/run/user/1000/sandtimer.sock`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    /// Port 0 is a free one.
+    Address(SocketAddr),
+    /// A socket in the file system, which only this user may use. One that nobody listens on any more is replaced.
+    Unix(PathBuf),
+}
+
+impl std::str::FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = PathBuf::from(path);
+            return if path.is_absolute() {
+                Ok(Listen::Unix(path))
+            } else {
+                Err("the path behind `unix:` has to begin with a slash".to_owned())
+            };
+        }
+        let address = text.parse().map(Listen::Address);
+        address.map_err(|_| "use an address such as 127.0.0.1:7880, or `unix:` and a path".to_owned())
+    }
+}
+
+impl std::fmt::Display for Listen {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Listen::Address(address) => address.fmt(formatter),
+            Listen::Unix(path) => write!(formatter, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// How a server is set up.
 #[derive(Debug)]
 pub struct Settings {
-    pub listen: SocketAddr,
+    pub listen: Listen,
     pub state_directory: PathBuf,
     /// Whoever has one of these is answered; without any, the server's own user on this machine.
     pub tokens: Option<Tokens>,
@@ -135,7 +173,7 @@ pub enum StartError {
     )]
     Open(SocketAddr),
     #[error("cannot listen on {address}: {source}")]
-    Listen { address: SocketAddr, source: io::Error },
+    Listen { address: Listen, source: io::Error },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -170,7 +208,7 @@ pub(crate) type Shared = Arc<App>;
 /// A server that listens. Dropping it without [`Server::stop`] ends its runs without their records.
 #[derive(Debug)]
 pub struct Server {
-    address: SocketAddr,
+    address: Listen,
     app: Shared,
     connections: listen::Connections,
     // Last: its tasks use the others.
@@ -183,11 +221,14 @@ impl Server {
     /// # Errors
     /// See [`StartError`]; nothing of the server is left then.
     pub fn start(settings: Settings) -> Result<Self, StartError> {
-        if settings.tokens.is_none() && !settings.listen.ip().to_canonical().is_loopback() {
-            return Err(StartError::Open(settings.listen));
+        if let Listen::Address(address) = settings.listen
+            && settings.tokens.is_none()
+            && !address.ip().to_canonical().is_loopback()
+        {
+            return Err(StartError::Open(address));
         }
-        let (listener, address) = bind(settings.listen)
-            .map_err(|source| StartError::Listen { address: settings.listen, source })?;
+        let (listener, address) = listen::bind(&settings.listen)
+            .map_err(|source| StartError::Listen { address: settings.listen.clone(), source })?;
         let opened = RunStore::open(&settings.state_directory, calendar_milliseconds())?;
         for (path, error) in &opened.unreadable {
             (settings.host.complain)(&format!("{} is left out: {error}", path.display()));
@@ -226,7 +267,7 @@ impl Server {
         });
         let connections = listen::Connections::default();
         let guard = runtime.enter();
-        let listener = tokio::net::TcpListener::from_std(listener).map_err(StartError::Threads)?;
+        let listener = listener.into_listener().map_err(StartError::Threads)?;
         drop(guard);
         runtime.spawn(listen::serve(listener, app.clone(), connections.clone()));
         runtime.spawn(runs::keep_house(app.clone()));
@@ -240,13 +281,30 @@ impl Server {
     }
 
     /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn listens(&self) -> &Listen {
+        &self.address
+    }
+
+    /// Where it listens, unless that is a path.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self.address {
+            Listen::Address(address) => Some(address),
+            Listen::Unix(_) => None,
+        }
+    }
+
+    /// Whether nobody is connected, nothing runs, and nothing waits to be used.
+    pub fn is_unused(&self) -> bool {
+        self.connections.are_closed() && self.app.runs.counts().0 == 0 && self.app.contexts.is_empty()
     }
 
     /// Ends it: no new requests; open ones have 5 s; then all runs are cancelled and recorded. Takes at most 10 s.
     pub fn stop(self) {
-        let Server { app, connections, runtime, .. } = self;
+        let Server { address, app, connections, runtime } = self;
+        if let Listen::Unix(path) = &address {
+            // Whoever comes now is to find that there is none, and not to wait.
+            let _ = std::fs::remove_file(path);
+        }
         app.closing.send_replace(true);
         runtime.block_on(async {
             let drained = tokio::time::timeout(OPEN_REQUESTS, connections.drained()).await.is_ok();
@@ -264,13 +322,6 @@ impl Server {
         // The engine goes with the last of its handles, here where blocking is no harm.
         drop(app);
     }
-}
-
-fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    Ok((listener, address))
 }
 
 /// An id that nobody guesses.

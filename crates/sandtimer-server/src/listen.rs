@@ -4,6 +4,9 @@
 //! learns that its client went away.
 
 use std::convert::Infallible;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +18,14 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
+use crate::Listen;
 use crate::connection::Connection;
-use crate::{Shared, compat, contexts, facts, files, openapi, page, runs, workspaces};
+use crate::{Shared, compat, contexts, facts, files, mcp, openapi, page, runs, workspaces};
 
 /// Connections at a time of those who may ask; more wait until one is closed.
 const MOST: u32 = 1024;
@@ -31,6 +36,88 @@ const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
 /// How long accepting pauses when the system has no descriptor or memory for another connection.
 const EXHAUSTED: Duration = Duration::from_millis(100);
+
+/// What is listened on, before there is a runtime.
+#[derive(Debug)]
+pub(crate) enum Bound {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// Listens, and says where: of port 0 the one that it got.
+pub(crate) fn bind(listen: &Listen) -> io::Result<(Bound, Listen)> {
+    match listen {
+        Listen::Address(address) => {
+            let listener = std::net::TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            Ok((Bound::Tcp(listener), Listen::Address(address)))
+        }
+        Listen::Unix(path) => {
+            let listener = bind_path(path)?;
+            listener.set_nonblocking(true)?;
+            Ok((Bound::Unix(listener), listen.clone()))
+        }
+    }
+}
+
+/// A socket that has its mode before it has its name. One with that name that nobody listens on is replaced.
+fn bind_path(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{}", crate::new_id()));
+    let aside = PathBuf::from(aside);
+    let listener = std::os::unix::net::UnixListener::bind(&aside)?;
+    let named = std::fs::set_permissions(&aside, std::fs::Permissions::from_mode(0o600))
+        .and_then(|()| std::fs::rename(&aside, path));
+    named.inspect_err(|_| drop(std::fs::remove_file(&aside)))?;
+    Ok(listener)
+}
+
+impl Bound {
+    /// Inside the runtime.
+    pub fn into_listener(self) -> io::Result<Listener> {
+        match self {
+            Bound::Tcp(listener) => TcpListener::from_std(listener).map(Listener::Tcp),
+            Bound::Unix(listener) => UnixListener::from_std(listener).map(Listener::Unix),
+        }
+    }
+}
+
+/// What is listened on.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// Both kinds of connection, as HTTP needs them.
+trait Ends: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Ends for T {}
+
+type Stream = Box<dyn Ends>;
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(Connection, Stream)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // A client whose machine is gone says nothing: the kernel asks. Without it the limits of its run decide.
+                let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
+                let _ = rustix::net::sockopt::set_tcp_keepidle(&stream, Duration::from_secs(30));
+                let _ = stream.set_nodelay(true);
+                Ok((Connection::of(&stream, peer)?, Box::new(stream)))
+            }
+            Listener::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Connection::of_unix(&stream)?, Box::new(stream)))
+            }
+        }
+    }
+}
 
 /// The connections that are open.
 #[derive(Debug, Clone)]
@@ -61,6 +148,11 @@ impl Connections {
         let _ = self.ours.acquire_many(MOST).await;
     }
 
+    /// Whether there is none of those who may ask.
+    pub fn are_closed(&self) -> bool {
+        self.ours.available_permits() == MOST as usize
+    }
+
     /// A place for a connection; `None` for one that has to go. Nobody can take the places of those who may ask.
     async fn place(&self, app: &Shared, connection: &Connection) -> Option<OwnedSemaphorePermit> {
         if app.tokens.is_none() && !connection.is_own().await {
@@ -76,6 +168,7 @@ fn router(app: &Shared) -> Router {
         .merge(runs::routes())
         .merge(contexts::routes())
         .merge(compat::routes())
+        .merge(mcp::routes(app))
         .merge(workspaces::routes())
         .merge(files::routes())
         .merge(facts::routes())
@@ -88,7 +181,7 @@ fn router(app: &Shared) -> Router {
 }
 
 /// Accepts until the server is told to stop.
-pub(crate) async fn serve(listener: TcpListener, app: Shared, connections: Connections) {
+pub(crate) async fn serve(listener: Listener, app: Shared, connections: Connections) {
     let router = router(&app);
     let mut closing = app.closing.subscribe();
     loop {
@@ -96,7 +189,7 @@ pub(crate) async fn serve(listener: TcpListener, app: Shared, connections: Conne
             accepted = listener.accept() => accepted,
             _ = closing.wait_for(|closing| *closing) => return,
         };
-        match accepted.and_then(|(stream, peer)| Ok((Connection::of(&stream, peer)?, stream))) {
+        match accepted {
             Ok((connection, stream)) => {
                 let (router, app, connections) = (router.clone(), app.clone(), connections.clone());
                 tokio::spawn(async move {
@@ -112,11 +205,7 @@ pub(crate) async fn serve(listener: TcpListener, app: Shared, connections: Conne
     }
 }
 
-async fn converse(stream: TcpStream, (connection, place): (Connection, Place), router: Router, app: Shared) {
-    // A client whose machine is gone says nothing: the kernel asks. Without it the limits of its run decide.
-    let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
-    let _ = rustix::net::sockopt::set_tcp_keepidle(&stream, Duration::from_secs(30));
-    let _ = stream.set_nodelay(true);
+async fn converse(stream: Stream, (connection, place): (Connection, Place), router: Router, app: Shared) {
     let connection = Arc::new(connection);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(connection.clone());

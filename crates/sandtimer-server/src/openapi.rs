@@ -5,6 +5,7 @@
 
 mod contexts;
 mod files;
+mod mcp;
 mod schema;
 
 use axum::Router;
@@ -46,7 +47,8 @@ enum Answer {
     Json(&'static str),
     Text(&'static str),
     Nothing,
-    WebSocket,
+    /// The connection is no HTTP from then on; what it is.
+    Upgrade(&'static str),
 }
 
 const OF_BODIES: &[Code] =
@@ -92,11 +94,11 @@ impl Operation {
         let content = match self.answer {
             Answer::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
             Answer::Text(kind) => json!({kind: {"schema": text("")}}),
-            Answer::Nothing | Answer::WebSocket => Value::Null,
+            Answer::Nothing | Answer::Upgrade(_) => Value::Null,
         };
         let mut responses = Map::new();
-        if matches!(self.answer, Answer::WebSocket) {
-            responses.insert("101".to_owned(), json!({"description": "A WebSocket."}));
+        if let Answer::Upgrade(what) = self.answer {
+            responses.insert("101".to_owned(), json!({"description": what}));
         } else if content.is_null() {
             responses.insert("204".to_owned(), json!({"description": "Done."}));
         } else {
@@ -163,11 +165,12 @@ fn operations() -> Vec<Operation> {
     let mut all = run_operations();
     all.extend(contexts::operations());
     all.extend(files::operations());
+    all.extend(mcp::operations());
     all
 }
 
 fn run_operations() -> Vec<Operation> {
-    use Answer::{Json, Nothing, Text, WebSocket};
+    use Answer::{Json, Nothing, Text, Upgrade};
     let wait = || schema::number("Milliseconds.");
     let control = |path, summary, answer| Operation::new("post", path, summary, Json(answer));
     const STATE: &[Code] = &[Code::RunEnded, Code::WrongState];
@@ -224,7 +227,7 @@ fn run_operations() -> Vec<Operation> {
              field: `resize` of `columns` and `rows` from the client; `lagged` of `dropped` and `next_cursor`, `ended` of what the \
              event `ended` has, and `error`, an Error, from the server. Where no header can be set, the token is offered as the \
              protocol `sandtimer.token.` and its base64url, beside the protocol `sandtimer`",
-            WebSocket,
+            Upgrade("A WebSocket."),
         )
         .query("cursor", schema::number("A byte's position."), "What was had before: where to begin; 0 unless given.")
         .query("on_close", schema::words(&["keep", "end"]), "What becomes of the run when this connection closes; `keep` unless given.")

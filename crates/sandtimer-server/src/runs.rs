@@ -27,8 +27,10 @@ use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::events;
 
+pub(crate) use control::STDIN_WAIT;
 pub(crate) use drive::{CLIENT_GONE, begin_queued, drop_queued, queue, start, sync, sync_records};
 pub(crate) use live::{LiveRun, Phase, Runs, keep_house};
+pub(crate) use output::cut_at_end;
 pub(crate) use request::{LIMITS, RunRequest, environment};
 pub(crate) use stream::RunEvents;
 
@@ -48,7 +50,7 @@ pub(crate) fn routes() -> Router<Shared> {
 }
 
 /// The run of this owner, or that there is none.
-fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveRun>, Refusal> {
+pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveRun>, Refusal> {
     app.runs.find(id, owner).ok_or_else(|| {
         let shown: String = id.chars().take(60).collect();
         Refusal::new(Code::RunNotFound, format!("there is no run `{shown}`"))

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_server::{Retention, Server, StartError};
+use sandtimer_server::{Listen, Retention, Server, StartError};
 use serde_json::{Value, json};
 use support::{Client, Serving, raw};
 
@@ -120,7 +120,7 @@ fn an_open_address_needs_tokens_and_a_directory_has_one_server() {
     let second = support::settings(serving.state.path());
     assert!(matches!(Server::start(second), Err(StartError::Store(_))));
     let mut taken = support::settings(serving.state.path());
-    taken.listen = serving.address;
+    taken.listen = Listen::Address(serving.address);
     assert!(matches!(Server::start(taken), Err(StartError::Listen { .. })));
 }
 

@@ -303,7 +303,7 @@ impl fmt::Display for Warning {
 }
 
 /// `350 ms`, `2 s`, `1 m 30 s`, `2 h 5 m`.
-pub(crate) fn time(milliseconds: u64) -> String {
+pub fn time(milliseconds: u64) -> String {
     let duration = Duration::from_millis(milliseconds);
     let seconds = duration.as_secs();
     match seconds {

@@ -1,15 +1,15 @@
 //! `sandtimer serve`: reads the settings, starts the server, and waits for a signal to stop it.
 
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
-use sandtimer_server::{Defaults, Host, Interpreters, Pool, Retention, Server, Settings, Tokens};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_server::{Defaults, Host, Interpreters, Listen, Pool, Retention, Server, Settings, Tokens};
 use serde_json::{Value, json};
 
 use super::{Failure, config, doctor};
@@ -23,6 +23,10 @@ const LISTEN: &str = "127.0.0.1:7880";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a stream of events is silent before a comment shows that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// How long a server stays that ends when nobody uses it, and how often it looks.
+const UNUSED: Duration = Duration::from_secs(60);
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A setting and where it came from.
 #[derive(Debug)]
@@ -76,24 +80,44 @@ impl Given {
 }
 
 pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
+    if arguments.end_when_unused {
+        // What ends the terminal or the group of the client that started it is not to end it. It leads no group, so it can.
+        let _ = rustix::process::setsid();
+    }
     let settings = settings(arguments)?;
     // Before the engine, whose threads must not get these signals.
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
     let server = Server::start(settings).map_err(|error| Failure::usage(error.to_string()))?;
-    render::print(&format!("listening on http://{}\n", server.address()));
-    wait_for_end(&signals);
+    render::print(&match server.listens() {
+        Listen::Address(address) => format!("listening on http://{address}\n"),
+        path => format!("listening on {path}\n"),
+    });
+    if arguments.end_when_unused {
+        wait_for_end(&signals, Some(&server));
+    } else {
+        wait_for_end(&signals, None);
+    }
     server.stop();
     Ok(ExitCode::SUCCESS)
 }
 
-fn wait_for_end(signals: &Signals) {
+/// Waits for a signal, or until the server has been unused for [`UNUSED`], if it is to end then.
+fn wait_for_end(signals: &Signals, unless_used: Option<&Server>) {
+    let mut used_at = monotonic_nanoseconds();
     loop {
+        let pause = unless_used.map(|_| &LOOK);
         // An interrupted wait is one that ended early.
-        let _ = poll(&mut [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)], None);
+        let _ = poll(&mut [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)], pause);
         while let Some(arrived) = signals.next() {
             if let Arrived::End(_) = arrived {
                 return;
             }
+        }
+        let Some(server) = unless_used else { continue };
+        if !server.is_unused() {
+            used_at = monotonic_nanoseconds();
+        } else if monotonic_nanoseconds() - used_at > UNUSED.as_nanos() as u64 {
+            return;
         }
     }
 }
@@ -181,14 +205,13 @@ fn prewarm_script(config: &Config, language: &str) -> Result<Option<String>, Fai
     text.map(Some).map_err(|error| refused(format!("cannot be read: {error}")))
 }
 
-fn address(given: &Given) -> Result<SocketAddr, Failure> {
+fn address(given: &Given) -> Result<Listen, Failure> {
     let text = given.text()?.unwrap_or(LISTEN);
-    text.parse()
-        .map_err(|_| given.refused(text.as_ref(), "is not an address; use one such as 127.0.0.1:7880"))
+    text.parse().map_err(|problem: String| given.refused(text.as_ref(), &format!("is no address: {problem}")))
 }
 
 /// `/var/lib/sandtimer` for root, else below XDG_STATE_HOME or the home.
-fn default_state_directory() -> Result<PathBuf, Failure> {
+pub(super) fn default_state_directory() -> Result<PathBuf, Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/sandtimer"));
     }

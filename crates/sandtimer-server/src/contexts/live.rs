@@ -140,6 +140,10 @@ impl LiveContexts {
         self.registry.find(id, owner)
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.registry.all().is_empty()
+    }
+
     pub fn of(&self, owner: &Owner) -> Vec<Arc<LiveContext>> {
         self.registry.of(owner)
     }

@@ -26,7 +26,7 @@ use crate::error::{Code, Refusal};
 /// How long a kill waits for the end unless it says otherwise.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long bytes for stdin wait for a command that does not read them.
-const STDIN_WAIT: Duration = Duration::from_secs(10);
+pub(crate) const STDIN_WAIT: Duration = Duration::from_secs(10);
 /// The longest reason of a kill.
 const REASON: usize = 200;
 
@@ -151,7 +151,7 @@ async fn stdin(
 
 /// The way to a run's stdin, for [`sandtimer::Stdin::Piped`], or to its terminal.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(crate) struct Input {
     /// Whoever writes holds it, so that bytes of two requests do not mix.
     pipe: Mutex<Option<pipe::Sender>>,
     /// What was given with the request, written before anything else.

@@ -45,7 +45,7 @@ pub(crate) struct LiveRun {
     owner: Owner,
     phase: watch::Sender<Phase>,
     warnings: watch::Sender<Vec<Warning>>,
-    pub(super) input: Input,
+    pub input: Input,
 }
 
 impl Owned for LiveRun {
@@ -134,6 +134,31 @@ impl LiveRun {
         match most {
             None => drop(ended.await),
             Some(most) => drop(tokio::time::timeout(most, ended).await),
+        }
+    }
+
+    /// Waits until it has written past a position of a stream, or is over.
+    pub async fn grown(&self, stream: Stream, cursor: u64) {
+        let mut ending = self.watch_phase();
+        let mut seen = [u64::MAX; 2];
+        seen[stream as usize] = cursor;
+        loop {
+            let phase = ending.borrow_and_update().clone();
+            match phase {
+                Phase::Ended(_) => return,
+                // The sender is in self.
+                Phase::Queued(_) => drop(ending.changed().await),
+                Phase::Running(run) => {
+                    if run.output(stream, cursor, 1).is_ok_and(|chunk| chunk.next_cursor > cursor) {
+                        return;
+                    }
+                    tokio::select! {
+                        // Of a run that is over nothing grows: then its record is what is waited for.
+                        () = run.grown(seen), if !run.is_over() => {}
+                        _ = ending.changed() => {}
+                    }
+                }
+            }
         }
     }
 

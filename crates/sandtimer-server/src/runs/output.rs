@@ -121,7 +121,7 @@ impl Piece {
 }
 
 /// How many bytes at the end are the beginning of a character.
-fn cut_at_end(bytes: &[u8]) -> usize {
+pub(crate) fn cut_at_end(bytes: &[u8]) -> usize {
     let is_begun = |length: &usize| {
         let tail = &bytes[bytes.len() - length..];
         std::str::from_utf8(tail).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())

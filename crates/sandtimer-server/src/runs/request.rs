@@ -7,6 +7,7 @@ use std::time::Duration;
 use sandtimer::engine::Terminal;
 use sandtimer::limits::Key;
 use sandtimer::model::LimitKind;
+use sandtimer::scope::ScopeId;
 use sandtimer::{Limits, Spec, Stdin, script};
 use serde_json::Value;
 
@@ -53,7 +54,16 @@ pub(crate) struct RunRequest {
     pub detach: bool,
     /// The id of what it works in, instead of a workspace of its own.
     pub workspace: Option<String>,
+    /// What bounds it from further out.
+    pub parent: Option<ScopeId>,
+    /// For an agent: one stream for all that it writes, and where it starts.
+    agent: Option<Option<String>>,
 }
+
+/// Joins the streams, goes to a directory, and becomes the command behind it.
+const AGENT: [&str; 4] = ["sh", "-c", "exec 2>&1; cd -- \"$1\" || exit; shift; exec \"$@\"", "sh"];
+/// Where an agent's commands start.
+const AGENT_DIRECTORY: &str = "/workspace";
 
 impl RunRequest {
     pub fn parse(mut fields: Fields) -> Result<Self, Refusal> {
@@ -69,6 +79,8 @@ impl RunRequest {
             wait: fields.milliseconds("wait_ms")?,
             detach: fields.truth("detach")?.unwrap_or(false),
             workspace: fields.text("workspace")?,
+            parent: None,
+            agent: None,
         };
         fields.finish()?;
         request.check_lengths()?;
@@ -101,9 +113,18 @@ impl RunRequest {
             wait: None,
             detach,
             workspace: Some(workspace),
+            parent: None,
+            agent: None,
         };
         request.check_lengths()?;
         Ok(request)
+    }
+
+    /// Makes it an agent's, in a workspace.
+    pub fn for_agent(&mut self, limits: Limits, workspace: String, directory: Option<String>) {
+        self.limits = limits;
+        self.workspace = Some(workspace);
+        self.agent = Some(directory);
     }
 
     fn check_lengths(&self) -> Result<(), Refusal> {
@@ -148,8 +169,12 @@ impl RunRequest {
             (false, None) => Stdin::Null,
         };
         let owned = |(name, value): &(String, String)| (OsString::from(name), OsString::from(value));
+        let before: &[&str] = if self.agent.is_some() { &AGENT } else { &[] };
+        let directory = self.agent.as_ref().map(|directory| directory.as_deref().unwrap_or(AGENT_DIRECTORY));
+        let words = before.iter().copied().chain(directory).chain(self.command.iter().map(String::as_str));
         Spec {
-            command: self.command.iter().map(OsString::from).collect(),
+            command: words.map(OsString::from).collect(),
+            parent: self.parent,
             environment: self.environment.iter().map(owned).collect(),
             private_workspace: true,
             stdin,

@@ -58,7 +58,7 @@ impl Serving {
         let mut settings = settings(state.path());
         change(&mut settings);
         let server = Server::start(settings).expect("it comes up");
-        Serving { address: server.address(), server: Some(server), state }
+        Serving { address: server.address().expect("an address"), server: Some(server), state }
     }
 
     /// Stops it as SIGTERM does; its directory stays.

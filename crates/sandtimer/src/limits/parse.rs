@@ -186,21 +186,34 @@ pub fn parse_text(key: &str, format: Format, text: &str, origin: &str) -> Result
 /// # Errors
 /// Names the key, the value, the origin and what would work; also for a key that is no limit's.
 pub fn from_json(key: &str, value: &Value, origin: &str) -> Result<Setting, LimitError> {
-    let refused = |reason: (Problem, String)| match value {
-        Value::String(text) => refusal(key, text, origin, reason),
-        other => refusal(key, &other.to_string(), origin, reason),
-    };
-    let Some(format) = Key::from_wire(key).map(Format::wire) else {
-        let keys = Key::ALL.map(Key::wire).join(", ");
-        return Err(refused((Problem::UnknownKey, format!("use one of {keys}"))));
-    };
+    match Key::from_wire(key) {
+        Some(known) => from_json_as(key, known, value, origin),
+        None => {
+            let keys = Key::ALL.map(Key::wire).join(", ");
+            let reason = (Problem::UnknownKey, format!("use one of {keys}"));
+            Err(refusal(key, &written(value), origin, reason))
+        }
+    }
+}
+
+/// As [`from_json`], for a limit that the caller knows by another name.
+///
+/// # Errors
+/// Names that name, the value, the origin and what would work.
+pub fn from_json_as(name: &str, key: Key, value: &Value, origin: &str) -> Result<Setting, LimitError> {
+    let format = Format::wire(key);
     let setting = match value {
         Value::Null => nothing(format, "null"),
         Value::Number(number) => setting_of_number(format, number),
         Value::String(text) => setting_of_text(format, text),
         Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(Problem::not_a(format.unit)),
     };
-    setting.map_err(|problem| refused((problem, format.remedy(problem))))
+    setting.map_err(|problem| refusal(name, &written(value), origin, (problem, format.remedy(problem))))
+}
+
+/// A value as it was given; of a text, what is between the quotes.
+fn written(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Refuses the first limit in force that no command can be started under, whichever way it was set.

@@ -1,0 +1,261 @@
+//! `sandtimer mcp`: carries lines between a client's stdin and stdout and a server of this user, which it starts where there
+//! is none. The server is a program of its own, so that runs outlive the client.
+//!
+//! ```text
+//! connect ─▶ nobody there: start a server ─▶ connect again, for at most 30 s ─▶ upgrade ─▶ carry until either side ends
+//! ```
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
+use sandtimer::limits::{Format, Setting, parse_text};
+use sandtimer::model::LimitKind;
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use super::{Failure, serve};
+use crate::args::McpArguments;
+use crate::render::{self, To};
+
+/// How long a server may take to come up, one that is ending before it included.
+const STARTS: Duration = Duration::from_secs(30);
+/// How long between two looks for it.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// The most bytes of the head of an answer, and of what a server said before it went away.
+const HEAD: usize = 16 * 1024;
+const LOG: u64 = 2000;
+/// The most bytes that the path of a socket can have.
+const MOST_PATH: usize = 107;
+const BUFFER: usize = 64 * 1024;
+
+/// Where the server of this user is, and where it keeps its records.
+#[derive(Debug)]
+struct Place {
+    socket: PathBuf,
+    state: PathBuf,
+}
+
+pub(crate) fn main(given: &McpArguments) -> Result<ExitCode, Failure> {
+    let query = query(given)?;
+    let place = Place::find(given)?;
+    let stream = join(&place, &query)?;
+    carry(stream)
+}
+
+/// The budget of this connection, as the server takes it.
+fn query(given: &McpArguments) -> Result<String, Failure> {
+    let mut query = Vec::new();
+    for (flag, kind, text) in [
+        ("--wall", LimitKind::Wall, &given.wall),
+        ("--turns", LimitKind::Turns, &given.turns),
+        ("--stall", LimitKind::Stall, &given.stall),
+    ] {
+        let Some(text) = text else { continue };
+        let text = text
+            .to_str()
+            .ok_or_else(|| Failure::usage(format!("{flag}: `{}` is not text", text.display())))?;
+        if let Setting::At(value) = parse_text(flag, Format::flag(kind), text, "the command line")? {
+            query.push(match kind {
+                LimitKind::Turns => format!("turns={value}"),
+                kind => {
+                    format!("{}={}", sandtimer::limits::Key::Kind(kind).wire(), value.div_ceil(1_000_000))
+                }
+            });
+        }
+    }
+    Ok(query.join("&"))
+}
+
+impl Place {
+    fn find(given: &McpArguments) -> Result<Self, Failure> {
+        let state = match &given.state_dir {
+            Some(directory) => std::path::absolute(directory)
+                .map_err(|error| Failure::usage(format!("--state-dir: {} {error}", directory.display())))?,
+            None => serve::default_state_directory()?.join("mcp"),
+        };
+        let runtime =
+            std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let directory = match (&given.state_dir, runtime) {
+            (None, Some(runtime)) => runtime.join("sandtimer"),
+            _ => state.clone(),
+        };
+        let place = Place { socket: directory.join("mcp.sock"), state };
+        own_directory(&place.state)?;
+        own_directory(&directory)?;
+        if place.socket.as_os_str().len() > MOST_PATH {
+            let path = place.socket.display();
+            return Err(Failure::usage(format!(
+                "{path} is longer than the {MOST_PATH} bytes that the path of a socket can have; give a shorter --state-dir"
+            )));
+        }
+        Ok(place)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.state.join("mcp.log")
+    }
+}
+
+/// Makes a directory where it is missing; refuses one that somebody else could change.
+fn own_directory(path: &Path) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::usage(format!("{} cannot be used: {error}", path.display()));
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+    let found = std::fs::metadata(path).map_err(failed)?;
+    if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+        return Err(Failure::usage(format!(
+            "{} belongs to another user, or others may write to it; give --state-dir a directory of your own",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// A stream of lines with the server of this user.
+fn join(place: &Place, query: &str) -> Result<UnixStream, Failure> {
+    let until = monotonic_nanoseconds() + STARTS.as_nanos() as u64;
+    let mut child = None;
+    loop {
+        match UnixStream::connect(&place.socket) {
+            Ok(stream) => {
+                // One that was just ending closes before it answers.
+                if let Some(stream) = upgraded(stream, query)? {
+                    return Ok(stream);
+                }
+            }
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
+            {
+                if child
+                    .as_mut()
+                    .is_none_or(|child: &mut Child| child.try_wait().is_ok_and(|ended| ended.is_some()))
+                {
+                    child = Some(start(place)?);
+                }
+            }
+            Err(error) => {
+                return Err(Failure::usage(format!("cannot connect to {}: {error}", place.socket.display())));
+            }
+        }
+        if monotonic_nanoseconds() > until {
+            let seconds = STARTS.as_secs();
+            return Err(Failure::usage(format!(
+                "no server came up within {seconds} s; it said: {}",
+                last_words(place)
+            )));
+        }
+        // Nothing to poll: a pause.
+        let _ = poll(&mut [], Some(&LOOK));
+    }
+}
+
+/// Starts a server that ends by itself when nobody uses it.
+#[allow(clippy::disallowed_methods, reason = "it is this program again, and nobody's code")]
+fn start(place: &Place) -> Result<Child, Failure> {
+    let mut listen = std::ffi::OsString::from("unix:");
+    listen.push(&place.socket);
+    let log = log_file(&place.log()).map_err(Failure::system("the server's log cannot be written"))?;
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg("serve")
+        .arg("--end-when-unused")
+        .arg("--listen")
+        .arg(listen)
+        .arg("--state-dir")
+        .arg(&place.state);
+    // Whoever can use the socket is this user.
+    command.env_remove("SANDTIMER_TOKEN_FILE").current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command.spawn().map_err(Failure::system("a server cannot be started"))
+}
+
+fn log_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)
+}
+
+/// What the server said last.
+fn last_words(place: &Place) -> String {
+    let mut said = Vec::new();
+    let read = File::open(place.log()).and_then(|file| file.take(LOG).read_to_end(&mut said));
+    let said = String::from_utf8_lossy(&said);
+    if read.is_err() || said.trim().is_empty() {
+        "nothing".to_owned()
+    } else {
+        said.trim().replace('\n', "; ")
+    }
+}
+
+/// Asks for a stream of lines. `None` where the connection was closed first.
+fn upgraded(mut stream: UnixStream, query: &str) -> Result<Option<UnixStream>, Failure> {
+    let failed = |error: io::Error| Failure::usage(format!("the server does not answer: {error}"));
+    if socket_peercred(&stream).map_err(|error| failed(error.into()))?.uid != rustix::process::geteuid() {
+        return Err(Failure::usage("the server belongs to another user"));
+    }
+    stream.set_read_timeout(Some(STARTS)).map_err(failed)?;
+    let asked = format!(
+        "GET /mcp/stdio?{query} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: sandtimer-mcp\r\n\r\n"
+    );
+    if stream.write_all(asked.as_bytes()).is_err() {
+        return Ok(None);
+    }
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD {
+        match stream.read(&mut byte) {
+            Ok(0) => return Ok(None),
+            Ok(_) => head.push(byte[0]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    if head.starts_with(b"HTTP/1.1 101") {
+        stream.set_read_timeout(None).map_err(failed)?;
+        return Ok(Some(stream));
+    }
+    let mut body = vec![0; HEAD];
+    let length = stream.read(&mut body).unwrap_or(0);
+    let said: serde_json::Value = serde_json::from_slice(&body[..length]).unwrap_or_default();
+    if said["code"] == "shutting_down" {
+        return Ok(None);
+    }
+    let status = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
+    Err(Failure::usage(said["message"].as_str().map_or(status, str::to_owned)))
+}
+
+/// Carries bytes both ways until the server has said all, which it does once stdin has ended.
+fn carry(mut stream: UnixStream) -> Result<ExitCode, Failure> {
+    let mut forth = stream.try_clone().map_err(Failure::system("the connection cannot be shared"))?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let stdin_ended = ended.clone();
+    std::thread::spawn(move || {
+        // A client that cannot be read any more is one that has gone.
+        let _ = io::copy(&mut io::stdin().lock(), &mut forth);
+        stdin_ended.store(true, Ordering::Release);
+        let _ = forth.shutdown(Shutdown::Write);
+    });
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let count = match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => break,
+        };
+        if !render::write(To::Stdout, &buffer[..count]) {
+            // Nobody reads: the client has gone, and what it waited for goes with this connection.
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    if ended.load(Ordering::Acquire) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::usage("the server ended; what it ran is recorded, and the next `sandtimer mcp` shows it"))
+}

@@ -1,0 +1,173 @@
+//! `/mcp`: the same runs and contexts for agents, by the Model Context Protocol.
+//!
+//! ```text
+//! tools         the table of tools: names, descriptions, inputs, in their order
+//! handler       what the protocol asks, given to a tool
+//! conversation  what one client keeps: its interpreters, its keys, how far it has read
+//! call          one call of a tool: waiting with word of progress, and its cancelling
+//! start         bash, run_code
+//! read          read_output, wait, list_runs, time_left
+//! steer         kill, extend, pause, resume, write_stdin
+//! aliases       the names that agents were trained on
+//! render        answers: a text for the model, the same as data for programs
+//! lines         output by lines: filters, the last ones
+//! excerpt       output cut to what a model can take
+//! ```
+//! `POST /mcp` is streamable HTTP; a conversation of a client that opens a session is that session's, one of clients
+//! without sessions is their owner's. `GET /mcp/stdio` becomes a stream of lines, one message each, for programs that
+//! carry a client's stdin and stdout; closing it cancels what was waited for, and nothing else.
+
+mod aliases;
+mod call;
+mod conversation;
+mod excerpt;
+mod handler;
+mod lines;
+mod read;
+mod render;
+mod start;
+mod steer;
+mod tools;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use http_body_util::Full;
+use hyper_util::rt::TokioIo;
+use rmcp::ServiceExt;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+
+use crate::Shared;
+use crate::auth::{Owner, owners};
+use crate::body::{MOST_BYTES, Parameters, bytes};
+use crate::error::{Code, Refusal};
+use crate::listen::Place;
+
+use conversation::{Conversation, OwnerState};
+use handler::Handler;
+
+pub use tools::document;
+
+/// The sessions of one owner at a time.
+const MOST_SESSIONS: usize = 256;
+/// How long a session is kept that nobody uses.
+const SESSION_IDLE: Duration = Duration::from_secs(3600);
+/// What the Upgrade header of a connection of lines says.
+const LINES: &str = "sandtimer-mcp";
+
+/// What there is for one owner: a session is not there for anybody else.
+struct Served {
+    state: Arc<OwnerState>,
+    sessions: Arc<LocalSessionManager>,
+    http: StreamableHttpService<Handler, LocalSessionManager>,
+}
+
+/// What the routes share.
+#[derive(Clone)]
+struct Mcp {
+    app: Shared,
+    owners: Arc<HashMap<Owner, Served>>,
+}
+
+pub(crate) fn routes(app: &Shared) -> Router<Shared> {
+    Router::new().route("/mcp", any(converse)).route("/mcp/stdio", get(upgrade)).with_state(Mcp::new(app))
+}
+
+impl Mcp {
+    fn new(app: &Shared) -> Self {
+        // Host and Origin are looked at before any route.
+        let config = StreamableHttpServerConfig::default()
+            .disable_allowed_hosts()
+            .disable_allowed_origins()
+            .with_json_response(true)
+            .with_max_request_body_bytes(MOST_BYTES);
+        let ending = config.cancellation_token.clone();
+        let mut closing = app.closing.subscribe();
+        tokio::spawn(async move {
+            let _ = closing.wait_for(|closing| *closing).await;
+            ending.cancel();
+        });
+        let service = |owner: Owner| {
+            let state = Arc::new(OwnerState::new(app.clone(), owner.clone()));
+            let mut sessions = LocalSessionManager::default();
+            sessions.session_config.keep_alive = Some(SESSION_IDLE);
+            let sessions = Arc::new(sessions);
+            let handlers = state.clone();
+            let make = move || Ok(Handler::new(handlers.clone()));
+            let http = StreamableHttpService::new(make, sessions.clone(), config.clone());
+            (owner, Served { state, sessions, http })
+        };
+        Mcp {
+            app: app.clone(),
+            owners: Arc::new(owners(app.tokens.as_ref()).into_iter().map(service).collect()),
+        }
+    }
+}
+
+/// Streamable HTTP. The body is read here, within the bounds of all bodies.
+async fn converse(
+    State(mcp): State<Mcp>,
+    Extension(owner): Extension<Owner>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
+    let begins = request.method() == Method::POST && !request.headers().contains_key("mcp-session-id");
+    if begins && served.sessions.sessions.read().await.len() >= MOST_SESSIONS {
+        return Err(Refusal::new(Code::Capacity, format!("{MOST_SESSIONS} MCP sessions are open")));
+    }
+    let (parts, body) = request.into_parts();
+    let body = bytes(Request::from_parts(parts.clone(), body), mcp.app.patience).await?;
+    let answer = served.http.handle(Request::from_parts(parts, Full::new(body))).await;
+    Ok(answer.map(Body::new).into_response())
+}
+
+fn unknown_owner() -> Refusal {
+    Refusal::new(Code::Internal, "the caller is not one of the server's owners")
+}
+
+/// Turns the connection into a stream of lines.
+async fn upgrade(
+    State(mcp): State<Mcp>,
+    Extension(owner): Extension<Owner>,
+    Extension(place): Extension<Place>,
+    Parameters(mut fields): Parameters,
+    mut request: Request,
+) -> Result<Response, Refusal> {
+    let budget = conversation::Budget::parse(&mut fields)?;
+    fields.finish()?;
+    let asked = request.headers().get(header::UPGRADE).and_then(|name| name.to_str().ok());
+    if !asked.is_some_and(|name| name.eq_ignore_ascii_case(LINES)) {
+        return Err(Refusal::new(Code::BadField, format!("the Upgrade header is not `{LINES}`"))
+            .with("key", "Upgrade"));
+    }
+    let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
+    let conversation = Conversation::with_budget(served.state.clone(), &budget)?;
+    let upgraded = hyper::upgrade::on(&mut request);
+    let mut closing = mcp.app.closing.subscribe();
+    tokio::spawn(async move {
+        let _place = place;
+        // The client went away before it was a stream.
+        let Ok(upgraded) = upgraded.await else { return };
+        let (read, write) = tokio::io::split(TokioIo::new(upgraded));
+        let serving = async {
+            // What is said before `initialize`, or no JSON: the client's mistake, and the end.
+            if let Ok(service) = Handler::of(conversation).serve((read, write)).await {
+                let _ = service.waiting().await;
+            }
+        };
+        tokio::select! {
+            () = serving => {}
+            _ = closing.wait_for(|closing| *closing) => {}
+        }
+    });
+    let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, LINES)];
+    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+}

@@ -1,0 +1,85 @@
+//! The names that agents were trained on, over the same tools. Behind our answer they print the lines that agents know.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+use super::call::{Call, required};
+use super::render::Answer;
+use super::start::bare;
+use super::{read, start, steer};
+use crate::body::{Fields, refused};
+use crate::error::Refusal;
+use crate::owned::Owned;
+use crate::runs::{self, LiveRun};
+
+/// The longest `timeout` that is waited for in the call itself; a longer one goes on in the background.
+const MOST_WAIT: u64 = 45_000;
+
+/// `Bash`: what it is called there becomes what `bash` calls it.
+pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let (one, other) = (fields.truth("background")?, fields.truth("run_in_background")?);
+    let background = one.unwrap_or(false) || other.unwrap_or(false);
+    let mut given = Map::new();
+    for name in ["command", "description"] {
+        given.insert(name.to_owned(), fields.text(name)?.into());
+    }
+    if let Some(timeout) = fields.raw("timeout") {
+        if timeout.as_u64().is_none() && !timeout.is_null() {
+            return Err(refused("timeout", &timeout, "a whole number of milliseconds"));
+        }
+        given.insert("timeout_ms".to_owned(), timeout);
+    }
+    fields.finish()?;
+    given.insert("background".to_owned(), background.into());
+    if !background {
+        given.insert("wait_ms".to_owned(), MOST_WAIT.into());
+    }
+    let mut answer = start::bash(call, Fields::new(given)).await?;
+    if answer.structured["status"] != "ended" {
+        let id = answer.structured["run_id"].as_str().unwrap_or_default().to_owned();
+        // Writing to a String cannot fail.
+        let _ = write!(answer.text, "\n\nStarted background process: bash_{id}");
+        answer.structured["bash_id"] = format!("bash_{id}").into();
+    }
+    Ok(answer)
+}
+
+fn named(call: &Call, fields: &mut Fields, name: &'static str) -> Result<std::sync::Arc<LiveRun>, Refusal> {
+    let id = required(fields, name)?;
+    runs::find(call.app(), bare(&id), call.owner())
+}
+
+/// `BashOutput` and `ReadBashOutput`: what is new since the last look.
+pub(super) async fn output(call: &Call, mut fields: Fields, id: &'static str) -> Result<Answer, Refusal> {
+    let run = named(call, &mut fields, id)?;
+    let (mut answer, data) = read::news(call, &run, &mut fields).await?;
+    fields.finish()?;
+    let (head, _) = answer.text.split_once("\n\n").unwrap_or((&answer.text, ""));
+    let data_shown = if data.is_empty() { "(nothing new)" } else { &data };
+    answer.text = format!("{head}\n\n=== Status: {} ===\n{data_shown}", status(&answer.structured));
+    answer.structured["data"] = data.into();
+    Ok(answer)
+}
+
+/// As agents know it.
+fn status(run: &Value) -> String {
+    if run["status"] != "ended" {
+        return "RUNNING".to_owned();
+    }
+    match (run["ending"].as_str(), run["exit_code"].as_i64()) {
+        (Some("exited"), Some(code)) => format!("COMPLETED (exit code: {code})"),
+        (Some("cancelled"), _) => "KILLED".to_owned(),
+        (ending, _) => format!("STOPPED ({})", ending.unwrap_or("unknown")),
+    }
+}
+
+/// `KillShell`.
+pub(super) async fn kill(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let run = named(call, &mut fields, "shell_id")?;
+    fields.finish()?;
+    steer::end_now(&run).await;
+    let mut answer = read::shown(&run).await?;
+    let _ = write!(answer.text, "\n\nKilled background process: bash_{}", run.id());
+    Ok(answer)
+}

@@ -1,0 +1,103 @@
+//! One call of a tool: waiting with word of progress, and its cancelling.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::RoleServer;
+use rmcp::model::ProgressNotificationParam;
+use rmcp::service::RequestContext;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::conversation::Conversation;
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::Fields;
+use crate::error::{Code, Refusal};
+use crate::runs::{LiveRun, find};
+
+/// No call waits longer: clients give up after a minute.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(45);
+/// How often a client that gave a token hears that its call goes on.
+const PROGRESS: Duration = Duration::from_secs(15);
+
+/// How a wait went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waited {
+    Done,
+    /// The time was over first.
+    Over,
+    /// The client cancelled the call, or went away.
+    Cancelled,
+}
+
+pub(super) struct Call {
+    pub conversation: Conversation,
+    context: RequestContext<RoleServer>,
+}
+
+impl Call {
+    pub fn new(conversation: Conversation, context: RequestContext<RoleServer>) -> Self {
+        Call { conversation, context }
+    }
+
+    pub fn app(&self) -> &Shared {
+        &self.conversation.owner.app
+    }
+
+    pub fn owner(&self) -> &Owner {
+        &self.conversation.owner.owner
+    }
+
+    /// The run that `run_id` names.
+    pub fn run(&self, fields: &mut Fields, name: &'static str) -> Result<Arc<LiveRun>, Refusal> {
+        let id = required(fields, name)?;
+        find(self.app(), &id, self.owner())
+    }
+
+    /// Waits for `done`, at most so long, and says meanwhile what goes on.
+    pub async fn wait(&self, most: Duration, done: impl Future<Output = ()>, what: &str) -> Waited {
+        let (mut done, began) = (std::pin::pin!(done), Instant::now());
+        let mut over = std::pin::pin!(tokio::time::sleep(most));
+        let mut ticks = tokio::time::interval_at(began + PROGRESS, PROGRESS);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut done => return Waited::Done,
+                () = self.context.ct.cancelled() => return Waited::Cancelled,
+                () = &mut over => return Waited::Over,
+                _ = ticks.tick() => self.tell(began.elapsed(), what).await,
+            }
+        }
+    }
+
+    async fn tell(&self, waited: Duration, what: &str) {
+        let Some(token) = self.context.meta.get_progress_token() else { return };
+        let seconds = waited.as_secs();
+        let word = ProgressNotificationParam::new(token, seconds as f64)
+            .with_message(format!("{what}: still running after {seconds} s"));
+        // A client that cannot be told is one that went away, which is heard of otherwise.
+        let _ = self.context.peer.notify_progress(word).await;
+    }
+}
+
+/// A text that must be there.
+pub(super) fn required(fields: &mut Fields, name: &'static str) -> Result<String, Refusal> {
+    let missing =
+        || Refusal::new(Code::BadField, format!("{name} is missing; give it as a text")).with("key", name);
+    fields.text(name)?.ok_or_else(missing)
+}
+
+/// `wait_ms`, at most [`LONGEST_WAIT`].
+pub(super) fn wait_of(fields: &mut Fields, usual: Duration) -> Result<Duration, Refusal> {
+    let wait = fields.milliseconds("wait_ms")?.unwrap_or(usual);
+    if wait <= LONGEST_WAIT {
+        return Ok(wait);
+    }
+    let (given, most) = (wait.as_millis(), LONGEST_WAIT.as_millis());
+    let message = format!(
+        "wait_ms: `{given}` is more than a call waits, which is {most}; what runs then goes on, and read_output and wait look at \
+         it again. When the run is to be ended is timeout_ms"
+    );
+    Err(Refusal::new(Code::BadField, message).with("key", "wait_ms").with("value", Value::from(given as u64)))
+}

@@ -1,0 +1,104 @@
+//! What the protocol asks, given to a tool.
+
+use std::sync::{Arc, OnceLock};
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+    InitializeRequestParams, InitializeResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities,
+    ServerConfig, Tool,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+
+use super::call::Call;
+use super::conversation::{Conversation, OwnerState};
+use super::render::{Answer, refusal};
+use super::tools::{self, nearest};
+
+const INSTRUCTIONS: &str = "Runs shell commands and code in sandboxes, under limits that hold. /workspace is yours and \
+    is kept between calls. A call waits at most 45 s and then says STILL RUNNING: the run goes on, under its limits; read it \
+    with read_output, wait for it with wait, end it with kill. wait_ms is how long the call waits; timeout_ms is when the run \
+    is ended, and without it there is no such time. The first line of an answer is STILL RUNNING, EXITED n or STOPPED BY and \
+    what stopped it.";
+
+/// One conversation's, or, over HTTP without a session, one request's.
+#[derive(Debug)]
+pub(crate) struct Handler {
+    owner: Arc<OwnerState>,
+    own: OnceLock<Conversation>,
+}
+
+impl Handler {
+    pub fn new(owner: Arc<OwnerState>) -> Self {
+        Handler { owner, own: OnceLock::new() }
+    }
+
+    pub fn of(conversation: Conversation) -> Self {
+        Handler { owner: conversation.owner.clone(), own: OnceLock::from(conversation) }
+    }
+
+    fn conversation(&self) -> Conversation {
+        self.own.get().cloned().unwrap_or_else(|| Conversation::common(self.owner.clone()))
+    }
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let about = Implementation::new("sandtimer", env!("CARGO_PKG_VERSION"));
+        ServerConfig::new(capabilities).with_server_info(about).with_instructions(INSTRUCTIONS)
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        // Only who opens a session says this.
+        self.own.get_or_init(|| Conversation::new(self.owner.clone()));
+        context.peer.set_peer_info(request.clone());
+        self.negotiate_initialize(&request)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(tools::listed()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        tools::find(name).map(tools::Tool::described)
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Some(tool) = tools::find(&request.name) else {
+            let message = match nearest(&request.name, tools::names()) {
+                Some(name) => format!("there is no tool `{}`; the nearest is `{name}`", request.name),
+                None => format!("there is no tool `{}`; tools/list has all of them", request.name),
+            };
+            return Err(ErrorData::invalid_params(message, None));
+        };
+        let call = Call::new(self.conversation(), context);
+        let answered = match tool.fields(request.arguments.unwrap_or_default()) {
+            Ok(fields) => tools::act(tool, &call, fields).await,
+            Err(refusal) => Err(refusal),
+        };
+        Ok(result(answered.map_err(|refused| refusal(&refused))).into())
+    }
+}
+
+/// An error is the tool's, not the protocol's: the model is to see it.
+fn result(answered: Result<Answer, Answer>) -> CallToolResult {
+    let is_error = answered.is_err();
+    let (Ok(answer) | Err(answer)) = answered;
+    let mut result = CallToolResult::success(vec![ContentBlock::text(answer.text)]);
+    result.structured_content = Some(answer.structured);
+    result.is_error = Some(is_error);
+    result
+}

@@ -1,0 +1,258 @@
+//! Tools that look and change nothing: `read_output`, `wait`, `list_runs`, `time_left`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{join_all, select_all};
+use sandtimer::engine::Stream;
+use sandtimer::model::time;
+use serde_json::{Value, json};
+
+use super::call::{Call, wait_of};
+use super::excerpt::{Excerpt, LEAST, MOST, USUAL};
+use super::lines;
+use super::render::{self, Answer, ends_at, headline, kills_at, sentence};
+use super::start::{WAIT, bare};
+use crate::body::{Fields, refused};
+use crate::compat::instant;
+use crate::error::{Code, Refusal};
+use crate::owned::Owned;
+use crate::runs::{self, LiveRun};
+
+/// Runs of a listing unless it says how many, and at most.
+const LISTED: u64 = 20;
+const MOST_LISTED: u64 = 200;
+/// Runs that one call waits for.
+const MOST_WAITED: usize = 100;
+
+/// `read_output`.
+pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let run = call.run(&mut fields, "run_id")?;
+    let cursor = fields.number("cursor")?.unwrap_or(0);
+    let most = fields.number("max_bytes")?.map_or(USUAL, |most| (most as usize).clamp(LEAST, MOST));
+    let tail = fields.number("tail")?.map(|tail| usize::try_from(tail).unwrap_or(usize::MAX));
+    let filter = lines::filter(&mut fields)?;
+    let is_stderr = fields.word("stream", &["stdout", "stderr"])? == Some("stderr");
+    let until = fields.word("until", &["new", "exit", "match"])?;
+    let wait = wait_of(&mut fields, Duration::ZERO)?;
+    fields.finish()?;
+    let stream = if is_stderr { Stream::Stderr } else { Stream::Stdout };
+    let what = format!("run {}", run.id());
+    match (until, &filter) {
+        (Some("match"), None) => {
+            let message = "until: `match` needs filter: the regular expression that a line is to match";
+            return Err(Refusal::new(Code::BadField, message).with("key", "filter"));
+        }
+        (Some("match"), Some(filter)) => {
+            call.wait(wait, lines::until_match(&run, stream, cursor, filter), &what).await;
+        }
+        (Some("exit"), _) => drop(call.wait(wait, run.wait_ended(None), &what).await),
+        _ => drop(call.wait(wait, run.grown(stream, cursor), &what).await),
+    }
+    let standing = standing(&run).await?;
+    let (data, next, dropped) = match (tail, &filter) {
+        (Some(count), filter) => {
+            let (text, next) = lines::last(&run, stream, cursor, (count, most), filter.as_ref()).await?;
+            (text, next, 0)
+        }
+        (None, Some(filter)) => {
+            let (text, next) = lines::matching(&run, stream, cursor, most, filter).await?;
+            (text, next, 0)
+        }
+        (None, None) => {
+            let excerpt = Excerpt::read(&run, stream, cursor, most).await?;
+            (excerpt.text(&run), excerpt.cursor, excerpt.dropped)
+        }
+    };
+    Ok(read(&run, standing, (cursor, next), data, dropped))
+}
+
+/// A run's first line and sentence.
+async fn standing(run: &LiveRun) -> Result<(String, String), Refusal> {
+    Ok(match run.outcome().await? {
+        Some(outcome) => (headline(&outcome), sentence(run, &outcome)),
+        None => ("STILL RUNNING".to_owned(), format!("Run {} goes on. {}", run.id(), ends_at(kills_at(run)))),
+    })
+}
+
+fn read(
+    run: &LiveRun,
+    (headline, sentence): (String, String),
+    (cursor, next): (u64, u64),
+    data: String,
+    dropped: u64,
+) -> Answer {
+    let mut text = format!("{headline}\n{sentence} The next cursor is {next}.\n\n");
+    if dropped > 0 {
+        text += &format!("[{dropped} bytes were past the output limit and are gone]\n");
+    }
+    text += if data.is_empty() { "(nothing new)" } else { &data };
+    let mut structured = described(run);
+    structured["headline"] = headline.into();
+    structured["from"] = cursor.into();
+    structured["cursor"] = next.into();
+    structured["next_cursor"] = next.into();
+    structured["data"] = data.into();
+    structured["dropped_bytes"] = dropped.into();
+    Answer { text, structured }
+}
+
+/// A line of a listing with when its limit ends it.
+fn described(run: &LiveRun) -> Value {
+    let mut summary = run.summary();
+    let end = kills_at(run);
+    summary["kills_at"] = end.map(|(at, _)| instant(at)).into();
+    summary["kills_at_ms"] = end.map(|(at, _)| at).into();
+    summary["kills_in_ms"] = end.map(|(_, left)| left).into();
+    summary
+}
+
+/// `wait`.
+pub(super) async fn wait(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let runs = named(call, &mut fields)?;
+    let any = fields.word("mode", &["any", "all"])? == Some("any");
+    let wait = wait_of(&mut fields, WAIT)?;
+    fields.finish()?;
+    let ends = || runs.iter().map(|run| Box::pin(run.wait_ended(None)));
+    let what = format!("{} runs", runs.len());
+    if any {
+        call.wait(wait, async { drop(select_all(ends()).await) }, &what).await;
+    } else {
+        call.wait(wait, async { drop(join_all(ends()).await) }, &what).await;
+    }
+    let going_on = runs.iter().filter(|run| run.status() != "ended").count();
+    let mut text = match going_on {
+        0 => format!("EXITED: all of {}\n", runs.len()),
+        some => format!("STILL RUNNING: {some} of {}\n", runs.len()),
+    };
+    let mut shown = Vec::new();
+    for run in &runs {
+        let (headline, sentence) = standing(run).await?;
+        text += &format!("{} {headline}: {sentence}\n", run.id());
+        let mut described = described(run);
+        described["headline"] = headline.into();
+        shown.push(described);
+    }
+    Ok(Answer { text, structured: json!({"runs": shown, "running": going_on}) })
+}
+
+fn named(call: &Call, fields: &mut Fields) -> Result<Vec<Arc<LiveRun>>, Refusal> {
+    let given = fields.value("run_ids").unwrap_or_default();
+    let wrong = || refused("run_ids", &given, &format!("a list of 1 to {MOST_WAITED} ids of runs"));
+    let ids = given.as_array().filter(|ids| (1..=MOST_WAITED).contains(&ids.len())).ok_or_else(wrong)?;
+    let find = |id: &Value| runs::find(call.app(), bare(id.as_str().ok_or_else(wrong)?), call.owner());
+    ids.iter().map(find).collect()
+}
+
+/// `list_runs`.
+pub(super) fn list(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let status = fields.word("status", &["queued", "running", "ended"])?;
+    let limit = fields.number("limit")?.unwrap_or(LISTED).min(MOST_LISTED);
+    fields.finish()?;
+    let mut runs = call.app().runs.of(call.owner());
+    let wanted = |is: &str| status.map_or(is != "ended", |status| status == is);
+    runs.retain(|run| wanted(run.status()));
+    runs.sort_by_cached_key(|run| std::cmp::Reverse(run.ended_at_ms().unwrap_or(run.created_at_ms())));
+    let total = runs.len();
+    runs.truncate(usize::try_from(limit).unwrap_or(0));
+    let shown: Vec<Value> = runs.iter().map(|run| described(run)).collect();
+    let mut text = format!("{total} runs {}\n", status.unwrap_or("go on or are queued"));
+    for run in &shown {
+        text += &format!("{}\n", line(run));
+    }
+    Ok(Answer { text, structured: json!({"runs": shown, "total": total}) })
+}
+
+/// One run in a line of text.
+fn line(run: &Value) -> String {
+    let word = |key: &str| run[key].as_str().unwrap_or_default().to_owned();
+    let mut line = format!("{} {}", word("run_id"), word("status"));
+    line += &format!(", {}", time(run["elapsed_ms"].as_u64().unwrap_or_default()));
+    if run["paused"] == true {
+        line += ", paused";
+    }
+    if let Some(left) = run["kills_in_ms"].as_u64() {
+        line += &format!(", its limit ends it in {}", time(left));
+    }
+    if let Some(ending) = run["ending"].as_str() {
+        line += &format!(", {ending}");
+    }
+    let command: Vec<&str> =
+        run["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    format!("{line}: {}", command.join(" ").replace('\n', " "))
+}
+
+/// `time_left`.
+pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let named = fields.text("run_id")?;
+    fields.finish()?;
+    let mut runs = match named {
+        Some(id) => vec![runs::find(call.app(), bare(&id), call.owner())?],
+        None => call.app().runs.of(call.owner()),
+    };
+    runs.retain(|run| run.status() == "running");
+    runs.sort_by_cached_key(|run| kills_at(run).map_or(u64::MAX, |(at, _)| at));
+    let mut text = format!("{} runs go on\n", runs.len());
+    let mut shown = Vec::new();
+    for run in &runs {
+        let limits = limits(run);
+        text += &format!("{}: {}\n", run.id(), ends_at(kills_at(run)));
+        for limit in &limits {
+            let word = |key: &str| limit[key].as_str().unwrap_or_default().to_owned();
+            text += &format!("  {} {} set by {}", word("kind"), limit["limit"], word("source"));
+            text += &limit["remaining"].as_u64().map_or_else(String::new, |left| format!(", {left} left"));
+            text += "\n";
+        }
+        let mut described = described(run);
+        described["limits"] = limits.into();
+        shown.push(described);
+    }
+    Ok(Answer { text, structured: json!({"runs": shown}) })
+}
+
+/// What a wall limit may seem to have moved by without having been moved: the start of the sandbox.
+const START: u64 = 1_000;
+
+/// The limits that apply to a run, the one that ends it by the clock first.
+fn limits(run: &LiveRun) -> Vec<Value> {
+    let summary = run.summary();
+    let (left, elapsed) = (summary["wall_left_ms"].as_u64(), summary["elapsed_ms"].as_u64().unwrap_or(0));
+    let each = |(kind, effect): (&String, &Value)| {
+        let set = effect["limit"].as_u64()?;
+        let left = left.filter(|_| kind == "wall_ms");
+        // Where it was extended or paused, it is what has gone by and what is left.
+        let limit = left.map_or(set, |left| if elapsed + left > set + START { elapsed + left } else { set });
+        let used = left.map(|left| limit.saturating_sub(left));
+        Some(
+            json!({"kind": kind, "limit": limit, "used": used, "remaining": left, "source": effect["source"]}),
+        )
+    };
+    let mut limits: Vec<Value> = run.effective().as_object().into_iter().flatten().filter_map(each).collect();
+    limits.sort_by_key(|limit| limit["kind"] != "wall_ms");
+    limits
+}
+
+/// For aliases: how a run stands, and what is new since the conversation last looked.
+pub(super) async fn news(
+    call: &Call,
+    run: &LiveRun,
+    fields: &mut Fields,
+) -> Result<(Answer, String), Refusal> {
+    let filter = lines::filter(fields)?;
+    let seen = call.conversation.cursors(run.id());
+    let standing = standing(run).await?;
+    let (data, next) = match &filter {
+        Some(filter) => lines::matching(run, Stream::Stdout, seen[0], USUAL, filter).await?,
+        None => {
+            let excerpt = Excerpt::read(run, Stream::Stdout, seen[0], USUAL).await?;
+            (excerpt.text(run), excerpt.cursor)
+        }
+    };
+    call.conversation.note_read(run.id(), [next, seen[1]]);
+    Ok((read(run, standing, (seen[0], next), String::new(), 0), data))
+}
+
+/// The run that is named, for tools that say how it stands.
+pub(super) async fn shown(run: &LiveRun) -> Result<Answer, Refusal> {
+    render::run(run, USUAL).await
+}

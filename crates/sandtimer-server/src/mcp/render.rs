@@ -1,0 +1,214 @@
+//! Answers: a text for the model, whose first line says how it stands, and the same as data for programs.
+
+use sandtimer::engine::Stream;
+use sandtimer::model::{Ending, Outcome, time};
+use sandtimer_os::clock::calendar_milliseconds;
+use serde_json::{Value, json};
+
+use super::excerpt::Excerpt;
+use crate::compat::instant;
+use crate::error::{Code, Refusal};
+use crate::owned::Owned;
+use crate::runs::{LiveRun, Phase};
+
+/// What a tool answers.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub text: String,
+    pub structured: Value,
+}
+
+/// What a model is told of an error, instead of what is said to programs that speak HTTP.
+fn remedy(code: Code) -> &'static str {
+    match code {
+        Code::BadField | Code::UnknownField | Code::BadLimit => {
+            "correct the argument; the tool's input schema has all of them"
+        }
+        Code::RunNotFound => "list_runs shows your runs; old ones are removed",
+        Code::ContextNotFound => "leave context_id out, or give `new`",
+        Code::RunEnded => "read_output has what it wrote; start a new one",
+        Code::RunQueued => "wait for its turn with wait, or give it up with kill",
+        Code::StdinClosed => "start the run with `stdin_open: true` to write to it later",
+        Code::WrongState => "time_left shows its state",
+        Code::CommandNotFound => {
+            "bash finds the programs of this machine that a sandbox shows; this one is not there"
+        }
+        other => other.hint(),
+    }
+}
+
+/// A tool that could not do what it was asked.
+pub(super) fn refusal(refused: &Refusal) -> Answer {
+    let mut structured = refused.json();
+    let hint = remedy(refused.code);
+    structured["hint"] = hint.into();
+    Answer {
+        text: format!("REFUSED {}\n{}\nRemedy: {hint}.", refused.code.name(), refused.message),
+        structured,
+    }
+}
+
+/// When a run's wall limit ends it: calendar milliseconds, and how long that is from now.
+pub(super) fn kills_at(run: &LiveRun) -> Option<(u64, u64)> {
+    let left = run.summary()["wall_left_ms"].as_u64()?;
+    Some((calendar_milliseconds() + left, left))
+}
+
+/// How a run stands, with what it has written.
+pub(super) async fn run(run: &LiveRun, most: usize) -> Result<Answer, Refusal> {
+    // Before the output: what is written until it is over is then all there.
+    match run.phase() {
+        Phase::Ended(_) => ended(run, most).await,
+        Phase::Queued(_) | Phase::Running(_) => going_on(run, most).await,
+    }
+}
+
+/// Both streams of a run, of which most have only one.
+async fn both(run: &LiveRun, most: usize) -> Result<[Excerpt; 2], Refusal> {
+    let stderr = Excerpt::read(run, Stream::Stderr, 0, most / 2).await?;
+    let left = if stderr.is_empty() { most } else { most / 2 };
+    Ok([Excerpt::read(run, Stream::Stdout, 0, left).await?, stderr])
+}
+
+async fn going_on(run: &LiveRun, most: usize) -> Result<Answer, Refusal> {
+    let [stdout, stderr] = both(run, most).await?;
+    let (id, end) = (run.id(), kills_at(run));
+    let seconds = calendar_milliseconds().saturating_sub(run.created_at_ms());
+    let mut text = "STILL RUNNING\n".to_owned();
+    text += &if run.status() == "queued" {
+        format!("Run {id} waits for its turn behind what its interpreter executes. ")
+    } else {
+        format!("Run {id} goes on in the background after {}. ", time(seconds))
+    };
+    text += &ends_at(end);
+    text += &format!(
+        "\nread_output with run_id \"{id}\" and cursor {} reads on; wait waits for its end; kill ends it.\n",
+        stdout.cursor
+    );
+    text += &shown(run, &stdout, &stderr);
+    let mut structured = standing(run, &stdout);
+    structured["stdout"] = stdout.text(run).into();
+    structured["stderr"] = stderr.text(run).into();
+    Ok(Answer { text, structured })
+}
+
+/// What is known of a run that goes on.
+pub(super) fn standing(run: &LiveRun, stdout: &Excerpt) -> Value {
+    let mut summary = run.summary();
+    let end = kills_at(run);
+    summary["kills_at"] = end.map(|(at, _)| instant(at)).into();
+    summary["kills_at_ms"] = end.map(|(at, _)| at).into();
+    summary["kills_in_ms"] = end.map(|(_, left)| left).into();
+    summary["effective"] = run.effective().clone();
+    summary["cursor"] = stdout.cursor.into();
+    summary
+}
+
+pub(super) fn ends_at(end: Option<(u64, u64)>) -> String {
+    match end {
+        Some((at, left)) => format!("Its wall limit ends it at {}, in {}.", instant(at), time(left)),
+        None => "No wall limit will end it.".to_owned(),
+    }
+}
+
+/// Output as it is, or that there is none.
+fn shown(run: &LiveRun, stdout: &Excerpt, stderr: &Excerpt) -> String {
+    let mut text = "\n".to_owned();
+    if stdout.is_empty() && stderr.is_empty() {
+        text += "(no output)";
+    }
+    text += &stdout.text(run);
+    if !stderr.is_empty() {
+        text += &format!("\n--- stderr ---\n{}", stderr.text(run));
+    }
+    let dropped = stdout.dropped + stderr.dropped;
+    if dropped > 0 {
+        text += &format!("\n[{dropped} bytes were past the output limit and are gone]");
+    }
+    text
+}
+
+async fn ended(run: &LiveRun, most: usize) -> Result<Answer, Refusal> {
+    let Some(outcome) = run.outcome().await? else { return Box::pin(going_on(run, most)).await };
+    let [stdout, stderr] = both(run, most).await?;
+    let mut text = format!("{}\n{}\n", headline(&outcome), sentence(run, &outcome));
+    if let Some(value) = outcome.value.as_ref().filter(|value| !value.is_null()) {
+        text += &format!("\nValue: {}\n", clipped(value, most));
+    }
+    if let Some(error) = &outcome.error {
+        text += &format!("\n{}\n", clipped(&error_text(error), most));
+    }
+    text += &shown(run, &stdout, &stderr);
+    // Plain data with text keys always serialises.
+    let mut structured = serde_json::to_value(&*outcome).unwrap_or_default();
+    if !(stdout.is_whole() && stderr.is_whole()) {
+        structured["stdout"] = stdout.text(run).into();
+        structured["stderr"] = stderr.text(run).into();
+        structured["stdout_truncated"] = (!stdout.is_whole() || outcome.stdout_truncated).into();
+        structured["stderr_truncated"] = (!stderr.is_whole() || outcome.stderr_truncated).into();
+        structured["encoding"] = "utf-8".into();
+    }
+    structured["status"] = "ended".into();
+    structured["cursor"] = stdout.cursor.into();
+    Ok(Answer { text, structured })
+}
+
+/// An error's traceback, or what there is of it.
+fn error_text(error: &Value) -> Value {
+    let traceback = error["traceback"].as_str().or(error["message"].as_str());
+    traceback.map_or_else(|| error.clone(), Value::from)
+}
+
+fn clipped(value: &Value, most: usize) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut clipped: String = text.chars().take(most).collect();
+    if clipped.len() < text.len() {
+        clipped += " …";
+    }
+    clipped
+}
+
+/// The first line of what is told of a run that is over.
+pub(super) fn headline(outcome: &Outcome) -> String {
+    if let Some(verdict) = &outcome.verdict {
+        let word = |value: Value| value.as_str().unwrap_or_default().replace('_', " ");
+        let layer = word(json!(verdict.layer));
+        let Some(kind) = verdict.kind else { return "STOPPED BY cancel".to_owned() };
+        let limit = match (verdict.limit_ms, verdict.limit) {
+            (Some(limit), _) => format!(" {}", time(limit)),
+            (None, Some(limit)) => format!(" {limit}"),
+            (None, None) => String::new(),
+        };
+        return format!("STOPPED BY {layer} {} limit{limit}", word(json!(kind)));
+    }
+    match outcome.ending {
+        Ending::Exited => format!("EXITED {}", outcome.exit_code.unwrap_or_default()),
+        Ending::Returned => "EXITED 0".to_owned(),
+        Ending::Raised => {
+            let name = outcome.error.as_ref().and_then(|error| error["type"].as_str());
+            name.map_or_else(|| "EXITED 1".to_owned(), |name| format!("EXITED 1 ({name})"))
+        }
+        Ending::Signaled => {
+            let name = outcome.signal.as_deref().unwrap_or("a signal");
+            let number = sandtimer::supervise::signal_number(name).unwrap_or(0);
+            format!("EXITED {} ({name})", 128 + number)
+        }
+        Ending::Cancelled => "STOPPED BY cancel".to_owned(),
+        Ending::OutOfMemory => "STOPPED BY out of memory".to_owned(),
+        other => format!("STOPPED BY {}", json!(other).as_str().unwrap_or_default().replace('_', " ")),
+    }
+}
+
+/// What happened and what is left of it.
+pub(super) fn sentence(run: &LiveRun, outcome: &Outcome) -> String {
+    let id = run.id();
+    if let Some(verdict) = &outcome.verdict {
+        return format!("Run {id}: {}", verdict.sentence);
+    }
+    let left = match outcome.tree.survivors {
+        Some(0) => "nothing of it is left alive",
+        Some(_) => "something of it could not be killed",
+        None => "that nothing of it is left alive is not proven yet",
+    };
+    format!("Run {id} ended after {}; {left}.", time(outcome.usage.wall_ms))
+}

@@ -1,0 +1,189 @@
+//! `bash` and `run_code`: the requests of /v1/runs and /v1/contexts, in the words of a tool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandtimer::Limits;
+use sandtimer::limits::{Key, Setting, from_json_as};
+use sandtimer::model::LimitKind;
+
+use super::call::{Call, Waited, wait_of};
+use super::excerpt::USUAL;
+use super::render::{self, Answer};
+use crate::body::Fields;
+use crate::contexts::{self, CellRequest, EACH, LANGUAGES, Language, LiveContext, MOST_WAITING};
+use crate::error::{Code, Refusal};
+use crate::owned::Owned;
+use crate::runs::{self, LIMITS, LiveRun, RunRequest};
+
+/// How long a call waits unless it says otherwise.
+pub(super) const WAIT: Duration = Duration::from_secs(30);
+/// How long one in the background waits: for a mistake that shows at once.
+const AT_ONCE: Duration = Duration::from_millis(0);
+/// The longest key.
+const MOST_KEY: usize = 200;
+/// Why a run ended whose call was cancelled.
+pub(super) const CANCELLED: &str = "the client cancelled the call that waited for it";
+
+/// What a command is and how it is waited for.
+#[derive(Debug)]
+struct Asked {
+    request: RunRequest,
+    wait: Duration,
+    /// It goes on when the call is cancelled.
+    stays: bool,
+}
+
+/// `bash`.
+pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let said = fields.left();
+    let key = fields.text("idempotency_key")?;
+    let asked = asked(call, fields, key.is_some()).await?;
+    let run = match key {
+        Some(key) => start_once(call, key, said, asked.request).await?,
+        None => runs::start(call.app().clone(), call.owner().clone(), asked.request).await?,
+    };
+    waited(call, &run, asked.wait, asked.stays).await
+}
+
+async fn asked(call: &Call, mut fields: Fields, has_key: bool) -> Result<Asked, Refusal> {
+    fields.text("description")?;
+    fields.text("task_type")?;
+    let directory = fields.text("cwd")?;
+    let background = fields.truth("background")?.unwrap_or(false);
+    let stays = background || has_key;
+    let wait = wait_of(&mut fields, WAIT)?;
+    let limits = limits(&mut fields, &LIMITS)?;
+    let mut request = RunRequest::parse(fields)?;
+    request.for_agent(limits, call.conversation.owner.workspace().await?, directory);
+    request.parent = call.conversation.scope();
+    request.detach = stays;
+    Ok(Asked { request, wait: if background { AT_ONCE } else { wait }, stays })
+}
+
+/// Limits, of which the wall limit has two names here.
+pub(super) fn limits(fields: &mut Fields, keys: &[Key]) -> Result<Limits, Refusal> {
+    let wall = Key::Kind(LimitKind::Wall);
+    let timeout = fields.raw("timeout_ms");
+    let mut limits = fields.limits(keys)?;
+    let Some(timeout) = timeout else { return Ok(limits) };
+    if limits.get(wall) != Setting::Inherit {
+        let message = "timeout_ms and wall_ms are two names of one limit; give one of them";
+        return Err(Refusal::new(Code::BadField, message).with("key", "timeout_ms").with("value", timeout));
+    }
+    limits.set(wall, from_json_as("timeout_ms", wall, &timeout, "the request")?);
+    Ok(limits)
+}
+
+/// The run of the first call with this key: that one, or the one that this starts.
+async fn start_once(
+    call: &Call,
+    key: String,
+    said: String,
+    request: RunRequest,
+) -> Result<Arc<LiveRun>, Refusal> {
+    if key.is_empty() || key.len() > MOST_KEY {
+        let message = format!("idempotency_key has {} bytes; give 1 to {MOST_KEY}", key.len());
+        return Err(Refusal::new(Code::BadField, message).with("key", "idempotency_key"));
+    }
+    let mut keys = call.conversation.owner.keys.lock().await;
+    if let Some((run, same)) = keys.find(&key, &said) {
+        if !same {
+            let message =
+                format!("idempotency_key: `{key}` was given with another request, whose run is {run}");
+            return Err(Refusal::new(Code::BadField, message)
+                .with("key", "idempotency_key")
+                .with("value", key));
+        }
+        match runs::find(call.app(), run, call.owner()) {
+            Ok(run) => return Ok(run),
+            // It was forgotten: it is as if there had been none.
+            Err(_) => keys.forget(&key),
+        }
+    }
+    let run = runs::start(call.app().clone(), call.owner().clone(), request).await?;
+    keys.add(key, run.id().to_owned(), said);
+    Ok(run)
+}
+
+/// Waits for a run and answers how it stands. `stays`: cancelling the call does not end it.
+pub(super) async fn waited(
+    call: &Call,
+    run: &LiveRun,
+    wait: Duration,
+    stays: bool,
+) -> Result<Answer, Refusal> {
+    let waited = call.wait(wait, run.wait_ended(None), &format!("run {}", run.id())).await;
+    if waited == Waited::Cancelled && !stays {
+        run.cancel(CANCELLED);
+    }
+    render::run(run, USUAL).await
+}
+
+/// `run_code`.
+pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let language = match fields.word("language", &LANGUAGES)? {
+        Some("bash") => Language::Bash,
+        Some("javascript") => Language::JavaScript,
+        Some("typescript") => Language::TypeScript,
+        _ => Language::Python,
+    };
+    let source = fields.text("code")?.unwrap_or_default();
+    let (named, background) = (fields.text("context_id")?, fields.truth("background")?.unwrap_or(false));
+    let wait = wait_of(&mut fields, WAIT)?;
+    let limits = limits(&mut fields, &EACH)?;
+    fields.finish()?;
+    let context = context(call, language, named).await?;
+    let request = CellRequest { detach: background, ..CellRequest::of(source, limits) };
+    let mut queued = contexts::send(call.app().clone(), call.owner().clone(), context.clone(), request);
+    let run = queued.run().clone();
+    let mut begun = Ok(None);
+    let work = async {
+        begun = queued.begun(None).await;
+        if begun.is_ok() {
+            run.wait_ended(None).await;
+        }
+    };
+    let waited = call.wait(if background { AT_ONCE } else { wait }, work, &format!("run {}", run.id())).await;
+    begun?;
+    if waited == Waited::Cancelled && !background {
+        run.cancel(CANCELLED);
+    }
+    let mut answer = render::run(&run, USUAL).await?;
+    answer.structured["context_id"] = context.id_text().into();
+    answer.structured["notes"] = queued.notes().into();
+    for note in queued.notes() {
+        answer.text += &format!("\n[{note}]");
+    }
+    answer.text += &format!("\n[context_id {}]", context.id_text());
+    Ok(answer)
+}
+
+async fn context(
+    call: &Call,
+    language: Language,
+    named: Option<String>,
+) -> Result<Arc<LiveContext>, Refusal> {
+    let context = match named.as_deref() {
+        None => call.conversation.context(language).await?,
+        Some("new") => call.conversation.open(language).await?,
+        Some(id) => contexts::find(call.app(), id, call.owner())?,
+    };
+    if context.language() != language {
+        let (is, given) = (context.language().name(), language.name());
+        let message =
+            format!("language: `{given}` is not that of context {}, which is {is}", context.id_text());
+        return Err(Refusal::new(Code::BadField, message).with("key", "language").with("value", given));
+    }
+    if context.waiting() >= MOST_WAITING {
+        let message =
+            format!("{MOST_WAITING} runs wait for their turn in the context `{}`", context.id_text());
+        return Err(Refusal::new(Code::Capacity, message));
+    }
+    Ok(context)
+}
+
+/// A run's id, with or without the word that agents know it by.
+pub(super) fn bare(id: &str) -> &str {
+    id.strip_prefix("bash_").unwrap_or(id)
+}

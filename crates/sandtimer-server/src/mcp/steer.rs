@@ -1,0 +1,191 @@
+//! Tools that change a run: `kill`, `extend`, `pause`, `resume`, `write_stdin`.
+
+use std::time::Duration;
+
+use sandtimer::engine::Stream;
+use sandtimer::model::time;
+use sandtimer::supervise::signal_number;
+use sandtimer_os::clock::calendar_milliseconds;
+use serde_json::{Value, json};
+
+use super::call::{Call, wait_of};
+use super::excerpt::{Excerpt, USUAL};
+use super::render::{Answer, ends_at, kills_at};
+use super::{read, render};
+use crate::body::{Fields, refused};
+use crate::error::{Code, Refusal};
+use crate::owned::Owned;
+use crate::runs::{LiveRun, STDIN_WAIT};
+
+/// How long a kill waits for the proof of death.
+const PROOF: Duration = Duration::from_secs(5);
+/// How long a call that wrote waits for an answer unless it says otherwise.
+const ECHO: Duration = Duration::from_secs(1);
+/// As good as no limit.
+const THIRTY_YEARS: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+/// The longest reason.
+const REASON: usize = 200;
+
+fn reason(fields: &mut Fields) -> Result<String, Refusal> {
+    let given = fields.text("reason")?.unwrap_or_else(|| "the agent asked for its end".to_owned());
+    Ok(given.chars().take(REASON).collect())
+}
+
+/// `kill`. Of a run that is over already it is no error: it is dead, which was asked for.
+pub(super) async fn kill(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let run = call.run(&mut fields, "run_id")?;
+    let (signal, grace) = (fields.text("signal")?, fields.milliseconds("grace_ms")?);
+    let reason = reason(&mut fields)?;
+    fields.finish()?;
+    match (signal, grace) {
+        (Some(signal), None) => return send(&run, &signal).await,
+        (Some(signal), Some(_)) => {
+            let message =
+                "signal only sends a signal and ends nothing by itself: leave grace_ms out, or signal";
+            return Err(Refusal::new(Code::BadField, message).with("key", "signal").with("value", signal));
+        }
+        (None, Some(grace)) => {
+            if let Ok(running) = run.running()
+                && running.signal(TERM).is_ok()
+            {
+                run.wait_ended(Some(grace)).await;
+            }
+        }
+        (None, None) => {}
+    }
+    end(&run, &reason, grace.is_some()).await;
+    read::shown(&run).await
+}
+
+const TERM: i32 = 15;
+
+/// Ends a run and waits for the proof; `at_once` without the grace that it has.
+async fn end(run: &LiveRun, reason: &str, at_once: bool) {
+    run.cancel(reason);
+    if at_once {
+        run.cancel(reason);
+    }
+    run.wait_ended(Some(PROOF)).await;
+    if run.status() != "ended" {
+        run.cancel(reason);
+        run.wait_ended(Some(PROOF)).await;
+    }
+}
+
+/// For aliases.
+pub(super) async fn end_now(run: &LiveRun) {
+    end(run, "the agent asked for its end", false).await;
+}
+
+async fn send(run: &LiveRun, signal: &str) -> Result<Answer, Refusal> {
+    let number = signal_number(signal).or_else(|| signal.parse().ok());
+    let number = number.filter(|number| (1..=64).contains(number));
+    let number = number.ok_or_else(|| refused("signal", &signal.into(), "a signal, such as SIGINT or 2"))?;
+    let over = |_| Refusal::new(Code::RunEnded, format!("the run `{}` is over", run.id()));
+    run.running()?.signal(number).map_err(over)?;
+    let mut answer = render::run(run, USUAL).await?;
+    answer.structured["signal"] = number.into();
+    Ok(answer)
+}
+
+/// `extend`.
+pub(super) fn extend(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let run = call.run(&mut fields, "run_id")?;
+    let (by, until) = (fields.milliseconds("by_ms")?, fields.number("until")?);
+    let unlimited = fields.truth("unlimited")?.unwrap_or(false);
+    fields.word("kind", &["wall"])?;
+    reason(&mut fields)?;
+    fields.finish()?;
+    let by = match (by, until, unlimited) {
+        (Some(by), None, false) if !by.is_zero() => by,
+        (None, Some(until), false) => later(&run, until)?,
+        (None, None, true) => THIRTY_YEARS,
+        _ => {
+            let message = "give one of by_ms, a positive number of milliseconds, until, and unlimited";
+            return Err(Refusal::new(Code::BadField, message).with("key", "by_ms"));
+        }
+    };
+    let deadline = run.running()?.extend(by)?;
+    let end = kills_at(&run);
+    let source = deadline.as_ref().map(|deadline| json!(deadline.effect.source));
+    let mut text = format!(
+        "STILL RUNNING\nRun {} was given {} more. {}",
+        run.id(),
+        time(by.as_millis() as u64),
+        ends_at(end)
+    );
+    if let Some(Value::String(source)) = &source
+        && source != "call"
+    {
+        text += &format!(" What bounds it is {source}.");
+    }
+    let structured = json!({
+        "run_id": run.id(),
+        "kills_at_ms": end.map(|(at, _)| at),
+        "kills_in_ms": end.map(|(_, left)| left),
+        "source": source,
+    });
+    Ok(Answer { text, structured })
+}
+
+/// By how much the wall limit moves to be at a moment.
+fn later(run: &LiveRun, until: u64) -> Result<Duration, Refusal> {
+    let now = kills_at(run).map_or_else(calendar_milliseconds, |(at, _)| at);
+    let by = until.checked_sub(now).filter(|by| *by > 0).ok_or_else(|| {
+        refused("until", &until.into(), &format!("later than its wall limit, which is at {now}"))
+    })?;
+    Ok(Duration::from_millis(by))
+}
+
+/// `pause` and `resume`.
+pub(super) fn pause(call: &Call, mut fields: Fields, stop: bool) -> Result<Answer, Refusal> {
+    let run = call.run(&mut fields, "run_id")?;
+    fields.finish()?;
+    let running = run.running()?;
+    if stop {
+        running.pause()?
+    } else {
+        running.resume()?
+    }
+    let said = if stop { "is paused: its processes and its own clocks stand still" } else { "goes on" };
+    let text = format!("STILL RUNNING\nRun {} {said}. {}", run.id(), ends_at(kills_at(&run)));
+    let end = kills_at(&run).map(|(at, _)| at);
+    Ok(Answer { text, structured: json!({"run_id": run.id(), "paused": stop, "kills_at_ms": end}) })
+}
+
+/// `write_stdin`.
+pub(super) async fn write_stdin(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let run = call.run(&mut fields, "run_id")?;
+    let data = fields.text("data")?.unwrap_or_default();
+    let eof = fields.truth("eof")?.unwrap_or(false);
+    let cursor = fields.number("cursor")?;
+    let wait = wait_of(&mut fields, ECHO)?;
+    fields.finish()?;
+    run.running()?;
+    let cursor = match cursor {
+        Some(cursor) => cursor,
+        None => Excerpt::read(&run, Stream::Stdout, 0, USUAL).await?.cursor,
+    };
+    let written = run.input.write(data.as_bytes(), STDIN_WAIT).await?;
+    // What was not taken is the caller's to send again: the end does not pass it.
+    let closed = eof && written == data.len();
+    if closed {
+        run.input.close();
+    }
+    call.wait(wait, run.grown(Stream::Stdout, cursor), &format!("run {}", run.id())).await;
+    let excerpt = Excerpt::read(&run, Stream::Stdout, cursor, USUAL).await?;
+    let mut answer = render::run(&run, 0).await?;
+    let headline = answer.text.lines().next().unwrap_or_default();
+    let taken = if written == data.len() { String::new() } else { format!(" of {}", data.len()) };
+    answer.text = format!(
+        "{headline}\n{written}{taken} bytes were written to run {}. The next cursor is {}.\n\n{}",
+        run.id(),
+        excerpt.cursor,
+        excerpt.text(&run)
+    );
+    answer.structured = json!({
+        "run_id": run.id(), "status": run.status(), "written": written, "closed": closed,
+        "from": cursor, "cursor": excerpt.cursor, "data": excerpt.text(&run),
+    });
+    Ok(answer)
+}

@@ -1,0 +1,323 @@
+//! The table of tools. Their order and every byte of it are the same in every answer: clients cache them.
+
+mod inputs;
+
+use std::sync::Arc;
+
+use rmcp::model::{Tool as Described, ToolAnnotations};
+use serde_json::{Map, Value, json};
+
+use super::call::Call;
+use super::render::Answer;
+use super::{aliases, read, start, steer};
+use crate::body::Fields;
+use crate::error::{Code, Refusal};
+use inputs::Input;
+
+/// What a tool is to the one who calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nature {
+    /// Changes nothing.
+    Reads,
+    /// Runs what it is given.
+    Runs,
+    /// Changes a run.
+    Steers,
+    /// Ends something.
+    Ends,
+}
+
+/// What is done for a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Bash,
+    RunCode,
+    ReadOutput,
+    Wait,
+    Kill,
+    Extend,
+    Pause,
+    Resume,
+    WriteStdin,
+    ListRuns,
+    TimeLeft,
+    AliasBash,
+    AliasBashOutput,
+    AliasReadBashOutput,
+    AliasKillShell,
+}
+
+/// One tool.
+#[derive(Debug)]
+pub(super) struct Tool {
+    name: &'static str,
+    description: &'static str,
+    nature: Nature,
+    action: Action,
+    inputs: &'static [Input],
+}
+
+/// Does what is asked for.
+pub(super) async fn act(tool: &Tool, call: &Call, fields: Fields) -> Result<Answer, Refusal> {
+    match tool.action {
+        Action::Bash => start::bash(call, fields).await,
+        Action::RunCode => start::run_code(call, fields).await,
+        Action::ReadOutput => read::output(call, fields).await,
+        Action::Wait => read::wait(call, fields).await,
+        Action::Kill => steer::kill(call, fields).await,
+        Action::Extend => steer::extend(call, fields),
+        Action::Pause => steer::pause(call, fields, true),
+        Action::Resume => steer::pause(call, fields, false),
+        Action::WriteStdin => steer::write_stdin(call, fields).await,
+        Action::ListRuns => read::list(call, fields),
+        Action::TimeLeft => read::time_left(call, fields),
+        Action::AliasBash => aliases::bash(call, fields).await,
+        Action::AliasBashOutput => aliases::output(call, fields, "bash_id").await,
+        Action::AliasReadBashOutput => aliases::output(call, fields, "shell_id").await,
+        Action::AliasKillShell => aliases::kill(call, fields).await,
+    }
+}
+
+const TOOLS: &[Tool] = &[
+    Tool {
+        name: "bash",
+        description: "Run a shell command with bash in a sandbox. Each call is a new shell in /workspace, whose files are kept; \
+            cd and variables are not, so give cwd and env. No network. Waits up to wait_ms for the end; a command that takes \
+            longer goes on in the background, and the answer says STILL RUNNING with its run_id and cursor. Standard output and \
+            error come as one.",
+        nature: Nature::Runs,
+        action: Action::Bash,
+        inputs: inputs::BASH,
+    },
+    Tool {
+        name: "run_code",
+        description: "Run code in a live interpreter: python, javascript, typescript or bash. Variables, imports and functions \
+            stay for the next call; a timeout brings back what was there before it. Answers the last expression's value, what was \
+            displayed, and output.",
+        nature: Nature::Runs,
+        action: Action::RunCode,
+        inputs: inputs::RUN_CODE,
+    },
+    Tool {
+        name: "read_output",
+        description: "Read what a run has written, from a cursor on, while it goes on and after. With wait_ms it waits for new \
+            output, for the end (until: exit) or for a line that matches the filter (until: match).",
+        nature: Nature::Reads,
+        action: Action::ReadOutput,
+        inputs: inputs::READ_OUTPUT,
+    },
+    Tool {
+        name: "wait",
+        description: "Wait until one or all of several runs are over, up to wait_ms. Never ends a run.",
+        nature: Nature::Reads,
+        action: Action::Wait,
+        inputs: inputs::WAIT_TOOL,
+    },
+    Tool {
+        name: "kill",
+        description: "End a run and everything it started, and confirm that nothing of it is left; its output stays readable. \
+            With signal it only sends that signal.",
+        nature: Nature::Ends,
+        action: Action::Kill,
+        inputs: inputs::KILL,
+    },
+    Tool {
+        name: "extend",
+        description: "Give a run that goes on more time before its wall limit ends it. Refused once the limit has fired; outer \
+            limits go on bounding it, and the answer names the one that does.",
+        nature: Nature::Steers,
+        action: Action::Extend,
+        inputs: inputs::EXTEND,
+    },
+    Tool {
+        name: "pause",
+        description: "Stop the processes of a run and its own clocks until resume.",
+        nature: Nature::Steers,
+        action: Action::Pause,
+        inputs: inputs::ONE_RUN,
+    },
+    Tool {
+        name: "resume",
+        description: "Let a paused run go on; its wall limit ends it later by the length of the pause.",
+        nature: Nature::Steers,
+        action: Action::Resume,
+        inputs: inputs::ONE_RUN,
+    },
+    Tool {
+        name: "write_stdin",
+        description: "Write to the standard input of a run that was started with stdin_open, and answer what it has written \
+            since.",
+        nature: Nature::Steers,
+        action: Action::WriteStdin,
+        inputs: inputs::WRITE_STDIN,
+    },
+    Tool {
+        name: "list_runs",
+        description: "List your runs, those of earlier conversations too: what goes on, for how long, and when its limit ends it.",
+        nature: Nature::Reads,
+        action: Action::ListRuns,
+        inputs: inputs::LIST_RUNS,
+    },
+    Tool {
+        name: "time_left",
+        description: "Show the limits of a run, or of all that go on: how much is used, what is left, and who set each. The one \
+            that ends it first comes first.",
+        nature: Nature::Reads,
+        action: Action::TimeLeft,
+        inputs: inputs::TIME_LEFT,
+    },
+    Tool {
+        name: "Bash",
+        description: "Another name of bash: runs a command; with background it answers at once with a bash_id for BashOutput and \
+            KillShell. timeout is in milliseconds and ends the command.",
+        nature: Nature::Runs,
+        action: Action::AliasBash,
+        inputs: inputs::ALIAS_BASH,
+    },
+    Tool {
+        name: "BashOutput",
+        description: "Another name of read_output: what a background command has written since the last look, and its status.",
+        nature: Nature::Reads,
+        action: Action::AliasBashOutput,
+        inputs: inputs::ALIAS_BASH_OUTPUT,
+    },
+    Tool {
+        name: "ReadBashOutput",
+        description: "Another name of BashOutput, which calls the command's id shell_id.",
+        nature: Nature::Reads,
+        action: Action::AliasReadBashOutput,
+        inputs: inputs::ALIAS_SHELL,
+    },
+    Tool {
+        name: "KillShell",
+        description: "Another name of kill: ends a background command and everything it started.",
+        nature: Nature::Ends,
+        action: Action::AliasKillShell,
+        inputs: inputs::ALIAS_SHELL,
+    },
+];
+
+pub(super) fn find(name: &str) -> Option<&'static Tool> {
+    TOOLS.iter().find(|tool| tool.name == name)
+}
+
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    TOOLS.iter().map(|tool| tool.name)
+}
+
+/// All of them, as the protocol lists them.
+pub(super) fn listed() -> Vec<Described> {
+    TOOLS.iter().map(Tool::described).collect()
+}
+
+/// All of them, for `spec/mcp-tools.json`.
+pub fn document() -> Value {
+    // Plain data with text keys always serialises.
+    json!({"tools": serde_json::to_value(listed()).unwrap_or_default()})
+}
+
+impl Tool {
+    /// As the protocol lists it.
+    pub fn described(&self) -> Described {
+        let reads = self.nature == Nature::Reads;
+        let annotations = ToolAnnotations::new()
+            .read_only(reads)
+            .destructive(matches!(self.nature, Nature::Ends | Nature::Runs))
+            .idempotent(reads)
+            .open_world(false);
+        let description = self.description.split_whitespace().collect::<Vec<_>>().join(" ");
+        Described::new(self.name, description, Arc::new(self.schema())).with_annotations(annotations)
+    }
+
+    fn schema(&self) -> Map<String, Value> {
+        let properties: Map<String, Value> =
+            self.inputs.iter().map(|input| (input.name.to_owned(), input.schema())).collect();
+        let required: Vec<&str> =
+            self.inputs.iter().filter(|input| input.required).map(|input| input.name).collect();
+        let mut schema = Map::new();
+        schema.insert("type".to_owned(), "object".into());
+        schema.insert("properties".to_owned(), properties.into());
+        if !required.is_empty() {
+            schema.insert("required".to_owned(), required.into());
+        }
+        schema.insert("additionalProperties".to_owned(), false.into());
+        schema
+    }
+
+    /// The arguments of a call, each with a name that the tool knows.
+    pub fn fields(&self, arguments: Map<String, Value>) -> Result<Fields, Refusal> {
+        let known = || self.inputs.iter().map(|input| input.name);
+        if let Some(name) = arguments.keys().find(|name| !known().any(|known| known == *name)) {
+            let mut message = format!("{} has no argument `{}`", self.name, shortened(name));
+            match nearest(name, known()) {
+                Some(near) => message += &format!("; the nearest is `{near}`"),
+                None => message += &format!("; it has {}", known().collect::<Vec<_>>().join(", ")),
+            }
+            let value = shortened(&arguments[name].to_string());
+            return Err(Refusal::new(Code::UnknownField, message)
+                .with("key", name.as_str())
+                .with("value", value)
+                .with("nearest", nearest(name, known())));
+        }
+        let missing = self
+            .inputs
+            .iter()
+            .find(|input| input.required && arguments.get(input.name).is_none_or(Value::is_null));
+        match missing {
+            Some(input) => {
+                let message = format!("{}: `{}` is missing: {}", self.name, input.name, input.meaning);
+                Err(Refusal::new(Code::BadField, message).with("key", input.name))
+            }
+            None => Ok(Fields::new(arguments)),
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(60).collect()
+}
+
+/// The name that was meant, perhaps.
+pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_lowercase();
+    let distance = |known: &str| strsim::damerau_levenshtein(&name, &known.to_lowercase());
+    let found = names.map(|known| (distance(known), known)).min_by_key(|(distance, _)| *distance);
+    found.filter(|(distance, known)| *distance <= known.len().max(3) / 3).map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_nearly_right_is_recognised() {
+        assert_eq!(nearest("read_ouput", names()), Some("read_output"));
+        assert_eq!(nearest("BASHOUTPUT", names()), Some("BashOutput"));
+        assert_eq!(nearest("deploy_rocket", names()), None);
+    }
+
+    #[test]
+    fn arguments_that_a_tool_does_not_know_or_that_are_missing_are_named() {
+        let fields = |given: Value| {
+            let Value::Object(given) = given else { panic!("an object") };
+            find("bash").expect("there").fields(given).map(drop)
+        };
+        let refused = fields(json!({"command": "true", "timout_ms": 5})).expect_err("unknown");
+        assert_eq!(
+            (refused.details["nearest"].as_str(), refused.details["value"].as_str()),
+            (Some("timeout_ms"), Some("5"))
+        );
+        let refused = fields(json!({"command": null})).expect_err("missing");
+        assert_eq!(refused.details["key"], "command");
+        assert!(fields(json!({"command": "true", "timeout_ms": null})).is_ok());
+    }
+
+    #[test]
+    fn the_table_is_the_same_every_time_and_says_something_of_each() {
+        assert_eq!(document().to_string(), document().to_string());
+        for tool in listed() {
+            let description = tool.description.expect("described");
+            assert!(description.len() > 20 && !description.contains("  "), "{}", tool.name);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What each tool takes, for the schemas that clients read and for telling what is unknown or missing.
+
+use serde_json::{Value, json};
+
+use crate::contexts::LANGUAGES;
+
+/// One argument of a tool.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub name: &'static str,
+    pub required: bool,
+    kind: Kind,
+    pub meaning: &'static str,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Text,
+    Truth,
+    /// A whole number up to this.
+    Number(Option<u64>),
+    /// An object of texts.
+    Variables,
+    Texts,
+    Words(&'static [&'static str]),
+    Language,
+}
+
+impl Input {
+    const fn new(name: &'static str, kind: Kind, meaning: &'static str) -> Self {
+        Input { name, required: false, kind, meaning }
+    }
+
+    const fn required(name: &'static str, kind: Kind, meaning: &'static str) -> Self {
+        Input { name, required: true, kind, meaning }
+    }
+
+    pub fn schema(&self) -> Value {
+        let mut schema = match &self.kind {
+            Kind::Text => json!({"type": "string"}),
+            Kind::Truth => json!({"type": "boolean"}),
+            Kind::Number(None) => json!({"type": "integer", "minimum": 0}),
+            Kind::Number(Some(most)) => json!({"type": "integer", "minimum": 0, "maximum": most}),
+            Kind::Variables => json!({"type": "object", "additionalProperties": {"type": "string"}}),
+            Kind::Texts => json!({"type": "array", "items": {"type": "string"}}),
+            Kind::Words(words) => json!({"type": "string", "enum": words}),
+            Kind::Language => json!({"type": "string", "enum": LANGUAGES}),
+        };
+        schema["description"] = self.meaning.into();
+        schema
+    }
+}
+
+const RUN_ID: Input =
+    Input::required("run_id", Kind::Text, "The run, as bash, run_code or list_runs name it.");
+const WAIT: Input = Input::new(
+    "wait_ms",
+    Kind::Number(Some(45_000)),
+    "How long this call waits, 30000 unless given. Then the run goes on.",
+);
+const TIMEOUT: Input = Input::new(
+    "timeout_ms",
+    Kind::Number(None),
+    "Wall limit: when the run is ended, with everything it started. 0 is none.",
+);
+const WALL: Input = Input::new("wall_ms", Kind::Number(None), "The same as timeout_ms; give one of them.");
+const STALL: Input = Input::new(
+    "stall_ms",
+    Kind::Number(None),
+    "Ends the run when it neither writes nor computes for so long. 0 is none.",
+);
+const CPU: Input =
+    Input::new("cpu_ms", Kind::Number(None), "Processor time of all its processes. 0 is none.");
+const GRACE: Input =
+    Input::new("grace_ms", Kind::Number(None), "Time between SIGTERM and the kill; 0 unless given.");
+const BACKGROUND: Input = Input::new(
+    "background",
+    Kind::Truth,
+    "Answer at once. Its limits hold all the same, and cancelling this call does not end it.",
+);
+
+pub(super) const BASH: &[Input] = &[
+    Input::required("command", Kind::Text, "What bash is to run."),
+    Input::new("description", Kind::Text, "What it is for, in a few words."),
+    Input::new("cwd", Kind::Text, "Where it starts; /workspace unless given."),
+    Input::new("env", Kind::Variables, "Variables that are added."),
+    Input::new("stdin", Kind::Text, "What it reads; nothing unless given."),
+    Input::new("stdin_open", Kind::Truth, "Leave its standard input open for write_stdin."),
+    BACKGROUND,
+    WAIT,
+    TIMEOUT,
+    WALL,
+    STALL,
+    CPU,
+    GRACE,
+    Input::new("task_type", Kind::Text, "What kind of work it is, for estimates."),
+    Input::new(
+        "idempotency_key",
+        Kind::Text,
+        "A call that is made again with the same key finds the run of the first one.",
+    ),
+];
+
+pub(super) const RUN_CODE: &[Input] = &[
+    Input::required("language", Kind::Language, "The language."),
+    Input::required("code", Kind::Text, "What is to be run."),
+    Input::new(
+        "context_id",
+        Kind::Text,
+        "The interpreter: one that an answer named, or `new`. Unless given, this conversation's own of that language.",
+    ),
+    BACKGROUND,
+    WAIT,
+    TIMEOUT,
+    WALL,
+    STALL,
+    CPU,
+    GRACE,
+];
+
+pub(super) const READ_OUTPUT: &[Input] = &[
+    RUN_ID,
+    Input::new("cursor", Kind::Number(None), "Where to begin; the beginning unless given."),
+    Input::new(
+        "max_bytes",
+        Kind::Number(Some(200_000)),
+        "How much at most, 20000 unless given; beginning and end of what is more.",
+    ),
+    Input::new("tail", Kind::Number(None), "Only so many of the last lines."),
+    Input::new("filter", Kind::Text, "Only lines that match this regular expression."),
+    Input::new(
+        "stream",
+        Kind::Words(&["stdout", "stderr"]),
+        "stdout unless given. Only code in interpreters has a stderr of its own.",
+    ),
+    Input::new("wait_ms", Kind::Number(Some(45_000)), "How long to wait; 0 unless given."),
+    Input::new(
+        "until",
+        Kind::Words(&["new", "exit", "match"]),
+        "What to wait for: new output, which is meant unless given, the end, or a line that matches filter.",
+    ),
+];
+
+pub(super) const WAIT_TOOL: &[Input] = &[
+    Input::required("run_ids", Kind::Texts, "The runs."),
+    Input::new("mode", Kind::Words(&["any", "all"]), "Until any or all of them are over; all unless given."),
+    WAIT,
+];
+pub(super) const KILL: &[Input] = &[
+    RUN_ID,
+    Input::new("signal", Kind::Text, "Only send this signal, such as SIGINT."),
+    Input::new(
+        "grace_ms",
+        Kind::Number(Some(40_000)),
+        "Send SIGTERM first, and kill so much later what is left.",
+    ),
+    Input::new("reason", Kind::Text, "Why, for the run's verdict."),
+];
+
+pub(super) const EXTEND: &[Input] = &[
+    RUN_ID,
+    Input::new("by_ms", Kind::Number(None), "How much later its wall limit is to be."),
+    Input::new(
+        "until",
+        Kind::Number(None),
+        "When its wall limit is to be: milliseconds since 1970, as kills_at_ms has it.",
+    ),
+    Input::new("unlimited", Kind::Truth, "No wall limit of its own any more: thirty years later."),
+    Input::new("kind", Kind::Words(&["wall"]), "Which limit; only the wall limit can be moved."),
+    Input::new("reason", Kind::Text, "Why."),
+];
+
+pub(super) const ONE_RUN: &[Input] = &[RUN_ID];
+
+pub(super) const WRITE_STDIN: &[Input] = &[
+    RUN_ID,
+    Input::new("data", Kind::Text, "What to write. A line ends with a newline."),
+    Input::new("eof", Kind::Truth, "Close its standard input behind it."),
+    Input::new("cursor", Kind::Number(None), "Where to read its output from; from now on unless given."),
+    Input::new(
+        "wait_ms",
+        Kind::Number(Some(45_000)),
+        "How long to wait for output after it; 1000 unless given.",
+    ),
+];
+
+pub(super) const LIST_RUNS: &[Input] = &[
+    Input::new(
+        "status",
+        Kind::Words(&["queued", "running", "ended"]),
+        "Only these; those that are not over unless given.",
+    ),
+    Input::new("limit", Kind::Number(Some(200)), "How many, the newest first; 20 unless given."),
+];
+
+pub(super) const TIME_LEFT: &[Input] =
+    &[Input::new("run_id", Kind::Text, "The run; all that go on unless given.")];
+
+pub(super) const ALIAS_BASH: &[Input] = &[
+    Input::required("command", Kind::Text, "What bash is to run."),
+    Input::new("description", Kind::Text, "What it is for, in a few words."),
+    Input::new("background", Kind::Truth, "Answer at once."),
+    Input::new("run_in_background", Kind::Truth, "The same as background."),
+    Input::new(
+        "timeout",
+        Kind::Number(None),
+        "Milliseconds until the command is ended; no limit unless given.",
+    ),
+];
+
+pub(super) const ALIAS_BASH_OUTPUT: &[Input] = &[
+    Input::required("bash_id", Kind::Text, "The command, as Bash named it."),
+    Input::new("filter", Kind::Text, "Only lines that match this regular expression."),
+];
+
+pub(super) const ALIAS_SHELL: &[Input] =
+    &[Input::required("shell_id", Kind::Text, "The command, as Bash named it.")];

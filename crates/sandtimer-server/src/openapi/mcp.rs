@@ -1,0 +1,29 @@
+//! The Model Context Protocol: what its tools take and answer is not HTTP's, and is in `spec/mcp-tools.json`.
+
+use super::schema::number;
+use super::{Answer, Operation};
+use crate::error::Code;
+
+pub(super) fn operations() -> Vec<Operation> {
+    let milliseconds = || number("Milliseconds; 0 is none.");
+    vec![
+        Operation::new(
+            "post",
+            "/mcp",
+            "One message of the Model Context Protocol, over streamable HTTP; GET and DELETE belong to its sessions",
+            Answer::Text("application/json"),
+        )
+        .bytes()
+        .errors(&[Code::Capacity, Code::BodyTooLarge, Code::RequestTimeout]),
+        Operation::new(
+            "get",
+            "/mcp/stdio",
+            "The Model Context Protocol as a stream of lines, for programs that carry a client's stdin and stdout; asked for \
+             with `Upgrade: sandtimer-mcp`",
+            Answer::Upgrade("Lines of JSON, one message each, both ways."),
+        )
+        .query("wall_ms", milliseconds(), "Longest time for all that this connection starts.")
+        .query("stall_ms", milliseconds(), "Longest time that something it started may neither write nor compute.")
+        .errors(&[Code::BadField, Code::UnknownField, Code::BadLimit]),
+    ]
+}

@@ -1,0 +1,240 @@
+"""The server's /mcp, driven by the official Python client, in both forms of the protocol: with sessions, and without."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pathlib
+import time
+from typing import Any, AsyncIterator, Awaitable, Callable, Iterator
+
+import pytest
+from serving import BINARY, Serving
+
+mcp = pytest.importorskip("mcp", reason="the MCP client has no package for this Python")
+
+HARD_STOP = 60.0
+Act = Callable[[Any], Awaitable[None]]
+
+
+def text(result: Any) -> str:
+    return "".join(block.text for block in result.content)
+
+
+def first(result: Any) -> str:
+    return text(result).splitlines()[0]
+
+
+def data(result: Any) -> Any:
+    return result.structured_content
+
+
+@pytest.fixture(scope="module", params=["legacy", "2026-07-28"])
+def connect(request: pytest.FixtureRequest, server: str) -> Callable[[Act], None]:
+    """Runs something with a client of the server."""
+
+    def run(act: Act) -> None:
+        async def main() -> None:
+            async with mcp.Client(f"{server}/mcp", mode=request.param) as client:
+                await asyncio.wait_for(act(client), HARD_STOP)
+
+        asyncio.run(main())
+
+    return run
+
+
+def test_tools_are_listed_in_their_order(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        listed = (await client.list_tools()).tools
+        written = pathlib.Path(__file__).parents[2] / "spec/mcp-tools.json"
+        assert [tool.name for tool in listed] == [tool["name"] for tool in json.loads(written.read_text())["tools"]]
+
+    connect(act)
+
+
+def test_a_command_is_run_and_its_files_stay(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        done = await client.call_tool("bash", {"command": "echo one; echo two >&2; echo kept > file; exit 3"})
+        assert first(done) == "EXITED 3" and not done.is_error
+        assert text(done).endswith("one\ntwo\n")
+        outcome = data(done)
+        assert (outcome["ending"], outcome["exit_code"], outcome["tree"]["survivors"]) == ("exited", 3, 0)
+        assert outcome["cursor"] == len("one\ntwo\n")
+        again = await client.call_tool("bash", {"command": "cat file; pwd; echo $A", "cwd": "/workspace", "env": {"A": "x"}})
+        assert data(again)["stdout"] == "kept\n/workspace\nx\n"
+
+    connect(act)
+
+
+def test_a_command_that_outlives_the_wait_goes_on(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        asked = {"command": "echo begun; sleep 1; echo done", "wait_ms": 200, "timeout_ms": 30000}
+        running = await client.call_tool("bash", asked)
+        assert first(running) == "STILL RUNNING"
+        known = data(running)
+        assert known["status"] == "running" and known["kills_at"].endswith("Z") and known["kills_in_ms"] <= 30000
+        run = known["run_id"]
+        listed = data(await client.call_tool("list_runs"))["runs"]
+        assert run in [each["run_id"] for each in listed]
+        ended = await client.call_tool("wait", {"run_ids": [run]})
+        assert data(ended)["running"] == 0
+        rest = await client.call_tool("read_output", {"run_id": run, "cursor": known["cursor"]})
+        assert first(rest) == "EXITED 0" and data(rest)["data"].endswith("done\n")
+
+    connect(act)
+
+
+def test_limits_stop_what_runs_and_say_so(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        stopped = await client.call_tool("bash", {"command": "echo before; sleep 60", "timeout_ms": 300})
+        assert first(stopped) == "STOPPED BY run wall limit 300 ms"
+        assert data(stopped)["verdict"]["kind"] == "wall" and "before" in text(stopped)
+
+    connect(act)
+
+
+def test_code_keeps_its_state(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        one = await client.call_tool("run_code", {"language": "python", "code": "x = 40\nprint('said')"})
+        assert first(one) == "EXITED 0" and data(one)["stdout"] == "said\n"
+        two = await client.call_tool("run_code", {"language": "python", "code": "x + 2"})
+        assert data(two)["value"] == 42 and "Value: 42" in text(two)
+        spun = await client.call_tool("run_code", {"language": "python", "code": "while True: pass", "timeout_ms": 300})
+        assert first(spun).startswith("STOPPED BY run wall limit")
+        three = await client.call_tool("run_code", {"language": "python", "code": "x", "context_id": data(one)["context_id"]})
+        assert data(three)["value"] == 40
+        wrong = await client.call_tool("run_code", {"language": "python", "code": "1/0"})
+        assert first(wrong) == "EXITED 1 (ZeroDivisionError)"
+
+    connect(act)
+
+
+def test_runs_are_steered(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        asked = {"command": "read line; echo got $line; sleep 60", "background": True, "stdin_open": True, "timeout_ms": 20000}
+        run = data(await client.call_tool("bash", asked))["run_id"]
+        said = await client.call_tool("write_stdin", {"run_id": run, "data": "word\n", "wait_ms": 10000})
+        assert data(said)["data"] == "got word\n"
+        extended = await client.call_tool("extend", {"run_id": run, "by_ms": 100000})
+        assert 60000 < data(extended)["kills_in_ms"] <= 120000
+        left = data(await client.call_tool("time_left", {"run_id": run}))["runs"][0]
+        wall = left["limits"][0]
+        assert wall["kind"] == "wall_ms" and wall["source"] == "call" and wall["remaining"] > 60000
+        paused = await client.call_tool("pause", {"run_id": run})
+        assert data(paused)["paused"]
+        await client.call_tool("resume", {"run_id": run})
+        killed = await client.call_tool("kill", {"run_id": run, "reason": "enough"})
+        assert first(killed) == "STOPPED BY cancel" and data(killed)["tree"]["survivors"] == 0
+
+    connect(act)
+
+
+def test_output_is_cut_filtered_and_waited_for(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        much = await client.call_tool("bash", {"command": "seq 1 100000"})
+        assert len(text(much)) < 25000 and "left out here" in text(much) and text(much).endswith("99999\n100000\n")
+        run = data(much)["run_id"]
+        found = await client.call_tool("read_output", {"run_id": run, "filter": "^77{3}$"})
+        assert data(found)["data"] == "7777\n"
+        tail = await client.call_tool("read_output", {"run_id": run, "tail": 2})
+        assert data(tail)["data"] == "99999\n100000\n"
+        asked = {"command": "for i in 1 2 3 4 5; do echo epoch $i; sleep 0.2; done", "background": True}
+        run = data(await client.call_tool("bash", asked))["run_id"]
+        match = {"run_id": run, "until": "match", "filter": "epoch 3", "wait_ms": 20000}
+        assert data(await client.call_tool("read_output", match))["data"] == "epoch 3\n"
+        ended = await client.call_tool("read_output", {"run_id": run, "until": "exit", "wait_ms": 20000})
+        assert first(ended) == "EXITED 0" and data(ended)["data"].count("epoch") == 5
+
+    connect(act)
+
+
+def test_what_is_wrong_is_named_with_its_remedy(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        async def refused(tool: str, arguments: dict[str, Any]) -> tuple[str, str]:
+            result = await client.call_tool(tool, arguments)
+            assert result.is_error, text(result)
+            assert "Remedy: " in text(result)
+            return data(result)["code"], text(result)
+
+        code, said = await refused("bash", {"command": "true", "timout_ms": 5})
+        assert code == "unknown_field" and "`timeout_ms`" in said
+        assert (await refused("bash", {"command": "true", "timeout_ms": 5, "wall_ms": 5}))[0] == "bad_field"
+        code, said = await refused("bash", {"command": "true", "timeout_ms": -5})
+        assert code == "bad_limit" and "timeout_ms" in said and "-5" in said
+        code, said = await refused("bash", {"command": "true", "wait_ms": 60000})
+        assert code == "bad_field" and "45000" in said
+        assert (await refused("read_output", {"run_id": "nothing"}))[0] == "run_not_found"
+        assert "filter" in (await refused("read_output", {"run_id": (await one(client)), "filter": "("}))[1]
+        with pytest.raises(Exception, match="BashOutput"):
+            await client.call_tool("BashOutputs", {})
+
+    async def one(client: Any) -> str:
+        return str(data(await client.call_tool("bash", {"command": "true"}))["run_id"])
+
+    connect(act)
+
+
+def test_a_key_starts_one_run(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        key = f"key-{time.monotonic_ns()}"
+        asked = {"command": "sleep 0.5; echo once", "idempotency_key": key}
+        results = await asyncio.gather(*(client.call_tool("bash", asked) for _ in range(4)))
+        assert len({data(result)["run_id"] for result in results}) == 1
+        other = await client.call_tool("bash", {**asked, "command": "echo other"})
+        assert other.is_error and key in text(other)
+
+    connect(act)
+
+
+def test_calls_of_one_client_go_on_at_the_same_time(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        commands = [f"sleep 1; echo {number}" for number in range(8)]
+        results = await asyncio.gather(*(client.call_tool("bash", {"command": command}) for command in commands))
+        assert [data(result)["stdout"] for result in results] == [f"{number}\n" for number in range(8)]
+        began = [data(result)["usage"]["wall_ms"] for result in results]
+        assert max(began) < 8000
+
+    connect(act)
+
+
+def test_the_names_that_agents_know(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        started = await client.call_tool("Bash", {"command": "echo line; sleep 0.3; echo last", "background": True})
+        line = next(line for line in text(started).splitlines() if line.startswith("Started background process: bash_"))
+        shell = line.split(": ")[1]
+        await client.call_tool("wait", {"run_ids": [shell]})
+        read = await client.call_tool("ReadBashOutput", {"shell_id": shell})
+        assert "=== Status: COMPLETED (exit code: 0) ===\nline\nlast" in text(read)
+        nothing = await client.call_tool("BashOutput", {"bash_id": shell})
+        assert "(nothing new)" in text(nothing)
+        done = await client.call_tool("Bash", {"command": "echo direct", "timeout": 5000})
+        assert first(done) == "EXITED 0" and "direct" in text(done)
+        endless = data(await client.call_tool("Bash", {"command": "sleep 60", "run_in_background": True}))["bash_id"]
+        killed = await client.call_tool("KillShell", {"shell_id": endless})
+        assert first(killed) == "STOPPED BY cancel"
+        assert "=== Status: KILLED ===" in text(await client.call_tool("BashOutput", {"bash_id": endless}))
+
+    connect(act)
+
+
+def test_a_cancelled_call_ends_its_run_unless_it_is_in_the_background(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        mark = f"sleep 61; : {time.monotonic_ns()}"
+        call = asyncio.create_task(client.call_tool("bash", {"command": mark}))
+        run = await running(client, mark)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        ended = await client.call_tool("wait", {"run_ids": [run], "wait_ms": 20000})
+        assert data(ended)["runs"][0]["ending"] == "cancelled"
+
+    async def running(client: Any, command: str) -> str:
+        for _ in range(200):
+            for run in data(await client.call_tool("list_runs"))["runs"]:
+                if run["command"][-1] == command:
+                    return str(run["run_id"])
+            await asyncio.sleep(0.05)
+        raise AssertionError("it does not run")
+
+    connect(act)

@@ -1,0 +1,165 @@
+"""`sandtimer mcp`, driven by the official Python client: clients come and go, what they started in the background stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import signal
+import tempfile
+import time
+from typing import Any, Awaitable, Callable, Iterator
+
+import pytest
+from serving import BINARY
+
+mcp = pytest.importorskip("mcp", reason="the MCP client has no package for this Python")
+
+HARD_STOP = 90.0
+Act = Callable[[Any], Awaitable[None]]
+
+
+def data(result: Any) -> Any:
+    return result.structured_content
+
+
+def first(result: Any) -> str:
+    return str("".join(block.text for block in result.content).splitlines()[0])
+
+
+def with_argument(words: str) -> list[int]:
+    """The processes that have this among their arguments."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if words.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            pass
+    return found
+
+
+class Agents:
+    """Clients of one server, each with a `sandtimer mcp` of its own."""
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+
+    def client(self, *flags: str, mode: str = "auto") -> Any:
+        asked = mcp.StdioServerParameters(command=BINARY, args=["mcp", "--state-dir", self.state, *flags])
+        return mcp.Client(asked, mode=mode)
+
+    def run(self, act: Act, *flags: str, mode: str = "auto") -> None:
+        async def main() -> None:
+            async with self.client(*flags, mode=mode) as client:
+                await asyncio.wait_for(act(client), HARD_STOP)
+
+        asyncio.run(main())
+
+    def processes(self, command: str) -> list[int]:
+        return [pid for pid in with_argument(self.state) if words(pid)[1:2] == [command]]
+
+
+def words(pid: int) -> list[str]:
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+@pytest.fixture(scope="module")
+def agents() -> Iterator[Agents]:
+    # A socket's path is short.
+    with tempfile.TemporaryDirectory(prefix="sandtimer-mcp-") as state:
+        agents = Agents(state)
+        yield agents
+        for pid in agents.processes("serve"):
+            os.kill(pid, signal.SIGTERM)
+        until = time.monotonic() + 30
+        while agents.processes("serve") and time.monotonic() < until:
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+def test_tools_work_over_stdin_and_stdout(agents: Agents, mode: str) -> None:
+    async def act(client: Any) -> None:
+        assert len((await client.list_tools()).tools) >= 15
+        done = await client.call_tool("bash", {"command": "echo $((6 * 7))"})
+        assert first(done) == "EXITED 0" and data(done)["stdout"] == "42\n"
+        value = await client.call_tool("run_code", {"language": "python", "code": "6 * 7"})
+        assert data(value)["value"] == 42
+
+    agents.run(act, mode=mode)
+
+
+def test_another_client_sees_the_same_runs_and_one_server_serves_all(agents: Agents) -> None:
+    async def main() -> None:
+        async with agents.client() as one, agents.client() as other:
+            run = data(await one.call_tool("bash", {"command": "echo here; sleep 60", "background": True}))["run_id"]
+            read = await other.call_tool("read_output", {"run_id": run, "wait_ms": 20000})
+            assert data(read)["data"] == "here\n"
+            assert len(agents.processes("serve")) == 1
+            await other.call_tool("kill", {"run_id": run})
+
+    asyncio.run(asyncio.wait_for(main(), HARD_STOP))
+
+
+def test_a_killed_client_leaves_its_background_runs_and_takes_what_it_waited_for(agents: Agents) -> None:
+    known: dict[str, str] = {}
+    mark = f": {time.monotonic_ns()}"
+
+    async def vanish(client: Any) -> None:
+        asked = {"command": f"echo begun; sleep 3; echo finished; {mark}", "background": True, "timeout_ms": 60000}
+        known["background"] = data(await client.call_tool("bash", asked))["run_id"]
+        limited = {"command": "echo limited; sleep 60", "background": True, "timeout_ms": 2000}
+        known["limited"] = data(await client.call_tool("bash", limited))["run_id"]
+        waiting = asyncio.create_task(client.call_tool("bash", {"command": f"sleep 77; {mark}", "wait_ms": 45000}))
+        while "waited" not in known:
+            for run in data(await client.call_tool("list_runs"))["runs"]:
+                if run["command"][-1].startswith("sleep 77"):
+                    known["waited"] = run["run_id"]
+            await asyncio.sleep(0.05)
+        for pid in agents.processes("mcp"):
+            os.kill(pid, signal.SIGKILL)
+        waiting.cancel()
+
+    try:
+        agents.run(vanish)
+    except BaseException as error:  # The client's own word for a server that is gone; any will do.
+        assert len(known) == 3, error
+
+    async def find(client: Any) -> None:
+        read = {"run_id": known["background"], "until": "exit", "wait_ms": 30000}
+        done = await client.call_tool("read_output", read)
+        assert first(done) == "EXITED 0" and "finished" in data(done)["data"]
+        limited = await client.call_tool("wait", {"run_ids": [known["limited"]]})
+        assert data(limited)["runs"][0]["ending"] == "timeout"
+        waited = await client.call_tool("wait", {"run_ids": [known["waited"]], "wait_ms": 20000})
+        assert data(waited)["runs"][0]["ending"] == "cancelled"
+
+    agents.run(find)
+
+
+def test_a_budget_bounds_all_that_a_connection_starts(agents: Agents) -> None:
+    async def act(client: Any) -> None:
+        stopped = await client.call_tool("bash", {"command": "sleep 60"})
+        assert first(stopped).startswith("STOPPED BY loop wall limit"), stopped
+
+    agents.run(act, "--wall", "2s")
+
+
+def test_a_server_that_was_killed_is_replaced_and_its_records_are_there(agents: Agents) -> None:
+    known: dict[str, str] = {}
+
+    async def act(client: Any) -> None:
+        known["run"] = data(await client.call_tool("bash", {"command": "echo recorded"}))["run_id"]
+
+    agents.run(act)
+    for pid in agents.processes("serve"):
+        os.kill(pid, signal.SIGKILL)
+
+    async def again(client: Any) -> None:
+        read = await client.call_tool("read_output", {"run_id": known["run"]})
+        assert data(read)["data"] == "recorded\n"
+
+    agents.run(again)
