@@ -13,6 +13,7 @@ from ._outcome import Isolation, Outcome, Tree, Usage, Verdict
 from ._sandbox import Sandbox
 from ._sandtimer import __version__
 from .errors import (
+    BranchRefused,
     Cancelled,
     ContextLost,
     Crashed,
@@ -38,6 +39,7 @@ from .errors import (
 )
 
 __all__ = [
+    "BranchRefused",
     "CallFuture",
     "Cancelled",
     "Client",
