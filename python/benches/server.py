@@ -174,6 +174,29 @@ def new_contexts(report: Report, client: Client, count: int) -> None:
     report.bound("new context, p50 ms", 1000 * measure.median(samples), 5)
 
 
+def branches(report: Report, client: Client, count: int) -> None:
+    report.head("branches of a context with 50 MB, 150 ms and a small cell apart; the first of a context writes down all of its memory")
+    firsts, samples, cells = [], [], []
+    held = "import os\nx = 0\nheld = [bytearray(os.urandom(4096)) for _ in range(12800)];"
+    for _ in range(5):
+        context = client.open()
+        check(client.execute(context, code=held), ok=True)
+        for turn in range(1, count // 5 + 2):
+            check(client.execute(context, code="x += 1; x"), value=turn)
+            time.sleep(0.15)
+            start = time.perf_counter()
+            made = client.ask("POST", f"{context}/branch", {})["contexts"][0]["context_id"]
+            (samples if turn > 1 else firsts).append(time.perf_counter() - start)
+            branch = f"/v1/contexts/{made}"
+            cells.append(timed(lambda: check(client.execute(branch, code="[x, len(held)]"), value=[turn, 12800])))
+            client.ask("DELETE", branch)
+        client.ask("DELETE", context)
+    report.line(f"  {'the first of a context':<54}{milliseconds(firsts)}")
+    report.line(f"  {'later ones':<54}{milliseconds(samples)}")
+    report.line(f"  {'the first cell in a branch':<54}{milliseconds(cells)}")
+    report.bound("later branch of a context with 50 MB, p50 ms", 1000 * measure.median(samples), 5)
+
+
 def large_output(report: Report, client: Client, count: int) -> None:
     report.head("10 MiB of stdout in one answer")
     session = client.open("sessions")
@@ -228,6 +251,7 @@ def main() -> int:
         client = server.client()
         small_calls(report, client, rounds)
         new_contexts(report, client, contexts)
+        branches(report, client, contexts)
         large_output(report, client, large)
         hostile_cells(report, client, hostile)
     starts(report, begun)

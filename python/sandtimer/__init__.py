@@ -15,6 +15,7 @@ from ._sandbox import Sandbox
 from ._sandtimer import __version__
 from ._timeouts import TimeoutManager
 from .errors import (
+    BranchRefused,
     Cancelled,
     CircuitOpen,
     ContextLost,
@@ -41,6 +42,7 @@ from .errors import (
 )
 
 __all__ = [
+    "BranchRefused",
     "CallFuture",
     "Cancelled",
     "CircuitBreaker",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _arguments
 from ._client_files import ClientFiles
-from ._client_request import CellOptions, fields
+from ._client_request import BranchOptions, CellOptions, fields
 from ._client_run import WAIT_MS, ClientRun, outcome_of
 from ._client_wire import AWAITING, BLOCKING, Io, Server, now
 from ._outcome import Outcome
@@ -98,6 +98,30 @@ class ClientContext:
 
     def _begun(self, executed: dict[str, Any]) -> ClientRun:
         return ClientRun(self._server, executed["run_id"])
+
+    def branch(self, n: int = 1, **options: Unpack[BranchOptions]) -> list[ClientContext]:
+        """Makes `n` contexts (at most 64) that begin with all that this one is, each with a sandbox and files of its own.
+
+        Options are limits: of each as a whole, of its runs, and its idle; this context's where nothing is said. A workspace that
+        was named for this context is theirs as well. Only Python contexts can be branched.
+
+        >>> import sandtimer
+        >>> with sandtimer.Client().context() as ctx:
+        ...     outcome = ctx.run("x = 40")
+        ...     [branch.run(f"x + {number}").value for number, branch in enumerate(ctx.branch(2, timeout=20.0))]
+        [40, 41]
+        """
+        return now(self._branch(BLOCKING, n, options))
+
+    async def abranch(self, n: int = 1, **options: Unpack[BranchOptions]) -> list[ClientContext]:
+        """As `branch`, awaited."""
+        return await self._branch(AWAITING, n, options)
+
+    async def _branch(self, io: Io, n: int, options: BranchOptions) -> list[ClientContext]:
+        body = {**fields(options, BranchOptions), "count": n}
+        # A session is a context whose language cannot be branched, which the server says.
+        made = await self._server.ask(io, "POST", f"/v1/contexts/{urllib.parse.quote(self.id, safe='')}/branch", body)
+        return [ClientContext(self._server, "contexts", context["context_id"]) for context in made["contexts"]]
 
     def undo(self) -> bool:
         """Goes back to before the last run that changed something; False where that state is not there any more."""

@@ -50,6 +50,13 @@ class RunOptions(WholeLimits, total=False):
     workspace: Any
 
 
+class BranchOptions(WholeLimits, total=False):
+    """Branches of a context. What is absent is as it is in the context."""
+
+    result_bytes: Size
+    idle: Seconds
+
+
 class ContextOptions(WholeLimits, total=False):
     """A context or session: limits of the whole, and of each of its runs that says nothing else. `idle`: seconds unused."""
 

@@ -30,6 +30,8 @@ _UNSET: Any = object()
 LANGUAGES = ("python",)
 # Of the context as a whole; what is not here is of each run.
 _WHOLE = ("memory", "processes", "require")
+# Branches that are made at once.
+_MOST_BRANCHES = 64
 # How long output may wait for being called back, where no thread looks for it.
 _LOOK_FOR_OUTPUT = 0.02
 
@@ -94,6 +96,11 @@ class _Listener:
         return self._callbacks[name](text) if text and self._callbacks[name] is not None else None
 
 
+def _defaults(limits: Mapping[str, Any]) -> Any:
+    """Of a context's runs: with those of the whole, so that the outcome of a run names them."""
+    return _arguments.limits({name: value for name, value in limits.items() if name != "require"})
+
+
 class Context:
     """A live Python interpreter in a sandbox: what one run defines, the next one sees. Made by `Sandbox.context`.
 
@@ -114,14 +121,16 @@ class Context:
     def __init__(self, pool: Any, limits: Mapping[str, Any], rebuild: tuple[str, dict[tuple[str, str], type]], how: Any) -> None:
         # The pool, which replaces an interpreter that is lost, lives as long.
         self._pool, self._rebuild = pool, rebuild
-        # With those of the whole, so that the outcome of a run names them.
-        self._defaults = _arguments.limits({name: value for name, value in limits.items() if name != "require"})
+        self._limits, self._defaults = dict(limits), _defaults(limits)
         whole = _arguments.limits({name: limits.get(name) for name in _WHOLE})
+        self._begin(None)
+        pool.open_context(self, how, whole)
+
+    def _begin(self, native: Any) -> None:
         self._process = os.getpid()
         self._calling_back: set[int] = set()
         self._lost: Optional[str] = None
-        self._native: Any = None
-        pool.open_context(self, how, whole)
+        self._native: Any = native
 
     # Runs
 
@@ -287,6 +296,44 @@ class Context:
         return Outcome(ended, ending, error=_results.exception(said, *self._rebuild))
 
     # What else it can do
+
+    def branch(self, n: int = 1, *, memory: Any = _UNSET, processes: Any = _UNSET) -> list[Context]:
+        """Makes `n` contexts (at most 64) that begin with all that this one is: variables, imports, random numbers to come, and
+        copies of the files in its own directories. Nothing is shared with them: each has a sandbox of its own, and ends when
+        it is closed.
+
+        Limits that are not given are this context's; None and 0 mean unlimited. Raises `BranchRefused`, with the reason, where
+        they would not be what this is: threads, child processes, CUDA, open files and sockets. It waits for its turn, as runs do.
+
+        >>> import sandtimer
+        >>> with sandtimer.Sandbox() as box, box.context() as ctx:
+        ...     outcome = ctx.run("x = 40")
+        ...     tries = ctx.branch(2)
+        ...     [branch.run(f"x += {number}; x").value for number, branch in enumerate(tries)], ctx.run("x").value
+        ([40, 41], 40)
+        """
+        self._check_usable()
+        count = _arguments.count("n", n, 1)
+        if count > _MOST_BRANCHES:
+            raise ValueError(f"n={n!r}: use a number from 1 to {_MOST_BRANCHES}")
+        given = {"memory": memory, "processes": processes}
+        chosen = {name: value for name, value in given.items() if value is not _UNSET}
+        execution = self._native.branch(count, _arguments.limits(chosen))
+        try:
+            execution.wait()
+        except BaseException:
+            execution.withdraw()
+            raise
+        execution.ended()
+        return [self._branched(native, chosen) for native in execution.made()]
+
+    def _branched(self, native: Any, chosen: dict[str, Any]) -> Context:
+        branch = Context.__new__(Context)
+        branch._pool, branch._rebuild, branch._limits = self._pool, self._rebuild, {**self._limits, **chosen}
+        branch._defaults = _defaults(branch._limits)
+        branch._begin(native)
+        self._pool.adopt_context(branch)
+        return branch
 
     def undo(self) -> bool:
         """Goes back to before the last run that changed something; False where that state is not there any more.

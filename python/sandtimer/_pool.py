@@ -50,13 +50,16 @@ class Pool:
             if self.interpreters is None:
                 self.interpreters = _native.engine().contexts(self.profile, _INTERPRETERS)
             interpreters = self.interpreters
-        opened = interpreters.open(how, limits)
+        context._native = interpreters.open(how, limits)
+        self.adopt_context(context)
+
+    def adopt_context(self, context: Context) -> None:
+        """Has a context close with the pool; at once, if that is closed."""
         with self.guard.lock:
             if not self.closed:
-                context._native = opened
                 self.contexts.add(context)
                 return
-        opened.close()
+        context._native.close()
         self.check_open()
 
     def check_open(self) -> None:

@@ -4,7 +4,7 @@ import { Files } from "./files.js";
 import type { Http } from "./http.js";
 import { Run, WAIT_MS, gone } from "./run.js";
 import type { components } from "./openapi.js";
-import type { CellOptions, CellOutcome, ContextInfo, Outcome, Waitable } from "./types.js";
+import type { BranchOptions, CellOptions, CellOutcome, ContextInfo, Outcome, Waitable } from "./types.js";
 
 /** How long one request waits for its turn, in milliseconds: less than `fetch` waits for an answer. */
 const TURN_MS = 240_000;
@@ -65,6 +65,17 @@ export class Context implements AsyncDisposable {
   async interrupt(): Promise<boolean> {
     const answer = await this.#http.post<components["schemas"]["Interrupted"]>(`${this.#path}/interrupt`, {});
     return answer.interrupted;
+  }
+
+  /**
+   * Makes `count` contexts (1 unless given, at most 64) that begin with all that this one is, each with a sandbox and files of
+   * its own, and with this one's limits where none are given. Only Python contexts can be branched.
+   */
+  async branch(options: BranchOptions & Waitable = {}): Promise<Context[]> {
+    const { signal, ...asked } = options;
+    const path = `/v1/contexts/${encodeURIComponent(this.id)}/branch`;
+    const made = await this.#http.post<components["schemas"]["ContextList"]>(path, asked, signal);
+    return made.contexts.map((context) => new Context(this.#http, "contexts", context.context_id));
   }
 
   /** Goes back to before the last execution that changed something. */

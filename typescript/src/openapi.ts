@@ -159,6 +159,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/contexts/{id}/branch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make contexts that begin with all that this one is, each in a sandbox of its own */
+        post: operations["post_contexts_branch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/contexts/{id}/execute": {
         parameters: {
             query?: never;
@@ -664,6 +681,21 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        BranchRequest: {
+            /** @description How many; 1 unless given. */
+            count?: number;
+            cpu_ms?: components["schemas"]["Limit"];
+            disk_bytes?: components["schemas"]["Limit"];
+            grace_ms?: components["schemas"]["Limit"];
+            idle_ms?: components["schemas"]["Limit"];
+            memory_bytes?: components["schemas"]["Limit"];
+            open_files?: components["schemas"]["Limit"];
+            output_bytes?: components["schemas"]["Limit"];
+            processes?: components["schemas"]["Limit"];
+            result_bytes?: components["schemas"]["Limit"];
+            stall_ms?: components["schemas"]["Limit"];
+            wall_ms?: components["schemas"]["Limit"];
+        };
         CellRequest: {
             /** @description What to execute. */
             code?: string;
@@ -953,7 +985,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "stdin_closed" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
+            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -1904,6 +1936,122 @@ export interface operations {
             };
             /** @description `context_not_found` */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_contexts_branch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["BranchRequest"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContextList"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `context_not_found`, `workspace_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `no_branch` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `refused` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `capacity`, `spawn_timeout`, `system`, `storage`, `shutting_down` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -48,6 +48,9 @@ export type SessionRequest = Schemas["SessionRequest"];
 /** Limits and stdin of one execution in a context or session. */
 export type CellOptions = Omit<Schemas["CellRequest"], Waiting | "code">;
 
+/** Branches of a context: how many, and their limits, where those are not its own. */
+export type BranchOptions = Schemas["BranchRequest"];
+
 /** An execution in a context: the outcome, and what happened to the context since the one before. */
 export type CellOutcome = Outcome & { readonly notes: readonly string[] };
 

@@ -109,6 +109,7 @@ fn real_answers_have_the_described_shape() {
     );
     check("Interrupted", &client.post(&format!("{at}/interrupt"), &json!({})).1);
     check("Context", &client.post(&format!("{at}/undo"), &json!({})).1);
+    check("ContextList", &client.post(&format!("{at}/branch"), &json!({"count": 2, "memory_bytes": "1G"})).1);
     check("Context", &client.post("/v1/sessions", &json!({"cwd": "/tmp"})).1);
     check("ContextList", &client.get("/v1/sessions").1);
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));

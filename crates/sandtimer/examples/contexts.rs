@@ -1,4 +1,5 @@
-//! What executing code in a live context costs, checkpoint included: `cargo run --release -p sandtimer --example contexts`.
+//! What executing code in a live context costs, checkpoint included: `cargo run --release -p sandtimer --example contexts`;
+//! with `-- branch` branches alone.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // an example prints and reads the clock
 
 use std::time::{Duration, Instant};
@@ -15,6 +16,12 @@ fn main() -> Result<(), Error> {
     let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
     let pool = engine.contexts(profile, 4)?;
     pool.warm(4, &mut || false)?;
+    for megabytes in [0, 50, 500] {
+        branch(&pool, megabytes)?;
+    }
+    if std::env::args().any(|argument| argument == "branch") {
+        return Ok(());
+    }
     for megabytes in [0, 50] {
         let context = pool.open(ContextSpec::default(), &mut || false)?;
         execute(
@@ -48,9 +55,6 @@ fn main() -> Result<(), Error> {
         drop(context);
     }
     report("a new context", times);
-    for megabytes in [0, 50, 500] {
-        branch(&pool, megabytes)?;
-    }
     Ok(())
 }
 

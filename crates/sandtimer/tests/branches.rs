@@ -1,9 +1,12 @@
 //! Branches of real interpreters: what they know, what keeps them apart, and what is refused.
 #![allow(clippy::disallowed_methods)] // one kills a zygote's child by hand, and looks at the machine's processes
 
+mod as_user;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use as_user::as_a_user;
 use sandtimer::engine::{BranchSpec, Cell, Context, ContextSpec, Contexts, make_workspace};
 use sandtimer::model::State;
 use sandtimer::zygote::{Language, Profile};
@@ -189,7 +192,19 @@ open('/tmp/mine', 'w').write('hostile'); open('/workspace/mine', 'w').write('hos
 reached";
 
 #[test]
+fn without_root_a_hostile_branch_reaches_no_other() {
+    if as_a_user("without_root_a_hostile_branch_reaches_no_other") {
+        return;
+    }
+    hostile_branch();
+}
+
+#[test]
 fn a_hostile_branch_reaches_no_other() {
+    hostile_branch();
+}
+
+fn hostile_branch() {
     let origin = open();
     done(&origin, "x = 7");
     let all = branches(&origin, 3);

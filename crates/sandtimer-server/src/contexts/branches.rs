@@ -33,6 +33,9 @@ pub(super) async fn make(
         let shared = (!origin.workspace.is_own()).then_some(&origin.workspace);
         let spec =
             BranchSpec { count: request.count, limits: request.whole, shares_workspace: shared.is_some() };
+        // Before anything is made: from here on each is held.
+        let used = |_: &_| shared.map(Workspace::enter).transpose();
+        let used = places.iter().map(used).collect::<Result<Vec<_>, _>>()?;
         let made = origin.context.branch_unless(&spec, turn, &|| withdrawn.load(Ordering::Acquire));
         origin.touch();
         let idle = match request.idle.get(LimitKind::Idle) {
@@ -41,14 +44,13 @@ pub(super) async fn make(
         };
         let each = request.each.or(&origin.each);
         let mut live = Vec::new();
-        for (context, place) in made?.into_iter().zip(places) {
+        for (context, (place, using)) in made?.into_iter().zip(places.into_iter().zip(used)) {
             let own = || {
                 let directory = context.workspace().map(ToOwned::to_owned);
                 directory.map(|directory| Workspace::own(origin.owner.clone(), directory))
             };
             let missing = || Refusal::new(Code::Internal, "the context has no workspace");
             let workspace = shared.cloned().or_else(own).ok_or_else(missing)?;
-            let using = shared.map(Workspace::enter).transpose()?;
             let begun = Begun {
                 language: origin.language(),
                 idle,

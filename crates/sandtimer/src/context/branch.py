@@ -1,6 +1,7 @@
 """What a live Python interpreter does to be branched, beside context.py; and what the process does that becomes its image."""
 
 import asyncio
+import io
 import marshal
 
 # Directories of the sandbox's own, which a branch has copies of.
@@ -73,6 +74,7 @@ def become(context, directory):
     """In the process that is the origin from now on, with a sandbox of its own."""
     try:
         unpack(4)
+        os.close(4)
         os.chdir(directory)
         files = loop_files(context)
         if files:
@@ -99,13 +101,16 @@ def pack(file, roots):
     with open(file, "wb", closefd=False) as out:
         for root in roots:
             if os.path.isdir(root) and os.access(root, os.W_OK):
-                pack_directory(out, root, left)
+                pack_directory(out, root, os.stat(root).st_dev, left)
 
 
-def pack_directory(out, directory, left):
+def pack_directory(out, directory, device, left):
     with os.scandir(directory) as entries:
         for entry in entries:
             stat = entry.stat(follow_symlinks=False)
+            if stat.st_dev != device:
+                # What is mounted there is shown to a branch as well.
+                continue
             kind = stat.st_mode & 0o170000
             left[0] -= 1
             left[1] -= stat.st_size if kind == 0o100000 else 0
@@ -116,7 +121,7 @@ def pack_directory(out, directory, left):
             if kind == 0o100000:
                 pack_file(out, entry.path, stat.st_size)
             elif kind == 0o040000:
-                pack_directory(out, entry.path, left)
+                pack_directory(out, entry.path, device, left)
 
 
 def pack_file(out, path, size):
@@ -131,18 +136,36 @@ def pack_file(out, path, size):
     out.seek(0, os.SEEK_END)
 
 
+class Packed(io.RawIOBase):
+    """A file from its beginning, wherever others that have it are."""
+
+    def __init__(self, file):
+        self.file, self.at = file, 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        data = os.pread(self.file, len(buffer), self.at)
+        buffer[: len(data)] = data
+        self.at += len(data)
+        return len(data)
+
+
 def unpack(file):
     """Writes files down again as they were; sockets, pipes and devices are left out."""
-    os.lseek(file, 0, os.SEEK_SET)
-    with open(file, "rb") as packed:
+    with io.BufferedReader(Packed(file)) as packed:
         while True:
             try:
                 path, kind, mode, time, what = marshal.load(packed)
             except EOFError:
                 return
             if kind == 0o040000:
-                os.makedirs(path, mode | 0o700, exist_ok=True)
-                os.chmod(path, mode)
+                try:
+                    os.mkdir(path)
+                    os.chmod(path, mode | 0o700)
+                except FileExistsError:
+                    pass
             elif kind == 0o120000:
                 os.symlink(what, path)
             elif kind == 0o100000:
