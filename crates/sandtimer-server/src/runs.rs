@@ -9,6 +9,7 @@ mod record;
 mod request;
 mod stream;
 mod terminal;
+mod wait;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub(crate) use drive::{CLIENT_GONE, begin_queued, drop_queued, queue, start, syn
 pub(crate) use live::{LiveRun, Phase, Runs, keep_house};
 pub(crate) use request::{LIMITS, RunRequest, environment};
 pub(crate) use stream::RunEvents;
+pub(crate) use wait::listens;
 
 /// Runs in a listing unless it says how many, and at most.
 const LISTED: u64 = 100;
@@ -43,6 +45,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/runs/{id}/output", get(read_output))
         .route("/v1/runs/{id}/events", get(follow))
         .route("/v1/runs/{id}/terminal", get(terminal::attach))
+        .route("/v1/runs/{id}/wait", post(wait::wait))
         .merge(control::routes())
 }
 

@@ -38,6 +38,17 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Opens a scope for one of several that share this engine: the ceilings of every run inside are at most these.
+    pub fn open_tenant(&self, name: impl Into<String>, maxima: &Limits) -> Result<Scope, Error> {
+        let scope = self.open_scope(None, Layer::Tenant, name, &Limits::new())?;
+        let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        scopes.lower_ceilings(scope.id, maxima)?;
+        drop(scopes);
+        Ok(scope)
+    }
+}
+
 impl Scope {
     /// For runs inside it; see [`Spec::parent`](super::Spec::parent).
     pub fn id(&self) -> ScopeId {

@@ -59,7 +59,7 @@ pub(crate) fn look_at(process: BorrowedFd<'_>) -> Option<WaitingFor> {
     seen.filter(|_| !process::is_dead(process))
 }
 
-fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
+pub(super) fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
     let information = read(&format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
     information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
 }
@@ -75,12 +75,17 @@ pub(crate) fn look(init: BorrowedFd<'_>) -> Option<WaitingFor> {
 }
 
 fn read(path: &str) -> Option<String> {
+    read_most(path, MOST_BYTES)
+}
+
+/// The beginning of a file, as text.
+pub(super) fn read_most(path: &str, most: u64) -> Option<String> {
     let mut bytes = Vec::new();
-    fs::File::open(path).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    fs::File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn children(thread: &str) -> Vec<u32> {
+pub(super) fn children(thread: &str) -> Vec<u32> {
     let list = read(&format!("{thread}/children")).unwrap_or_default();
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
