@@ -486,6 +486,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/runs/{id}/terminal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A WebSocket to a run's terminal. Binary messages are bytes, typed and shown. Text messages are JSON objects of one field: `resize` of `columns` and `rows` from the client; `lagged` of `dropped` and `next_cursor`, `ended` of what the event `ended` has, and `error`, an Error, from the server. Where no header can be set, the token is offered as the protocol `sandtimer.token.` and its base64url, beside the protocol `sandtimer` */
+        get: operations["get_runs_terminal"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/runs/{id}/wait": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Wait until a process of a run listens on a TCP port, or the run is over */
+        post: operations["post_runs_wait"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sessions": {
         parameters: {
             query?: never;
@@ -902,7 +936,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "stdin_closed" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
+            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "stdin_closed" | "no_network" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -1116,6 +1150,8 @@ export interface components {
             /** @enum {string} */
             language?: "python" | "javascript" | "typescript" | "bash";
             memory_bytes?: components["schemas"]["Limit"];
+            /** @description Gives the host's network, loopback included; where there are tokens, only to those whose line says `network`. */
+            network?: boolean;
             /**
              * @description What happens past the output limit; `drop` unless given.
              * @enum {string}
@@ -1129,7 +1165,8 @@ export interface components {
             stdin?: string;
             /** @description Keeps stdin open for POST /v1/runs/{id}/stdin. */
             stdin_open?: boolean;
-            /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
+            terminal?: components["schemas"]["Terminal"];
+            /** @description How long the answer waits for the end; without it until the end, however long, but with a terminal not at all; 0 is not at all. */
             wait_ms?: number;
             wall_ms?: components["schemas"]["Limit"];
             /** @description How long before the wall limit a `warning` event comes. */
@@ -1191,6 +1228,13 @@ export interface components {
         };
         /** @enum {string} */
         Source: "call" | "session" | "env" | "config" | "builtin" | "ceiling" | "ancestor";
+        /** @description Gives the command a terminal for stdin, stdout and stderr, all of which is stdout then; see /v1/runs/{id}/terminal. */
+        Terminal: {
+            /** @description 80 unless given. */
+            columns?: number;
+            /** @description 24 unless given. */
+            rows?: number;
+        };
         Tree: {
             dead_after_ms: number | null;
             killed: number;
@@ -1238,6 +1282,19 @@ export interface components {
                 spawn_ms: number;
             };
             waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
+        };
+        Wait: {
+            port?: number;
+            /** @description How long to wait; without it until the run is over. */
+            wait_ms?: number;
+        };
+        Waited: {
+            /** @description A process of the run listens on it; else the run is over, or the time is. */
+            listening: boolean;
+            port: number;
+            run_id: string;
+            /** @enum {string} */
+            status: "queued" | "running" | "ended";
         };
         Workspace: {
             /** @description Milliseconds since 1970. */
@@ -2957,7 +3014,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `network_refused` */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3795,6 +3852,174 @@ export interface operations {
                 };
             };
             /** @description `run_ended`, `stdin_closed` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_runs_terminal: {
+        parameters: {
+            query?: {
+                /** @description What was had before: where to begin; 0 unless given. */
+                cursor?: number;
+                /** @description What becomes of the run when this connection closes; `keep` unless given. */
+                on_close?: "keep" | "end";
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A WebSocket. */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `run_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `no_terminal` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `upgrade_required` */
+            426: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_runs_wait: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Wait"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Waited"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `run_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `no_network` */
             409: {
                 headers: {
                     [name: string]: unknown;
