@@ -70,6 +70,8 @@ codes! {
     HostRefused = "host_refused", 403, 125, false, "address the server by the address it listens on";
     /// A browser's page from another origin.
     OriginRefused = "origin_refused", 403, 125, false, "leave Origin out, or serve the page from this server's own origin";
+    /// The token may not give runs the host's network.
+    NetworkRefused = "network_refused", 403, 125, false, "leave `network` out; or have `network` added to the token's line in the server's file";
     /// The mode of the file or of a directory on the way forbids it to the files' owner.
     FilePermission = "file_permission", 403, 125, false, "have a run change its mode";
     /// The path leaves the workspace, by itself or over a link.
@@ -100,6 +102,8 @@ codes! {
     NoBranch = "no_branch", 409, 125, false, "Python contexts can be branched while they have no threads, child processes, open files or sockets, and no more than 64 MiB of files";
     /// The run's stdin was not opened for later, or is closed.
     StdinClosed = "stdin_closed", 409, 125, false, "start the run with `stdin_open: true` to write to it later";
+    /// The run has no network, and what was asked for needs one.
+    NoNetwork = "no_network", 409, 125, false, "start the run with `network: true`; or use a Unix socket or a file in /workspace, or wait for its output";
     /// The run has no terminal.
     NoTerminal = "no_terminal", 409, 125, false, "start the run with `terminal`, such as {\"columns\": 80, \"rows\": 24}";
     /// Runs, contexts or sessions work in the workspace.

@@ -10,6 +10,7 @@
 //! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
 //! policy       what holds where a request says nothing
 //! quota        how much an owner may have at once
+//! tenants      what a token allows each run: ceilings, the network
 //! compat       /api/*: the same runs and contexts in the words of another interface, one module
 //! mcp          /mcp: the same runs and contexts as tools for agents
 //! workspaces   /v1/workspaces: directories that outlive what works in them
@@ -40,6 +41,7 @@ mod page;
 mod policy;
 mod quota;
 mod runs;
+mod tenants;
 mod workspaces;
 
 use std::io;
@@ -66,6 +68,7 @@ use facts::Facts;
 use metrics::Metrics;
 use quota::Places;
 use runs::Runs;
+use tenants::Tenants;
 use workspaces::Workspaces;
 
 /// The runtime's threads. Handlers wait; they do not compute.
@@ -190,6 +193,7 @@ pub(crate) struct App {
     pub defaults: Defaults,
     pub interpreters: Interpreters,
     pub places: Places,
+    pub tenants: Tenants,
     pub patience: Duration,
     pub heartbeat: Duration,
     pub host: Host,
@@ -249,6 +253,7 @@ impl Server {
             .build()
             .map_err(StartError::Threads)?;
         let app = Arc::new(App {
+            tenants: Tenants::open(&engine, settings.tokens.as_ref())?,
             engine,
             places: Places::of(settings.tokens.as_ref()),
             tokens: settings.tokens,

@@ -9,6 +9,7 @@ mod record;
 mod request;
 mod stream;
 mod terminal;
+mod wait;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub(crate) use live::{LiveRun, Phase, Runs, keep_house};
 pub(crate) use output::cut_at_end;
 pub(crate) use request::{LIMITS, RunRequest, environment};
 pub(crate) use stream::RunEvents;
+pub(crate) use wait::listens;
 
 /// Runs in a listing unless it says how many, and at most.
 const LISTED: u64 = 100;
@@ -46,6 +48,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/runs/{id}/processes", get(processes))
         .route("/v1/runs/{id}/events", get(follow))
         .route("/v1/runs/{id}/terminal", get(terminal::attach))
+        .route("/v1/runs/{id}/wait", post(wait::wait))
         .merge(control::routes())
 }
 

@@ -1,4 +1,5 @@
-//! The file of tokens: lines of a name, a token and quotas, readable by the server's user alone.
+//! The file of tokens: lines of a name, a token, quotas, ceilings and whether runs may have a network, readable by the
+//! server's user alone.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,6 +11,7 @@ use subtle::ConstantTimeEq;
 
 use super::Owner;
 use crate::quota::{self, Quotas};
+use crate::tenants::Grant;
 
 /// More than any file of tokens has.
 const MOST_BYTES: u64 = 1 << 20;
@@ -23,6 +25,7 @@ struct Entry {
     name: String,
     token: String,
     quotas: Quotas,
+    grant: Grant,
 }
 
 /// Why a file of tokens cannot be used.
@@ -49,7 +52,7 @@ impl std::fmt::Debug for Tokens {
 
 impl Tokens {
     /// Reads a file of lines `name token`, with `runs=3`, `contexts=2` and `sessions=2` behind it where there may be only so
-    /// many at once. Empty lines and lines that begin with `#` are skipped.
+    /// many at once, ceilings such as `max_wall_ms=10m`, and `network` where runs may have one. Empty lines and lines that begin with `#` are skipped.
     ///
     /// # Errors
     /// When it is not this user's alone, or a line is not of that form.
@@ -96,6 +99,11 @@ impl Tokens {
         self.0.iter().map(|entry| (Owner::token(&entry.name), &entry.quotas))
     }
 
+    /// What each allows its runs.
+    pub(crate) fn grants(&self) -> impl Iterator<Item = (Owner, &Grant)> {
+        self.0.iter().map(|entry| (Owner::token(&entry.name), &entry.grant))
+    }
+
     /// Whose token this is. Takes the same time for every wrong one of the same length.
     pub(super) fn name_of(&self, given: &[u8]) -> Option<&str> {
         let mut found = None;
@@ -112,19 +120,23 @@ impl Tokens {
 fn entry(line: &str) -> Result<Entry, &'static str> {
     let mut words = line.split_whitespace();
     let (Some(name), Some(token)) = (words.next(), words.next()) else {
-        return Err("a line is a name and a token, and quotas such as runs=3");
+        return Err("a line is a name and a token, and words such as runs=3, max_wall_ms=10m or network");
     };
-    let mut quotas = Quotas::new();
+    let (mut quotas, mut grant) = (Quotas::new(), Grant::default());
     for word in words {
+        if grant.take(word)? {
+            continue;
+        }
         let quota = quota::read(word);
-        let (kind, most) = quota.ok_or("a quota is runs=N, contexts=N or sessions=N, with a whole number")?;
+        let (kind, most) = quota
+            .ok_or("a word is runs=N, contexts=N, sessions=N, max_wall_ms=LIMIT and the like, or network")?;
         if let Some(most) = most
             && quotas.insert(kind, most).is_some()
         {
             return Err("a quota is there twice");
         }
     }
-    Ok(Entry { name: name.to_owned(), token: token.to_owned(), quotas })
+    Ok(Entry { name: name.to_owned(), token: token.to_owned(), quotas, grant })
 }
 
 #[cfg(test)]
@@ -159,9 +171,23 @@ mod tests {
         };
         assert_eq!(line("a b\nc\n"), 2);
         assert_eq!(line("a b c\n"), 1);
-        for wrong in
-            ["a b runs", "a b runs=-1", "a b runs=1.5", "a b cells=1", "a b runs=1 runs=2", "a b runs="]
-        {
+        for wrong in [
+            "a b runs",
+            "a b runs=-1",
+            "a b runs=1.5",
+            "a b cells=1",
+            "a b runs=1 runs=2",
+            "a b runs=",
+            "a b max_wall_ms",
+            "a b max_wall_ms=",
+            "a b max_wall_ms=-1",
+            "a b max_wall_ms=0",
+            "a b max_speed=1",
+            "a b max_wall_ms=unlimited",
+            "a b max_wall_ms=1s max_wall_ms=2s",
+            "a b network network",
+            "a b max_memory_bytes=x",
+        ] {
             assert_eq!(line(wrong), 1, "{wrong}");
         }
         let tokens = Tokens::parse("a b runs=3 sessions=0\nc d", path).expect("tokens");

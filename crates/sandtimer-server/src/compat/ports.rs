@@ -1,4 +1,4 @@
-//! Waiting for a port. Runs have no network, so nothing in them can listen on one: that is said, instead of a wait without end.
+//! Waiting for a port. What runs have no network cannot listen on one: that is said, instead of a wait without end.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use super::frames::respond;
 use super::{Caller, Fielded, processes};
 use crate::Shared;
 use crate::events::{Event, EventSource};
-use crate::runs::LiveRun;
+use crate::runs::{self, LiveRun};
 
-/// What is said of a port of a process that goes on.
+/// What is said of a port of no process in particular.
 const NO_NETWORK: &str = "processes on this server have no network, so none of them can listen on a port; \
                           use a Unix socket or a file in /workspace, or wait for its output";
 
@@ -29,6 +29,7 @@ async fn watch(
     Fielded(mut fields): Fielded,
 ) -> Result<Response, Failure> {
     let port = fields.number("port")?.filter(|port| (1..=65_535).contains(port));
+    let port = port.and_then(|port| u16::try_from(port).ok());
     let port =
         port.ok_or_else(|| Failure::new(400, "INVALID_PORT", "port: give a number from 1 to 65535"))?;
     let run = fields.text("processId")?.map(|id| processes::run_of(&caller, &id)).transpose()?;
@@ -36,21 +37,27 @@ async fn watch(
 }
 
 struct Answer {
-    port: u64,
+    port: u16,
     run: Option<Arc<LiveRun>>,
     step: u8,
 }
 
 impl EventSource for Answer {
     async fn next(&mut self) -> Option<Event> {
-        self.step += 1;
-        let exit_code = self.run.as_ref().and_then(|run| processes::exit_code(run));
-        let data = match (self.step, exit_code) {
-            (1, _) => json!({"type": "watching", "port": self.port}),
-            (2, Some(code)) => json!({"type": "process_exited", "port": self.port, "exitCode": code}),
-            (2, None) => json!({"type": "error", "port": self.port, "error": NO_NETWORK}),
+        let data = match (self.step, &self.run) {
+            (0, _) => json!({"type": "watching", "port": self.port}),
+            (1, None) => json!({"type": "error", "port": self.port, "error": NO_NETWORK}),
+            (1, Some(run)) => match runs::listens(run, self.port, None).await {
+                Ok(true) => json!({"type": "ready", "port": self.port}),
+                Ok(false) => {
+                    json!({"type": "process_exited", "port": self.port, "exitCode": processes::exit_code(run)})
+                }
+                Err(refusal) => json!({"type": "error", "port": self.port, "error": refusal.message}),
+            },
             _ => return None,
         };
+        // Only here: the future may be dropped before.
+        self.step += 1;
         Some(Event { id: String::new(), name: "", data })
     }
 }

@@ -205,6 +205,7 @@ pub(crate) async fn open(
             workspace: workspace.as_ref().map(|workspace| workspace.directory().to_owned()),
             limits: request.whole,
             defaults: request.language.defaults(&app.defaults).to_vec(),
+            parent: app.tenants.scope(&owner),
             environment: request.environment,
             directory: request.directory,
             typescript: request.language == Language::TypeScript,

@@ -96,6 +96,7 @@ fn requests() -> Value {
         "stdin": text("What the command reads from its stdin; without it there is nothing to read."),
         "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin."),
         "terminal": reference("Terminal"),
+        "network": truth("Gives the host's network, loopback included; where there are tokens, only to those whose line says `network`."),
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of the command."},
         "workspace": text("The id of the workspace that it works in, as /workspace; an empty one of its own unless given."),
         "warn_ms": number("How long before the wall limit a `warning` event comes."),
@@ -115,6 +116,10 @@ fn requests() -> Value {
         "Kill": body(json!({"reason": text("For the verdict."), "wait_ms": number("How long to wait for its end; 5000 unless given.")})),
         "Extend": body(json!({"by_ms": number("How much later, in milliseconds; positive.")})),
         "Empty": body(json!({})),
+        "Wait": body(json!({
+            "port": json!({"type": "integer", "minimum": 1, "maximum": 65_535}),
+            "wait_ms": number("How long to wait; without it until the run is over."),
+        })),
         "Signal": body(json!({"signal": {"oneOf": [text("Such as `SIGUSR1`."), number("1 to 64.")]}})),
         "Input": body(json!({
             "data": text("What the command is to read."),
@@ -173,6 +178,12 @@ fn runs() -> Value {
             "source": nullable(reference("Source")),
         })),
         "Paused": answer(json!({"run_id": text(""), "paused": truth("")})),
+        "Waited": answer(json!({
+            "run_id": text(""),
+            "status": status(),
+            "port": number(""),
+            "listening": truth("A process of the run listens on it; else the run is over, or the time is."),
+        })),
         "Signalled": answer(json!({"run_id": text(""), "signal": number("")})),
         "Written": answer(json!({
             "run_id": text(""),

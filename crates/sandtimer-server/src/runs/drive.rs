@@ -60,6 +60,10 @@ pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Res
     if *app.closing.borrow() {
         return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
     }
+    if request.network && !app.tenants.may_have_network(&owner) {
+        let message = "network: this token may not give runs the host's network";
+        return Err(Refusal::new(Code::NetworkRefused, message).with("key", "network"));
+    }
     let place = app.places.take(&owner, Kind::Runs)?;
     let (tell, told) = oneshot::channel();
     // A task of its own: were the request dropped in the middle, there would be a run that nobody knows.
@@ -93,6 +97,7 @@ fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<Started
     let mut spec = request.spec();
     spec.workspace = using.as_ref().map(|using| using.workspace().directory().to_owned());
     spec.defaults = app.defaults.commands.clone();
+    spec.parent = app.tenants.scope(owner);
     let command = request.shown();
     let run = Arc::new(app.engine.start(spec)?);
     let input = Input::of(&run, request.stdin.take().filter(|_| request.stdin_open));

@@ -46,6 +46,8 @@ pub(crate) struct RunRequest {
     pub stdin_open: bool,
     /// Columns and rows of the terminal that it is given.
     pub terminal: Option<(u16, u16)>,
+    /// Has the host's network.
+    pub network: bool,
     limits: Limits,
     warn: Option<Duration>,
     end_on_output_limit: bool,
@@ -74,6 +76,7 @@ impl RunRequest {
             stdin: fields.text("stdin")?.map(String::into_bytes),
             stdin_open: fields.truth("stdin_open")?.unwrap_or(false),
             terminal: fields.value("terminal").map(|size| terminal_size("terminal", size)).transpose()?,
+            network: fields.truth("network")?.unwrap_or(false),
             warn: fields.milliseconds("warn_ms")?,
             end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
             wait: fields.milliseconds("wait_ms")?,
@@ -107,6 +110,7 @@ impl RunRequest {
             stdin: None,
             stdin_open: false,
             terminal: None,
+            network: false,
             limits,
             warn: None,
             end_on_output_limit: false,
@@ -177,6 +181,7 @@ impl RunRequest {
             parent: self.parent,
             environment: self.environment.iter().map(owned).collect(),
             private_workspace: true,
+            network: self.network,
             stdin,
             terminal: self.terminal.map(|(columns, rows)| Terminal { columns, rows, like: None }),
             limits: self.limits.clone(),

@@ -113,6 +113,7 @@ pub(super) fn running_at(
         step_names: place.names.clone(),
         optional_steps: place.optional.clone(),
         path: place.path,
+        network: spec.network,
         missing: place.missing.clone(),
         hidden: place.hidden.clone(),
         sweeps_itself: inner.sweeps_itself(),

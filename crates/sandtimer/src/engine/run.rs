@@ -1,7 +1,7 @@
 //! The handle of one run.
 
 use std::future::Future;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,7 @@ use crate::supervise::collector::SharedSpool;
 use crate::supervise::look::look;
 use crate::supervise::orders::Command;
 use crate::supervise::output::Chunk;
+use crate::supervise::ports;
 use crate::supervise::run::Running;
 use crate::supervise::seen::look_closer;
 use crate::time::Moment;
@@ -262,6 +263,16 @@ impl Run {
     /// The write end of stdin, for [`Stdin::Piped`](super::Stdin::Piped), or of its terminal; once.
     pub fn take_stdin(&self) -> Option<OwnedFd> {
         self.pipes().stdin.take()
+    }
+
+    /// Whether it was given the host's network.
+    pub fn has_network(&self) -> bool {
+        self.running.network
+    }
+
+    /// Whether a process of it listens on this TCP port. Reads files of /proc, as many as it has processes and descriptors.
+    pub fn listens_on(&self, port: u16) -> bool {
+        ports::listens(self.running.pidfd.as_fd(), port)
     }
 
     /// Whether it was given a terminal.

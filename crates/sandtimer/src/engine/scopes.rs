@@ -36,6 +36,17 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Opens a scope for one of several that share this engine: the ceilings of every run inside are at most these.
+    pub fn open_tenant(&self, name: impl Into<String>, maxima: &Limits) -> Result<Scope, Error> {
+        let scope = self.open_scope(None, Layer::Tenant, name, &Limits::new())?;
+        let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        scopes.lower_ceilings(scope.id, maxima)?;
+        drop(scopes);
+        Ok(scope)
+    }
+}
+
 impl Scope {
     /// Opens one: with a clock that begins now, or with the one that was `carried` over.
     pub(super) fn open(

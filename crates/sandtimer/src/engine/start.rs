@@ -129,14 +129,15 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
         own: own.clone(),
         warn: spec.warn,
     };
-    let most = inner.ceilings.get(Key::Grace).unwrap_or(u64::MAX);
-    let own_grace = opening.own.limit(Key::Grace).map(|grace| grace.min(most));
     let now = Moment::from_nanos(submitted_at);
     let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+    let ceilings = scopes.ceilings(spec.parent)?.clone();
+    let most = ceilings.get(Key::Grace).unwrap_or(u64::MAX);
+    let own_grace = opening.own.limit(Key::Grace).map(|grace| grace.min(most));
     let scope = scopes.open(opening, now)?;
     let effective = scopes.effective(scope, now)?;
     check_least(&effective).inspect_err(|_| scopes.close(scope))?;
-    if let (Some(ceiling), Some(grace)) = (inner.ceilings.get(LimitKind::Wall), own_grace)
+    if let (Some(ceiling), Some(grace)) = (ceilings.get(LimitKind::Wall), own_grace)
         && grace >= ceiling
     {
         scopes.close(scope);
@@ -147,7 +148,7 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     let cell = scopes.cell(scope)?;
     let _ = cell.set(None);
     let place = scopes.place(scope)?.clone();
-    let alone = nest(&place, &own, &[], &inner.ceilings);
+    let alone = nest(&place, &own, &[], &ceilings);
     let wall = alone.get(LimitKind::Wall).map(|effect| effect.value);
     Ok(Opened { id, scope, effective, submitted_at, cell, wall, place: place.scope })
 }

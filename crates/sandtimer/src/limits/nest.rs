@@ -149,6 +149,18 @@ impl Ceilings {
         self
     }
 
+    /// Lowered to these, where they are lower: what is given to a part cannot pass the whole.
+    #[must_use]
+    pub fn lowered(mut self, maxima: &Limits) -> Self {
+        for key in Key::ALL {
+            if let Setting::At(value) = maxima.get(key) {
+                let ceiling = &mut self.limits[key.index()];
+                *ceiling = Some(ceiling.map_or(value, |ceiling| ceiling.min(value)));
+            }
+        }
+        self
+    }
+
     /// The ceiling in nanoseconds, bytes or pieces.
     pub fn get(&self, key: impl Into<Key>) -> Option<u64> {
         self.limits[key.into().index()]

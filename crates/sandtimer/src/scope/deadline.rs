@@ -111,8 +111,8 @@ impl ScopeTree {
             .iter()
             .map(|ancestor| self.nodes[ancestor].ends.map(|ends| ends.hard_end.as_nanos()))
             .collect();
-        let ceiling = self.ceilings.get(LimitKind::Wall).map(Duration::from_nanos);
         let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
+        let ceiling = node.ceilings.get(LimitKind::Wall).map(Duration::from_nanos);
 
         let stopped = stopped_around || node.timing.pause_asked;
         // Both fail only where there is nothing to do.
@@ -160,7 +160,7 @@ impl ScopeTree {
         let origin = own.filter(|_| is_own).and_then(|chosen| chosen.origin.as_ref());
         let (source, limit) = match named_by {
             NamedBy::Ceiling => {
-                (Source::Ceiling, self.ceilings.get(LimitKind::Wall).map(Duration::from_nanos))
+                (Source::Ceiling, node.ceilings.get(LimitKind::Wall).map(Duration::from_nanos))
             }
             _ => (source.unwrap_or_else(own_source), node.timing.allowance),
         };

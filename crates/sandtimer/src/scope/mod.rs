@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::{Bound, Ceilings, Effective, FAR_FUTURE, Key, Own, Place, nest};
+use crate::limits::{Bound, Ceilings, Effective, FAR_FUTURE, Key, Limits, Own, Place, nest};
 use crate::model::{Layer, LimitKind, Source};
 use crate::time::{DeadlineCell, Moment, Stopwatch};
 
@@ -108,6 +108,8 @@ struct Node {
     children: Vec<ScopeId>,
     place: Place,
     own: Own,
+    /// Its own and those of the scopes in it.
+    ceilings: Ceilings,
     /// Own grace under its ceiling.
     grace: Duration,
     timing: Timing,
@@ -158,16 +160,18 @@ impl ScopeTree {
             Some(parent) => format!("{}/{}", self.node(parent)?.place.scope, opening.name),
             None => opening.name,
         };
+        let ceilings = self.ceilings(opening.parent)?.clone();
         let grace = opening.own.limit(Key::Grace).unwrap_or(0);
         // A ceiling of the wall bounds the grace within it.
-        let ceilings = [self.ceilings.get(Key::Grace), self.ceilings.get(LimitKind::Wall)];
-        let grace = ceilings.into_iter().flatten().fold(grace, u64::min);
+        let bounds = [ceilings.get(Key::Grace), ceilings.get(LimitKind::Wall)];
+        let grace = bounds.into_iter().flatten().fold(grace, u64::min);
         let grace = Duration::from_nanos(grace).min(FAR_FUTURE);
         let node = Node {
             parent: opening.parent,
             children: Vec::new(),
             place: Place { layer: opening.layer, scope },
             own: opening.own,
+            ceilings,
             grace,
             timing: Timing {
                 allowance: carried.own_end.map(|end| end.since(carried.start)),
@@ -186,6 +190,27 @@ impl ScopeTree {
         }
         self.settle(id, now).expect("a new cell has not fired");
         Ok(id)
+    }
+
+    /// The ceilings of what is opened in a scope, or in none.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn ceilings(&self, parent: Option<ScopeId>) -> Result<&Ceilings, ScopeError> {
+        match parent {
+            Some(parent) => Ok(&self.node(parent)?.ceilings),
+            None => Ok(&self.ceilings),
+        }
+    }
+
+    /// Lowers the ceilings of what will be opened in a scope.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn lower_ceilings(&mut self, id: ScopeId, maxima: &Limits) -> Result<(), ScopeError> {
+        let node = self.node_mut(id)?;
+        node.ceilings = node.ceilings.clone().lowered(maxima);
+        Ok(())
     }
 
     /// Forgets a scope and all scopes inside it. Their cells keep their last deadlines, so an enforcer that
@@ -255,7 +280,7 @@ impl ScopeTree {
         own.replace(LimitKind::Wall, wall);
         let ancestors: Vec<Bound> =
             self.ancestors(id).into_iter().map(|ancestor| self.bound_by(ancestor, start)).collect();
-        Ok(nest(&node.place, &own, &ancestors, &self.ceilings))
+        Ok(nest(&node.place, &own, &ancestors, &node.ceilings))
     }
 
     /// What an ancestor allows a scope that started at `start`.

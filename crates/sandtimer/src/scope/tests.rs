@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::limits::{Limits, precedence};
+use crate::limits::precedence;
 use crate::time::{Clock, FakeClock, Fire};
 
 fn s(seconds: u64) -> Duration {
@@ -423,4 +423,24 @@ proptest! {
             prop_assert_eq!(tree.deadline(run).unwrap().unwrap().limit, s(1000));
         }
     }
+}
+
+#[test]
+fn what_is_opened_in_a_scope_has_its_ceilings_and_is_not_extended_past_them() {
+    let machine = Ceilings::none().with_operator(&Limits::new().memory(1 << 30));
+    let mut tree = ScopeTree::new(machine);
+    let tenant = tree.open(opening(None, Layer::Tenant, "tenant-a", &Limits::new()), at(0)).unwrap();
+    tree.lower_ceilings(tenant, &wall(10).memory(2 << 30).processes(7)).unwrap();
+    // Long after the tenant: a ceiling counts from the start of what it bounds.
+    let run = tree.open(opening(Some(tenant), Layer::Run, "run-1", &wall(60)), at(100)).unwrap();
+    let effective = tree.effective(run, at(100)).unwrap();
+    let found = |kind: LimitKind| effective.get(kind).map(|effect| (effect.value, effect.source));
+    assert_eq!(found(LimitKind::Wall), Some((10_000_000_000, Source::Ceiling)));
+    assert_eq!(found(LimitKind::Memory), Some((1 << 30, Source::Ceiling)), "the machine's is lower");
+    assert_eq!(found(LimitKind::Processes), Some((7, Source::Ceiling)));
+    assert_eq!(ends(&tree, run), Some((at(110), at(110))));
+    tree.extend(run, Extension::By(s(500)), at(101)).unwrap();
+    assert_eq!(ends(&tree, run), Some((at(110), at(110))));
+    let other = tree.open(opening(None, Layer::Run, "run-2", &wall(60)), at(100)).unwrap();
+    assert_eq!(ends(&tree, other), Some((at(160), at(160))));
 }

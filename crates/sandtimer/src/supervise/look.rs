@@ -74,14 +74,19 @@ pub(super) fn is_over(run: &Running) -> bool {
     process::is_dead(run.job.as_ref().map_or(&run.pidfd, |job| &job.pidfd).as_fd())
 }
 
-fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
+pub(super) fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
     let information = read(&format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
     information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
 }
 
 pub(super) fn read(path: &str) -> Option<String> {
+    read_most(path, MOST_BYTES)
+}
+
+/// The beginning of a file, as text.
+pub(super) fn read_most(path: &str, most: u64) -> Option<String> {
     let mut bytes = Vec::new();
-    fs::File::open(path).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    fs::File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod listeners;
 pub(crate) mod look;
 pub(crate) mod orders;
 pub mod output;
+pub(crate) mod ports;
 pub(crate) mod run;
 pub(crate) mod seen;
 pub(crate) mod sentence;

@@ -256,6 +256,8 @@ pub(crate) struct Running {
     pub step_names: Vec<&'static str>,
     pub optional_steps: Vec<(u64, &'static str)>,
     pub path: Path,
+    /// The host's network, instead of none.
+    pub network: bool,
     /// What of the host is not shown, for the caller.
     pub missing: Vec<String>,
     /// The same for what few callers miss: installations, entries of PATH.

@@ -1,0 +1,81 @@
+//! What a token allows each of its runs and contexts: ceilings below the server's, and whether they may have a network.
+//!
+//! Each token with ceilings has a scope, in which all that it starts is opened: so an extension cannot pass them either.
+
+use std::collections::HashMap;
+
+use sandtimer::engine::Scope;
+use sandtimer::limits::{Format, Key, Setting, parse_text};
+use sandtimer::scope::ScopeId;
+use sandtimer::{Engine, Limits};
+
+use crate::auth::{Owner, Tokens};
+
+/// What a line of the token file grants.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Grant {
+    pub maxima: Limits,
+    pub network: bool,
+}
+
+/// What stands before the name of a limit, as on the wire: `max_wall_ms=10m`.
+const MAXIMUM: &str = "max_";
+
+impl Grant {
+    /// Takes a word of a line; false where it is none of these, an error where its value is none.
+    pub fn take(&mut self, word: &str) -> Result<bool, &'static str> {
+        if word == "network" {
+            return if std::mem::replace(&mut self.network, true) {
+                Err("network is there twice")
+            } else {
+                Ok(true)
+            };
+        }
+        let Some((name, value)) = word.strip_prefix(MAXIMUM).and_then(|rest| rest.split_once('=')) else {
+            return Ok(false);
+        };
+        let key = Key::from_wire(name)
+            .ok_or("there is no such ceiling; one is max_wall_ms=10m or max_memory_bytes=1G")?;
+        let setting = parse_text(name, Format::wire(key), value, "the token file");
+        let setting = setting
+            .map_err(|_| "a ceiling is a positive limit, such as max_wall_ms=10m or max_memory_bytes=1G")?;
+        match (self.maxima.get(key), setting) {
+            (Setting::Inherit, Setting::At(_)) => self.maxima.set(key, setting),
+            (Setting::Inherit, _) => return Err("a ceiling is positive: leave it out where there is none"),
+            _ => return Err("a ceiling is there twice"),
+        }
+        Ok(true)
+    }
+}
+
+/// The scopes of tokens, and which of them may have a network.
+#[derive(Debug)]
+pub(crate) struct Tenants {
+    scopes: HashMap<Owner, Scope>,
+    /// `None`: without tokens, where who asks could use the network without a run.
+    networked: Option<Vec<Owner>>,
+}
+
+impl Tenants {
+    pub fn open(engine: &Engine, tokens: Option<&Tokens>) -> Result<Self, sandtimer::Error> {
+        let grants: Vec<_> = tokens.into_iter().flat_map(Tokens::grants).collect();
+        let mut scopes = HashMap::new();
+        for (owner, grant) in &grants {
+            if Key::ALL.iter().any(|key| grant.maxima.get(*key) != Setting::Inherit) {
+                let name = owner.as_str().replace([':', '/'], "-");
+                scopes.insert(owner.clone(), engine.open_tenant(name, &grant.maxima)?);
+            }
+        }
+        let networked = grants.iter().filter(|(_, grant)| grant.network).map(|(owner, _)| owner.clone());
+        Ok(Tenants { scopes, networked: tokens.map(|_| networked.collect()) })
+    }
+
+    /// What all of an owner's is opened in.
+    pub fn scope(&self, owner: &Owner) -> Option<ScopeId> {
+        self.scopes.get(owner).map(Scope::id)
+    }
+
+    pub fn may_have_network(&self, owner: &Owner) -> bool {
+        self.networked.as_ref().is_none_or(|networked| networked.contains(owner))
+    }
+}

@@ -1,0 +1,125 @@
+//! Runs with the host's network, waiting for their ports, and what the token file grants.
+
+mod support;
+
+use std::net::TcpListener;
+
+use serde_json::{Value, json};
+use support::{Client, Serving, tokens};
+
+/// A program that listens on each port it reads, in a child that its parent leaves.
+const LISTENS: &str = "
+import os, socket, sys
+for line in sys.stdin:
+    if os.fork() == 0:
+        if os.fork() == 0:
+            listener = socket.create_server(('127.0.0.1', int(line)))
+            while True: listener.accept()
+        os._exit(0)
+    os.wait()
+    print('told', flush=True)
+";
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
+}
+
+fn wait(client: &Client, id: &str, body: Value) -> (u16, Value) {
+    client.post(&format!("/v1/runs/{id}/wait"), &body)
+}
+
+#[test]
+fn a_port_counts_once_a_process_of_the_run_listens_on_it() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = client.start(json!({"code": LISTENS, "language": "python", "network": true, "stdin_open": true, "wall_ms": 25_000}));
+    // That somebody else listens on it is not what is waited for.
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = other.local_addr().expect("bound").port();
+    let (status, answer) = wait(&client, &id, json!({"port": taken, "wait_ms": 300}));
+    assert_eq!((status, &answer["listening"], &answer["status"]), (200, &json!(false), &json!("running")));
+    let port = free_port();
+    assert_eq!(wait(&client, &id, json!({"port": port, "wait_ms": 0})).1["listening"], false);
+    let waiting = std::thread::spawn({
+        let (client, id) = (serving.client(), id.clone());
+        move || wait(&client, &id, json!({"port": port}))
+    });
+    client.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": format!("{port}\n")}));
+    let (_, answer) = waiting.join().expect("an answer");
+    assert_eq!(answer, json!({"run_id": id, "status": "running", "port": port, "listening": true}));
+    std::net::TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let waiting = std::thread::spawn({
+        let (client, id) = (serving.client(), id.clone());
+        move || wait(&client, &id, json!({"port": taken}))
+    });
+    client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
+    let (status, answer) = waiting.join().expect("an answer");
+    assert_eq!((status, &answer["listening"], &answer["status"]), (200, &json!(false), &json!("ended")));
+}
+
+#[test]
+fn a_run_without_a_network_is_not_waited_for() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = client.start(json!({"command": "sleep 20", "wall_ms": 15_000}));
+    let (status, answer) = wait(&client, &id, json!({"port": 8080}));
+    assert_eq!((status, &answer["code"]), (409, &json!("no_network")), "{answer}");
+    for wrong in [
+        json!({}),
+        json!({"port": 0}),
+        json!({"port": 65_536}),
+        json!({"port": "80"}),
+        json!({"port": 80, "wait_ms": -1}),
+    ] {
+        assert_eq!(wait(&client, &id, wrong.clone()).1["code"], "bad_field", "{wrong}");
+    }
+    assert_eq!(wait(&client, "nobody", json!({"port": 1})).1["code"], "run_not_found");
+    client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
+    let (status, answer) = wait(&client, &id, json!({"port": 8080}));
+    assert_eq!((status, &answer["listening"]), (200, &json!(false)));
+}
+
+#[test]
+fn only_a_token_whose_line_says_so_gives_runs_a_network() {
+    let serving =
+        Serving::with(|settings| settings.tokens = Some(tokens("alice a-secret network\nbob another\n")));
+    let request = json!({"command": "true", "network": true});
+    let (status, answer) = serving.client_with("another").post("/v1/runs", &request);
+    assert_eq!(
+        (status, &answer["code"], &answer["details"]["key"]),
+        (403, &json!("network_refused"), &json!("network"))
+    );
+    assert_eq!(serving.client_with("a-secret").post("/v1/runs", &request).0, 200);
+}
+
+#[test]
+fn a_tokens_ceilings_hold_for_its_runs_and_contexts_and_no_extension_passes_them() {
+    let line = "alice a-secret max_wall_ms=1500 max_memory_bytes=256M max_processes=50\nbob another\n";
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens(line)));
+    let (alice, bob) = (serving.client_with("a-secret"), serving.client_with("another"));
+    let sleep = json!({"command": "sleep 20", "wall_ms": 0, "memory_bytes": "unlimited", "processes": 20});
+    let id = alice.start(sleep);
+    let (_, run) = alice.get(&format!("/v1/runs/{id}"));
+    assert_eq!(run["effective"]["wall_ms"], json!({"limit": 1_500, "source": "ceiling"}), "{run}");
+    assert_eq!(run["effective"]["memory_bytes"], json!({"limit": 256 << 20, "source": "ceiling"}));
+    assert_eq!(run["effective"]["processes"], json!({"limit": 20, "source": "call"}));
+    let (status, extended) = alice.post(&format!("/v1/runs/{id}/extend"), &json!({"by_ms": 60_000}));
+    assert_eq!(status, 200, "{extended}");
+    assert!(extended["wall_left_ms"].as_u64().is_some_and(|left| left <= 1_500), "{extended}");
+    let outcome = &alice.ended(&id)["outcome"];
+    assert_eq!((&outcome["ending"], &outcome["verdict"]["source"]), (&json!("timeout"), &json!("ceiling")));
+
+    let (status, context) = alice.post("/v1/contexts", &json!({"memory_bytes": "4G"}));
+    assert_eq!(status, 201, "{context}");
+    let at = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
+    let endless = alice.post(&at, &json!({"code": "while True: pass", "wall_ms": 0})).1;
+    assert_eq!(
+        (&endless["outcome"]["ending"], &endless["outcome"]["verdict"]["source"]),
+        (&json!("timeout"), &json!("ceiling"))
+    );
+    let large = alice.post(&at, &json!({"code": "x = b'x' * (1 << 30)\nlen(x)"})).1;
+    assert_eq!(large["outcome"]["ok"], false, "{large}");
+
+    let free = bob.run(&json!({"command": "sleep 2", "wall_ms": 0}));
+    assert_eq!((&free["outcome"]["ok"], &free["effective"]["wall_ms"]), (&json!(true), &Value::Null));
+}

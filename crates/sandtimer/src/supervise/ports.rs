@@ -1,0 +1,86 @@
+//! Whether a process of a run listens on a TCP port, seen from outside in /proc.
+//!
+//! The table of the run's network namespace names sockets by their inodes, and the descriptors of the run's own processes say
+//! which of them are theirs: a port that somebody else has does not count. Every read is bounded.
+
+use std::fs;
+use std::os::fd::BorrowedFd;
+
+use sandtimer_os::process;
+
+use super::look::{children, number_of, read_most};
+
+const TABLES: [&str; 2] = ["net/tcp", "net/tcp6"];
+/// TCP_LISTEN, as the tables write it.
+const LISTEN: &str = "0A";
+/// Bytes read of a table; processes of a run, and descriptors of each, that are looked at.
+const MOST_BYTES: u64 = 16 << 20;
+const MOST_PROCESSES: usize = 8192;
+const MOST_DESCRIPTORS: usize = 65_536;
+
+/// Whether a process below this init listens on the port.
+pub(crate) fn listens(init: BorrowedFd<'_>, port: u16) -> bool {
+    let Some(init_pid) = number_of(init) else { return false };
+    let tables = TABLES.map(|table| read_most(&format!("/proc/{init_pid}/{table}"), MOST_BYTES));
+    let wanted: Vec<String> = tables
+        .iter()
+        .flatten()
+        .flat_map(|table| listeners(table, port))
+        .map(|inode| format!("socket:[{inode}]"))
+        .collect();
+    let found = !wanted.is_empty() && tree(init_pid).into_iter().any(|pid| has_one(pid, &wanted));
+    // Numbers are used again: what was seen is of this run if its init is still alive.
+    found && !process::is_dead(init)
+}
+
+/// Inodes of the sockets that listen on the port.
+fn listeners(table: &str, port: u16) -> Vec<u64> {
+    let inode = |line: &str| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (local, _, state) = (fields.next()?, fields.next()?, fields.next()?);
+        let own = u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()?;
+        // Queues, timer, retransmits, uid, timeout; inode.
+        let inode = fields.nth(5)?.parse().ok()?;
+        (own == port && state == LISTEN && inode != 0).then_some(inode)
+    };
+    table.lines().skip(1).filter_map(inode).collect()
+}
+
+/// The processes below this one. What one leaves behind becomes a child of init, so all of them are.
+fn tree(init: u32) -> Vec<u32> {
+    let mut found = vec![init];
+    let mut at = 0;
+    while at < found.len() && found.len() < MOST_PROCESSES {
+        let threads = fs::read_dir(format!("/proc/{}/task", found[at])).into_iter().flatten().flatten();
+        for thread in threads {
+            found.extend(children(&thread.path().to_string_lossy()));
+        }
+        at += 1;
+    }
+    found
+}
+
+fn has_one(pid: u32, wanted: &[String]) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    descriptors.take(MOST_DESCRIPTORS).any(|entry| {
+        fs::read_link(entry.path())
+            .is_ok_and(|target| wanted.iter().any(|socket| target.as_os_str() == socket.as_str()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sockets_that_listen_on_the_port_count() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+            0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 11 1 0 100 0 0 10 0\n\
+            1: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000  1000        0 12 1 0 20 4 30 10 -1\n\
+            2: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000  5 0 13 1 0\n\
+            3: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 14 1 0\n\
+            nonsense\n";
+        assert_eq!(listeners(table, 8080), [11, 13]);
+        assert_eq!(listeners(table, 80), [0u64; 0]);
+    }
+}
