@@ -55,6 +55,9 @@ _sandtimer() {
             sandtimer,python)
                 cmd="sandtimer__subcmd__python"
                 ;;
+            sandtimer,read-typescript)
+                cmd="sandtimer__subcmd__read__subcmd__typescript"
+                ;;
             sandtimer,resume)
                 cmd="sandtimer__subcmd__resume"
                 ;;
@@ -86,7 +89,7 @@ _sandtimer() {
 
     case "${cmd}" in
         sandtimer)
-            opts="-h -V --help --version run python bash node ts serve ps logs kill extend pause resume doctor bench config completions generate"
+            opts="-h -V --help --version run python bash node ts serve ps logs kill extend pause resume doctor bench config completions read-typescript generate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -659,6 +662,20 @@ _sandtimer() {
                     COMPREPLY=($(compgen -W "seccomp landlock mount pid ipc net uid cgroup rlimits" -- "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__read__subcmd__typescript)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

@@ -374,5 +374,5 @@ fn typescript_whose_reading_has_no_end_is_ended_and_keeps_nobody_from_reading() 
     let members: String = (1..40).map(|n| format!("a{n} = a{} + a{},", n - 1, n - 1)).collect();
     let large = serving.ask("POST", &at, &json!({"code": format!("enum A {{ a0 = 'xx', {members} }}")}));
     let said = large["outcome"]["error"]["message"].as_str().expect("a message");
-    assert!(said.contains("memory") || said.contains("processor time"), "{large}");
+    assert!(said.starts_with("reading the code took "), "{large}");
 }

@@ -14,13 +14,13 @@ use sandtimer_os::wire::order;
 use super::Inner;
 use super::calls::Ended;
 use super::error::Error;
-use crate::limits::Effective;
+use crate::limits::{Effect, Effective, nanoseconds};
 use crate::model::{LimitKind, Outcome, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::collector::SharedSpool;
 use crate::supervise::orders::Command;
 use crate::supervise::output::Chunk;
-use crate::supervise::run::Running;
+use crate::supervise::run::{Extended, Running};
 use crate::time::Moment;
 
 /// A run that was started. Dropping the handle does not end it; its limits do.
@@ -171,6 +171,14 @@ impl Run {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         let mut scopes = self.scopes()?;
         let deadline = scopes.extend(self.scope, Extension::By(by), now)?;
+        if let Some(Deadline { effect, limit, .. }) = &deadline {
+            // Before the lock is given up: what fires then has this limit.
+            let mut extended = self.running.extended.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = extended.as_ref().map_or(0, |extended| extended.by);
+            let effect = Effect { value: nanoseconds(*limit), ..effect.clone() };
+            *extended = Some(Extended { effect, by: before.saturating_add(nanoseconds(by)) });
+        }
+        drop(scopes);
         self.inner.enforcer.send(Command::Moved { row: self.running.row });
         Ok(deadline)
     }
