@@ -74,6 +74,7 @@ class Verdict:
     spent: dict[str, Any]
     sentence: str
     limit: Optional[int] = None
+    extended_ms: Optional[int] = None
 
 
 @dataclasses.dataclass(frozen=True)

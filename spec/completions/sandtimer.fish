@@ -43,6 +43,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "doctor" -d 'Sho
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bench" -d 'Measure how late limits are and what a sandbox costs, on this machine'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "config" -d 'Show the settings that apply here'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "completions" -d 'Print completions for a shell'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "read-typescript" -d 'Read TypeScript from stdin, for an engine'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "generate" -d 'Write the manual page, completions and references'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l cpu -d 'Processor time of all its processes together' -r
@@ -257,5 +258,6 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand config; and not __fi
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand config; and __fish_seen_subcommand_from show" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand config; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand completions" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand read-typescript" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand generate" -l dir -d 'The directory to write to' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand generate" -s h -l help -d 'Print help'

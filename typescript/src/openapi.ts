@@ -1321,6 +1321,8 @@ export interface components {
             elapsed_ms: number;
             /** @enum {string} */
             enforced_by: "enforcer" | "init" | "watchdog" | "kernel";
+            /** @description By how much the run was extended, where it was; limit_ms is the limit as it was when it fired. */
+            extended_ms?: number;
             kind: ("wall" | "cpu" | "stall" | "idle" | "turns" | "failures" | "memory" | "processes" | "output" | "disk" | "open_files" | "result") | null;
             last_output_age_ms: number | null;
             late_ms: number;

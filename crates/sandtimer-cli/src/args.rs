@@ -59,6 +59,9 @@ pub(crate) enum Command {
     Config(ConfigArguments),
     /// Print completions for a shell
     Completions(CompletionsArguments),
+    /// Read TypeScript from stdin, for an engine
+    #[command(hide = true)]
+    ReadTypescript(ReadArguments),
     /// Write the manual page, completions and references
     #[command(hide = true)]
     Generate(GenerateArguments),
@@ -95,6 +98,13 @@ has a variable: SANDTIMER_LISTEN, SANDTIMER_STATE_DIR, SANDTIMER_TOKEN_FILE, SAN
 limits that apply to requests come from the same variables and files as those of `sandtimer run`; the timeouts below also \
 from the variables of the same name in capitals (COMMAND_TIMEOUT_MS, …). What a request, or the session or context that it \
 uses, says itself wins over them, also where it says that there is no limit.";
+
+#[derive(Debug, Args)]
+pub(crate) struct ReadArguments {
+    /// What it is to become: `cell` or `program`
+    #[arg(value_name = "WANTED")]
+    pub(crate) wanted: String,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, Command};
-use commands::{Failure, bench, config as settings, doctor, generate, mcp, remote, run, serve};
+use commands::{Failure, bench, config as settings, doctor, generate, mcp, read, remote, run, serve};
 
 fn main() -> ExitCode {
     // A panic has been reported on stderr by then; what is left is that it is Sandtimer's failure.
@@ -53,6 +53,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Bench(given)) => Ok(bench::main(&given)),
         Some(Command::Config(given)) => settings::main(&given),
         Some(Command::Completions(given)) => generate::completions(given.shell),
+        Some(Command::ReadTypescript(given)) => read::main(&given),
         Some(Command::Generate(given)) => generate::all(&given.dir),
     }
 }

@@ -55,3 +55,33 @@ fn errors_name_their_place() {
     let (code, _, complaint) = sandtimer(here, &["node"]);
     assert!(code == Some(125) && complaint.contains("-c CODE"), "{complaint}");
 }
+
+#[test]
+fn a_file_may_be_long_and_one_that_is_too_long_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let here = directory.path();
+    let line = "export const text: string = 'abcdefghijklmnopqrstuvwxyz';\n";
+    let long = |most: usize| {
+        let lines =
+            (0..most / line.len()).map(|n| line.replace("text", &format!("t{n:06}"))).collect::<String>();
+        lines
+            + "import { sep } from 'path';\nenum A { B = 40 }\nconsole.log((await 2) as number + A.B, sep);\n"
+    };
+    std::fs::write(here.join("long.ts"), long(800_000)).expect("written");
+    std::fs::write(here.join("longer.ts"), long(1_200_000)).expect("written");
+    assert_eq!(sandtimer(here, &["ts", "long.ts"]), (Some(0), "42 /\n".to_owned(), String::new()));
+    let (code, _, complaint) = sandtimer(here, &["ts", "longer.ts"]);
+    assert!(code == Some(1) && complaint.contains("at most 1048576 are read"), "{complaint}");
+}
+
+#[test]
+fn reading_has_the_limits_of_the_run() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let levels = 60;
+    let endless = format!("let x: {}0{}", "({a=(y:".repeat(levels), ")=>0})=>void".repeat(levels));
+    let (code, _, complaint) = sandtimer(directory.path(), &["ts", "--wall", "600ms", "-c", &endless]);
+    assert!(code == Some(1) && complaint.contains("took longer than 600ms"), "{complaint}");
+    let deep = "(".repeat(100_000);
+    let (code, _, complaint) = sandtimer(directory.path(), &["ts", "-c", &deep]);
+    assert!(code == Some(1) && complaint.contains("SyntaxError"), "{complaint}");
+}

@@ -314,3 +314,65 @@ fn what_cannot_be_a_timeout_keeps_a_server_from_starting() {
         }
     }
 }
+
+/// Patterns in types are read once to see what they are, and again; in one another that doubles with each.
+fn endless() -> String {
+    let levels = 60;
+    format!("let x: {}0{}", "({a=(y:".repeat(levels), ")=>0})=>void".repeat(levels))
+}
+
+/// Processes of this program that read TypeScript, by the server that has them do so.
+fn readers(server: u32) -> usize {
+    let is_reader = |entry: std::fs::DirEntry| {
+        let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        command.windows(16).any(|part| part == b"read-typescript\0") && descends(entry.path(), server)
+    };
+    std::fs::read_dir("/proc").expect("processes").flatten().map(is_reader).filter(|is_one| *is_one).count()
+}
+
+/// Whether a process is a child of this one, or one of theirs.
+fn descends(mut process: std::path::PathBuf, of: u32) -> bool {
+    loop {
+        let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+        let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse::<u32>().ok());
+        match parent {
+            Some(parent) if parent == of => return true,
+            None | Some(0 | 1) => return false,
+            Some(parent) => process = format!("/proc/{parent}").into(),
+        }
+    }
+}
+
+#[test]
+fn typescript_whose_reading_has_no_end_is_ended_and_keeps_nobody_from_reading() {
+    let state = tempfile::tempdir().expect("a directory");
+    let serving = Serving::start(&mut serve(state.path()));
+    let run = |code: &str| {
+        serving.ask("POST", "/v1/runs", &json!({"code": code, "language": "typescript", "wall_ms": 700}))
+    };
+    // More than there are threads that read in a process without a reader.
+    std::thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| {
+                let refused = run(&endless());
+                assert_eq!(refused["code"], "bad_field", "{refused}");
+                let said = refused["message"].as_str().expect("a text");
+                assert!(said.contains("took longer than 700ms"), "{refused}");
+            });
+        }
+    });
+    wait_until("no reader is left", || readers(serving.child.id()) == 0);
+    assert_eq!(run("enum A { B = 42 }\nconsole.log(A.B)")["outcome"]["stdout"], "42\n");
+    let context = serving.ask("POST", "/v1/contexts", &json!({"language": "typescript"}));
+    let at = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
+    let ended = serving.ask("POST", &at, &json!({"code": endless(), "wall_ms": 500}));
+    assert!(ended["outcome"]["ending"] == "timeout" || ended["outcome"]["ending"] == "raised", "{ended}");
+    let elapsed = ended["outcome"]["usage"]["wall_ms"].as_u64().expect("a time");
+    assert!((500..5_000).contains(&elapsed), "reading is on the cell's bill: {ended}");
+    assert_eq!(serving.ask("POST", &at, &json!({"code": "(6 as number) * 7"}))["outcome"]["value"], 42);
+    // Sums of texts are computed while they are read: this one has 2^40 characters.
+    let members: String = (1..40).map(|n| format!("a{n} = a{} + a{},", n - 1, n - 1)).collect();
+    let large = serving.ask("POST", &at, &json!({"code": format!("enum A {{ a0 = 'xx', {members} }}")}));
+    let said = large["outcome"]["error"]["message"].as_str().expect("a message");
+    assert!(said.starts_with("reading the code took "), "{large}");
+}

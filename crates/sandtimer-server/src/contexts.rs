@@ -72,25 +72,34 @@ pub(crate) fn workspace_of(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<
 async fn create_context(
     state: State<Shared>,
     owner: Extension<Owner>,
+    connection: Extension<Arc<Connection>>,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
-    create(state, owner, ContextRequest::parse(fields, None)?).await
+    create(state, owner, connection, ContextRequest::parse(fields, None)?).await
 }
 
 async fn create_session(
     state: State<Shared>,
     owner: Extension<Owner>,
+    connection: Extension<Arc<Connection>>,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
-    create(state, owner, ContextRequest::parse(fields, Some(Language::Bash))?).await
+    create(state, owner, connection, ContextRequest::parse(fields, Some(Language::Bash))?).await
 }
 
 async fn create(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
     request: ContextRequest,
 ) -> Result<Response, Refusal> {
-    let context = live::open(app, owner, request).await?;
+    let mut opened = None;
+    let opening = async { opened = Some(live::open(app, owner, request).await) };
+    // What is being made for one who leaves goes with the wait for it.
+    while_there(&connection, opening, || {}).await;
+    // Then nobody hears this.
+    let nobody = || Refusal::new(Code::RequestTimeout, "the client went away");
+    let context = opened.ok_or_else(nobody)??;
     Ok((StatusCode::CREATED, body::json(&context.view())).into_response())
 }
 
@@ -156,7 +165,7 @@ async fn execute(
     let turn = if context.is_free() { BEGINS } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
     let for_turn = wait.map(|wait| wait.max(turn));
     let asked_at = tokio::time::Instant::now();
-    let mut queued = live::execute(app, owner, context.clone(), request);
+    let mut queued = live::execute(app, owner, context.clone(), request)?;
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
     let waiting = async { begun = queued.begun(for_turn).await };
     let gone = || {

@@ -243,7 +243,7 @@ impl From<&sandtimer::Error> for Code {
             Error::NoBranch(_) => Code::NoBranch,
             Error::Files(FilesError::NotFound { .. }) => Code::CommandNotFound,
             Error::Files(FilesError::NotExecutable { .. }) => Code::CommandNotExecutable,
-            Error::Files(_) => Code::BadField,
+            Error::Files(_) | Error::Script(_) | Error::Directory { .. } => Code::BadField,
             Error::Limit(_) | Error::Grace { .. } => Code::BadLimit,
             Error::Scope(ScopeError::Unknown(_)) => Code::RunEnded,
             Error::Scope(_) => Code::WrongState,
@@ -263,6 +263,20 @@ impl From<sandtimer::Error> for Refusal {
     fn from(error: sandtimer::Error) -> Self {
         if let sandtimer::Error::SpawnLimit(limit) = error {
             return spawn_timeout(limit);
+        }
+        if let sandtimer::Error::Limit(error) = error {
+            return error.into();
+        }
+        if let sandtimer::Error::Script(error) = &error {
+            let message = format!("code is not TypeScript that can be read: {error}");
+            return Refusal::new(Code::BadField, message)
+                .with("key", "code")
+                .with("line", error.line)
+                .with("column", error.column);
+        }
+        if let sandtimer::Error::Directory { directory, .. } = &error {
+            let refusal = Refusal::new(Code::BadField, format!("cwd: {error}"));
+            return refusal.with("key", "cwd").with("value", directory.as_str());
         }
         let message = match &error {
             // Where it was looked for is the host's.

@@ -74,7 +74,7 @@ use workspaces::Workspaces;
 /// The runtime's threads. Handlers wait; they do not compute.
 const WORKERS: usize = 2;
 /// Threads at a time that build sandboxes, wait for the disk, or for what is executed in a context.
-const BLOCKING: usize = 1024;
+pub(crate) const BLOCKING: usize = 1024;
 /// How long open requests may go on once the server is told to stop.
 const OPEN_REQUESTS: Duration = Duration::from_secs(5);
 /// How long the runs' own ends may take then, before those with a grace are not given it.
@@ -243,6 +243,7 @@ impl Server {
             spool_directory: Some(spool_directory(&settings.state_directory)?),
             maxima: settings.maxima,
             spawn_limit: Some(settings.interpreters.spawn_limit),
+            reader: settings.interpreters.reader.clone(),
             ..sandtimer::Options::default()
         })?;
         let runtime = tokio::runtime::Builder::new_multi_thread()

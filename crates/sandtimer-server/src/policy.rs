@@ -1,5 +1,6 @@
 //! What holds where a request says nothing: limits by what is executed, and how interpreters come to be.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use sandtimer::Limits;
@@ -36,6 +37,8 @@ pub struct Interpreters {
     pub python: Pool,
     /// Node.js, for JavaScript and TypeScript.
     pub javascript: Pool,
+    /// What reads TypeScript apart from the server; see the engine's options.
+    pub reader: Option<Vec<OsString>>,
 }
 
 /// Interpreters of one language.
@@ -54,6 +57,7 @@ impl Default for Interpreters {
             prewarm_limit: Duration::from_secs(30),
             python: Pool { ready: READY, prewarm: None },
             javascript: Pool { ready: 1, prewarm: None },
+            reader: None,
         }
     }
 }

@@ -1,9 +1,9 @@
-//! How much an owner may have at once, where the token file says so.
+//! How much an owner may have at once: where the token file says so, and of what there are only so many for all of them.
 //!
 //! A place is held by what it was taken for, and is free again when that has ended.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -79,5 +79,81 @@ impl Places {
                 .with("limit", *most)
         })?;
         Ok(Taken { _held: Some(taken) })
+    }
+}
+
+/// Things of which the server has only so many: nobody has more than half of them.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    name: &'static str,
+    most: usize,
+    /// How many each owner has, who has any.
+    taken: Mutex<Vec<(Owner, usize)>>,
+}
+
+impl Shares {
+    pub const fn of(name: &'static str, most: usize) -> Self {
+        Shares { name, most, taken: Mutex::new(Vec::new()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Owner, usize)>> {
+        // Each change is one number.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more for this owner.
+    pub fn take(&'static self, owner: &Owner) -> Result<Share, Refusal> {
+        let (name, share) = (self.name, self.most / 2);
+        let mut taken = self.lock();
+        let index = taken.iter().position(|(other, _)| other == owner);
+        if index.is_some_and(|index| taken[index].1 >= share) {
+            let message = format!("the server has {} {name}, of which one owner may have {share}", self.most);
+            return Err(Refusal::new(Code::Quota, message).with("quota", name).with("limit", share));
+        }
+        if taken.iter().map(|(_, count)| count).sum::<usize>() >= self.most {
+            let message = format!("all {} {name} of this server are taken", self.most);
+            return Err(Refusal::new(Code::Capacity, message));
+        }
+        match index {
+            Some(index) => taken[index].1 += 1,
+            None => taken.push((owner.clone(), 1)),
+        }
+        Ok(Share { shares: self, owner: owner.clone() })
+    }
+}
+
+/// One of an owner's share. Dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Share {
+    shares: &'static Shares,
+    owner: Owner,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shares.lock().retain_mut(|(owner, count)| {
+            *count -= usize::from(*owner == self.owner);
+            *count > 0
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_more_than_half() {
+        static SHARES: Shares = Shares::of("things", 5);
+        let owner = |name: &str| Owner::recorded(name);
+        let refused = |name: &str| SHARES.take(&owner(name)).expect_err("none").code;
+        let of_a = [SHARES.take(&owner("a")), SHARES.take(&owner("a"))];
+        assert_eq!(refused("a"), Code::Quota);
+        let of_b = [SHARES.take(&owner("b")), SHARES.take(&owner("b"))];
+        let of_c = SHARES.take(&owner("c"));
+        assert_eq!(refused("c"), Code::Capacity);
+        assert_eq!(refused("a"), Code::Quota);
+        drop((of_a, of_b, of_c));
+        assert!(SHARES.take(&owner("a")).is_ok() && SHARES.lock().is_empty());
     }
 }

@@ -274,3 +274,50 @@ fn what_cannot_be_is_refused_by_name() {
     assert_eq!(executed(&client, &at, json!({"code": "6 * 7"}))["value"], json!(42));
     assert_eq!(executed(&client, &session, json!({"command": "echo fine"}))["stdout"], json!("fine\n"));
 }
+
+#[test]
+fn a_directory_that_cannot_be_is_the_callers_to_change() {
+    let serving = Serving::start();
+    let client = serving.client();
+    for (language, directory) in [
+        ("python", "/usr/not-there"),
+        ("javascript", "/usr/not-there"),
+        ("bash", "/usr/not-there"),
+        ("python", "/etc/passwd"),
+        ("javascript", "/etc/passwd"),
+        ("bash", "/etc/passwd"),
+    ] {
+        let (status, refused) = client.post("/v1/contexts", &json!({"language": language, "cwd": directory}));
+        assert_eq!((status, &refused["code"]), (400, &json!("bad_field")), "{language}: {refused}");
+        let details = &refused["details"];
+        assert_eq!((&details["key"], &details["value"]), (&json!("cwd"), &json!(directory)), "{refused}");
+        assert!(refused["message"].as_str().expect("a text").contains("/workspace"), "{refused}");
+    }
+    assert_eq!(client.get("/v1/contexts").1["contexts"], json!([]));
+}
+
+#[test]
+fn a_context_of_a_client_that_has_left_is_not_kept() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let (_, workspace) = client.post("/v1/workspaces", &json!({}));
+    let id = workspace["workspace_id"].as_str().expect("an id");
+    let used = || client.get(&format!("/v1/workspaces/{id}")).1["in_use"].as_u64().expect("a number");
+    // No interpreter of this language stands ready, nor does one of any in a workspace that is given.
+    let body = json!({"language": "javascript", "workspace": id}).to_string();
+    let request = format!(
+        "POST /v1/contexts HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let asking = support::raw(serving.address, request.as_bytes());
+    support::wait_until("it is being made", || used() == 1);
+    assert_eq!(
+        client.get("/v1/contexts").1["contexts"],
+        json!([]),
+        "it is made already: the test shows nothing"
+    );
+    drop(asking);
+    support::wait_until("it is gone", || used() == 0);
+    assert_eq!(client.get("/v1/contexts").1["contexts"], json!([]));
+    assert_eq!(client.delete(&format!("/v1/workspaces/{id}")).0, 204);
+}

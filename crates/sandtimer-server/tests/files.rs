@@ -479,3 +479,42 @@ fn changes_are_told_as_they_happen() {
     symlink("/etc", workspace.directory().join("etc")).expect("made");
     assert_eq!(workspace.client.get(&workspace.at("/watch", "path=etc")).1["code"], "path_outside");
 }
+
+#[test]
+fn an_append_that_does_not_fit_leaves_the_file_as_it_was() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let serving = Serving::start();
+    let workspace = Workspace::of(&serving);
+    workspace.put("f", &[b'a'; 1000]);
+    let append = workspace.at("/append", "path=f");
+    let before = getrlimit(Resource::Fsize);
+    // As on a disk that is full: a part is taken, and then nothing.
+    setrlimit(Resource::Fsize, Rlimit { current: Some(1 << 20), ..before }).expect("set");
+    let (status, refused) = workspace.client.post_bytes(&append, &vec![b'b'; 2 << 20]);
+    setrlimit(Resource::Fsize, before).expect("set");
+    assert!((400..600).contains(&status), "{refused}");
+    assert_eq!(refused["details"]["appended_bytes"], 0, "{refused}");
+    assert!(refused["message"].as_str().expect("a text").ends_with("nothing was appended"), "{refused}");
+    assert_eq!(workspace.read("f").1, [b'a'; 1000]);
+    assert_eq!(workspace.client.post_bytes(&append, b"b").1["size"], 1001);
+}
+
+#[test]
+fn a_wide_directory_is_listed_whole_and_in_order() {
+    let serving = Serving::start();
+    let workspace = Workspace::of(&serving);
+    workspace.sh("mkdir d; cd d; seq -f '%05g' 0 4999 | xargs touch; mkdir 02500.d; touch 02500.d/x");
+    let mut expected: Vec<String> = (0..5_000).map(|number| format!("d/{number:05}")).collect();
+    expected.splice(2_501..2_501, ["d/02500.d".to_owned(), "d/02500.d/x".to_owned()]);
+    for (limit, query) in [(10_000, "path=d"), (999, "path=d"), (1_000, "path=d"), (777, "")] {
+        let (mut all, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = workspace.list(&format!("{query}&recursive=true&limit={limit}{after}"));
+            assert_eq!(page["incomplete"], false);
+            all.extend(paths(&page).into_iter().filter(|path| *path != "d").map(str::to_owned));
+            let Some(next) = page["next_after"].as_str() else { break };
+            after = format!("&after={next}");
+        }
+        assert_eq!(all, expected, "{limit}");
+    }
+}

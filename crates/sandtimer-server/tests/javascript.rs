@@ -47,7 +47,7 @@ fn a_context_keeps_its_variables_until_a_limit_takes_the_interpreter() {
         (&found["value"], &found["stdout"], &found["state"]),
         (&json!(["b", "/tmp/there"]), &json!("out\n"), &json!("kept"))
     );
-    let found = executed(&client, &at, json!({"code": "await new Promise(() => {})", "wall_ms": 200}));
+    let found = executed(&client, &at, json!({"code": "await 0; for (;;) {}", "wall_ms": 200}));
     assert_eq!((&found["ending"], &found["state"]), (&json!("timeout"), &json!("reset")));
     assert_eq!(found["tree"]["survivors"], 0);
     assert_eq!(executed(&client, &at, json!({"code": "typeof x"}))["value"], "undefined");

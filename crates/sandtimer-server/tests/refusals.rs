@@ -12,6 +12,21 @@ use serde_json::{Value, json};
 use support::{Serving, raw, said, tokens};
 
 #[test]
+fn a_disk_limit_that_leaves_no_room_for_a_workspace_is_refused() {
+    let serving = Serving::start();
+    let client = serving.client();
+    for (path, body) in [
+        ("/v1/runs", json!({"command": ["true"], "disk_bytes": 1})),
+        ("/v1/sessions", json!({"disk_bytes": 4096})),
+    ] {
+        let (status, refused) = client.post(path, &body);
+        assert_eq!((status, &refused["code"]), (400, &json!("bad_limit")), "{refused}");
+        assert_eq!(refused["details"]["key"], "disk_bytes", "{refused}");
+        assert!(refused["message"].as_str().expect("a text").contains("use `65536` or more"), "{refused}");
+    }
+}
+
+#[test]
 fn each_bad_body_is_refused_by_name_and_nothing_is_started() {
     let serving = Serving::start();
     let client = serving.client();

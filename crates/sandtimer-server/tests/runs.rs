@@ -128,6 +128,23 @@ fn runs_are_paused_extended_signalled_and_killed() {
 }
 
 #[test]
+fn a_verdict_tells_the_limit_as_it_was_when_it_fired() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = client.start(json!({"command": ["sleep", "60"], "wall_ms": 1_000}));
+    for by in [200, 300] {
+        assert_eq!(client.post(&format!("/v1/runs/{id}/extend"), &json!({"by_ms": by})).0, 200);
+    }
+    let outcome = client.ended(&id)["outcome"].clone();
+    let verdict = &outcome["verdict"];
+    assert_eq!((&verdict["limit_ms"], &verdict["extended_ms"]), (&json!(1_500), &json!(500)), "{verdict}");
+    let sentence = verdict["sentence"].as_str().expect("a sentence");
+    let begins = "Stopped by the run's wall limit of 1.50 s (set by the call, extended by 500 ms).";
+    assert!(sentence.starts_with(begins), "{sentence}");
+    assert!(verdict["elapsed_ms"].as_u64().is_some_and(|elapsed| elapsed >= 1_500), "{verdict}");
+}
+
+#[test]
 fn stdin_that_nobody_reads_is_taken_in_part_and_says_how_much() {
     let serving = Serving::start();
     let client = serving.client();

@@ -250,8 +250,11 @@ pub struct Verdict {
     pub layer: Layer,
     /// The path of the scope in the tree, such as `job/7f3/turn-12/run-3`.
     pub scope: String,
-    /// The limit in milliseconds, for kinds measured in time.
+    /// The limit in milliseconds as it was when it fired, for kinds measured in time.
     pub limit_ms: Option<u64>,
+    /// By how much the run was extended, where it was; the limit has it in it as far as nothing further out bounds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extended_ms: Option<u64>,
     /// The limit in its own unit (bytes, processes), for the other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,

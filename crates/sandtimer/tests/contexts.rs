@@ -11,7 +11,7 @@ use as_user::as_a_user;
 use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
 use sandtimer::model::State;
 use sandtimer::zygote::Profile;
-use sandtimer::{Ending, Engine, Limits, Outcome};
+use sandtimer::{Ending, Engine, Error, Limits, Outcome};
 
 fn profile(unsupervised: bool) -> Profile {
     let interpreter = "python3".into();
@@ -451,7 +451,11 @@ fn each_interrupt_is_heard_wherever_the_cell_is() {
 fn a_directory_that_cannot_be_made_is_refused() {
     let spec = ContextSpec { directory: Some("/usr/not-there".to_owned()), ..ContextSpec::default() };
     let error = contexts().open(spec, &mut || false).expect_err("nothing can be made there");
-    assert!(error.to_string().contains("directory"), "{error}");
+    assert!(
+        matches!(error, Error::Directory { ref directory, .. } if directory == "/usr/not-there"),
+        "{error}"
+    );
+    assert!(error.to_string().contains("Read-only file system"), "{error}");
 }
 
 /// The Outcome, if it comes within so many seconds; the thread that waits for it is left behind otherwise.

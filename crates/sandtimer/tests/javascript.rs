@@ -8,7 +8,7 @@ use std::time::Duration;
 use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
 use sandtimer::model::State;
 use sandtimer::zygote::{Language, Profile};
-use sandtimer::{Ending, Engine, Limits, Outcome};
+use sandtimer::{Ending, Engine, Error, Limits, Outcome};
 
 fn contexts() -> &'static Contexts {
     static CONTEXTS: OnceLock<Contexts> = OnceLock::new();
@@ -157,8 +157,7 @@ fn typescript_keeps_its_lines() {
 }
 
 /// What a cell does that does not want to end, and what its end is when it has 300 ms.
-const HOSTILE: [(&str, &str); 6] = [
-    ("awaits for ever", "await new Promise(() => {})"),
+const HOSTILE: [(&str, &str); 5] = [
     ("loops behind an await", "await 0; for (;;) {}"),
     ("deaf", "process.removeAllListeners('SIGINT'); process.on('SIGINT', () => {}); await 0; for (;;) {}"),
     ("microtasks", "const f = () => Promise.resolve().then(f); await f()"),
@@ -191,6 +190,52 @@ fn a_loop_that_hears_its_interrupt_keeps_everything() {
     let outcome = run(&context, within("let x = 1; for (;;) x += 1", 300));
     assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Kept), "{outcome:?}");
     assert_eq!(shown(&context, "x > 1"), "true");
+}
+
+/// A promise that nothing will ever settle, and one that goes on for ever.
+const AWAITING: [&str; 2] =
+    ["await new Promise(() => {})", "while (true) await new Promise((resolve) => setTimeout(resolve, 5))"];
+
+#[test]
+fn a_cell_that_awaits_hears_its_interrupt_and_keeps_everything() {
+    let context = open();
+    for source in AWAITING {
+        run(&context, cell("var x = 1"));
+        let outcome = run(&context, within(&format!("x = 2; console.log('begun'); {source}"), 300));
+        assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Kept), "{source}: {outcome:?}");
+        assert_eq!(outcome.stdout, "begun\n");
+        let verdict = outcome.verdict.as_ref().expect("a verdict");
+        assert_eq!((verdict.limit_ms, verdict.signals[0].signal.as_str()), (Some(300), "SIGINT"));
+        let outcome =
+            context.execute(cell(&format!("setTimeout(() => display(x), 20); {source}")), &mut |told| {
+                if let Told::Displayed(_) = told {
+                    assert!(context.interrupt(), "it is running");
+                }
+            });
+        let outcome = outcome.expect("a run");
+        assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{source}: {outcome:?}");
+        let error = outcome.error.as_ref().expect("an error");
+        assert!(error["message"].as_str().expect("a text").contains("interrupted by `SIGINT`"), "{error}");
+        assert_eq!(shown(&context, "x"), "2", "{source}");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_refused_at_once() {
+    let spec = ContextSpec { directory: Some("/usr/not-there".to_owned()), ..ContextSpec::default() };
+    let error = contexts().open(spec, &mut || false).expect_err("nothing can be made there");
+    assert!(matches!(error, Error::Directory { ref reason, .. } if reason.contains("mkdir")), "{error}");
+}
+
+#[test]
+fn what_a_cell_exports_without_a_name_is_its_value() {
+    let context = open();
+    assert_eq!(shown(&context, "export default class {}"), "[class (anonymous)]");
+    assert_eq!(
+        shown(&context, "const a = 1\nexport default function () { return a }"),
+        "[Function (anonymous)]"
+    );
+    assert_eq!(shown(&context, "export default [a]"), "[ 1 ]");
 }
 
 #[test]

@@ -5,13 +5,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use sandtimer::isolate::files::{FilesError, home_directories};
 use sandtimer::isolate::plan::Wall;
-use sandtimer::model::{KillClass, Tier};
-use sandtimer::{Engine, Options, Output, Spec, Stdin, engine, script};
+use sandtimer::limits::Setting;
+use sandtimer::model::{KillClass, LimitKind, Tier};
+use sandtimer::script::{Program, SyntaxError};
+use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
 
-use super::Failure;
+use super::{Failure, read};
 use crate::args::{LanguageArguments, Layer, OnOutputLimit, Require, RunArguments, Settings};
 use crate::config::{self, Config};
 use crate::passthrough::{self, Input};
@@ -37,17 +40,14 @@ pub(crate) fn command(given: RunArguments) -> Result<ExitCode, Failure> {
     if given.command.is_empty() {
         return Err(Failure::usage("no command given; use `sandtimer run [flags] -- COMMAND ARGUMENTS…`"));
     }
-    go(&given.settings, given.command)
+    go(&given.settings, |_| Ok(Asked::command(given.command)))
 }
 
 /// `sandtimer python`, `bash`, `node` and `ts`.
 pub(crate) fn language(language: Language, given: LanguageArguments) -> Result<ExitCode, Failure> {
     if matches!(language, Language::JavaScript | Language::TypeScript) {
-        let mut command = node(language, &given)?;
-        // The file stands in the command already.
-        let named = usize::from(given.code.is_none());
-        command.extend(given.arguments.into_iter().skip(named));
-        return go(&given.settings, command);
+        let LanguageArguments { settings, code, arguments } = given;
+        return go(&settings, |engine| node(language, (code, arguments), &settings, engine));
     }
     let mut command = vec![language.interpreter()];
     if let Some(code) = given.code {
@@ -65,39 +65,78 @@ pub(crate) fn language(language: Language, given: LanguageArguments) -> Result<E
         }
     }
     command.extend(given.arguments);
-    go(&given.settings, command)
+    go(&given.settings, |_| Ok(Asked::command(command)))
 }
 
-/// The command that runs code or a file with Node.js, up to the program's own arguments.
-fn node(language: Language, given: &LanguageArguments) -> Result<Vec<OsString>, Failure> {
+/// What is asked for.
+struct Asked {
+    command: Vec<OsString>,
+    /// What the command reads at descriptor 3.
+    program: Option<String>,
+}
+
+impl Asked {
+    fn command(command: Vec<OsString>) -> Self {
+        Asked { command, program: None }
+    }
+}
+
+/// The command that runs code or a file with Node.js.
+fn node(
+    language: Language,
+    (code, arguments): (Option<OsString>, Vec<OsString>),
+    settings: &Settings,
+    engine: &Engine,
+) -> Result<Asked, Failure> {
     let is_typescript = language == Language::TypeScript;
     let name = if is_typescript { "ts" } else { "node" };
-    let unreadable = |name: &str, error: script::SyntaxError| Failure {
-        message: format!("{name}:{}:{}: SyntaxError: {}", error.line, error.column, error.message),
-        exit_code: 1,
-    };
-    let texts = |command: Vec<String>| command.into_iter().map(OsString::from).collect();
-    if let Some(code) = &given.code {
+    let texts = |command: Vec<String>| command.into_iter().map(OsString::from);
+    let mut arguments = arguments.into_iter();
+    if let Some(code) = code {
         let code = code.to_str().ok_or_else(|| Failure::usage("the code given with -c is not UTF-8"))?;
-        return script::command(code, is_typescript).map(texts).map_err(|error| unreadable("-c", error));
+        let program = match is_typescript {
+            true => typescript(engine, "-c", code, settings)?,
+            false => Program::of(code, false).map_err(|error| unreadable("-c", &error))?,
+        };
+        return Ok(Asked::command(texts(program.command()).chain(arguments).collect()));
     }
-    let Some(file) = given.arguments.first() else {
+    let Some(file) = arguments.next() else {
         return Err(Failure::usage(format!("no program given; use `sandtimer {name} FILE` or -c CODE")));
     };
     if file == "-" && !is_typescript {
-        return Ok(vec!["node".into(), "-".into()]);
+        return Ok(Asked::command(["node".into(), "-".into()].into_iter().chain(arguments).collect()));
     }
-    check_visible(Path::new(file), &given.settings)?;
+    check_visible(Path::new(&file), settings)?;
     if !is_typescript {
-        return Ok(vec!["node".into(), "--".into(), file.clone()]);
+        let command = ["node".into(), "--".into(), file].into_iter().chain(arguments);
+        return Ok(Asked::command(command.collect()));
     }
     let shown = file.display();
     let cannot = |error: std::io::Error| Failure::usage(format!("`{shown}` cannot be read: {error}"));
-    let path = Path::new(file).canonicalize().map_err(cannot)?;
+    let path = Path::new(&file).canonicalize().map_err(cannot)?;
     let source = std::fs::read_to_string(&path).map_err(cannot)?;
     let path =
         path.to_str().ok_or_else(|| Failure::usage(format!("`{shown}` has a path that is not UTF-8")))?;
-    script::file_command(&source, path).map(texts).map_err(|error| unreadable(&shown.to_string(), error))
+    let program = typescript(engine, &shown.to_string(), &source, settings)?;
+    let (command, program) = program.file_command(path);
+    Ok(Asked { command: texts(command).chain(arguments).collect(), program: Some(program) })
+}
+
+/// Has TypeScript read, within the wall limit that is given.
+fn typescript(engine: &Engine, name: &str, source: &str, settings: &Settings) -> Result<Program, Failure> {
+    let within = match config::from_flags(&settings.limits)?.get(LimitKind::Wall) {
+        Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
+        _ => None,
+    };
+    engine.typescript(source, within).map_err(|error| match error {
+        sandtimer::Error::Script(error) => unreadable(name, &error),
+        other => Failure::from(other),
+    })
+}
+
+fn unreadable(name: &str, error: &SyntaxError) -> Failure {
+    let SyntaxError { line, column, message } = error;
+    Failure { message: format!("{name}:{line}:{column}: SyntaxError: {message}"), exit_code: 1 }
 }
 
 impl Language {
@@ -152,11 +191,10 @@ enum Mode {
     Terminal,
 }
 
-fn go(settings: &Settings, command: Vec<OsString>) -> Result<ExitCode, Failure> {
+fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) -> Result<ExitCode, Failure> {
     let limits = config::from_flags(&settings.limits)?;
     let config = Config::load(&limits, settings.json)?;
     let mut spec = Spec {
-        command,
         environment: variables(&settings.env)?,
         working_directory: settings.cwd.clone(),
         workspaces: settings.workspace.clone(),
@@ -188,7 +226,10 @@ fn go(settings: &Settings, command: Vec<OsString>) -> Result<ExitCode, Failure> 
     }
     // Before the engine, whose threads must not get these signals.
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
-    let engine = Engine::with_options(Options { maxima: config.maxima(), ..Options::default() })?;
+    let reader = read::reader();
+    let engine = Engine::with_options(Options { maxima: config.maxima(), reader, ..Options::default() })?;
+    let asked = ask(&engine)?;
+    (spec.command, spec.program) = (asked.command, asked.program);
     let run = engine.start(spec).map_err(by_flag)?;
     Session::new(run, signals, settings, &config)?.conduct(streams)
 }

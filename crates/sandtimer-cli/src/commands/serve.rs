@@ -12,7 +12,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::{Defaults, Host, Interpreters, Listen, Pool, Retention, Server, Settings, Tokens};
 use serde_json::{Value, json};
 
-use super::{Failure, config, doctor};
+use super::{Failure, config, doctor, read};
 use crate::args::ServeArguments;
 use crate::config::{Config, Uses};
 use crate::render;
@@ -170,6 +170,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
         interpreters: Interpreters {
             spawn_limit: spawn.value,
             prewarm_limit: prewarm.value,
+            reader: read::reader(),
             python: pool(&config, "python")?,
             javascript: pool(&config, "javascript")?,
         },

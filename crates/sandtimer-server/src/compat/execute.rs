@@ -181,7 +181,7 @@ pub(super) async fn begin_in(
         let message = format!("{MOST_WAITING} commands wait for their turn there");
         return Err(crate::error::Refusal::new(Code::Capacity, message).into());
     }
-    let mut queued = contexts::send(app.clone(), context.owner().clone(), context.clone(), cell);
+    let mut queued = contexts::send(app.clone(), context.owner().clone(), context.clone(), cell)?;
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
     while_there(connection, async { begun = queued.begun(None).await }, withdraw).await;
     begun?.ok_or_else(|| Failure::internal("the client that asked for it went away"))

@@ -57,7 +57,9 @@ pub(super) async fn make(
                 each: each.clone(),
                 warnings: origin.warnings.clone(),
             };
-            live.push(app.contexts.add(origin.owner.clone(), begun, context, (workspace, using), place));
+            let branch = LiveContext::new(origin.owner.clone(), begun, context, (workspace, using), place);
+            app.contexts.add(branch.clone());
+            live.push(branch);
         }
         Ok(live)
     };

@@ -10,20 +10,23 @@ use sandtimer::model::{Source, State};
 use sandtimer::zygote::Language as Interpreter;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::pools::Pools;
 use super::request::{CellRequest, ContextRequest, Language};
-use crate::Shared;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
-use crate::quota::{Kind, Taken};
+use crate::quota::{Kind, Shares, Taken};
 use crate::runs::{self, CLIENT_GONE, LiveRun};
 use crate::workspaces::{self, Using, Workspace};
+use crate::{BLOCKING, Shared};
 
 /// How often contexts are looked at for how long they were not used.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// What is executed or waits in contexts: each on one of the threads ([`BLOCKING`]) of which the disk needs some, too.
+static IN_CONTEXTS: Shares = Shares::of("executions in contexts", BLOCKING * 7 / 8);
 /// Of what is executed, what listings show.
 const SHOWN: usize = 400;
 
@@ -59,6 +62,30 @@ impl Owned for LiveContext {
 }
 
 impl LiveContext {
+    /// One that nobody can find yet.
+    pub(super) fn new(
+        owner: Owner,
+        begun: Begun,
+        context: Context,
+        (workspace, using): (Arc<Workspace>, Option<Using>),
+        place: Taken,
+    ) -> Arc<Self> {
+        Arc::new(LiveContext {
+            id: crate::new_id(),
+            owner,
+            language: begun.language,
+            created_at_ms: calendar_milliseconds(),
+            idle: begun.idle,
+            each: begun.each,
+            warnings: begun.warnings,
+            place: Mutex::new(Some(place)),
+            context,
+            workspace,
+            using: Mutex::new(using),
+            used: AtomicU64::new(monotonic_nanoseconds()),
+        })
+    }
+
     pub fn id_text(&self) -> &str {
         &self.id
     }
@@ -149,30 +176,8 @@ impl LiveContexts {
     }
 
     /// Has one that is open found by its owner.
-    pub(super) fn add(
-        &self,
-        owner: Owner,
-        begun: Begun,
-        context: Context,
-        (workspace, using): (Arc<Workspace>, Option<Using>),
-        place: Taken,
-    ) -> Arc<LiveContext> {
-        let live = Arc::new(LiveContext {
-            id: crate::new_id(),
-            owner,
-            language: begun.language,
-            created_at_ms: calendar_milliseconds(),
-            idle: begun.idle,
-            each: begun.each,
-            warnings: begun.warnings,
-            place: Mutex::new(Some(place)),
-            context,
-            workspace,
-            using: Mutex::new(using),
-            used: AtomicU64::new(monotonic_nanoseconds()),
-        });
-        self.registry.add(live.clone());
-        live
+    pub(super) fn add(&self, context: Arc<LiveContext>) {
+        self.registry.add(context);
     }
 
     /// What the pools of each language have done.
@@ -181,7 +186,33 @@ impl LiveContexts {
     }
 }
 
-/// Opens a context.
+/// A context on its way to whoever asked for it. One who has left meanwhile could not end it.
+struct Handover {
+    app: Shared,
+    context: Option<Arc<LiveContext>>,
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        if let Some(context) = self.context.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let app = self.app.clone();
+            runtime.spawn(async move { close(&app, &context).await });
+        }
+    }
+}
+
+/// Says that somebody has left, when it is dropped.
+struct Asking(Arc<AtomicBool>);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Opens a context. One that is not waited for any more is not made, or is closed.
 pub(crate) async fn open(
     app: Shared,
     owner: Owner,
@@ -192,47 +223,69 @@ pub(crate) async fn open(
     }
     let kind = if request.language == Language::Bash { Kind::Sessions } else { Kind::Contexts };
     let place = app.places.take(&owner, kind)?;
-    let opening = move || {
-        let named = request.workspace.as_ref().map(|id| workspaces::find(&app, id, &owner)).transpose()?;
-        let using = named.as_ref().map(Workspace::enter).transpose()?;
-        let workspace = match (named, request.language) {
-            // An interpreter that stands ready has one of its own.
-            (None, Language::Python | Language::JavaScript | Language::TypeScript) => None,
-            (None, Language::Bash) => Some(app.workspaces.create_own(&owner)?),
-            (named, _) => named,
-        };
-        let spec = ContextSpec {
-            workspace: workspace.as_ref().map(|workspace| workspace.directory().to_owned()),
-            limits: request.whole,
-            defaults: request.language.defaults(&app.defaults).to_vec(),
-            parent: app.tenants.scope(&owner),
-            environment: request.environment,
-            directory: request.directory,
-            typescript: request.language == Language::TypeScript,
-            ..ContextSpec::default()
-        };
-        let opened = match request.language {
-            Language::Bash => {
-                app.engine.session(spec).map(|context| (context, Vec::new())).map_err(Refusal::from)
-            }
-            Language::Python => app.contexts.pools.open(&app, &owner, Interpreter::Python, spec),
-            Language::JavaScript | Language::TypeScript => {
-                app.contexts.pools.open(&app, &owner, Interpreter::JavaScript, spec)
-            }
-        };
-        let (context, warnings) = opened.inspect_err(|_| {
-            if let Some(own) = workspace.as_ref().filter(|workspace| workspace.is_own()) {
-                app.workspaces.remove_own(&app, own);
-            }
-        })?;
-        let made =
-            || context.workspace().map(|directory| Workspace::own(owner.clone(), directory.to_owned()));
-        let missing = || Refusal::new(Code::Internal, "the context has no workspace");
-        let workspace = workspace.or_else(made).ok_or_else(missing)?;
-        let begun = Begun { language: request.language, idle: request.idle, each: request.each, warnings };
-        Ok(app.contexts.add(owner, begun, context, (workspace, using), place))
+    let asking = Asking(Arc::default());
+    let (left, making, (tell, told)) = (asking.0.clone(), app.clone(), oneshot::channel());
+    // Of its own: were it dropped in the middle, there would be a context that nobody knows.
+    tokio::spawn(async move {
+        let maker = making.clone();
+        let made = blocking(move || make(&maker, owner, request, place, &left)).await;
+        let made = made.and_then(|made| made);
+        // One that is not heard is dropped, and closed by that.
+        let _ = tell.send(made.map(|context| Handover { app: making, context: Some(context) }));
+    });
+    let failed = || Refusal::new(Code::Internal, "the context could not be made");
+    let mut handover = told.await.map_err(|_| failed())??;
+    let context = handover.context.take().ok_or_else(failed)?;
+    app.contexts.add(context.clone());
+    Ok(context)
+}
+
+/// Makes a context that nobody can find yet. Blocks.
+fn make(
+    app: &Shared,
+    owner: Owner,
+    request: ContextRequest,
+    place: Taken,
+    left: &AtomicBool,
+) -> Result<Arc<LiveContext>, Refusal> {
+    let named = request.workspace.as_ref().map(|id| workspaces::find(app, id, &owner)).transpose()?;
+    let using = named.as_ref().map(Workspace::enter).transpose()?;
+    let workspace = match (named, request.language) {
+        // An interpreter that stands ready has one of its own.
+        (None, Language::Python | Language::JavaScript | Language::TypeScript) => None,
+        (None, Language::Bash) => Some(app.workspaces.create_own(&owner)?),
+        (named, _) => named,
     };
-    blocking(opening).await?
+    let spec = ContextSpec {
+        workspace: workspace.as_ref().map(|workspace| workspace.directory().to_owned()),
+        limits: request.whole,
+        defaults: request.language.defaults(&app.defaults).to_vec(),
+        parent: app.tenants.scope(&owner),
+        environment: request.environment,
+        directory: request.directory,
+        typescript: request.language == Language::TypeScript,
+        ..ContextSpec::default()
+    };
+    let is_wanted = || !left.load(Ordering::Acquire);
+    let interpreter = |language| app.contexts.pools.open(app, &owner, language, spec.clone(), &is_wanted);
+    let opened = match request.language {
+        Language::Bash => {
+            let session = app.engine.session(spec.clone());
+            session.map(|context| (context, Vec::new())).map_err(Refusal::from)
+        }
+        Language::Python => interpreter(Interpreter::Python),
+        Language::JavaScript | Language::TypeScript => interpreter(Interpreter::JavaScript),
+    };
+    let (context, warnings) = opened.inspect_err(|_| {
+        if let Some(own) = workspace.as_ref().filter(|workspace| workspace.is_own()) {
+            app.workspaces.remove_own(app, own);
+        }
+    })?;
+    let made = || context.workspace().map(|directory| Workspace::own(owner.clone(), directory.to_owned()));
+    let missing = || Refusal::new(Code::Internal, "the context has no workspace");
+    let workspace = workspace.or_else(made).ok_or_else(missing)?;
+    let begun = Begun { language: request.language, idle: request.idle, each: request.each, warnings };
+    Ok(LiveContext::new(owner, begun, context, (workspace, using), place))
 }
 
 pub(super) async fn blocking<T: Send + 'static>(
@@ -251,7 +304,13 @@ pub(crate) struct Queued {
 }
 
 /// Sends something to a context, which executes it when its turn comes.
-pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, request: CellRequest) -> Queued {
+pub(crate) fn execute(
+    app: Shared,
+    owner: Owner,
+    context: Arc<LiveContext>,
+    request: CellRequest,
+) -> Result<Queued, Refusal> {
+    let share = IN_CONTEXTS.take(&owner)?;
     let (tell, told) = oneshot::channel();
     let withdrawn = Arc::new(AtomicBool::new(false));
     let notes: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -306,8 +365,9 @@ pub(crate) fn execute(app: Shared, owner: Owner, context: Arc<LiveContext>, requ
             let told = tell.send(Err(refusal)).is_ok();
             runs::drop_queued(&app, &live, &reason, told);
         }
+        drop(share);
     });
-    queued
+    Ok(queued)
 }
 
 impl Queued {

@@ -69,6 +69,7 @@ impl Pools {
         owner: &Owner,
         language: Language,
         spec: ContextSpec,
+        is_wanted: &dyn Fn() -> bool,
     ) -> Result<(Context, Vec<String>), Refusal> {
         let pool = self.of(app, owner, language)?;
         let limits = &app.interpreters;
@@ -79,7 +80,7 @@ impl Pools {
         let mut over = false;
         let opened = pool.contexts.open(spec, &mut || {
             over = monotonic_nanoseconds() >= end;
-            over
+            over || !is_wanted()
         });
         self.tell(app);
         match opened {

@@ -1,5 +1,6 @@
 //! Listings: in the order of names, in pages, bounded in what is held and how deep it goes.
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,9 @@ use super::tree::Size;
 use crate::error::Refusal;
 
 /// Names of one directory that are looked at. What comes after them in the directory's own order is not seen.
-const MOST_NAMES: usize = 100_000;
+const MOST_NAMES: usize = 1_000_000;
+/// Names of one directory that are in memory: the next ones in order, for which all of it is read again.
+const AT_A_TIME: usize = 1_000;
 /// How deep a listing goes.
 const MOST_DEPTH: usize = 64;
 /// Files that are counted for a size.
@@ -54,36 +57,62 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// False once there is enough.
     fn directory(&mut self, directory: &OwnedFd, prefix: &Path, depth: usize) -> Result<bool, Errno> {
-        let (names, all) = names(directory)?;
-        self.listing.incomplete |= !all;
-        for (text, name) in names {
-            let path = prefix.join(&text);
-            // Directories before the place behind which it begins may still lead to it.
-            let after = self.asked.after.as_ref().map(Place::path);
-            let passed = after.is_some_and(|after| path.as_path() <= after);
-            // Of names that read the same only one can be gone on behind.
-            self.listing.incomplete |= after == Some(path.as_path()) && text.as_bytes() != name.as_bytes();
-            if passed && !(self.asked.recursive && after.is_some_and(|after| after.starts_with(&path))) {
-                continue;
-            }
-            let Ok(status) = statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-            let kind = Kind::of(&status);
-            if !passed {
-                if self.listing.entries.len() == self.asked.most {
-                    self.listing.more = true;
+        let mut last = self.begins_behind(prefix);
+        loop {
+            let (names, all) = names(directory, last.as_ref())?;
+            self.listing.incomplete |= !all;
+            let is_full = names.len() == AT_A_TIME;
+            for name in &names {
+                if !self.entry(directory, prefix, name, depth)? {
                     return Ok(false);
                 }
-                let link = || readlinkat(directory, &name, Vec::new()).ok();
-                let target = (kind == Kind::Symlink).then(link).flatten();
-                let target = target.map(|target| target.to_string_lossy().into_owned());
-                self.listing.entries.push(Entry::new(path.to_string_lossy().into_owned(), &status, target));
             }
-            if kind == Kind::Directory
-                && self.asked.recursive
-                && !self.below(directory, &name, &path, depth)?
-            {
+            last = names.into_iter().next_back();
+            if !is_full {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The name in this directory that leads to the place behind which the page begins: all before it were shown.
+    fn begins_behind(&self, prefix: &Path) -> Option<Name> {
+        let after = self.asked.after.as_ref()?.path().strip_prefix(prefix).ok()?;
+        let name = after.components().next()?.as_os_str().to_str()?;
+        // No name is shorter: those that read the same are looked at.
+        Some((name.to_owned(), CString::default()))
+    }
+
+    /// One name of a directory, and all below it. False once there is enough.
+    fn entry(
+        &mut self,
+        directory: &OwnedFd,
+        prefix: &Path,
+        (text, name): &Name,
+        depth: usize,
+    ) -> Result<bool, Errno> {
+        let path = prefix.join(text);
+        // Directories before the place behind which it begins may still lead to it.
+        let after = self.asked.after.as_ref().map(Place::path);
+        let passed = after.is_some_and(|after| path.as_path() <= after);
+        // Of names that read the same only one can be gone on behind.
+        self.listing.incomplete |= after == Some(path.as_path()) && text.as_bytes() != name.as_bytes();
+        if passed && !(self.asked.recursive && after.is_some_and(|after| after.starts_with(&path))) {
+            return Ok(true);
+        }
+        let Ok(status) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(true) };
+        let kind = Kind::of(&status);
+        if !passed {
+            if self.listing.entries.len() == self.asked.most {
+                self.listing.more = true;
                 return Ok(false);
             }
+            let link = || readlinkat(directory, name, Vec::new()).ok();
+            let target = (kind == Kind::Symlink).then(link).flatten();
+            let target = target.map(|target| target.to_string_lossy().into_owned());
+            self.listing.entries.push(Entry::new(path.to_string_lossy().into_owned(), &status, target));
+        }
+        if kind == Kind::Directory && self.asked.recursive {
+            return self.below(directory, name, &path, depth);
         }
         Ok(true)
     }
@@ -113,22 +142,30 @@ fn enter(directory: BorrowedFd<'_>, name: &CString) -> Result<OwnedFd, Errno> {
     openat(directory, name, flags, Mode::empty())
 }
 
-/// The names in a directory, as they are shown and as they are, sorted; and whether these are all.
-fn names(directory: &OwnedFd) -> Result<(Vec<(String, CString)>, bool), Errno> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
+/// A name as it is shown, by which it is ordered, and as it is.
+type Name = (String, CString);
+
+/// The first names in a directory, in order, behind one of them; and whether all of it was looked at.
+fn names(directory: &OwnedFd, behind: Option<&Name>) -> Result<(BTreeSet<Name>, bool), Errno> {
+    let mut names = BTreeSet::new();
+    for (number, entry) in Dir::read_from(directory)?.enumerate() {
         let entry = entry?;
         let name = entry.file_name();
         if name == c"." || name == c".." {
             continue;
         }
-        if names.len() == MOST_NAMES {
-            names.sort();
+        if number >= MOST_NAMES {
             return Ok((names, false));
         }
-        names.push((name.to_string_lossy().into_owned(), name.to_owned()));
+        let name = (name.to_string_lossy().into_owned(), name.to_owned());
+        if behind.is_some_and(|behind| name <= *behind) {
+            continue;
+        }
+        names.insert(name);
+        if names.len() > AT_A_TIME {
+            names.pop_last();
+        }
     }
-    names.sort();
     Ok((names, true))
 }
 

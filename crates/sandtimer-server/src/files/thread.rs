@@ -4,26 +4,43 @@
 //! its own is ever done with the server's. What it opens may be read and written elsewhere: that asks for no right.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sandtimer::engine::workspace_owner;
 use sandtimer_os::thread::{block_signals, use_files_as};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::tree::Tree;
+use crate::auth::Owner;
 use crate::error::{Code, Refusal, storage};
+use crate::owned::Owned;
 use crate::workspaces::Workspace;
 
-/// Pieces of work at a time.
-static PLACES: Semaphore = Semaphore::const_new(64);
+/// Pieces of work at a time; of one owner's at most half, so that nobody waits for another's alone.
+const MOST: usize = 64;
+static PLACES: Semaphore = Semaphore::const_new(MOST);
+/// Each owner's half; an owner stays here, as he does in the token file.
+static OWN: Mutex<Vec<(Owner, Arc<Semaphore>)>> = Mutex::new(Vec::new());
+
+/// The half of this owner.
+fn half(owner: &Owner) -> Arc<Semaphore> {
+    // Each change is one call on the list.
+    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, half)) = own.iter().find(|(other, _)| other == owner) {
+        return half.clone();
+    }
+    let half = Arc::new(Semaphore::new(MOST / 2));
+    own.push((owner.clone(), half.clone()));
+    half
+}
 
 /// Does something with the files of a workspace.
 pub(crate) async fn act<T: Send + 'static>(
     workspace: &Arc<Workspace>,
     work: impl FnOnce(&Tree) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    // The semaphore is never closed.
-    let place = PLACES.acquire().await.ok();
+    // No semaphore here is ever closed. The own half first: who waits for it takes nobody's place.
+    let place = (half(workspace.owner()).acquire_owned().await.ok(), PLACES.acquire().await.ok());
     let opened = workspace.open().map_err(|error| match error.kind() {
         // Removed, or being removed.
         std::io::ErrorKind::NotFound => Refusal::new(Code::WorkspaceNotFound, "the workspace was removed"),

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, mkdirat, openat, readlinkat, renameat_with,
-    statat, unlinkat,
+    AtFlags, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, ftruncate, mkdirat, openat, readlinkat,
+    renameat_with, statat, unlinkat,
 };
 use rustix::io::{Errno, pread, retry_on_intr, write};
 
@@ -126,9 +126,20 @@ impl Tree {
         // A mode is only taken with a file that may be made.
         let mode = if create { Mode::from_raw_mode(FILE_MODE) } else { Mode::empty() };
         let file = place::open(self.root(), place.path(), flags, mode)?;
-        let before = regular(&file, place.path())?;
-        write_all(file.as_fd(), bytes).map_err(|error| refusal(place.path(), error))?;
-        Ok(u64::try_from(before.st_size).unwrap_or(0) + bytes.len() as u64)
+        let size = |status: Stat| u64::try_from(status.st_size).unwrap_or(0);
+        let before = size(regular(&file, place.path())?);
+        let mut left = bytes;
+        let Err(error) = write_on(file.as_fd(), &mut left) else { return Ok(before + bytes.len() as u64) };
+        let part = (bytes.len() - left.len()) as u64;
+        // What others have added meanwhile lies behind a part of it, which then has to stay.
+        let is_last = fstat(&file).is_ok_and(|status| size(status) == before + part);
+        let kept = if is_last && ftruncate(&file, before).is_ok() { 0 } else { part };
+        let refusal = refusal(place.path(), error).with("appended_bytes", kept);
+        let message = match kept {
+            0 => format!("{}; nothing was appended", refusal.message),
+            kept => format!("{}; its first {kept} bytes were appended", refusal.message),
+        };
+        Err(Refusal { message, ..refusal })
     }
 
     /// What is at a path. A link is not followed.
@@ -308,9 +319,14 @@ fn regular(file: &OwnedFd, path: &Path) -> Result<Stat, Refusal> {
 }
 
 pub(super) fn write_all(file: BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io::Result<()> {
-    while !bytes.is_empty() {
-        let written = retry_on_intr(|| write(file, bytes))?;
-        bytes = &bytes[written..];
+    write_on(file, &mut bytes)
+}
+
+/// As [`write_all`]; what is not written is left.
+fn write_on(file: BorrowedFd<'_>, left: &mut &[u8]) -> rustix::io::Result<()> {
+    while !left.is_empty() {
+        let written = retry_on_intr(|| write(file, left))?;
+        *left = &left[written..];
     }
     Ok(())
 }

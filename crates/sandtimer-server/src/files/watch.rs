@@ -14,15 +14,17 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::watch;
 
 use super::place::{self, Place, refusal};
-use crate::error::{Code, Refusal, storage};
+use crate::error::{Refusal, storage};
 use crate::events::{Event, EventSource};
+use crate::owned::Owned;
+use crate::quota::{Share, Shares};
 use crate::workspaces::Workspace;
 
 /// Watchers at a time: the kernel has few for each user.
-static PLACES: Semaphore = Semaphore::const_new(32);
+static WATCHERS: Shares = Shares::of("watched directories", 64);
 /// Bytes of events that are taken at a time.
 const PIECE: usize = 16 << 10;
 
@@ -46,7 +48,7 @@ pub(super) struct Changes {
     told: u64,
     ended: bool,
     closing: watch::Receiver<bool>,
-    _permit: SemaphorePermit<'static>,
+    _share: Share,
 }
 
 impl Changes {
@@ -55,8 +57,7 @@ impl Changes {
         place: Place,
         closing: watch::Receiver<bool>,
     ) -> Result<Self, Refusal> {
-        let full = |_| Refusal::new(Code::Capacity, "32 directories are watched, which is as many as can be");
-        let permit = PLACES.try_acquire().map_err(full)?;
+        let share = WATCHERS.take(workspace.owner())?;
         let watched = place.clone();
         let kernel = super::act(workspace, move |tree| {
             // Whoever may read a directory may watch it.
@@ -72,7 +73,7 @@ impl Changes {
         let kernel = AsyncFd::with_interest(kernel, Interest::READABLE)
             .map_err(|error| storage("the directory cannot be watched", &error))?;
         let waiting = VecDeque::from([("ready", json!({"path": place.text()}))]);
-        Ok(Changes { kernel, place, waiting, told: 0, ended: false, closing, _permit: permit })
+        Ok(Changes { kernel, place, waiting, told: 0, ended: false, closing, _share: share })
     }
 
     /// Takes what the kernel has. `Err` where that is nothing.

@@ -135,7 +135,7 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
     fields.finish()?;
     let context = context(call, language, named).await?;
     let request = CellRequest { detach: background, ..CellRequest::of(source, limits) };
-    let mut queued = contexts::send(call.app().clone(), call.owner().clone(), context.clone(), request);
+    let mut queued = contexts::send(call.app().clone(), call.owner().clone(), context.clone(), request)?;
     let run = queued.run().clone();
     let mut begun = Ok(None);
     let work = async {

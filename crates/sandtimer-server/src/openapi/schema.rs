@@ -309,6 +309,9 @@ fn verdict() -> Value {
         text("The variable, flag or line of a file that set the limit, where that is known.");
     verdict["properties"]["limit"] =
         number("The limit in bytes or pieces, for kinds that are not measured in time.");
+    verdict["properties"]["extended_ms"] = number(
+        "By how much the run was extended, where it was; limit_ms is the limit as it was when it fired.",
+    );
     verdict
 }
 

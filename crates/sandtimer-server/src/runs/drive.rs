@@ -94,6 +94,7 @@ type Started = (Arc<LiveRun>, Arc<Run>, Option<Using>);
 /// Starts a run and records that it has begun. Blocks.
 fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<Started, Refusal> {
     let using = request.workspace.as_ref().map(|id| workspaces::find(app, id, owner)?.enter()).transpose()?;
+    request.read(&app.engine)?;
     let mut spec = request.spec();
     spec.workspace = using.as_ref().map(|using| using.workspace().directory().to_owned());
     spec.defaults = app.defaults.commands.clone();

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use sandtimer::engine::Terminal;
-use sandtimer::limits::Key;
+use sandtimer::limits::{Key, Setting};
 use sandtimer::model::LimitKind;
 use sandtimer::scope::ScopeId;
-use sandtimer::{Limits, Spec, Stdin, script};
+use sandtimer::script::Program;
+use sandtimer::{Engine, Limits, Spec, Stdin};
 use serde_json::Value;
 
 use crate::body::{Fields, refused};
@@ -40,6 +41,8 @@ const SHOWN: usize = 400;
 #[derive(Debug)]
 pub(crate) struct RunRequest {
     command: Vec<String>,
+    /// TypeScript that becomes the command once it is read.
+    typescript: Option<String>,
     environment: Vec<(String, String)>,
     /// `None`: no stdin. `Some` and `stdin_open`: these bytes, then what is sent later.
     pub stdin: Option<Vec<u8>>,
@@ -69,9 +72,12 @@ const AGENT_DIRECTORY: &str = "/workspace";
 
 impl RunRequest {
     pub fn parse(mut fields: Fields) -> Result<Self, Refusal> {
+        let limits = fields.limits(&LIMITS)?;
+        let (command, typescript) = command(&mut fields)?;
         let mut request = RunRequest {
-            limits: fields.limits(&LIMITS)?,
-            command: command(&mut fields)?,
+            limits,
+            command,
+            typescript,
             environment: environment(&mut fields)?,
             stdin: fields.text("stdin")?.map(String::into_bytes),
             stdin_open: fields.truth("stdin_open")?.unwrap_or(false),
@@ -106,6 +112,7 @@ impl RunRequest {
     pub fn script(text: String, limits: Limits, workspace: String, detach: bool) -> Result<Self, Refusal> {
         let request = RunRequest {
             command: interpreted("bash", text),
+            typescript: None,
             environment: Vec::new(),
             stdin: None,
             stdin_open: false,
@@ -129,6 +136,17 @@ impl RunRequest {
         self.limits = limits;
         self.workspace = Some(workspace);
         self.agent = Some(directory);
+    }
+
+    /// Has code read that has to be, within the run's wall limit. Blocks.
+    pub fn read(&mut self, engine: &Engine) -> Result<(), Refusal> {
+        let Some(code) = self.typescript.take() else { return Ok(()) };
+        let within = match self.limits.get(LimitKind::Wall) {
+            Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
+            _ => None,
+        };
+        self.command = engine.typescript(&code, within)?.command();
+        self.check_lengths()
     }
 
     fn check_lengths(&self) -> Result<(), Refusal> {
@@ -209,14 +227,15 @@ pub(super) fn terminal_size(name: &str, size: Value) -> Result<(u16, u16), Refus
 }
 
 /// `command` as a list or as a line for a shell, or `code` with its `language`.
-fn command(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
+fn command(fields: &mut Fields) -> Result<(Vec<String>, Option<String>), Refusal> {
     let (command, code, language) =
         (fields.value("command"), fields.text("code")?, fields.word("language", &LANGUAGES)?);
     match (command, code, language) {
-        (Some(command), None, None) => explicit(&command),
-        (None, Some(code), Some("javascript")) => script(&code, false),
-        (None, Some(code), Some("typescript")) => script(&code, true),
-        (None, Some(code), Some(language)) => Ok(interpreted(language, code)),
+        (Some(command), None, None) => Ok((explicit(&command)?, None)),
+        (None, Some(code), Some("javascript")) => Ok((script(&code)?, None)),
+        // As records show it.
+        (None, Some(code), Some("typescript")) => Ok((interpreted("typescript", code.clone()), Some(code))),
+        (None, Some(code), Some(language)) => Ok((interpreted(language, code), None)),
         (None, Some(_), None) => Err(Refusal::new(
             Code::BadField,
             format!("code needs its language: one of {}", LANGUAGES.join(", ")),
@@ -260,16 +279,11 @@ fn interpreted(language: &str, code: String) -> Vec<String> {
     vec![program.to_owned(), "-c".to_owned(), code]
 }
 
-/// Code for Node.js.
-fn script(code: &str, is_typescript: bool) -> Result<Vec<String>, Refusal> {
-    // Reading it may take seconds, in which this thread has others to serve.
-    let command = tokio::task::block_in_place(|| script::command(code, is_typescript));
-    command.map_err(|error| {
-        Refusal::new(Code::BadField, format!("code is not TypeScript that can be read: {error}"))
-            .with("key", "code")
-            .with("line", error.line)
-            .with("column", error.column)
-    })
+/// JavaScript for Node.js.
+fn script(code: &str) -> Result<Vec<String>, Refusal> {
+    // Looking whether it is a module may take a moment, in which this thread has others to serve.
+    let program = tokio::task::block_in_place(|| Program::of(code, false));
+    Ok(program.map_err(sandtimer::Error::Script)?.command())
 }
 
 fn is_on_path(program: &str) -> bool {

@@ -256,3 +256,12 @@ pub fn said(mut stream: TcpStream) -> String {
     let _ = stream.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
+
+/// Looks again until it is so.
+pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let end = sandtimer_os::clock::monotonic_nanoseconds() + HARD_STOP.as_nanos() as u64;
+    while !is_so() {
+        assert!(sandtimer_os::clock::monotonic_nanoseconds() < end, "not in time: {what}");
+        std::thread::yield_now();
+    }
+}

@@ -3,7 +3,8 @@
 Shares its process with child.py, which is executed before it. Requests come by the channel: `C` and a nonce asks for a
 checkpoint, `X` and JSON is a cell, with its stdout, stderr and, where JSON says so, its stdin and its source as files.
 Answered by `K`, nonce, the checkpoint's process id and why there is none; and by `A`, with `D` before it for everything
-that is displayed meanwhile. `B` asks for an image, see branch.py. The engine takes none of it on trust.
+that is displayed meanwhile; or, before the first of them, by `R` and why its directory cannot be its own. `B` asks for an image,
+see branch.py. The engine takes none of it on trust.
 """
 
 import ast
@@ -339,8 +340,12 @@ def context(options, files):
     os.environ.update(options["environment"])
     os.environ.setdefault("MPLBACKEND", "Agg")
     if options["directory"]:
-        os.makedirs(options["directory"], exist_ok=True)
-        os.chdir(options["directory"])
+        try:
+            os.makedirs(options["directory"], exist_ok=True)
+            os.chdir(options["directory"])
+        except (OSError, ValueError) as error:
+            os.write(3, b"R" + str(error).encode("utf-8", "replace")[:1000])
+            os._exit(1)
     sys.path[:0] = [""] if "" not in sys.path else []
     gc.enable()
     Context(3).serve()

@@ -218,6 +218,8 @@
 
   let count = 0;
   let answered = true;
+  // Ends the cell that is on, where it awaits something.
+  let interrupt = () => {};
 
   // Values come back through the inspector as handles; a function that it calls puts what is behind one here.
   const holder = { __proto__: null, value: undefined };
@@ -359,6 +361,13 @@
         }
       });
     };
+    interrupt = () => {
+      const error = new Error('Script execution was interrupted by `SIGINT`');
+      error.code = 'ERR_SCRIPT_EXECUTION_INTERRUPTED';
+      // Its frames are this program's.
+      error.stack = `Error [${error.code}]: ${error.message}`;
+      done(error, true, false, true);
+    };
     if (mode === 'e') {
       // The engine could not read it: its message, and behind a line of its own where.
       const at = indexOf(source, '\n');
@@ -383,8 +392,8 @@
   // Nothing is fatal that nobody has caught.
   process.on('unhandledRejection', (reason) => complain('Unhandled rejection', reason));
   process.setUncaughtExceptionCaptureCallback((error) => complain('Uncaught', error));
-  // One that finds nothing to end.
-  process.on('SIGINT', () => {});
+  // What is awaited goes on: a promise cannot be taken back. Nobody has to wait for it any more.
+  process.on('SIGINT', () => interrupt());
   // While something is awaited that nothing will ever settle, the limits decide.
   setInterval(() => {}, 0x7fffffff);
 
@@ -393,8 +402,13 @@
       process.env[name] = settings.environment[name];
     }
     if (settings.directory) {
-      fs.mkdirSync(settings.directory, { recursive: true });
-      process.chdir(settings.directory);
+      try {
+        fs.mkdirSync(settings.directory, { recursive: true });
+        process.chdir(settings.directory);
+      } catch (error) {
+        native.answer(1, text(error.message, ''));
+        process.reallyExit(1);
+      }
     }
     const here = `${process.cwd()}/`;
     const globals = {

@@ -27,6 +27,8 @@ use sandtimer_os::wire::order;
 use super::calls::Calls;
 use super::error::Error;
 use super::place;
+#[cfg(feature = "javascript")]
+use super::reading;
 use super::refill::{Shared, Stats};
 use super::run::Run;
 use super::spec::{Require, Spec, Stdin};
@@ -34,6 +36,8 @@ use super::start;
 use super::streams::Streams;
 use super::{Engine, Inner};
 use crate::limits::Limits;
+#[cfg(feature = "javascript")]
+use crate::model::LimitKind;
 use crate::model::{Outcome, Source, State};
 use crate::scope::ScopeId;
 #[cfg(feature = "javascript")]
@@ -154,7 +158,7 @@ impl Engine {
     /// Only what stops Sandtimer before a session exists; see [`Error`].
     pub fn session(&self, spec: ContextSpec) -> Result<Context, Error> {
         let mut standing = Standing::shell(&self.inner, &spec)?;
-        begun(&mut standing)?;
+        begun(&mut standing, &spec)?;
         Ok(Context::new(self.inner.clone(), None, spec, standing))
     }
 }
@@ -168,7 +172,7 @@ impl Contexts {
     pub fn open(&self, spec: ContextSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Context, Error> {
         let source = self.calls.shared().clone();
         let mut standing = Standing::take(&source, &spec, give_up)?;
-        begun(&mut standing)?;
+        begun(&mut standing, &spec)?;
         let spec =
             ContextSpec { workspace: spec.workspace.or_else(|| standing.own_workspace.take()), ..spec };
         Ok(Context::new(source.inner.clone(), Some(source), spec, standing))
@@ -313,7 +317,7 @@ impl Context {
                 Some(source) => Standing::take(source, &self.spec, &mut give_up)?,
                 None => Standing::shell(&self.inner, &self.spec)?,
             };
-            begun(&mut standing)?;
+            begun(&mut standing, &self.spec)?;
             *place = Some(standing);
         }
         if let Some(standing) = place.as_ref() {
@@ -344,11 +348,6 @@ impl Context {
 
     /// Makes the cell a run, and sends it.
     fn begin(&self, standing: &mut Standing, cell: Cell, asked_at: u64) -> Result<Arc<Run>, Error> {
-        #[cfg(feature = "javascript")]
-        let cell = match standing.is_script() {
-            true => Cell { source: script::cell(&cell.source, self.spec.typescript), ..cell },
-            false => cell,
-        };
         let inner = &self.inner;
         let mut spec = Spec::command(["python3"]);
         spec.limits = cell.limits;
@@ -367,10 +366,14 @@ impl Context {
         let mut opened = start::open_as(inner, &spec, id)?;
         let scope = opened.scope;
         opened.submitted_at = asked_at;
-        let sent = Streams::make(inner, &mut spec, &opened.effective).and_then(|streams| {
-            standing.send_cell(&cell.source, has_stdin, &streams, &opened).map(|begun| (streams, begun))
+        // Its time begins when somebody begins to read it.
+        let begun_at = monotonic_nanoseconds();
+        let sent = self.source(standing, cell.source, &opened).and_then(|source| {
+            let streams = Streams::make(inner, &mut spec, &opened.effective)?;
+            let until = standing.send_cell((&source, begun_at), has_stdin, &streams, &opened)?;
+            Ok((streams, until))
         });
-        let (streams, (begun_at, until)) = sent.inspect_err(|_| start::close(inner, scope))?;
+        let (streams, until) = sent.inspect_err(|_| start::close(inner, scope))?;
         let job = standing.job(begun_at, until).inspect_err(|_| start::close(inner, scope))?;
         let spools = streams.spools();
         standing.place.spawned_at = begun_at;
@@ -385,6 +388,26 @@ impl Context {
         start::watch(inner, attachment);
         inner.disk.watch(&running, self.spec.workspace.as_slice(), &inner.enforcer);
         Ok(Arc::new(Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::default() }))
+    }
+
+    /// The cell as its interpreter is sent it. It is read within its wall limit.
+    #[cfg(feature = "javascript")]
+    fn source(&self, standing: &Standing, source: String, opened: &start::Opened) -> Result<String, Error> {
+        match (standing.is_script(), self.spec.typescript) {
+            (false, _) => Ok(source),
+            (true, false) => Ok(script::cell(&source, false)),
+            (true, true) => {
+                let wall = opened.effective.get(LimitKind::Wall);
+                let within = wall.map(|effect| Duration::from_nanos(effect.value));
+                reading::read(&self.inner, script::Wanted::Cell, &source, within)
+            }
+        }
+    }
+
+    #[cfg(not(feature = "javascript"))]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "as with the feature")]
+    fn source(&self, _: &Standing, source: String, _: &start::Opened) -> Result<String, Error> {
+        Ok(source)
     }
 
     /// Interrupts the run that is on, as Ctrl-C does: the interpreter, or what a shell's command has started. False when none is.
@@ -454,19 +477,22 @@ impl Drop for Context {
 }
 
 /// Waits until a new interpreter stands there as it is to be.
-fn begun(standing: &mut Standing) -> Result<(), Error> {
-    let refused = |reason| Error::System {
-        doing: "the context's interpreter does not begin (can its directory be made and entered?)",
-        source: std::io::Error::other(reason),
-    };
+fn begun(standing: &mut Standing, spec: &ContextSpec) -> Result<(), Error> {
     let limit = standing.spawn_limit();
     let nanoseconds = crate::limits::nanoseconds(limit);
     let end = monotonic_nanoseconds().saturating_add(nanoseconds);
-    let ready = standing.ready_within(nanoseconds);
-    match ready {
-        Err(_) if monotonic_nanoseconds() >= end => Err(Error::SpawnLimit(limit)),
-        ready => ready.map(|_| ()).map_err(refused),
-    }
+    let Err(reason) = standing.ready_within(nanoseconds) else { return Ok(()) };
+    let said = standing.refusal.take();
+    // A shell that does not begin has said nothing, and ended where it could not go on.
+    let said = said.or_else(|| standing.is_shell().then(|| reason.clone()));
+    Err(match (&spec.directory, said) {
+        _ if monotonic_nanoseconds() >= end => Error::SpawnLimit(limit),
+        (Some(directory), Some(reason)) => Error::Directory { directory: directory.clone(), reason },
+        _ => {
+            let source = std::io::Error::other(reason);
+            Error::System { doing: "the context's interpreter does not begin", source }
+        }
+    })
 }
 
 /// What an interpreter begins with, as JSON; or that it is to become an image.

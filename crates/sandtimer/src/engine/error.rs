@@ -67,9 +67,18 @@ pub enum Error {
     /// No number of branches.
     #[error("count = {0}: give a number from 1 to {most}", most = BRANCHES)]
     BranchCount(usize),
+    /// Where and why TypeScript cannot be read.
+    #[cfg(feature = "javascript")]
+    #[error(transparent)]
+    Script(#[from] crate::script::SyntaxError),
     /// A NUL byte in an argument, a variable or a path.
     #[error("{what} `{value}` contains a NUL byte")]
     Nul { what: &'static str, value: String },
+    /// A context cannot begin in the directory that was asked for.
+    #[error(
+        "the directory `{directory}` can be neither made nor entered: {reason}; give one below /workspace or /tmp"
+    )]
+    Directory { directory: String, reason: String },
     /// The system refused something Sandtimer needs.
     #[error("{doing}: {source}")]
     System { doing: &'static str, source: io::Error },

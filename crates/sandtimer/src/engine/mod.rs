@@ -17,6 +17,8 @@ mod parts;
 mod place;
 mod plans;
 mod pool;
+#[cfg(feature = "javascript")]
+mod reading;
 mod refill;
 mod run;
 mod scopes;
@@ -30,6 +32,8 @@ mod workspace;
 mod zygotes;
 
 use std::collections::HashMap;
+#[cfg(feature = "javascript")]
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -81,6 +85,10 @@ pub struct Options {
     pub maxima: Limits,
     /// How long an interpreter or a shell may take to start; 60 s unless it is said.
     pub spawn_limit: Option<Duration>,
+    /// The command that reads TypeScript apart from this process, to which the name of what is wanted is added and which calls
+    /// [`serve`](crate::script::serve). Without one it is read in this process, as far as that is safe.
+    #[cfg(feature = "javascript")]
+    pub reader: Option<Vec<OsString>>,
     /// Pretends that the kernel gives no namespaces, to test the weaker tiers.
     #[doc(hidden)]
     pub no_namespaces: bool,

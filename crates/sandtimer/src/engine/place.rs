@@ -101,6 +101,7 @@ pub(super) fn running_at(
         cell: opened.cell,
         wall: opened.wall,
         grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
+        extended: Mutex::default(),
         warn: spec.warn.map(nanoseconds),
         effective,
         scope: opened.place,

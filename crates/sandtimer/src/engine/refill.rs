@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -426,8 +426,33 @@ impl Shared {
         taken
     }
 
-    /// A child whose workspace is this directory, made while the caller waits.
-    pub fn make_in(self: &Arc<Self>, workspace: &Path) -> Result<Child, Error> {
+    /// A child whose workspace is this directory, made while the caller waits. `give_up` is asked now and then; what is being
+    /// made then ends by itself.
+    pub fn make_in(
+        self: &Arc<Self>,
+        workspace: &Path,
+        give_up: &mut dyn FnMut() -> bool,
+    ) -> Result<Child, Error> {
+        let (tell, told) = sync_channel(1);
+        let (shared, workspace) = (self.clone(), workspace.to_owned());
+        let make = move || {
+            thread::block_signals();
+            // One that nobody waits for any more is ended with the channel.
+            let _ = tell.send(shared.make_there(&workspace));
+        };
+        let spawned = std::thread::Builder::new().name("st-refiller".to_owned()).spawn(make);
+        spawned.map_err(Error::system("cannot start a thread"))?;
+        loop {
+            match told.recv_timeout(LOOK_UP) {
+                Ok(made) => return made,
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::Closed),
+                Err(RecvTimeoutError::Timeout) if give_up() => return Err(gave_up()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn make_there(self: &Arc<Self>, workspace: &Path) -> Result<Child, Error> {
         if self.profile.language == Language::JavaScript {
             return self.make(None, true, Some(workspace));
         }
@@ -488,13 +513,15 @@ impl Shared {
             let gives_up = give_up();
             state = self.lock();
             if gives_up {
-                break Err(Error::System {
-                    doing: "waiting for a sandbox",
-                    source: std::io::ErrorKind::Interrupted.into(),
-                });
+                break Err(gave_up());
             }
         };
         state.waiting -= 1;
         taken
     }
+}
+
+/// That whoever waited has given up.
+fn gave_up() -> Error {
+    Error::System { doing: "waiting for a sandbox", source: std::io::ErrorKind::Interrupted.into() }
 }

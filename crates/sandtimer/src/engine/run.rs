@@ -15,7 +15,7 @@ use super::Inner;
 use super::calls::Ended;
 use super::error::Error;
 use super::terminal;
-use crate::limits::Effective;
+use crate::limits::{Effect, Effective, nanoseconds};
 use crate::model::{LimitKind, Outcome, WaitingFor, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::Look;
@@ -24,7 +24,7 @@ use crate::supervise::look::look;
 use crate::supervise::orders::Command;
 use crate::supervise::output::Chunk;
 use crate::supervise::ports;
-use crate::supervise::run::Running;
+use crate::supervise::run::{Extended, Running};
 use crate::supervise::seen::look_closer;
 use crate::time::Moment;
 
@@ -189,6 +189,14 @@ impl Run {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         let mut scopes = self.scopes()?;
         let deadline = scopes.extend(self.scope, Extension::By(by), now)?;
+        if let Some(Deadline { effect, limit, .. }) = &deadline {
+            // Before the lock is given up: what fires then has this limit.
+            let mut extended = self.running.extended.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = extended.as_ref().map_or(0, |extended| extended.by);
+            let effect = Effect { value: nanoseconds(*limit), ..effect.clone() };
+            *extended = Some(Extended { effect, by: before.saturating_add(nanoseconds(by)) });
+        }
+        drop(scopes);
         self.inner.enforcer.send(Command::Moved { row: self.running.row });
         Ok(deadline)
     }

@@ -75,6 +75,8 @@ pub struct Spec {
     /// The host's network instead of none.
     pub network: bool,
     pub stdin: Stdin,
+    /// A text that the command reads at descriptor 3: a program that is too long for a command.
+    pub program: Option<String>,
     pub stdout: Output,
     pub stderr: Output,
     /// Makes stdin, stdout and stderr a terminal, in place of `stdin` and `stderr`. What is shown on it goes where `stdout`

@@ -14,7 +14,7 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::launcher::{self, Launcher, SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
-use sandtimer_os::socket;
+use sandtimer_os::{socket, zygote as os};
 
 use super::error::{Error, WORKSPACES};
 use super::owners::{idmap_namespaces, spare_identity_maps, unmapped_owner};
@@ -28,7 +28,7 @@ use crate::isolate::files::{
 };
 use crate::isolate::host::{Host, Namespaces};
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
-use crate::limits::{Effective, Key, Limits, check_least, nest, precedence};
+use crate::limits::{Effective, Key, Limits, check_at_least, check_least, nest, precedence};
 use crate::model::{Layer, LimitKind, Path as RunPath, Source, Tier};
 use crate::scope::{Opening, ScopeId};
 use crate::supervise::collector::Attachment;
@@ -40,6 +40,9 @@ use crate::time::{DeadlineCell, Moment};
 const DEFAULT_OUTPUT: u64 = 10 << 20;
 /// Size of the private directories where no disk limit is set, as far as memory allows.
 const PRIVATE_BYTES: u64 = 1 << 34;
+
+/// What is needed of the disk where the sandbox has a workspace of its own: room to make it in.
+pub(super) const LEAST_DISK: u64 = 64 << 10;
 
 /// Starts a run.
 pub(super) fn start(inner: &Arc<Inner>, spec: Spec) -> Result<Run, Error> {
@@ -136,7 +139,10 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     let own_grace = opening.own.limit(Key::Grace).map(|grace| grace.min(most));
     let scope = scopes.open(opening, now)?;
     let effective = scopes.effective(scope, now)?;
-    check_least(&effective).inspect_err(|_| scopes.close(scope))?;
+    let disk = if spec.private_workspace { LEAST_DISK } else { 0 };
+    check_least(&effective)
+        .and_then(|()| check_at_least(&effective, Key::Kind(LimitKind::Disk), disk))
+        .inspect_err(|_| scopes.close(scope))?;
     if let (Some(ceiling), Some(grace)) = (ceilings.get(LimitKind::Wall), own_grace)
         && grace >= ceiling
     {
@@ -181,12 +187,15 @@ fn begin_in(
 ) -> Result<Run, Error> {
     let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
     let mut prepared = prepare(inner, &spec, &opened.effective, slot)?;
-    append_command(&mut prepared, &spec);
+    let program = spec.program.take().map(|text| os::sealed_text("sandtimer-program", text.as_bytes()));
+    let program = program.transpose().map_err(Error::system("cannot write the program"))?;
+    append_command(&mut prepared, &spec, program.is_some());
+    let given: Vec<_> = program.iter().map(AsFd::as_fd).collect();
     let mut streams = Streams::make(inner, &mut spec, &opened.effective)?;
     let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
     let spawned_at = monotonic_nanoseconds();
     let descriptors =
-        Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), given: &[] };
+        Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), given: &given };
     let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
     streams.open_terminal()?;
     let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
@@ -511,10 +520,16 @@ pub(super) fn environment(
     list
 }
 
-fn append_command(prepared: &mut Prepared, spec: &Spec) {
+/// Has the sandbox become the command, which is given the first descriptor behind the plan's own where it has a program.
+fn append_command(prepared: &mut Prepared, spec: &Spec, has_program: bool) {
+    let first = prepared.numbered().len() as u64;
     let Some(executable) = &prepared.files.executable else { return };
     let environment =
         environment(spec, &prepared.files, prepared.private.as_ref().map(PrivateDirectory::path));
+    if has_program {
+        plan::execute_with(&mut prepared.plan, &spec.command, &executable.path, &environment, &[first]);
+        return;
+    }
     push_execute(&mut prepared.plan.program, spec, executable, &environment);
     prepared.plan.names.push("execute the command");
 }

@@ -17,7 +17,7 @@ pub(crate) fn cell(source: &str, is_typescript: bool) -> String {
     let code = if is_typescript { javascript(source) } else { Ok(source.to_owned()) };
     let code = match code {
         Ok(code) => code,
-        Err(SyntaxError { line, column, message }) => return format!("e{line}:{column}\n{message}"),
+        Err(error) => return error.text(),
     };
     if !code.contains("import") && !code.contains("export") {
         return format!("x{code}");
@@ -82,20 +82,28 @@ impl Cell<'_> {
     /// What a cell exports, it has; there is nobody to export it to.
     fn export(&mut self, found: &ModuleDecl) {
         let whole = self.parsed.place(found.span());
-        let rest = match found {
-            ModuleDecl::ExportDecl(declared) => declared.decl.span(),
-            ModuleDecl::ExportDefaultExpr(value) => value.expr.span(),
+        let (rest, is_value) = match found {
+            ModuleDecl::ExportDecl(declared) => (declared.decl.span(), false),
+            ModuleDecl::ExportDefaultExpr(value) => (value.expr.span(), true),
             ModuleDecl::ExportDefaultDecl(declared) => match &declared.decl {
-                DefaultDecl::Class(class) => class.span(),
-                DefaultDecl::Fn(function) => function.span(),
-                DefaultDecl::TsInterfaceDecl(interface) => interface.span,
+                DefaultDecl::Class(class) => (class.span(), class.ident.is_none()),
+                DefaultDecl::Fn(function) => (function.span(), function.ident.is_none()),
+                DefaultDecl::TsInterfaceDecl(interface) => (interface.span, false),
             },
             _ => {
                 self.edits.blank(self.code, whole);
                 return;
             }
         };
-        self.edits.blank(self.code, whole.start..self.parsed.place(rest).start);
+        let rest = self.parsed.place(rest);
+        if is_value {
+            // A value, which nothing before or behind it is to be a part of: without a name there is nothing to declare.
+            self.edits.replace(self.code, whole.start..whole.start + 2, ";(");
+            self.edits.blank(self.code, whole.start + 2..rest.start);
+            self.edits.replace(self.code, rest.end..rest.end, ");");
+        } else {
+            self.edits.blank(self.code, whole.start..rest.start);
+        }
     }
 }
 

@@ -5,19 +5,15 @@
 //! a cell     ─▶ its imports as expressions (`cells`) ─▶ evaluated as at a prompt
 //! ```
 //! Nothing is moved to another line, so that errors name lines of the code that was given. Code is read here and not executed;
-//! what it means is the interpreter's business.
+//! what it means is the interpreter's business. Where it is read, and what bounds that, is in `reading`.
 
 mod cells;
 mod lower;
 mod programs;
+mod reading;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::process::{Pid, setpriority_process};
-use rustix::thread::gettid;
 use swc_common::errors::{DiagnosticBuilder, Emitter, Handler};
 use swc_common::{BytePos, FileName, GLOBALS, Globals, SourceFile, SourceMap, Span, sync::Lrc};
 use swc_ecma_ast::{EsVersion, Module};
@@ -25,7 +21,10 @@ use swc_ecma_parser::{EsSyntax, Syntax, TsSyntax, parse_file_as_module};
 use swc_ts_fast_strip::{Mode, Options, TransformConfig, operate};
 
 pub(crate) use cells::cell;
-pub use programs::{command, file_command};
+pub use programs::Program;
+use reading::deep;
+pub use reading::{MOST_READ, MOST_READ_APART, Wanted, serve};
+pub(crate) use reading::{check_length, unreadable};
 
 /// Why code cannot be read, and where: line and column from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +33,22 @@ pub struct SyntaxError {
     pub line: usize,
     pub column: usize,
     pub message: String,
+}
+
+impl SyntaxError {
+    /// As one who reads for others says it: an `e`, the place, and on the next line what is wrong there.
+    pub(crate) fn text(&self) -> String {
+        format!("e{}:{}\n{}", self.line, self.column, self.message)
+    }
+
+    /// What one who reads for others has said.
+    fn heard(text: &str) -> Self {
+        let (place, message) = text.split_once('\n').unwrap_or_default();
+        let (line, column) =
+            place.strip_prefix('e').and_then(|place| place.split_once(':')).unwrap_or_default();
+        let number = |text: &str| text.parse().unwrap_or(1);
+        SyntaxError { line: number(line), column: number(column), message: message.to_owned() }
+    }
 }
 
 /// JavaScript that does what this TypeScript does, line by line.
@@ -164,108 +179,6 @@ impl Edits {
         text.push_str(&source[end..]);
         text
     }
-}
-
-/// The longest code that is read at once, in bytes. It may be as deeply nested as it is long, and reading goes as deep.
-pub const MOST_READ: usize = 128 << 10;
-/// Stack for one who reads code: 8 KiB for each byte. Only what is used of it is memory.
-const STACK: usize = MOST_READ << 13;
-/// How long reading may take. There is code that nobody writes, and that takes longer than anybody waits.
-const READ_LIMIT: Duration = Duration::from_secs(5);
-/// How many read at once; one that nobody waits for any more is one of them until it is done.
-const MOST_READERS: usize = 8;
-/// Of `<` in one statement, and of parentheses in one another that each follow a `>`. Every one may begin types, and is read
-/// both ways.
-const MOST_ANGLES: usize = 64;
-const MOST_GENERIC_CALLS: usize = 8;
-
-static READERS: AtomicUsize = AtomicUsize::new(0);
-
-/// A reader's place, given up when it is done.
-struct Reader;
-
-impl Reader {
-    fn new() -> Option<Self> {
-        let reader = Reader;
-        (READERS.fetch_add(1, Ordering::Relaxed) < MOST_READERS).then_some(reader)
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        READERS.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Reads code on a stack that it cannot use up, and not for longer than somebody waits. Code that swc fails at is code that
-/// cannot be read.
-fn deep<T: Send + 'static>(
-    source: &str,
-    read: impl FnOnce(&str) -> Result<T, SyntaxError> + Send + 'static,
-) -> Result<T, SyntaxError> {
-    let unreadable = |message: String| SyntaxError { line: 1, column: 1, message };
-    if source.len() > MOST_READ {
-        let length = source.len();
-        return Err(unreadable(format!(
-            "the code has {length} bytes, and at most {MOST_READ} are read at once; move some of it into a file or another cell"
-        )));
-    }
-    if is_ambiguous(source) {
-        return Err(unreadable("the code has more `<` or `>(` in one another than are read".to_owned()));
-    }
-    let place =
-        Reader::new().ok_or_else(|| unreadable("too much code is being read; try again".to_owned()))?;
-    let (tell, told) = sync_channel(1);
-    let source = source.to_owned();
-    let id = Arc::new(OnceLock::new());
-    let own_id = id.clone();
-    let reader = move || {
-        let _place = place;
-        own_id.get_or_init(gettid);
-        // Nobody may wait any more.
-        let _ = tell.send(read(&source));
-    };
-    let thread = std::thread::Builder::new().name("st-reader".to_owned()).stack_size(STACK);
-    thread.spawn(reader).map_err(|error| unreadable(format!("the code could not be read: {error}")))?;
-    told.recv_timeout(READ_LIMIT).unwrap_or_else(|error| match error {
-        RecvTimeoutError::Disconnected => Err(unreadable("the code could not be read".to_owned())),
-        RecvTimeoutError::Timeout => {
-            id.get().map(step_back);
-            Err(unreadable(format!("reading the code took longer than {READ_LIMIT:?}; write it more simply")))
-        }
-    })
-}
-
-/// Has a thread that cannot be ended take only what nobody else wants of the processors.
-fn step_back(id: &Pid) {
-    // It may have come to its end just now.
-    let _ = setpriority_process(Some(*id), 19);
-}
-
-/// Whether code has so much of what may be types or not that reading it takes time without end.
-fn is_ambiguous(source: &str) -> bool {
-    let (mut angles, mut open, mut before) = (0, Vec::new(), [b' '; 2]);
-    let mut generic = 0;
-    for byte in source.bytes() {
-        match byte {
-            b'<' => angles += 1,
-            b';' | b'{' | b'}' => angles = 0,
-            b'(' => {
-                let follows = before[1] == b'>' && before[0] != b'=';
-                generic += usize::from(follows);
-                open.push(follows);
-            }
-            b')' => generic -= usize::from(open.pop() == Some(true)),
-            _ => {}
-        }
-        if angles > MOST_ANGLES || generic > MOST_GENERIC_CALLS {
-            return true;
-        }
-        if !byte.is_ascii_whitespace() {
-            before = [before[1], byte];
-        }
-    }
-    false
 }
 
 #[cfg(test)]

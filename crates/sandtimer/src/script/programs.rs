@@ -1,28 +1,81 @@
-//! Programs for Node.js: code that is not in a file.
+//! Programs for Node.js: code that is not in a file, and files that are not JavaScript.
 
 use swc_ecma_ast::{
     ArrowExpr, AwaitExpr, Class, ForOfStmt, Function, MetaPropExpr, MetaPropKind, ModuleItem,
 };
 use swc_ecma_visit::{Visit, VisitWith};
 
-use super::{Parsed, SyntaxError, deep, ecmascript, javascript};
+use super::reading::deep;
+use super::{Parsed, SyntaxError, ecmascript, javascript};
 
-/// The command that runs this code, which its arguments may follow.
-///
-/// # Errors
-/// Where and why it is no TypeScript, if it is said to be that. JavaScript is for Node.js to read.
-pub fn command(code: &str, is_typescript: bool) -> Result<Vec<String>, SyntaxError> {
-    let code = if is_typescript { javascript(code)? } else { code.to_owned() };
-    let mut command = vec!["node".to_owned()];
-    if is_module(&code) {
-        command.push("--input-type=module".to_owned());
-    }
-    command.extend([format!("--eval={code}"), "--".to_owned()]);
-    Ok(command)
+/// A program in JavaScript.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    pub code: String,
+    /// Whether it imports, exports or awaits at its top level, which only modules may.
+    pub is_module: bool,
 }
 
+impl Program {
+    /// That of this code. JavaScript is for Node.js to read.
+    ///
+    /// # Errors
+    /// Where and why it is no TypeScript, if it is said to be that.
+    pub fn of(code: &str, is_typescript: bool) -> Result<Self, SyntaxError> {
+        let code = if is_typescript { javascript(code)? } else { code.to_owned() };
+        Ok(Program { is_module: is_module(&code), code })
+    }
+
+    /// As one who reads for others says it.
+    pub(super) fn text(&self) -> String {
+        format!("{}{}", if self.is_module { 'm' } else { 'c' }, self.code)
+    }
+
+    /// What one who reads for others has said.
+    pub(crate) fn heard(text: &str) -> Result<Self, SyntaxError> {
+        let code = || text.get(1..).unwrap_or_default().to_owned();
+        match text.as_bytes().first() {
+            Some(b'm') => Ok(Program { code: code(), is_module: true }),
+            Some(b'c') => Ok(Program { code: code(), is_module: false }),
+            _ => Err(SyntaxError::heard(text)),
+        }
+    }
+
+    /// The command that runs it, which its arguments may follow.
+    pub fn command(&self) -> Vec<String> {
+        let module = self.is_module.then(|| "--input-type=module".to_owned());
+        let evaluated = [format!("--eval={}", self.code), "--".to_owned()];
+        ["node".to_owned()].into_iter().chain(module).chain(evaluated).collect()
+    }
+
+    /// The command that runs it in place of a file that is not JavaScript, which its arguments may follow, and what that reads at
+    /// descriptor 3: Node.js finds the file where it is, and reads what stands here instead. `path` has no links.
+    pub fn file_command(self, path: &str) -> (Vec<String>, String) {
+        let format = if self.is_module { "module" } else { "commonjs" };
+        // JSON is JavaScript.
+        let first = format!(
+            "import {{ closeSync, readFileSync }} from 'node:fs'; import {{ register }} from 'node:module'; \
+             import {{ pathToFileURL }} from 'node:url'; \
+             const source = readFileSync({DESCRIPTOR}, 'utf8'); closeSync({DESCRIPTOR}); \
+             register('data:text/javascript,' + encodeURIComponent({}), \
+             {{ data: {{ url: pathToFileURL({}).href, format: {format:?}, source }} }});",
+            serde_json::json!(HOOKS),
+            serde_json::json!(path),
+        );
+        let import = format!("--import=data:text/javascript,{}", percent_encoded(&first));
+        (vec!["node".to_owned(), import, path.to_owned()], self.code)
+    }
+}
+
+/// Where a program that is too long for a command is read from.
+const DESCRIPTOR: i32 = 3;
+/// Gives the code in place of the file.
+const HOOKS: &str = "let given; export const initialize = (data) => { given = data; }; \
+     export const load = (url, context, next) => url !== given.url ? next(url, context) : \
+     { shortCircuit: true, format: given.format, source: given.source };";
+
 /// Whether code imports, exports or awaits at its top level, which only modules may.
-pub(super) fn is_module(code: &str) -> bool {
+fn is_module(code: &str) -> bool {
     if !["import", "export", "await"].iter().any(|word| code.contains(word)) {
         return false;
     }
@@ -62,30 +115,6 @@ impl Visit for Search {
     fn visit_arrow_expr(&mut self, _: &ArrowExpr) {}
 
     fn visit_class(&mut self, _: &Class) {}
-}
-
-/// The command that runs a TypeScript file, which its arguments may follow: Node.js finds the file where it is, and reads what stands
-/// here instead. `path` has no links.
-///
-/// # Errors
-/// Where and why it is no TypeScript.
-pub fn file_command(source: &str, path: &str) -> Result<Vec<String>, SyntaxError> {
-    let code = javascript(source)?;
-    let format = if is_module(&code) { "module" } else { "commonjs" };
-    // JSON is JavaScript.
-    let hooks = format!(
-        "import {{ pathToFileURL }} from 'node:url'; const file = pathToFileURL({}).href; \
-         const module = {{ shortCircuit: true, format: {format:?}, source: {} }}; \
-         export const load = (url, context, next) => (url === file ? module : next(url, context));",
-        serde_json::json!(path),
-        serde_json::json!(code),
-    );
-    let first = format!(
-        "import {{ register }} from 'node:module'; register('data:text/javascript,' + encodeURIComponent({}));",
-        serde_json::json!(hooks)
-    );
-    let import = format!("--import=data:text/javascript,{}", percent_encoded(&first));
-    Ok(vec!["node".to_owned(), import, path.to_owned()])
 }
 
 fn percent_encoded(text: &str) -> String {

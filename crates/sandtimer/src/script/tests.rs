@@ -1,7 +1,10 @@
 //! Code as it is given and as interpreters get it.
 
-use super::programs::is_module;
-use super::{MOST_READ, SyntaxError, cell, command, javascript};
+use super::{MOST_READ, Program, SyntaxError, cell, javascript};
+
+fn is_module(code: &str) -> bool {
+    Program::of(code, false).expect("JavaScript is not read").is_module
+}
 
 fn plain(source: &str) -> String {
     let code = javascript(source).unwrap_or_else(|error| panic!("{source}: {error}"));
@@ -61,7 +64,10 @@ fn imports_of_a_cell_are_expressions_with_their_bindings() {
     }
     assert_eq!(script("import {\n a\n} from 'b'\na"), "xconst { a } = await _$imp_('b');\n\n\na");
     assert_eq!(script("export const a = import('b')"), "x       const a = _$imp_('b')");
-    assert_eq!(script("export default 5").trim_start_matches('x').trim(), "5");
+    assert_eq!(script("export default 5"), "x;(             5);");
+    assert_eq!(script("export default class A {}"), "x               class A {}");
+    assert_eq!(script("a\nexport default class {}\n[1]"), "xa\n;(             class {});\n[1]");
+    assert_eq!(script("export default async function () {}"), "x;(             async function () {});");
 }
 
 #[test]
@@ -74,7 +80,13 @@ fn code_that_only_a_module_may_be_is_one() {
     for code in ["async function f() { await 1 }", "import('a')", "'await'", "const export_ = 1", "await ("] {
         assert!(!is_module(code), "{code}");
     }
-    assert_eq!(command("1 as any", true).expect("TypeScript"), ["node", "--eval=1       ", "--"]);
+    let made = Program::of("1 as any", true).expect("TypeScript");
+    assert_eq!(made.command(), ["node", "--eval=1       ", "--"]);
+    for program in [made, Program { code: "a\nb".to_owned(), is_module: true }] {
+        assert_eq!(Program::heard(&program.text()), Ok(program));
+    }
+    let error = SyntaxError { line: 2, column: 8, message: "a\nb".to_owned() };
+    assert_eq!(Program::heard(&error.text()), Err(error));
 }
 
 /// Reading goes as deep as code is nested, and the process that reads is the host's.

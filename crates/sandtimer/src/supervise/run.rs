@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::listeners::Listeners;
 use super::orders::Shown;
 use crate::isolate::cgroup::{Counters, Slot};
-use crate::limits::Effective;
+use crate::limits::{Effect, Effective};
 use crate::model::{
     Degraded, Ending, Enforcer, Isolation, LimitKind, Outcome, Path, State, WaitingFor, Warning,
 };
@@ -226,6 +226,15 @@ impl Drop for PrivateDirectory {
     }
 }
 
+/// A wall limit that was moved.
+#[derive(Debug, Clone)]
+pub(crate) struct Extended {
+    /// The limit that holds now, and whose it is.
+    pub effect: Effect,
+    /// The sum of all extensions, in nanoseconds.
+    pub by: u64,
+}
+
 /// A run, shared between its owner, the enforcer and the collector.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -241,6 +250,8 @@ pub(crate) struct Running {
     /// The run's own wall limit under its ceiling in nanoseconds, counted from the start of the command.
     pub wall: Option<u64>,
     pub grace: u64,
+    /// The wall limit as it was last extended.
+    pub extended: Mutex<Option<Extended>>,
     /// How long before the wall its owner wants to hear of it, in nanoseconds.
     pub warn: Option<u64>,
     /// Monotonic nanoseconds: submitted, and sandbox requested.

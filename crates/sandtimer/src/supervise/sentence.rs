@@ -266,7 +266,11 @@ fn verdict(
         (_, Some(kind)) => (Some(kind), Enforcer::Kernel),
         _ => return None,
     };
-    let effect = kind.and_then(|kind| run.effective.get(kind));
+    let moved = || run.extended.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let extended = (kind == Some(LimitKind::Wall)).then(moved).flatten();
+    let effect = extended.as_ref().map(|extended| &extended.effect);
+    let effect = effect.or_else(|| run.effective.get(kind?));
+    let extended_ms = extended.as_ref().map(|extended| milliseconds(extended.by));
     let start = facts.started_at.unwrap_or(run.spawned_at);
     let at = facts.verdict_at;
     let last_output = run.last_output.load(Ordering::Relaxed);
@@ -277,6 +281,7 @@ fn verdict(
         layer: effect.map_or(Layer::Run, |effect| effect.layer),
         scope: effect.map_or_else(|| run.scope.clone(), |effect| effect.scope.clone()),
         limit_ms: effect.filter(|_| in_time).map(|effect| milliseconds(effect.value)),
+        extended_ms,
         limit: effect.filter(|_| !in_time).map(|effect| effect.value),
         source: effect.map_or(Source::Call, |effect| effect.source),
         origin: effect.and_then(|effect| effect.origin.as_deref().map(str::to_owned)),
@@ -300,7 +305,7 @@ fn verdict(
             attempts: Vec::new(),
             paused_ms: facts.paused.as_millis() as u64,
         },
-        sentence: sentence(run, facts, ending, effect, (kind, usage, last_output)),
+        sentence: sentence(run, facts, ending, (effect, extended_ms), (kind, usage, last_output)),
     };
     Some(verdict)
 }
@@ -335,7 +340,7 @@ fn sentence(
     run: &Running,
     facts: &Facts,
     ending: Ending,
-    effect: Option<&Effect>,
+    (effect, extended): (Option<&Effect>, Option<u64>),
     (kind, usage, last_output): (Option<LimitKind>, &Usage, u64),
 ) -> String {
     if let Some(Cause::Cancel(reason)) = &facts.cause {
@@ -343,7 +348,8 @@ fn sentence(
     }
     let name = kind.map_or_else(String::new, |kind| format!("{kind:?}").to_lowercase());
     let limit = effect.map_or_else(String::new, |effect| format!(" of {}", amount(&name, effect.value)));
-    let source = effect.map_or_else(String::new, |effect| format!(" ({})", origin(effect)));
+    let extended = extended.map_or_else(String::new, |by| format!(", extended by {}", time(by)));
+    let source = effect.map_or_else(String::new, |effect| format!(" ({}{extended})", origin(effect)));
     let owner =
         effect.map_or_else(|| "run".to_owned(), |effect| format!("{:?}", effect.layer).to_lowercase());
     let verb = if facts.cause == Some(Cause::Exit) { "Failed at" } else { "Stopped by" };

@@ -22,7 +22,7 @@ use super::super::children::Stood;
 use super::super::error::Error;
 use super::super::park;
 use super::super::place::Place;
-use super::super::start::{self, Context as Planned, Descriptors};
+use super::super::start::{self, Context as Planned, Descriptors, LEAST_DISK};
 use super::super::{Inner, Spec};
 use super::ContextSpec;
 use super::standing::Standing;
@@ -35,7 +35,8 @@ use crate::model::{LimitKind, Path};
 const ANEW_LIMIT_MILLISECONDS: u64 = 5_000;
 /// What no shell works under: it makes processes to begin with, and each command's streams have the numbers from
 /// [`shell::FIRST`] on.
-const LEAST: [(LimitKind, u64); 2] = [(LimitKind::Processes, 2), (LimitKind::OpenFiles, 256)];
+const LEAST: [(LimitKind, u64); 3] =
+    [(LimitKind::Processes, 2), (LimitKind::OpenFiles, 256), (LimitKind::Disk, LEAST_DISK)];
 /// Of what a shell says at its end.
 const MOST_LAST_WORDS: usize = 1 << 20;
 
@@ -207,7 +208,7 @@ impl Standing {
         if let Some(shell) = &self.shell {
             let directory = spec.directory.as_ref().map_or_else(String::new, |directory| {
                 let quoted = format!("'{}'", directory.replace('\'', "'\\''"));
-                format!("\\mkdir -p -- {quoted} && \\builtin cd -- {quoted}\n")
+                format!("\\mkdir -p -- {quoted} && \\builtin cd -- {quoted} || \\builtin exit\n")
             });
             shell
                 .write(&format!("{BEGIN}{directory}\\builtin kill -0 {}\n", shell::NEXT))

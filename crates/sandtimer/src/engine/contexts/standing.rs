@@ -56,6 +56,8 @@ pub(super) struct Standing {
     /// Oldest first.
     checkpoints: Vec<i32>,
     why_none: Option<String>,
+    /// Why it does not begin, as it has said.
+    pub(super) refusal: Option<String>,
     pub(super) shell: Option<Shell>,
     /// It speaks JavaScript: what tells the words of the cell that is on.
     script: Option<ScriptNonce>,
@@ -84,7 +86,7 @@ impl Standing {
         let begun = variables(spec, false).to_string();
         let taken = loop {
             let child = match &spec.workspace {
-                Some(workspace) => source.make_in(workspace),
+                Some(workspace) => source.make_in(workspace, give_up),
                 None => source.take(give_up).map(|(child, _)| child),
             };
             let mut child = match child.and_then(|child| child.check(&run).map(|()| child)) {
@@ -120,6 +122,7 @@ impl Standing {
             awaited: None,
             checkpoints: Vec::new(),
             why_none: None,
+            refusal: None,
             shell,
             script: None,
             left_over: 0,
@@ -212,7 +215,13 @@ impl Standing {
             }
             let length = match os::packet(self.channel.as_fd(), &mut packet, false) {
                 Ok(length) if length > 0 => length.min(packet.len()),
-                Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::INTR)) => {
+                // One that ended with something unread is told of once, before what it has said.
+                Err(error)
+                    if matches!(
+                        Errno::from_io_error(&error),
+                        Some(Errno::AGAIN | Errno::INTR | Errno::CONNRESET)
+                    ) =>
+                {
                     continue;
                 }
                 _ => return Err("the interpreter has closed its channel".to_owned()),
@@ -222,13 +231,23 @@ impl Standing {
                     self.awaited = None;
                     self.keep(made);
                 }
-                _ => {}
+                _ => self.hear_refusal(&packet[..length]),
             }
         }
         match process::is_dead(self.pidfd.as_fd()) {
             true => Err("the interpreter ended while nothing was executed in it".to_owned()),
             false => Ok(()),
         }
+    }
+
+    /// Keeps what an interpreter says that cannot begin where it is to. Of one that has begun nobody asks for it.
+    fn hear_refusal(&mut self, packet: &[u8]) {
+        let said = match (self.said(packet), packet.split_first()) {
+            (Some(Said::Answer { bytes, .. }), _) => bytes,
+            (None, Some((b'R', reason))) if !self.is_script() => reason,
+            _ => return,
+        };
+        self.refusal = Some(String::from_utf8_lossy(said).into_owned());
     }
 
     /// Whether its channel is readable before `end`.
@@ -294,14 +313,14 @@ impl Standing {
         let _ = process::order(&*self.place.control, order::FORGET, pid, 0);
     }
 
-    /// Sends a cell; when it began, and when all of it must be dead.
+    /// Sends a cell that began then; when all of it must be dead.
     pub fn send_cell(
         &mut self,
-        source: &str,
+        (source, begun_at): (&str, u64),
         has_stdin: bool,
         streams: &Streams,
         opened: &Opened,
-    ) -> Result<(u64, u64), Error> {
+    ) -> Result<u64, Error> {
         let doing = "cannot use the context's interpreter";
         let inline = source.len() <= INLINE_SOURCE && !self.is_script();
         let file = match inline {
@@ -314,14 +333,13 @@ impl Standing {
         let mut files = vec![stdout, stderr];
         files.extend(has_stdin.then_some(stdin));
         files.extend(file.as_ref().map(AsFd::as_fd));
-        let begun_at = monotonic_nanoseconds();
         let until = hard_end(opened, &opened.effective, begun_at);
         // Before the job: were the engine stopped between the two, init would not know when to end it.
         process::order(&*self.place.control, order::DEADLINE, 0, until).map_err(Error::system(doing))?;
         let request = match (&mut self.shell, &mut self.script) {
             (Some(shell), _) => {
                 shell.send(self.channel.as_fd(), source, streams.inside())?;
-                return Ok((begun_at, until));
+                return Ok(until);
             }
             (None, Some(nonce)) => {
                 renew(nonce);
@@ -330,7 +348,7 @@ impl Standing {
             (None, None) => cell_request(inline.then_some(source), has_stdin),
         };
         os::dispatch(self.channel.as_fd(), &[], &request, &files).map_err(Error::system(doing))?;
-        Ok((begun_at, until))
+        Ok(until)
     }
 
     /// The interpreter as the job of a run.

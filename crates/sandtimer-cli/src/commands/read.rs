@@ -1,0 +1,23 @@
+//! `sandtimer read-typescript`: what an engine has run in a sandbox, to read TypeScript where that can be ended.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use sandtimer::script::{self, Wanted};
+
+use super::Failure;
+use crate::args::ReadArguments;
+
+/// The command that an engine reads TypeScript with; `None` where this program cannot be found.
+pub(crate) fn reader() -> Option<Vec<OsString>> {
+    let program = std::env::current_exe().ok()?;
+    Some(vec![program.into(), "read-typescript".into()])
+}
+
+/// Reads stdin, and says on stdout what that has become.
+pub(crate) fn main(given: &ReadArguments) -> Result<ExitCode, Failure> {
+    let wanted = Wanted::of(&given.wanted)
+        .ok_or_else(|| Failure::usage(format!("`{}` is neither cell nor program", given.wanted)))?;
+    script::serve(wanted).map_err(Failure::system("cannot read the code"))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,94 @@
+//! TypeScript, read in a sandbox of its own, where reading can be ended.
+//!
+//! ```text
+//! code ─▶ the options' reader, a run like any other: its limits are here ─▶ JavaScript, or why not
+//! ```
+//! Where the options name no reader it is read in this process, as far as that is safe; see `script`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::Error;
+use super::{Engine, Inner, Require, Spec, Stdin, start};
+use crate::limits::Limits;
+use crate::model::{Ending, LimitKind, Outcome, Tier};
+use crate::script::{MOST_READ_APART, Program, SyntaxError, Wanted, check_length, unreadable};
+
+/// Longer than any code takes that somebody wrote, on a machine with more to do.
+const WALL: Duration = Duration::from_secs(10);
+const CPU: Duration = Duration::from_secs(5);
+const MEMORY: u64 = 1 << 30;
+const PROCESSES: u64 = 16;
+/// Of JavaScript that code becomes.
+const OUTPUT: u64 = 16 << 20;
+
+impl Engine {
+    /// The JavaScript of a TypeScript program, read within this time or the engine's own limit.
+    ///
+    /// # Errors
+    /// Where and why it cannot be read ([`Error::Script`]); what stops Sandtimer before it is read.
+    pub fn typescript(&self, source: &str, within: Option<Duration>) -> Result<Program, Error> {
+        Ok(Program::heard(&read(&self.inner, Wanted::Program, source, within)?)?)
+    }
+}
+
+/// What TypeScript has become; see [`Wanted::read`].
+pub(super) fn read(
+    inner: &Arc<Inner>,
+    wanted: Wanted,
+    source: &str,
+    within: Option<Duration>,
+) -> Result<String, Error> {
+    let Some(reader) = &inner.options.reader else { return Ok(wanted.read(source)) };
+    if let Err(error) = check_length(source, MOST_READ_APART) {
+        return Ok(error.text());
+    }
+    let wall = within.map_or(WALL, |within| within.min(WALL));
+    let spec = Spec {
+        command: reader.iter().cloned().chain([wanted.name().into()]).collect(),
+        private_workspace: true,
+        stdin: Stdin::Bytes(source.into()),
+        limits: Limits::new().wall(wall).cpu(CPU).memory(MEMORY).processes(PROCESSES).output(OUTPUT),
+        // Whatever there is of walls is more than there is around this process.
+        require: Require { tier: Some(Tier::T0), kill: None },
+        ..Spec::default()
+    };
+    let outcome = start::start(inner, spec)?.wait_blocking();
+    match said(&outcome) {
+        Ok(text) => Ok(text),
+        Err(Some(error)) => Ok(error.text()),
+        Err(None) => Err(Error::System {
+            doing: "cannot read the code",
+            source: std::io::Error::other(format!(
+                "its reader ended as {:?}: {}",
+                outcome.ending, outcome.stderr
+            )),
+        }),
+    }
+}
+
+/// What the reader has said; else why it has not, or that this is not the code's fault.
+fn said(outcome: &Outcome) -> Result<String, Option<SyntaxError>> {
+    let limit = |kind| outcome.verdict.as_ref().filter(|verdict| verdict.kind == Some(kind));
+    let simply =
+        |text: String| Err(Some(unreadable(format!("reading the code {text}; write it more simply"))));
+    match outcome.ending {
+        Ending::Exited if outcome.ok && !outcome.stdout_truncated => Ok(outcome.stdout.clone()),
+        Ending::Exited if outcome.ok => {
+            Err(Some(unreadable(format!("the code becomes more than {OUTPUT} bytes"))))
+        }
+        Ending::Timeout => {
+            let (kind, limit) = match limit(LimitKind::Cpu) {
+                Some(verdict) => (" of processor time", verdict.limit_ms),
+                None => ("", limit(LimitKind::Wall).and_then(|verdict| verdict.limit_ms)),
+            };
+            simply(format!("took longer than {:?}{kind}", Duration::from_millis(limit.unwrap_or(0))))
+        }
+        Ending::OutOfMemory => simply(format!("took more than {} MiB of memory", MEMORY >> 20)),
+        // By its own stack's end.
+        Ending::Signaled => {
+            simply(format!("goes deeper than its reader can ({})", outcome.signal.as_deref().unwrap_or("")))
+        }
+        _ => Err(None),
+    }
+}
