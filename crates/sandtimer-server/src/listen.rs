@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
 use crate::connection::Connection;
-use crate::{Shared, compat, contexts, facts, files, openapi, page, runs, workspaces};
+use crate::{Shared, compat, contexts, facts, files, openapi, page, runs, tasks, workspaces};
 
 /// Connections at a time of those who may ask; more wait until one is closed.
 const MOST: u32 = 1024;
@@ -69,6 +69,7 @@ fn router(app: &Shared) -> Router {
     Router::new()
         .merge(runs::routes())
         .merge(contexts::routes())
+        .merge(tasks::routes())
         .merge(compat::routes())
         .merge(workspaces::routes())
         .merge(files::routes())

@@ -6,6 +6,7 @@
 mod contexts;
 mod files;
 mod schema;
+mod tasks;
 
 use axum::Router;
 use axum::response::Response;
@@ -103,6 +104,7 @@ impl Operation {
         let of_id = match self.path {
             path if !path.contains("{id}") => &[][..],
             path if path.starts_with("/v1/runs") => &[Code::RunNotFound][..],
+            path if path.starts_with("/v1/tasks") => &[Code::TaskNotFound][..],
             path if path.starts_with("/v1/workspaces") => &[Code::WorkspaceNotFound][..],
             _ => &[Code::ContextNotFound][..],
         };
@@ -160,6 +162,7 @@ fn operations() -> Vec<Operation> {
     let mut all = run_operations();
     all.extend(contexts::operations());
     all.extend(files::operations());
+    all.extend(tasks::operations());
     all
 }
 

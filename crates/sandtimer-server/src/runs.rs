@@ -45,7 +45,7 @@ pub(crate) fn routes() -> Router<Shared> {
 }
 
 /// The run of this owner, or that there is none.
-fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveRun>, Refusal> {
+pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveRun>, Refusal> {
     app.runs.find(id, owner).ok_or_else(|| {
         let shown: String = id.chars().take(60).collect();
         Refusal::new(Code::RunNotFound, format!("there is no run `{shown}`"))

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use sandtimer::limits::Key;
 use sandtimer::model::LimitKind;
+use sandtimer::task::estimate::{Conditions, Question, TaskType};
 use sandtimer::{Limits, Spec, Stdin, script};
 use serde_json::Value;
 
+use crate::auth::Owner;
 use crate::body::{Fields, refused};
 use crate::contexts::LANGUAGES;
 use crate::error::{Code, Refusal};
@@ -48,6 +50,8 @@ pub(crate) struct RunRequest {
     pub detach: bool,
     /// The id of what it works in, instead of a workspace of its own.
     pub workspace: Option<String>,
+    /// What kind of work it is, for estimates.
+    task: Option<TaskType>,
 }
 
 impl RunRequest {
@@ -63,6 +67,7 @@ impl RunRequest {
             wait: fields.milliseconds("wait_ms")?,
             detach: fields.truth("detach")?.unwrap_or(false),
             workspace: fields.text("workspace")?,
+            task: fields.text("task_type")?.as_deref().map(TaskType::parse).transpose()?,
         };
         fields.finish()?;
         request.check_lengths()?;
@@ -82,6 +87,7 @@ impl RunRequest {
             wait: None,
             detach,
             workspace: Some(workspace),
+            task: None,
         };
         request.check_lengths()?;
         Ok(request)
@@ -119,6 +125,15 @@ impl RunRequest {
             shown.push(text);
         }
         shown
+    }
+
+    /// What its duration is remembered under.
+    pub fn question(&self, owner: &Owner) -> Question {
+        let question = Question::command(&self.command).conditions(Conditions::here()).owner(owner.as_str());
+        match self.task {
+            Some(task) => question.of_type(task),
+            None => question,
+        }
     }
 
     /// The run itself, in a workspace of its own. `stdin_open` leaves the first bytes to the caller.
