@@ -131,7 +131,8 @@ impl Conversation {
     /// Its clock begins now.
     pub fn with_budget(owner: Arc<OwnerState>, budget: &Budget) -> Result<Self, Refusal> {
         let name = format!("mcp-{}", crate::new_id());
-        let scope = owner.app.engine.open_scope(None, Layer::Loop, name, &budget.limits)?;
+        let parent = owner.app.tenants.scope(&owner.owner);
+        let scope = owner.app.engine.open_scope(parent, Layer::Loop, name, &budget.limits)?;
         Ok(Conversation { owner, kept: Arc::new(Kept { scope: Some(scope), ..Kept::default() }) })
     }
 
