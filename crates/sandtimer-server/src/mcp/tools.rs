@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::call::Call;
 use super::render::Answer;
-use super::{aliases, read, start, steer};
+use super::{aliases, read, start, steer, tasks};
 use crate::body::Fields;
 use crate::error::{Code, Refusal};
 use inputs::Input;
@@ -41,6 +41,9 @@ enum Action {
     WriteStdin,
     ListRuns,
     TimeLeft,
+    ReportProgress,
+    BeginTask,
+    EndTask,
     AliasBash,
     AliasBashOutput,
     AliasReadBashOutput,
@@ -71,6 +74,9 @@ pub(super) async fn act(tool: &Tool, call: &Call, fields: Fields) -> Result<Answ
         Action::WriteStdin => steer::write_stdin(call, fields).await,
         Action::ListRuns => read::list(call, fields),
         Action::TimeLeft => read::time_left(call, fields),
+        Action::ReportProgress => tasks::report(call, fields),
+        Action::BeginTask => tasks::begin(call, fields),
+        Action::EndTask => tasks::end(call, fields),
         Action::AliasBash => aliases::bash(call, fields).await,
         Action::AliasBashOutput => aliases::output(call, fields, "bash_id").await,
         Action::AliasReadBashOutput => aliases::output(call, fields, "shell_id").await,
@@ -165,6 +171,28 @@ const TOOLS: &[Tool] = &[
         nature: Nature::Reads,
         action: Action::TimeLeft,
         inputs: inputs::TIME_LEFT,
+    },
+    Tool {
+        name: "report_progress",
+        description: "Say how far a run or a task is; answers when it should be done, and how likely that is before its limit.",
+        nature: Nature::Steers,
+        action: Action::ReportProgress,
+        inputs: inputs::REPORT_PROGRESS,
+    },
+    Tool {
+        name: "begin_task",
+        description: "Begin a named piece of work, of which several may go on. Answers and time_left show it against its \
+            estimate and its longest time; nothing is ended by it.",
+        nature: Nature::Steers,
+        action: Action::BeginTask,
+        inputs: inputs::BEGIN_TASK,
+    },
+    Tool {
+        name: "end_task",
+        description: "End a named piece of work: the one of this label, or the one begun last.",
+        nature: Nature::Steers,
+        action: Action::EndTask,
+        inputs: inputs::END_TASK,
     },
     Tool {
         name: "Bash",
