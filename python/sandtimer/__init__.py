@@ -10,11 +10,13 @@ from ._futures import CallFuture
 from ._host import HostLoad
 from ._judge import Judgement, Judgements
 from ._outcome import Isolation, Outcome, Tree, Usage, Verdict
+from ._resilience import CircuitBreaker, Retried, Retry, retry
 from ._sandbox import Sandbox
 from ._sandtimer import __version__
 from ._timeouts import TimeoutManager
 from .errors import (
     Cancelled,
+    CircuitOpen,
     ContextLost,
     Crashed,
     DeadlineExceeded,
@@ -41,6 +43,8 @@ from .errors import (
 __all__ = [
     "CallFuture",
     "Cancelled",
+    "CircuitBreaker",
+    "CircuitOpen",
     "Client",
     "ClientContext",
     "ClientFiles",
@@ -66,6 +70,8 @@ __all__ = [
     "RemoteError",
     "ResultRefused",
     "ResultTooLarge",
+    "Retried",
+    "Retry",
     "RunEvent",
     "Sandbox",
     "SandboxUnavailable",
@@ -82,5 +88,6 @@ __all__ = [
     "Usage",
     "Verdict",
     "__version__",
+    "retry",
     "sandboxed",
 ]

@@ -92,6 +92,23 @@ class Cancelled(SandtimerError):
     """The run was cancelled before it ended by itself."""
 
 
+class CircuitOpen(SandtimerError):
+    """A circuit breaker is open: what it stands for failed too often, and is not tried for a while.
+
+    `name` is the breaker's, `retry_after` the seconds until it is tried again (None while a person holds it open), `feedback`
+    what a model is told: the line to act on, then when and why. The text is the feedback's second line.
+    """
+
+    def __init__(self, name: str, retry_after: Any, feedback: str) -> None:
+        super().__init__(name, retry_after, feedback)
+        self.name = name
+        self.retry_after = retry_after
+        self.feedback = feedback
+
+    def __str__(self) -> str:
+        return self.feedback.partition("\n")[2]
+
+
 class LimitExceeded(SandtimerError):
     """A limit that is neither of time nor of memory ended the run: of processes, output or disk."""
 
@@ -110,6 +127,10 @@ class IsolationRefused(SandtimerError):
 
 class SandboxUnavailable(SandtimerError, RuntimeError):
     """Sandtimer could not do its part: the system refused it something, or the sandbox is closed."""
+
+
+class BranchRefused(SandtimerError):
+    """A branch of the context would not be what the context is: it has threads, children, open files, and the like."""
 
 
 class ContextLost(SandtimerError, RuntimeWarning):

@@ -15,7 +15,22 @@ export interface ClientOptions {
   readonly token?: string;
   /** Used instead of the global one. */
   readonly fetch?: typeof globalThis.fetch;
+  /** Used for terminals instead of the global one, which Node has from version 22 on; that of the package `ws` fits. */
+  readonly webSocket?: WebSocketClass;
 }
+
+/** What of a WebSocket is used. */
+export interface WebSocketLike {
+  binaryType: string;
+  /** 1 while it is open. */
+  readonly readyState: number;
+  send(data: string | Uint8Array): void;
+  close(): void;
+  addEventListener(type: "open" | "close" | "error", listener: () => void): void;
+  addEventListener(type: "message", listener: (event: { readonly data: unknown }) => void): void;
+}
+
+export type WebSocketClass = new (url: string, protocols: string[]) => WebSocketLike;
 
 /** What a file can be written from. */
 export type Content = string | Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Array>;
@@ -34,6 +49,7 @@ export class Http {
   readonly #base: string;
   readonly #token: string | undefined;
   readonly #fetch: typeof globalThis.fetch;
+  readonly #webSocket: WebSocketClass | undefined;
 
   constructor(options: ClientOptions) {
     const url = String(options.url ?? environment("SANDTIMER_SERVER") ?? "http://127.0.0.1:7880");
@@ -45,6 +61,34 @@ export class Http {
     this.#token = options.token ?? environment("SANDTIMER_TOKEN");
     // Browsers refuse a fetch that is called as a method of something else.
     this.#fetch = options.fetch ?? ((...given) => globalThis.fetch(...given));
+    this.#webSocket = options.webSocket ?? (globalThis as { WebSocket?: WebSocketClass }).WebSocket;
+  }
+
+  /** What listens to a WebSocket to a path, once that is open. */
+  async webSocket<Listener>(path: string, listener: (socket: WebSocketLike) => Listener, signal?: AbortSignal): Promise<Listener> {
+    if (this.#webSocket === undefined) {
+      const hint = "give one as `webSocket`: that of the package `ws`; or use Node 22, or 20 with --experimental-websocket";
+      throw new SandtimerError({ code: "no_web_socket", message: "this runtime has no WebSocket", hint });
+    }
+    signal?.throwIfAborted();
+    // Browsers let nobody set a header here.
+    const token = this.#token === undefined ? [] : [`sandtimer.token.${base64url(this.#token)}`];
+    const socket = new this.#webSocket(this.#base.replace(/^http/, "ws") + path, ["sandtimer", ...token]);
+    socket.binaryType = "arraybuffer";
+    // Before it is open: the first messages may come with that.
+    const listening = listener(socket);
+    try {
+      await opened(socket, signal);
+      return listening;
+    } catch (error) {
+      socket.close();
+      signal?.throwIfAborted();
+      // Why it was refused is not shown there; asked without a WebSocket, the server says it.
+      await this.get(path, signal).catch((refused: unknown) => {
+        if (!(refused instanceof SandtimerError && refused.code === "upgrade_required")) throw refused;
+      });
+      throw error;
+    }
   }
 
   get<Answer>(path: string, signal?: AbortSignal): Promise<Answer> {
@@ -263,7 +307,23 @@ function sleep(milliseconds: number, signal: AbortSignal | undefined): Promise<v
   });
 }
 
-function unreachable(message: string, cause?: unknown): UnreachableError {
+function opened(socket: WebSocketLike, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const failed = () => reject(unreachable("the WebSocket was not opened"));
+    socket.addEventListener("open", () => resolve());
+    socket.addEventListener("error", failed);
+    socket.addEventListener("close", failed);
+    signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
+  });
+}
+
+function base64url(text: string): string {
+  const bytes = String.fromCharCode(...new TextEncoder().encode(text));
+  return btoa(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+/** @internal */
+export function unreachable(message: string, cause?: unknown): UnreachableError {
   // What fetch throws says no more than that it failed; why is one step behind.
   const why = cause instanceof Error ? (cause.cause instanceof Error ? cause.cause : cause) : undefined;
   const hint = "see that the server runs (`sandtimer serve`) and that the address is its own";

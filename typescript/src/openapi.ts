@@ -469,6 +469,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/runs/{id}/processes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a run is doing: its processes, what each waits for, since when it is quiet */
+        get: operations["get_runs_processes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/runs/{id}/resume": {
         parameters: {
             query?: never;
@@ -1115,6 +1132,32 @@ export interface components {
             paused: boolean;
             run_id: string;
         };
+        Processes: {
+            /** @description Processor time of all of it so far. */
+            cpu_ms: number;
+            processes: {
+                /** @description Its own processor time. */
+                cpu_ms: number;
+                /** @description How far it is from the command, which is 0. */
+                depth: number;
+                /** @description What it calls itself. */
+                name: string;
+                /** @description Its number inside the sandbox. */
+                pid: number;
+                threads: number;
+                /** @description The kernel's function in which its first thread waits, such as `do_wait`. */
+                wait_channel: string | null;
+                waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
+            }[];
+            /** @description Milliseconds since its latest output, or since its start. */
+            quiet_ms: number;
+            run_id: string;
+            /** @description What it is doing, for a person or a model. */
+            sentence: string;
+            /** @description There are more than the first 64 processes. */
+            truncated: boolean;
+            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
+        };
         Run: {
             /** @description The beginning of the command. */
             command: string[];
@@ -1190,6 +1233,7 @@ export interface components {
             sentence: string | null;
             /** @enum {string} */
             status: "queued" | "running" | "ended";
+            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
             /** @description Milliseconds until its wall ends, with what has moved it; null without one, in a pause, and at the end. */
             wall_left_ms: number | null;
             /** @description The wall limit that it was started with; null is unlimited. */
@@ -3691,6 +3735,64 @@ export interface operations {
             };
             /** @description `body_too_large` */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_runs_processes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Processes"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `run_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `run_ended`, `run_queued` */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };

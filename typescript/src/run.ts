@@ -3,6 +3,7 @@
 import { Chunks } from "./bytes.js";
 import { SandtimerError } from "./errors.js";
 import type { Http } from "./http.js";
+import { Terminal, type TerminalOptions } from "./terminal.js";
 import type { Chunk, ErrorCode, Extended, Outcome, OutputPiece, RunEvent, RunInfo, Stream, Waitable, Written } from "./types.js";
 
 /** How long one request waits for an end, in milliseconds: less than what proxies and `fetch` wait for an answer. */
@@ -107,6 +108,11 @@ export class Run implements AsyncDisposable {
   /** Writes to its stdin, which was started with `stdin_open`. Says how many bytes were taken: a command that does not read takes few. */
   write(data: string, options: { readonly eof?: boolean; readonly wait_ms?: number } = {}): Promise<Written> {
     return this.#http.post(`${this.#path}/stdin`, { data, ...options });
+  }
+
+  /** Connects to the terminal that it was started with. Several may; where a connection broke, `cursor` goes on. */
+  terminal({ signal, ...asked }: Waitable & TerminalOptions = {}): Promise<Terminal> {
+    return Terminal.open(this.#http, `${this.#path}/terminal${query({ ...asked })}`, asked.cursor ?? 0, signal);
   }
 
   /** Removes the record of a run that is over. */

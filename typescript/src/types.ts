@@ -74,16 +74,16 @@ export type RunEvent =
   | At<"stderr", Said>
   | At<"warning", { readonly kind: "wall" | "stall"; readonly message: string; readonly left_ms?: number; readonly quiet_ms?: number }>
   | At<"lagged", { readonly stream: Stream; readonly dropped: number; readonly next_cursor: number }>
-  | At<
-      "ended",
-      {
-        readonly run_id: string;
-        readonly status: "ended";
-        readonly ended_at_ms: number;
-        /** Without the output, which came before. */
-        readonly outcome: Omit<Outcome, "stdout" | "stderr">;
-      }
-    >;
+  | At<"ended", RunEnd>;
+
+/** How a run ended. */
+export interface RunEnd {
+  readonly run_id: string;
+  readonly status: "ended";
+  readonly ended_at_ms: number;
+  /** Without the output, which came before. */
+  readonly outcome: Omit<Outcome, "stdout" | "stderr">;
+}
 
 /** What changes in a directory; `path` is relative to the workspace. Both halves of a move have the same `cookie`. */
 export interface FileChange {

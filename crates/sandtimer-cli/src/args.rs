@@ -199,8 +199,10 @@ pub(crate) struct ServerFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct PsArguments {
+    /// Of this run: what it is doing, and its processes
+    pub(crate) id: Option<String>,
     /// Runs that are over as well
-    #[arg(long, short)]
+    #[arg(long, short, conflicts_with = "id")]
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) server: ServerFlags,

@@ -4,14 +4,14 @@
 //! The caller's settings come back when the guard is dropped, however that comes about.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
-use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize,
     tcsetattr, tcsetwinsize,
 };
+use sandtimer::engine::Terminal;
 
 /// What stdin means where terminals are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,28 +39,15 @@ pub(crate) fn place() -> Place {
     }
 }
 
-/// The two ends of a new pseudo-terminal.
-#[derive(Debug)]
-pub(crate) struct Pair {
-    pub(crate) master: OwnedFd,
-    pub(crate) slave: OwnedFd,
-}
-
-/// Opens a pseudo-terminal with the size and the settings of the caller's.
-pub(crate) fn open() -> io::Result<Pair> {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let master = openpt(flags)?;
-    unlockpt(&master)?;
-    // By descriptor: a path under /dev/pts may name another instance's terminal in a container.
-    let slave = ioctl_tiocgptpeer(&master, flags)?;
-    tcsetattr(&slave, OptionalActions::Now, &tcgetattr(stdin())?)?;
-    copy_size(&master);
-    Ok(Pair { master, slave })
-}
-
-/// Gives the pseudo-terminal the caller's size. The kernel tells the job.
-pub(crate) fn copy_size(master: impl AsFd) {
+/// One with the size and the settings of the caller's.
+pub(crate) fn like_ours() -> io::Result<Terminal> {
     // A terminal without a size is used as one of 80 columns.
+    let (columns, rows) = tcgetwinsize(stdin()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
+    Ok(Terminal { columns, rows, like: Some(rustix::io::fcntl_dupfd_cloexec(stdin(), 3)?) })
+}
+
+/// Gives the job's terminal the caller's size. The kernel tells the job.
+pub(crate) fn copy_size(master: impl AsFd) {
     if let Ok(size) = tcgetwinsize(stdin()) {
         let _ = tcsetwinsize(master, size);
     }

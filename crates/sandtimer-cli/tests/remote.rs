@@ -112,17 +112,31 @@ fn refused(output: &Output, words: &[&str]) {
 #[test]
 fn what_goes_on_is_listed_paused_extended_and_ended() {
     let serving = Serving::start(None);
-    let run = serving.started("echo said; sleep 50");
+    let run = serving.started("echo said; sleep 50; true");
     let session = serving.post("/v1/sessions", &json!({}), "");
     let session = session["context_id"].as_str().expect("an id");
     let listed = serving.said(&["ps"]);
     let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["KIND", "ID", "STATE", "ELAPSED", "LIMIT", "IDLE", "COMMAND"]);
+    assert_eq!(lines[0], ["KIND", "ID", "STATE", "WAITS", "FOR", "ELAPSED", "LIMIT", "IDLE", "COMMAND"]);
     assert_eq!(lines[1][..3], ["session", session, "idle"]);
     assert_eq!(
-        (&lines[2][..3], lines[2][4], &lines[2][6..8]),
+        (&lines[2][..3], lines[2][5], &lines[2][7..9]),
         (&["run", run.as_str(), "running"][..], "1m", &["sh", "-c"][..])
     );
+    // It may be on its way there.
+    let doing = (0..1000)
+        .map(|_| serving.said(&["ps", &run]))
+        .find(|doing| doing.contains("sleep"))
+        .expect("a sleep");
+    assert_eq!(serving.json(&["ps"])["runs"][0]["waiting_for"], json!("child"));
+    let lines: Vec<&str> = doing.lines().collect();
+    assert!(
+        lines[0].starts_with("It waits for a process that it started (sleep, which sleeps), "),
+        "{doing}"
+    );
+    assert_eq!(lines[2].split_whitespace().next(), Some("PID"), "{doing}");
+    assert!(lines[3].ends_with("  sh") && lines[4].ends_with("    sleep"), "{doing}");
+    refused(&serving.asked(&["ps", "nobody"]), &["run_not_found: "]);
 
     assert_eq!(serving.said(&["pause", &run]), "paused\n");
     assert!(serving.said(&["ps"]).contains("paused"));

@@ -338,7 +338,7 @@ fn a_configuration_file_that_is_no_file_keeps_nobody_waiting() {
 #[test]
 fn a_command_on_a_terminal_gets_one_of_its_own_and_leaves_ours_as_it_was() {
     let script = format!(
-        "stty cols 77; before=$(stty -g); {} run --wall 20s -- sh -c 'stty size; test -t 0 && echo terminal'; \
+        "stty cols 77; before=$(stty -g); {} run --wall 20s -- sh -c 'stty size; tty; test -t 0 && echo terminal'; \
          test \"$before\" = \"$(stty -g)\" && echo restored",
         env!("CARGO_BIN_EXE_sandtimer")
     );
@@ -346,7 +346,10 @@ fn a_command_on_a_terminal_gets_one_of_its_own_and_leaves_ours_as_it_was() {
     command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::null());
     let (code, out, _) = finish(&mut command);
     assert_eq!(code, Some(0), "{out}");
-    assert!(out.contains(" 77\r\n") && out.contains("terminal\r\n") && out.contains("restored"), "{out}");
+    assert!(
+        out.contains(" 77\r\n/dev/pts/0\r\n") && out.contains("terminal\r\n") && out.contains("restored"),
+        "{out}"
+    );
 }
 
 /// Types on a terminal, as soon as it has shown `mark`, and gives the exit code and what else it shows.

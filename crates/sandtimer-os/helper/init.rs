@@ -227,7 +227,13 @@ fn child(mut program: Program, status: Fd, built: Fd, stdio: &[Fd], extra: &[Fd]
         let Some(step) = next else { sys::exit(122) };
         let result = match step.header.op {
             op::EXECUTE | op::EXECUTE_WITH => execute(&step, status, ready, extra),
-            op::SESSION => steps::session(step.number(0) == 1, ready[0]),
+            op::TERMINAL => match steps::terminal(ready[0]) {
+                Ok(slave) => {
+                    ready = [slave; 3];
+                    0
+                }
+                Err(error) => error,
+            },
             op::SECCOMP if step.header.number_count == 2 => {
                 steps::supervised(&step, extra[step.number(1) as usize])
             }

@@ -13,6 +13,7 @@
 
 mod clone;
 mod copy;
+mod image;
 mod job;
 mod runtime;
 mod steps;
@@ -88,9 +89,11 @@ const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Obje
     Method { name: name.as_ptr(), function: Some(function), flags: METH_VARARGS, documentation: null() }
 }
 
-static METHODS: Static<[Method; 5]> = Static(core::cell::UnsafeCell::new([
+static METHODS: Static<[Method; 7]> = Static(core::cell::UnsafeCell::new([
     method(c"serve", serve),
     method(c"checkpoint", checkpoint),
+    method(c"image", image),
+    method(c"take", take),
     method(c"receive", receive),
     method(c"address", address),
     Method { name: null(), function: None, flags: 0, documentation: null() },
@@ -134,6 +137,7 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
         unsafe { PyErr_SetString(PyExc_OSError, c"the C library keeps its thread id where it was not found".as_ptr()) };
         return null_mut();
     }
+    image::note_common();
     loop {
         let mut birth = Birth { program_length: 0, cgroup: u32::MAX, namespaces: u32::MAX, users: u32::MAX, hurried: 0 };
         // SAFETY: Birth is plain numbers; any bytes are a valid value of it.
@@ -225,6 +229,39 @@ unsafe extern "C" fn checkpoint(_module: Object, _arguments: Object) -> Object {
     call!(nr::RT_SIGPROCMASK, 2, &raw const before, 0, 8);
     // SAFETY: the format makes a Python int of a C long.
     unsafe { Py_BuildValue(c"l".as_ptr(), made as c_long) }
+}
+
+/// `image(file, base) -> int`: writes what this process is into a file; see `image.rs`. 0 in the process that has become it.
+unsafe extern "C" fn image(_module: Object, arguments: Object) -> Object {
+    let (mut file, mut base): (c_int, u64) = (-1, 0);
+    // SAFETY: the format asks for a C int and a C unsigned long.
+    if unsafe { PyArg_ParseTuple(arguments, c"ik".as_ptr(), &raw mut file, &raw mut base) } == 0 {
+        return null_mut();
+    }
+    let (every, mut before) = (!0u64, 0u64);
+    call!(nr::RT_SIGPROCMASK, 2, &raw const every, &raw mut before, 8);
+    let written = image::write(file, base);
+    if written == 0 {
+        drop_streams();
+    }
+    call!(nr::RT_SIGPROCMASK, 2, &raw const before, 0, 8);
+    // SAFETY: the format makes a Python int of a C long.
+    unsafe { Py_BuildValue(c"l".as_ptr(), written as c_long) }
+}
+
+/// `take(image, files, base) -> int`: becomes what is written in a file, where `files` is descriptor 4 then. A negated errno if it
+/// cannot.
+unsafe extern "C" fn take(_module: Object, arguments: Object) -> Object {
+    let mut files: [c_int; 3] = [-1; 3];
+    let [image, companion, base] = &mut files;
+    // SAFETY: the format asks for three C ints.
+    if unsafe { PyArg_ParseTuple(arguments, c"iii".as_ptr(), &raw mut *image, &raw mut *companion, &raw mut *base) } == 0 {
+        return null_mut();
+    }
+    // SAFETY: one thread, GIL held.
+    let failed = image::take(files, CHANNEL, unsafe { *THREAD_ID.0.get() });
+    // SAFETY: as above.
+    unsafe { Py_BuildValue(c"l".as_ptr(), failed as c_long) }
 }
 
 /// In the copy of a process with streams of its own: what reads them must not wait for the end of one that never writes.

@@ -110,6 +110,7 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
             call!(nr::SYMLINK, step.string(0).pointer, step.string(1).pointer)
         }),
         op::FILE => make_file(step.string(0), step.number(0) as usize, step.string(1)),
+        op::SESSION => call!(nr::SETSID),
         op::PIVOT => pivot(step.string(0)),
         op::MOUNT_ATTRIBUTES => set_attributes(sys::AT_FDCWD, step.string(0).pointer, [step.number(0), 0, 0, 0], 0),
         op::UNMOUNT => call!(nr::UMOUNT2, step.string(0).pointer, 2),
@@ -196,10 +197,23 @@ fn user_namespace(users: Text, groups: Text) -> isize {
     result
 }
 
-/// A session of its own; `terminal`: with `stdin` for its controlling terminal, ioctl_tty(2) TIOCSCTTY.
-pub fn session(terminal: bool, stdin: Fd) -> isize {
-    let result = call!(nr::SETSID);
-    if result >= 0 && terminal { call!(nr::IOCTL, stdin, 0x540E, 0) } else { result }
+/// Opens a terminal for this process's session, sends its master by `socket` and waits until whoever gets it has set it up;
+/// pty(7), ioctl_tty(2). The slave.
+pub fn terminal(socket: Fd) -> Result<Fd, isize> {
+    const READ_WRITE_NO_TTY: usize = 0o2 | 0o400;
+    const TIOCSCTTY: usize = 0x540E;
+    const TIOCGPTPEER: usize = 0x5441;
+    const TIOCSPTLCK: usize = 0x4004_5431;
+    let check = |result: isize| if result < 0 { Err(result) } else { Ok(result as Fd) };
+    let master = check(sys::open_at(sys::AT_FDCWD, c"/dev/ptmx".as_ptr().cast(), READ_WRITE_NO_TTY, 0))?;
+    let unlocked = 0i32;
+    check(call!(nr::IOCTL, master, TIOCSPTLCK, &raw const unlocked))?;
+    let slave = check(call!(nr::IOCTL, master, TIOCGPTPEER, READ_WRITE_NO_TTY | sys::O_CLOEXEC))?;
+    check(call!(nr::IOCTL, slave, TIOCSCTTY, 0))?;
+    check(sys::send(socket, &[1], Some(master), 0))?;
+    sys::close(master);
+    // Nothing comes where nobody wants it any more.
+    if check(sys::read(socket, &mut [0; 1]))? == 1 { Ok(slave) } else { Err(sys::ESRCH) }
 }
 
 const O_PATH: u64 = 0o10000000;

@@ -51,7 +51,6 @@ pub mod op {
     pub const SECCOMP: u16 = 17;
     /// strings: path.
     pub const WORKING_DIRECTORY: u16 = 18;
-    /// A new session. numbers: 1 to make descriptor 0 its controlling terminal.
     pub const SESSION: u16 = 19;
     /// Waits for a second program. numbers: fd index of the dispatch socket.
     pub const PARK: u16 = 20;
@@ -75,6 +74,9 @@ pub mod op {
     /// Becomes a program that is given descriptors. numbers: count of arguments, then fd indices: these become
     /// descriptors 3, 4 and so on. strings: as for [`EXECUTE`].
     pub const EXECUTE_WITH: u16 = 31;
+    /// A terminal of the sandbox's own, for the session and in place of descriptors 0 to 2. These are a socket until then, by
+    /// which the master is sent; a byte that comes back says that it is set up.
+    pub const TERMINAL: u16 = 33;
     /// After the last change of identity: the process may read its own files in /proc again, and dies with the engine.
     pub const OWN: u16 = 32;
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use sandtimer::engine::{self, Cell, ContextSpec, Run, Stream, Told};
+use sandtimer::engine::{self, BranchSpec, Cell, ContextSpec, Run, Stream, Told};
 use sandtimer::model::{Source, State};
 use serde_json::Value;
 
@@ -162,6 +162,19 @@ impl Context {
         })
     }
 
+    /// Makes contexts that begin with what this one is, under these limits where they say something; see [`Execution::made`].
+    fn branch(&self, count: usize, limits: &limits::Checked) -> PyResult<Execution> {
+        let line = Arc::new(Line::new(false));
+        let context = self.get()?;
+        let turn = context.queue();
+        let spec = BranchSpec { count, limits: limits.limits.clone(), shares_workspace: false };
+        Execution::begin(context, line, [false; 2], move |context, line| {
+            let made = context.branch_unless(&spec, turn, &|| line.withdrawn.load(Ordering::Acquire))?;
+            *line.made() = made;
+            Ok(true)
+        })
+    }
+
     /// Goes back to before the last run that changed something; the word on it is whether there was such a state.
     fn undo(&self) -> PyResult<Execution> {
         let line = Arc::new(Line::new(false));
@@ -222,6 +235,8 @@ struct Line {
     changed: Condvar,
     withdrawn: Arc<AtomicBool>,
     calls_back: bool,
+    /// Branches that nobody has taken yet.
+    made: Mutex<Vec<engine::Context>>,
 }
 
 #[derive(Default)]
@@ -237,8 +252,12 @@ struct Heard {
 
 impl Line {
     fn new(calls_back: bool) -> Self {
-        let (heard, changed, withdrawn) = Default::default();
-        Line { heard, changed, withdrawn, calls_back }
+        let (heard, changed, withdrawn, made) = Default::default();
+        Line { heard, changed, withdrawn, calls_back, made }
+    }
+
+    fn made(&self) -> MutexGuard<'_, Vec<engine::Context>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn heard(&self) -> MutexGuard<'_, Heard> {
@@ -473,6 +492,12 @@ impl Execution {
         run.is_some()
     }
 
+    /// The branches that it has made, once.
+    fn made(&self) -> Vec<Context> {
+        let made = std::mem::take(&mut *self.line.made());
+        made.into_iter().map(|context| Context { context: Mutex::new(Some(Arc::new(context))) }).collect()
+    }
+
     /// What became of it, when it is over: the end of the run, or whether it was undone.
     fn ended(&self, py: Python<'_>) -> PyResult<(Option<Ended>, bool)> {
         let mut heard = self.line.heard();
@@ -490,6 +515,11 @@ impl Execution {
 
 impl Drop for Execution {
     fn drop(&mut self) {
+        // Their interpreters' death is waited for.
+        let made = std::mem::take(self.line.made.lock().as_deref_mut().unwrap_or(&mut Vec::new()));
+        if !made.is_empty() {
+            unlocked(move || drop(made));
+        }
         // In a process that was forked the thread is not, and may have held any lock.
         if self.process == std::process::id() && self.line.heard().over.is_none() {
             self.cancel("whoever ran it was interrupted");

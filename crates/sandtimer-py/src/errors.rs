@@ -22,6 +22,7 @@ pub(crate) fn from_engine(py: Python<'_>, error: &Error) -> PyErr {
         Error::Limit(_) | Error::Grace { .. } => "InvalidLimit",
         Error::Interpreter(_) | Error::SpawnLimit(_) | Error::Files(_) => "ProfileRefused",
         Error::Refused(_) => "IsolationRefused",
+        Error::NoBranch(_) => "BranchRefused",
         // The scope it was to run in is over.
         Error::Scope(_) => "DeadlineExceeded",
         _ => "SandboxUnavailable",

@@ -13,6 +13,7 @@ mod decode;
 mod errors;
 mod limits;
 mod memory;
+mod resilience;
 
 use pyo3::prelude::*;
 
@@ -31,6 +32,8 @@ mod _sandtimer {
     use super::decode::decode;
     #[pymodule_export]
     use super::limits::Checked;
+    #[pymodule_export]
+    use super::resilience::{Attempts, Breakers};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -2,7 +2,8 @@
 //!
 //! Without tokens only the user who runs the server is answered, whom the other end's socket shows; with tokens whoever
 //! has one. What a request makes belongs to that [`Owner`]; for everyone else it is not there. Pages of other sites that
-//! a browser of the same user shows are kept out by Host and Origin, which they cannot set.
+//! a browser of the same user shows are kept out by Host and Origin, which they cannot set. A WebSocket of a browser, which can
+//! set no header, has its token among the protocols that it offers.
 
 mod origin;
 mod tokens;
@@ -14,6 +15,7 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, Request, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
@@ -97,11 +99,46 @@ async fn asks(
 
 fn by_token(tokens: &Tokens, headers: &HeaderMap) -> Result<Owner, Refusal> {
     let refused = |why: &str| Refusal::new(Code::Unauthorized, why);
-    let value = headers.get(header::AUTHORIZATION).ok_or_else(|| refused("no token was sent"))?.as_bytes();
-    let scheme = b"bearer ";
-    if value.len() <= scheme.len() || !value[..scheme.len()].eq_ignore_ascii_case(scheme) {
-        return Err(refused("the Authorization header is not `Bearer TOKEN`"));
-    }
-    let name = tokens.name_of(value[scheme.len()..].trim_ascii());
+    let name = match headers.get(header::AUTHORIZATION) {
+        Some(value) => {
+            let (value, scheme) = (value.as_bytes(), b"bearer ");
+            if value.len() <= scheme.len() || !value[..scheme.len()].eq_ignore_ascii_case(scheme) {
+                return Err(refused("the Authorization header is not `Bearer TOKEN`"));
+            }
+            tokens.name_of(value[scheme.len()..].trim_ascii())
+        }
+        None => tokens.name_of(&offered(headers).ok_or_else(|| refused("no token was sent"))?),
+    };
     name.map(Owner::token).ok_or_else(|| refused("the token is not one of this server's"))
+}
+
+/// What stands before a token, in base64url, among the protocols that a WebSocket offers.
+const OFFERED: &str = "sandtimer.token.";
+
+/// The token among the protocols that a WebSocket offers.
+fn offered(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let lists = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|list| list.to_str().ok());
+    let token =
+        lists.flat_map(|list| list.split(',')).find_map(|offer| offer.trim().strip_prefix(OFFERED))?;
+    BASE64_URL_SAFE_NO_PAD.decode(token).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_token_may_be_among_the_protocols_of_a_websocket() {
+        let of = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(value));
+            offered(&headers)
+        };
+        assert_eq!(of("sandtimer, sandtimer.token.YS9iPys"), Some(b"a/b?+".to_vec()));
+        for none in ["sandtimer", "sandtimer.token.", "sandtimer.token.===", "other.token.YQ"] {
+            assert_eq!(of(none).filter(|token| !token.is_empty()), None, "{none}");
+        }
+    }
 }

@@ -6,11 +6,13 @@
 //! What is executed is a run like every other: its output, events, limits and record are found under /v1/runs. A thread of the
 //! runtime's blocking pool waits in the context while something is executed or queued there; an idle context costs none.
 
+mod branches;
 mod live;
 mod pools;
 mod request;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -32,6 +34,7 @@ use crate::workspaces::Workspace;
 use live::Queued;
 pub(crate) use live::{LiveContext, LiveContexts, close, close_all, execute as send, keep_house, open};
 pub(crate) use pools::fill;
+use request::BranchRequest;
 pub(crate) use request::{CellRequest, ContextRequest, EACH, LANGUAGES, Language, WHOLE};
 
 /// A context that is free begins within this time, as a rule.
@@ -44,6 +47,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/contexts", post(create_context).get(list_contexts))
         .route("/v1/contexts/{id}", get(show).delete(delete))
         .route("/v1/contexts/{id}/execute", post(execute))
+        .route("/v1/contexts/{id}/branch", post(branch))
         .route("/v1/contexts/{id}/undo", post(undo))
         .route("/v1/contexts/{id}/interrupt", post(interrupt))
         .route("/v1/sessions", post(create_session).get(list_sessions))
@@ -182,6 +186,23 @@ fn answer(context: &LiveContext, queued: &Queued, run: Option<&Value>) -> Value 
         "notes": queued.notes(),
         "outcome": run.map(|run| &run["outcome"]),
     })
+}
+
+async fn branch(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
+    Id(id): Id,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    let context = find(&app, &id, &owner)?;
+    let request = BranchRequest::parse(fields)?;
+    let withdrawn = Arc::new(AtomicBool::new(false));
+    let mut made = Ok(Vec::new());
+    let making = async { made = branches::make(app, context, request, withdrawn.clone()).await };
+    while_there(&connection, making, || withdrawn.store(true, Ordering::Release)).await;
+    let views: Vec<Value> = made?.iter().map(|context| context.view()).collect();
+    Ok(body::json(&json!({"contexts": views})))
 }
 
 async fn undo(

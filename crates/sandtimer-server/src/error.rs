@@ -96,8 +96,12 @@ codes! {
     WrongState = "wrong_state", 409, 125, false, "GET /v1/runs/{id} shows its state";
     /// There is no earlier state of the context to go back to.
     NothingToUndo = "nothing_to_undo", 409, 125, false, "one run can be undone, and none where no checkpoint could be made; GET the context for the reason";
+    /// A branch of the context would not be what the context is; the message says why.
+    NoBranch = "no_branch", 409, 125, false, "Python contexts can be branched while they have no threads, child processes, open files or sockets, and no more than 64 MiB of files";
     /// The run's stdin was not opened for later, or is closed.
     StdinClosed = "stdin_closed", 409, 125, false, "start the run with `stdin_open: true` to write to it later";
+    /// The run has no terminal.
+    NoTerminal = "no_terminal", 409, 125, false, "start the run with `terminal`, such as {\"columns\": 80, \"rows\": 24}";
     /// Runs, contexts or sessions work in the workspace.
     WorkspaceInUse = "workspace_in_use", 409, 125, true, "end them first: GET /v1/runs?status=running and GET /v1/contexts show yours";
     /// Something is at the path already.
@@ -112,6 +116,8 @@ codes! {
     FileTooLarge = "file_too_large", 413, 125, false, "write at most 4 GiB at a time; read large files by GET /v1/files in parts";
     /// The range begins behind the end of the file.
     RangeOutside = "range_outside", 416, 125, false, "GET /v1/files/stat shows its size";
+    /// The path is for WebSockets, and the request is for none.
+    UpgradeRequired = "upgrade_required", 426, 125, false, "connect with a WebSocket client (RFC 6455), such as `new WebSocket(…)`";
     /// The command is not found.
     CommandNotFound = "command_not_found", 422, 127, false, "give a program of the host, by name or by path";
     /// The command cannot be executed.
@@ -231,7 +237,8 @@ impl From<&sandtimer::Error> for Code {
     fn from(error: &sandtimer::Error) -> Self {
         use sandtimer::Error;
         match error {
-            Error::NoCommand | Error::Workspaces(_) => Code::BadField,
+            Error::NoCommand | Error::Workspaces(_) | Error::BranchCount(_) => Code::BadField,
+            Error::NoBranch(_) => Code::NoBranch,
             Error::Files(FilesError::NotFound { .. }) => Code::CommandNotFound,
             Error::Files(FilesError::NotExecutable { .. }) => Code::CommandNotExecutable,
             Error::Files(_) => Code::BadField,

@@ -49,6 +49,7 @@ enum Answer {
     Nothing,
     /// The connection is no HTTP from then on.
     Lines,
+    WebSocket,
 }
 
 const OF_BODIES: &[Code] =
@@ -94,14 +95,14 @@ impl Operation {
         let content = match self.answer {
             Answer::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
             Answer::Text(kind) => json!({kind: {"schema": text("")}}),
-            Answer::Nothing | Answer::Lines => Value::Null,
+            Answer::Nothing | Answer::Lines | Answer::WebSocket => Value::Null,
         };
         let mut responses = Map::new();
-        if matches!(self.answer, Answer::Lines) {
-            responses.insert(
-                "101".to_owned(),
-                json!({"description": "Lines of JSON, one message each, both ways."}),
-            );
+        if let Answer::Lines = self.answer {
+            let lines = "Lines of JSON, one message each, both ways.";
+            responses.insert("101".to_owned(), json!({ "description": lines }));
+        } else if matches!(self.answer, Answer::WebSocket) {
+            responses.insert("101".to_owned(), json!({"description": "A WebSocket."}));
         } else if content.is_null() {
             responses.insert("204".to_owned(), json!({"description": "Done."}));
         } else {
@@ -173,7 +174,7 @@ fn operations() -> Vec<Operation> {
 }
 
 fn run_operations() -> Vec<Operation> {
-    use Answer::{Json, Nothing, Text};
+    use Answer::{Json, Nothing, Text, WebSocket};
     let wait = || schema::number("Milliseconds.");
     let control = |path, summary, answer| Operation::new("post", path, summary, Json(answer));
     const STATE: &[Code] = &[Code::RunEnded, Code::WrongState];
@@ -210,12 +211,31 @@ fn run_operations() -> Vec<Operation> {
             .errors(&[Code::BadField, Code::UnknownField, Code::Storage]),
         Operation::new(
             "get",
+            "/v1/runs/{id}/processes",
+            "What a run is doing: its processes, what each waits for, since when it is quiet",
+            Json("Processes"),
+        )
+        .errors(&[Code::RunEnded, Code::RunQueued]),
+        Operation::new(
+            "get",
             "/v1/runs/{id}/events",
             "Server-sent events: started, stdout, stderr, warning, lagged, ended. A reader that comes back with \
              Last-Event-ID goes on where it was; after `ended` the answer is 204",
             Text("text/event-stream"),
         )
         .errors(&[Code::BadField, Code::UnknownField]),
+        Operation::new(
+            "get",
+            "/v1/runs/{id}/terminal",
+            "A WebSocket to a run's terminal. Binary messages are bytes, typed and shown. Text messages are JSON objects of one \
+             field: `resize` of `columns` and `rows` from the client; `lagged` of `dropped` and `next_cursor`, `ended` of what the \
+             event `ended` has, and `error`, an Error, from the server. Where no header can be set, the token is offered as the \
+             protocol `sandtimer.token.` and its base64url, beside the protocol `sandtimer`",
+            WebSocket,
+        )
+        .query("cursor", schema::number("A byte's position."), "What was had before: where to begin; 0 unless given.")
+        .query("on_close", schema::words(&["keep", "end"]), "What becomes of the run when this connection closes; `keep` unless given.")
+        .errors(&[Code::BadField, Code::UnknownField, Code::NoTerminal, Code::UpgradeRequired]),
         control("/v1/runs/{id}/kill", "End a run, and wait for its end; a second time without its grace", "Run").body("Kill"),
         control("/v1/runs/{id}/extend", "Move the wall limit later", "Extended").body("Extend").errors(STATE),
         control("/v1/runs/{id}/pause", "Stop the processes and the run's own clocks", "Paused").body("Empty").errors(STATE),

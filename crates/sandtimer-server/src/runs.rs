@@ -8,6 +8,7 @@ mod output;
 mod record;
 mod request;
 mod stream;
+mod terminal;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,9 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/runs", post(create).get(list))
         .route("/v1/runs/{id}", get(show).delete(purge))
         .route("/v1/runs/{id}/output", get(read_output))
+        .route("/v1/runs/{id}/processes", get(processes))
         .route("/v1/runs/{id}/events", get(follow))
+        .route("/v1/runs/{id}/terminal", get(terminal::attach))
         .merge(control::routes())
 }
 
@@ -86,8 +89,8 @@ async fn list(
     let since = |run: &LiveRun| run.ended_at_ms().filter(|_| ended).unwrap_or(run.created_at_ms());
     runs.sort_by_cached_key(|run| std::cmp::Reverse(since(run)));
     let total = runs.len();
-    let shown: Vec<Value> =
-        runs.iter().take(usize::try_from(limit).unwrap_or(0)).map(|run| run.summary()).collect();
+    let shown = runs.iter().take(usize::try_from(limit).unwrap_or(0));
+    let shown: Vec<Value> = tokio::task::block_in_place(|| shown.map(|run| run.summary()).collect());
     Ok(body::json(&json!({"runs": shown, "total": total})))
 }
 
@@ -102,6 +105,27 @@ async fn show(
     let run = find(&app, &id, &owner)?;
     run.wait_ended(Some(wait.unwrap_or(Duration::ZERO))).await;
     Ok(body::json(&run.view().await?))
+}
+
+/// What a run is doing.
+async fn processes(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let run = find(&app, &id, &owner)?.running()?;
+    let look = tokio::task::block_in_place(|| run.look());
+    Ok(body::json(&json!({
+        "run_id": id,
+        "sentence": look.sentence(),
+        "waiting_for": look.waiting_for,
+        "quiet_ms": look.quiet_ms,
+        "cpu_ms": look.cpu_ms,
+        "processes": look.processes,
+        "truncated": look.truncated,
+    })))
 }
 
 async fn purge(

@@ -88,6 +88,7 @@ fn real_answers_have_the_described_shape() {
     check("Run", &client.run(&json!({"command": ["sh", "-c", "head -c 9 /dev/zero; sleep 9"], "output_bytes": 4, "on_output_limit": "end"})));
     let id = client.start(json!({"command": ["sleep", "20"], "stdin_open": true, "wall_ms": 15_000}));
     check("Run", &client.get(&format!("/v1/runs/{id}")).1);
+    check("Processes", &client.get(&format!("/v1/runs/{id}/processes")).1);
     let post = |what: &str, body: Value| client.post(&format!("/v1/runs/{id}/{what}"), &body).1;
     check("Written", &post("stdin", json!({"data": "x"})));
     check("Extended", &post("extend", json!({"by_ms": 5})));

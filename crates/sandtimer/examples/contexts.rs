@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use sandtimer::engine::{Cell, Context, ContextSpec};
+use sandtimer::engine::{BranchSpec, Cell, Context, ContextSpec, Contexts};
 use sandtimer::model::State;
 use sandtimer::zygote::Profile;
 use sandtimer::{Engine, Error, Limits};
@@ -48,6 +48,42 @@ fn main() -> Result<(), Error> {
         drop(context);
     }
     report("a new context", times);
+    for megabytes in [0, 50, 500] {
+        branch(&pool, megabytes)?;
+    }
+    Ok(())
+}
+
+/// What branches cost: the first of a context, later ones when a small cell has run in between, and eight at once.
+fn branch(pool: &Contexts, megabytes: u64) -> Result<(), Error> {
+    let (mut first, mut later, mut cell, mut eight) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let context = pool.open(ContextSpec::default(), &mut || false)?;
+        let source = format!(
+            "import os\nx = 0\nheld = [bytearray(os.urandom(4096)) for _ in range({megabytes} * 256)]"
+        );
+        execute(&context, &source, 60_000)?;
+        for round in 0..21 {
+            execute(&context, "x += 1", 20_000)?;
+            pool.warm(4, &mut || false)?;
+            std::thread::sleep(Duration::from_millis(20));
+            let begun = Instant::now();
+            let branches = context.branch(&BranchSpec { count: 1, ..BranchSpec::default() })?;
+            if round == 0 { &mut first } else { &mut later }.push(begun.elapsed());
+            cell.push(execute(&branches[0], "x", 20_000)?.1);
+        }
+        let begun = Instant::now();
+        drop(context.branch(&BranchSpec { count: 8, ..BranchSpec::default() })?);
+        eight.push(begun.elapsed());
+    }
+    for (what, times) in [
+        ("a context's first branch", first),
+        ("a later one", later),
+        ("the first cell in a branch", cell),
+        ("eight later ones and their end", eight),
+    ] {
+        report(&format!("{megabytes} MB more, {what}"), times);
+    }
     Ok(())
 }
 

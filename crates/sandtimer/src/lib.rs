@@ -23,6 +23,7 @@ pub mod engine;
 pub mod isolate;
 pub mod limits;
 pub mod model;
+pub mod resilience;
 pub mod scope;
 #[cfg(feature = "javascript")]
 pub mod script;

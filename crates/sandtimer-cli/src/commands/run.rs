@@ -176,9 +176,10 @@ fn go(settings: &Settings, command: Vec<OsString>) -> Result<ExitCode, Failure> 
     };
     let mut streams = Streams::default();
     if mode == Mode::Terminal {
-        let pair = terminal::open().map_err(Failure::system("cannot open a terminal for the command"))?;
-        spec.terminal = Some(pair.slave);
-        streams.terminal = Some(pair.master);
+        let like_ours =
+            terminal::like_ours().map_err(Failure::system("cannot read the terminal's settings"))?;
+        spec.terminal = Some(like_ours);
+        spec.stdout = Output::Piped;
     } else {
         (spec.stdin, streams.feed, streams.position) = stdin(place, &users_outside(settings));
     }

@@ -31,16 +31,16 @@ const SHOWN: usize = 400;
 #[derive(Debug)]
 pub(crate) struct LiveContext {
     id: String,
-    owner: Owner,
+    pub(super) owner: Owner,
     language: Language,
     created_at_ms: u64,
-    idle: Option<Duration>,
-    each: Limits,
+    pub(super) idle: Option<Duration>,
+    pub(super) each: Limits,
     /// What is not as it was to be.
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
     /// Its place under its owner's quota.
     place: Mutex<Option<Taken>>,
-    context: Context,
+    pub(super) context: Context,
     pub workspace: Arc<Workspace>,
     /// Keeps one that is not its own, until it is closed.
     using: Mutex<Option<Using>>,
@@ -84,7 +84,7 @@ impl LiveContext {
         self.context.interrupt()
     }
 
-    fn touch(&self) {
+    pub(super) fn touch(&self) {
         self.used.store(monotonic_nanoseconds(), Ordering::Relaxed);
     }
 
@@ -120,6 +120,14 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// What a context is made with, beside its interpreter.
+pub(super) struct Begun {
+    pub language: Language,
+    pub idle: Option<Duration>,
+    pub each: Limits,
+    pub warnings: Vec<String>,
+}
+
 /// All contexts, and where their interpreters come from.
 #[derive(Debug, Default)]
 pub(crate) struct LiveContexts {
@@ -138,6 +146,33 @@ impl LiveContexts {
 
     pub fn of(&self, owner: &Owner) -> Vec<Arc<LiveContext>> {
         self.registry.of(owner)
+    }
+
+    /// Has one that is open found by its owner.
+    pub(super) fn add(
+        &self,
+        owner: Owner,
+        begun: Begun,
+        context: Context,
+        (workspace, using): (Arc<Workspace>, Option<Using>),
+        place: Taken,
+    ) -> Arc<LiveContext> {
+        let live = Arc::new(LiveContext {
+            id: crate::new_id(),
+            owner,
+            language: begun.language,
+            created_at_ms: calendar_milliseconds(),
+            idle: begun.idle,
+            each: begun.each,
+            warnings: begun.warnings,
+            place: Mutex::new(Some(place)),
+            context,
+            workspace,
+            using: Mutex::new(using),
+            used: AtomicU64::new(monotonic_nanoseconds()),
+        });
+        self.registry.add(live.clone());
+        live
     }
 
     /// What the pools of each language have done.
@@ -193,27 +228,15 @@ pub(crate) async fn open(
             || context.workspace().map(|directory| Workspace::own(owner.clone(), directory.to_owned()));
         let missing = || Refusal::new(Code::Internal, "the context has no workspace");
         let workspace = workspace.or_else(made).ok_or_else(missing)?;
-        let live = Arc::new(LiveContext {
-            id: crate::new_id(),
-            owner,
-            language: request.language,
-            created_at_ms: calendar_milliseconds(),
-            idle: request.idle,
-            each: request.each,
-            warnings,
-            place: Mutex::new(Some(place)),
-            context,
-            workspace,
-            using: Mutex::new(using),
-            used: AtomicU64::new(monotonic_nanoseconds()),
-        });
-        app.contexts.registry.add(live.clone());
-        Ok(live)
+        let begun = Begun { language: request.language, idle: request.idle, each: request.each, warnings };
+        Ok(app.contexts.add(owner, begun, context, (workspace, using), place))
     };
     blocking(opening).await?
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))
 }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use sandtimer::Limits;
+use sandtimer::engine::BRANCHES;
 use sandtimer::limits::{Key, Setting};
 use sandtimer::model::{LimitKind, Source};
 
-use crate::body::Fields;
+use crate::body::{Fields, refused};
 use crate::error::{Code, Refusal};
 use crate::policy::Defaults;
 use crate::runs::environment;
@@ -127,7 +128,34 @@ impl ContextRequest {
     }
 }
 
-fn idle_of(limits: &Limits) -> Option<Duration> {
+/// Branches as they are asked for.
+#[derive(Debug)]
+pub(crate) struct BranchRequest {
+    pub count: usize,
+    /// Of each as a whole, and of its runs; where they say nothing the origin's hold.
+    pub whole: Limits,
+    pub each: Limits,
+    pub idle: Limits,
+}
+
+impl BranchRequest {
+    pub fn parse(mut fields: Fields) -> Result<Self, Refusal> {
+        let count = fields.number("count")?.unwrap_or(1);
+        let request = BranchRequest {
+            count: usize::try_from(count).unwrap_or(usize::MAX),
+            whole: fields.limits(&WHOLE)?,
+            each: fields.limits(&EACH)?,
+            idle: fields.limits(&[Key::Kind(LimitKind::Idle)])?,
+        };
+        fields.finish()?;
+        if !(1..=BRANCHES).contains(&request.count) {
+            return Err(refused("count", &count.into(), &format!("a number from 1 to {BRANCHES}")));
+        }
+        Ok(request)
+    }
+}
+
+pub(super) fn idle_of(limits: &Limits) -> Option<Duration> {
     match limits.get(LimitKind::Idle) {
         Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
         Setting::Unlimited => None,

@@ -1,5 +1,6 @@
 //! Contexts and sessions in the description of the API.
 
+use sandtimer::engine::BRANCHES;
 use serde_json::{Value, json};
 
 use super::Answer::{Json, Nothing};
@@ -31,6 +32,19 @@ const OF_EXECUTING: &[Code] = &[
     Code::ShuttingDown,
 ];
 
+const OF_BRANCHING: &[Code] = &[
+    Code::BadLimit,
+    Code::NoBranch,
+    Code::WorkspaceNotFound,
+    Code::Refused,
+    Code::Quota,
+    Code::Capacity,
+    Code::SpawnTimeout,
+    Code::System,
+    Code::Storage,
+    Code::ShuttingDown,
+];
+
 pub(super) fn operations() -> Vec<Operation> {
     let post = |path, summary, shape| Operation::new("post", path, summary, Json(shape));
     let get = |path, summary, shape| Operation::new("get", path, summary, Json(shape));
@@ -48,6 +62,13 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .body("CellRequest")
         .errors(OF_EXECUTING),
+        post(
+            "/v1/contexts/{id}/branch",
+            "Make contexts that begin with all that this one is, each in a sandbox of its own",
+            "ContextList",
+        )
+        .body("BranchRequest")
+        .errors(OF_BRANCHING),
         post("/v1/contexts/{id}/undo", "Go back to the state before the last run", "Context")
             .body("Empty")
             .errors(&[Code::NothingToUndo, Code::SpawnTimeout, Code::System, Code::ShuttingDown]),
@@ -76,6 +97,7 @@ pub(super) fn schemas() -> Value {
     json!({
         "ContextRequest": context(true),
         "SessionRequest": context(false),
+        "BranchRequest": branch(),
         "CellRequest": cell("code"),
         "CommandRequest": cell("command"),
         "Context": answer(json!({
@@ -117,6 +139,17 @@ fn context(chooses: bool) -> Value {
     if chooses {
         fields["language"] = with(words(&LANGUAGES), "python unless given.");
     }
+    for key in WHOLE.iter().chain(&EACH) {
+        fields[key.wire()] = reference("Limit");
+    }
+    body(fields)
+}
+
+fn branch() -> Value {
+    let mut fields = json!({
+        "count": {"type": "integer", "minimum": 1, "maximum": BRANCHES, "description": "How many; 1 unless given."},
+        "idle_ms": reference("Limit"),
+    });
     for key in WHOLE.iter().chain(&EACH) {
         fields[key.wire()] = reference("Limit");
     }

@@ -64,6 +64,11 @@ pub(super) fn body(fields: Value) -> Value {
     json!({"type": "object", "properties": fields, "additionalProperties": false})
 }
 
+/// A length of a terminal's side.
+fn cells(meaning: &str) -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": 65_535, "description": meaning})
+}
+
 pub(super) fn all() -> Value {
     let mut schemas = Map::new();
     for part in [
@@ -90,11 +95,12 @@ fn requests() -> Value {
         "language": words(&LANGUAGES),
         "stdin": text("What the command reads from its stdin; without it there is nothing to read."),
         "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin."),
+        "terminal": reference("Terminal"),
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of the command."},
         "workspace": text("The id of the workspace that it works in, as /workspace; an empty one of its own unless given."),
         "warn_ms": number("How long before the wall limit a `warning` event comes."),
         "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
-        "wait_ms": number("How long the answer waits for the end; without it until the end, however long; 0 is not at all."),
+        "wait_ms": number("How long the answer waits for the end; without it until the end, however long, but with a terminal not at all; 0 is not at all."),
         "detach": truth("The run goes on if this client goes away while it waits. Without it, it is cancelled."),
     });
     for key in LIMITS {
@@ -102,6 +108,10 @@ fn requests() -> Value {
     }
     json!({
         "RunRequest": body(run),
+        "Terminal": with(body(json!({
+            "columns": cells("80 unless given."),
+            "rows": cells("24 unless given."),
+        })), "Gives the command a terminal for stdin, stdout and stderr, all of which is stdout then; see /v1/runs/{id}/terminal."),
         "Kill": body(json!({"reason": text("For the verdict."), "wait_ms": number("How long to wait for its end; 5000 unless given.")})),
         "Extend": body(json!({"by_ms": number("How much later, in milliseconds; positive.")})),
         "Empty": body(json!({})),
@@ -132,6 +142,7 @@ fn runs() -> Value {
             "run_id": text(""),
             "status": status(),
             "paused": truth(""),
+            "waiting_for": nullable(waiting_for("What its command waits for, or `cpu` where it computes; null where that cannot be known.")),
             "command": command(),
             "wall_ms": nullable(number("The wall limit that it was started with; null is unlimited.")),
             "wall_left_ms": nullable(number("Milliseconds until its wall ends, with what has moved it; null without one, in a pause, and at the end.")),
@@ -144,6 +155,7 @@ fn runs() -> Value {
             "sentence": nullable(text("That of its verdict, where a limit or a cancel ended it.")),
         })),
         "RunList": answer(json!({"runs": list(reference("RunSummary")), "total": number("How many there are.")})),
+        "Processes": processes(),
         "Output": answer(json!({
             "run_id": text(""),
             "status": status(),
@@ -168,6 +180,31 @@ fn runs() -> Value {
             "closed": truth("Stdin is closed now; never before all of `data` was taken."),
         })),
     })
+}
+
+fn waiting_for(meaning: &str) -> Value {
+    with(words(&["stdin", "sleep", "network", "child", "cpu", "io", "stopped"]), meaning)
+}
+
+fn processes() -> Value {
+    let process = answer(json!({
+        "pid": number("Its number inside the sandbox."),
+        "depth": number("How far it is from the command, which is 0."),
+        "name": text("What it calls itself."),
+        "threads": number(""),
+        "waiting_for": nullable(waiting_for("")),
+        "wait_channel": nullable(text("The kernel's function in which its first thread waits, such as `do_wait`.")),
+        "cpu_ms": number("Its own processor time."),
+    }));
+    answer(json!({
+        "run_id": text(""),
+        "sentence": text("What it is doing, for a person or a model."),
+        "waiting_for": nullable(waiting_for("What its command waits for, or `cpu` where it computes.")),
+        "quiet_ms": number("Milliseconds since its latest output, or since its start."),
+        "cpu_ms": number("Processor time of all of it so far."),
+        "processes": list(process),
+        "truncated": truth("There are more than the first 64 processes."),
+    }))
 }
 
 fn outcome() -> Value {
@@ -253,7 +290,7 @@ fn verdict() -> Value {
         "signals": list(answer(json!({"signal": text(""), "at_ms": amount()}))),
         "last_output_age_ms": nullable(amount()),
         "progress": anything("How far the run said it was."),
-        "waiting_for": nullable(words(&["stdin", "sleep", "network", "child", "cpu", "io", "stopped"])),
+        "waiting_for": nullable(waiting_for("What its command waited for shortly before.")),
         "spent": answer(json!({"queued_ms": amount(), "spawn_ms": amount(), "attempts": list(anything("")), "paused_ms": amount()})),
         "sentence": text("One or two sentences for a person or a model."),
     }));

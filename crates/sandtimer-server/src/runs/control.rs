@@ -136,7 +136,10 @@ async fn stdin(
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(STDIN_WAIT);
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
-    run.running()?;
+    if run.running()?.has_terminal() && eof {
+        let message = "eof: a terminal has no end of its input; send \"\\u0004\" (Ctrl-D) as data";
+        return Err(Refusal::new(Code::BadField, message).with("key", "eof"));
+    }
     let written = run.input.write(data.as_bytes(), wait).await?;
     // What was not taken is the caller's to send again: the end does not pass it.
     let closed = eof && written == data.len();
@@ -146,7 +149,7 @@ async fn stdin(
     Ok(body::json(&json!({"run_id": id, "written": written, "closed": closed})))
 }
 
-/// The way to a run's stdin, for [`sandtimer::Stdin::Piped`].
+/// The way to a run's stdin, for [`sandtimer::Stdin::Piped`], or to its terminal.
 #[derive(Debug)]
 pub(crate) struct Input {
     /// Whoever writes holds it, so that bytes of two requests do not mix.
@@ -224,5 +227,6 @@ fn is_closed() -> Refusal {
 
 fn sender(pipe: OwnedFd) -> io::Result<pipe::Sender> {
     rustix::fs::fcntl_setfl(&pipe, OFlags::WRONLY | OFlags::NONBLOCK)?;
-    pipe::Sender::from_owned_fd(pipe)
+    // A terminal is used in the same way, and is no pipe.
+    pipe::Sender::from_owned_fd_unchecked(pipe)
 }

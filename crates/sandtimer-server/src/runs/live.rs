@@ -206,13 +206,13 @@ impl LiveRun {
         }))
     }
 
-    /// One line of a listing.
+    /// One line of a listing. Reads /proc for a moment.
     pub fn summary(&self) -> Value {
         let phase = self.phase();
-        let (record, is_paused, wall_end) = match &phase {
-            Phase::Queued(_) => (None, false, None),
-            Phase::Running(run) => (None, run.is_paused(), run.wall_end()),
-            Phase::Ended(record) => (Some(record), false, None),
+        let (record, is_paused, wall_end, waiting_for) = match &phase {
+            Phase::Queued(_) => (None, false, None, None),
+            Phase::Running(run) => (None, run.is_paused(), run.wall_end(), run.waiting_for()),
+            Phase::Ended(record) => (Some(record), false, None, None),
         };
         let facts = record.map(Record::facts);
         let end = record.map_or_else(calendar_milliseconds, Record::ended_at_ms);
@@ -221,6 +221,7 @@ impl LiveRun {
             "run_id": self.id(),
             "status": phase.name(),
             "paused": is_paused,
+            "waiting_for": waiting_for,
             "command": self.begun.command,
             "wall_ms": self.effective()["wall_ms"]["limit"],
             "wall_left_ms": wall_end.map(left),

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
+use sandtimer::engine::Terminal;
 use sandtimer::limits::Key;
 use sandtimer::model::LimitKind;
 use sandtimer::scope::ScopeId;
@@ -30,6 +31,8 @@ pub(crate) const LIMITS: [Key; 9] = [
 /// What execve(2) takes of one text, its NUL included, and of all together: a quarter of the usual stack.
 const MOST_ONE: usize = 128 * 1024 - 1;
 const MOST_ALL: usize = 2 * 1024 * 1024 - 64 * 1024;
+/// What emulators of terminals are, as a rule.
+const TERMINAL_KIND: &str = "xterm-256color";
 /// Bytes of the command that records and listings show.
 const SHOWN: usize = 400;
 
@@ -41,6 +44,8 @@ pub(crate) struct RunRequest {
     /// `None`: no stdin. `Some` and `stdin_open`: these bytes, then what is sent later.
     pub stdin: Option<Vec<u8>>,
     pub stdin_open: bool,
+    /// Columns and rows of the terminal that it is given.
+    pub terminal: Option<(u16, u16)>,
     limits: Limits,
     warn: Option<Duration>,
     end_on_output_limit: bool,
@@ -62,12 +67,13 @@ const AGENT_DIRECTORY: &str = "/workspace";
 
 impl RunRequest {
     pub fn parse(mut fields: Fields) -> Result<Self, Refusal> {
-        let request = RunRequest {
+        let mut request = RunRequest {
             limits: fields.limits(&LIMITS)?,
             command: command(&mut fields)?,
             environment: environment(&mut fields)?,
             stdin: fields.text("stdin")?.map(String::into_bytes),
             stdin_open: fields.truth("stdin_open")?.unwrap_or(false),
+            terminal: fields.value("terminal").map(|size| terminal_size("terminal", size)).transpose()?,
             warn: fields.milliseconds("warn_ms")?,
             end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
             wait: fields.milliseconds("wait_ms")?,
@@ -78,7 +84,19 @@ impl RunRequest {
         };
         fields.finish()?;
         request.check_lengths()?;
+        if request.terminal.is_some() {
+            request.prepare_terminal();
+        }
         Ok(request)
+    }
+
+    /// Whoever wants a terminal uses it before the run is over.
+    fn prepare_terminal(&mut self) {
+        self.wait.get_or_insert(Duration::ZERO);
+        self.stdin_open = true;
+        if !self.environment.iter().any(|(name, _)| name == "TERM") {
+            self.environment.push(("TERM".to_owned(), TERMINAL_KIND.to_owned()));
+        }
     }
 
     /// A text for bash, waited for to its end, in a workspace.
@@ -88,6 +106,7 @@ impl RunRequest {
             environment: Vec::new(),
             stdin: None,
             stdin_open: false,
+            terminal: None,
             limits,
             warn: None,
             end_on_output_limit: false,
@@ -159,12 +178,29 @@ impl RunRequest {
             environment: self.environment.iter().map(owned).collect(),
             private_workspace: true,
             stdin,
+            terminal: self.terminal.map(|(columns, rows)| Terminal { columns, rows, like: None }),
             limits: self.limits.clone(),
             warn: self.warn,
             end_on_output_limit: self.end_on_output_limit,
             ..Spec::default()
         }
     }
+}
+
+/// `{"columns": 80, "rows": 24}`, each of which may be left out.
+pub(super) fn terminal_size(name: &str, size: Value) -> Result<(u16, u16), Refusal> {
+    let Value::Object(object) = size else {
+        return Err(refused(name, &size, "an object of columns and rows"));
+    };
+    let mut fields = Fields::new(object);
+    let mut one = |name: &'static str, usual: u16| {
+        let Some(given) = fields.number(name)? else { return Ok(usual) };
+        let fits = u16::try_from(given).ok().filter(|count| *count > 0);
+        fits.ok_or_else(|| refused(name, &given.into(), "a number from 1 to 65535"))
+    };
+    let size = (one("columns", 80)?, one("rows", 24)?);
+    fields.finish()?;
+    Ok(size)
 }
 
 /// `command` as a list or as a line for a shell, or `code` with its `language`.

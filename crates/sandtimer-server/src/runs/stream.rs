@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::live::{LiveRun, Phase};
 use super::output::{Piece, chunk, name};
+use super::record::Record;
 use crate::error::{Code, Refusal};
 use crate::events::{Event, EventSource};
 use crate::owned::Owned;
@@ -123,12 +124,7 @@ impl RunEvents {
     /// The outcome without the output, which came before.
     fn ended(&mut self, phase: &Phase) -> Option<Event> {
         let Phase::Ended(record) = phase else { return None };
-        let mut outcome = serde_json::to_value(record.facts()).unwrap_or_default();
-        if let Some(outcome) = outcome.as_object_mut() {
-            outcome.remove("stdout");
-            outcome.remove("stderr");
-        }
-        let data = json!({"run_id": self.run.id(), "status": "ended", "ended_at_ms": record.ended_at_ms(), "outcome": outcome});
+        let data = ending(&self.run, record);
         let place = Place { ended: true, ..self.place };
         Some(self.event(place, "ended", data))
     }
@@ -170,8 +166,18 @@ impl RunEvents {
     }
 }
 
+/// The end of a run, without its output.
+pub(super) fn ending(run: &LiveRun, record: &Record) -> Value {
+    let mut outcome = serde_json::to_value(record.facts()).unwrap_or_default();
+    if let Some(outcome) = outcome.as_object_mut() {
+        outcome.remove("stdout");
+        outcome.remove("stderr");
+    }
+    json!({"run_id": run.id(), "status": "ended", "ended_at_ms": record.ended_at_ms(), "outcome": outcome})
+}
+
 /// Whether its Outcome is there, though not yet its record.
-fn is_over(run: &sandtimer::Run) -> bool {
+pub(super) fn is_over(run: &sandtimer::Run) -> bool {
     use std::task::{Context, Poll, Waker};
     let mut wait = std::pin::pin!(run.wait());
     matches!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(_))

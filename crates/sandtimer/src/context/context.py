@@ -3,7 +3,7 @@
 Shares its process with child.py, which is executed before it. Requests come by the channel: `C` and a nonce asks for a
 checkpoint, `X` and JSON is a cell, with its stdout, stderr and, where JSON says so, its stdin and its source as files.
 Answered by `K`, nonce, the checkpoint's process id and why there is none; and by `A`, with `D` before it for everything
-that is displayed meanwhile. The engine takes none of it on trust.
+that is displayed meanwhile. `B` asks for an image, see branch.py. The engine takes none of it on trust.
 """
 
 import ast
@@ -64,6 +64,10 @@ class Context:
             elif self.is_new:
                 for file in files:
                     os.close(file)
+            elif packet[:1] == b"B":
+                if image(self, packet, files):
+                    # This is the branch, and is asked for its first checkpoint.
+                    self.is_new = True
             elif packet[:1] == b"X":
                 self.cell(json.loads(packet[1:]), files)
 
@@ -149,17 +153,11 @@ class Context:
 
     def run(self, source):
         """Executes a cell; the value of its last line, if that is an expression without a semicolon behind it."""
-        name = "<cell %d>" % (self.count + 1)
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        tree = ast.parse(source, name)
-        last = None
-        if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";"):
-            last = ast.Expression(tree.body.pop().value)
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        self.evaluate(compile(tree, name, "exec", flags=flags, dont_inherit=True))
+        body, last = compiled(source, "<cell %d>" % (self.count + 1))
+        self.evaluate(body)
         if last is None:
             return None
-        value = self.evaluate(compile(last, name, "eval", flags=flags, dont_inherit=True))
+        value = self.evaluate(last)
         if value is not None:
             self.main["_"] = value
         return value
@@ -220,16 +218,23 @@ class Context:
         return shown
 
 
+def compiled(source, name):
+    """A cell's code, and apart from it that of its last line, if that is an expression without a semicolon behind it."""
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    tree = ast.parse(source, name)
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";"):
+        last = ast.Expression(tree.body.pop().value)
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    body = compile(tree, name, "exec", flags=flags, dont_inherit=True)
+    return body, last and compile(last, name, "eval", flags=flags, dont_inherit=True)
+
+
 def rehearse():
     """Does what every cell does, while nobody waits: the first write to a page that is shared with a copy costs a fault."""
     request = json.loads('{"source": "0", "file": false, "stdin": false}')
     file = open("/dev/null", "r", errors="replace")
-    source = request["source"]
-    linecache.cache["<rehearsal>"] = (len(source), None, source.splitlines(keepends=True), "<rehearsal>")
-    tree = ast.parse(source, "<rehearsal>")
-    last = ast.Expression(tree.body.pop().value)
-    compile(tree, "<rehearsal>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    value = eval(compile(last, "<rehearsal>", "eval", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True), {})
+    value = eval(compiled(request["source"], "<rehearsal>")[1], {})
     data = as_json({"status": "ok", "results": [bundle(value)], "execution_count": 0, "interrupted": False})
     answer(VALUE, data, ())
     del linecache.cache["<rehearsal>"]
@@ -324,8 +329,13 @@ def mime_data(data):
     return data
 
 
-def context(options):
+def context(options, files):
     """A job that never answers: the interpreter is the context's from now on."""
+    if options["branch"]:
+        # Returns only where it fails.
+        failed = native.take(*files[:3])
+        os.write(3, b"y" + os.strerror(-failed).encode())
+        os._exit(1)
     os.environ.update(options["environment"])
     os.environ.setdefault("MPLBACKEND", "Agg")
     if options["directory"]:

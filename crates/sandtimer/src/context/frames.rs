@@ -20,6 +20,35 @@ pub(crate) fn checkpoint_request(nonce: Nonce) -> Vec<u8> {
     [b"C", &nonce[..]].concat()
 }
 
+/// Asks for an image of the interpreter, over the base whose inode this is, 0 for none. The image's file comes with it, then one for
+/// files. `shares`: what is in the workspace is not among those.
+pub(crate) fn image_request(nonce: Nonce, base: u64, shares: bool) -> Vec<u8> {
+    [b"B", &nonce[..], &base.to_le_bytes(), &[u8::from(shares)]].concat()
+}
+
+/// What became of an image.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(crate) enum Image {
+    /// So many bytes, which need no other.
+    Whole(u64),
+    /// So many bytes over the base.
+    Delta(u64),
+    /// The file is to have so many bytes.
+    TooShort(u64),
+}
+
+impl Image {
+    fn parse(said: u64) -> Option<Self> {
+        let length = said >> 2;
+        match said & 3 {
+            1 => Some(Image::Whole(length)),
+            2 => Some(Image::Delta(length)),
+            3 => Some(Image::TooShort(length)),
+            _ => None,
+        }
+    }
+}
+
 /// Asks for a cell to be executed. Its stdout and stderr come with it, then its stdin if it has one, then its source if that
 /// does not stand here.
 pub(crate) fn cell_request(source: Option<&str>, stdin: bool) -> Vec<u8> {
@@ -65,6 +94,12 @@ pub(crate) fn said<'a>(packet: &'a [u8], nonce: &ScriptNonce) -> Option<Said<'a>
 pub(crate) enum Frame<'a> {
     /// A checkpoint was made, or why not.
     Checkpoint { nonce: Nonce, made: Result<i32, String> },
+    /// An image was written, or why not.
+    Image { nonce: Nonce, made: Result<Image, String> },
+    /// It has become an image.
+    Taken,
+    /// It could not become an image, and ends.
+    Failed(String),
     /// A part of something that is displayed; the last one or not.
     Display { bytes: &'a [u8], last: bool },
     /// It answers; to be read by [`crate::zygote::Answer`].
@@ -85,6 +120,18 @@ impl<'a> Frame<'a> {
                     _ => Err(String::from_utf8_lossy(&rest[12..]).into_owned()),
                 };
                 Frame::Checkpoint { nonce, made }
+            }
+            Some((b'B', rest)) if rest.len() >= 16 => {
+                let nonce = std::array::from_fn(|index| rest[index]);
+                let said = u64::from_le_bytes(std::array::from_fn(|index| rest[8 + index]));
+                let reason = || String::from_utf8_lossy(&rest[16..]).into_owned();
+                Frame::Image { nonce, made: Image::parse(said).ok_or_else(reason) }
+            }
+            Some((b'b', [])) => Frame::Taken,
+            Some((b'y', reason)) => Frame::Failed(String::from_utf8_lossy(reason).into_owned()),
+            Some((b'Y', [a, b, c, d, stage, ..])) => {
+                let error = std::io::Error::from_raw_os_error(i32::from_le_bytes([*a, *b, *c, *d]));
+                Frame::Failed(format!("{error} (at its stage {stage})"))
             }
             Some((b'D', bytes)) => Frame::Display { bytes, last: true },
             Some((b'd', bytes)) => Frame::Display { bytes, last: false },

@@ -19,5 +19,6 @@ pub(crate) const NODE_BOOT: &str = "((require, process, load) => { \
      })(require, process, (name, options) => import(name, options))";
 
 pub(crate) use frames::{
-    Frame, Nonce, Said, ScriptNonce, bundle, cell_request, checkpoint_request, reply, said, script_request,
+    Frame, Image, Nonce, Said, ScriptNonce, bundle, cell_request, checkpoint_request, image_request, reply,
+    said, script_request,
 };

@@ -60,6 +60,8 @@ pub(super) struct Child {
     born: Option<Born>,
     /// The directory that was made for it; nothing is in it yet.
     pub own_workspace: Option<OwnWorkspace>,
+    /// What it was forked from.
+    pub zygote: Option<Arc<zygotes::Zygote>>,
 }
 
 /// An empty directory, removed unless it is kept.
@@ -104,6 +106,7 @@ pub(super) struct Stood {
     pub process: Spawned,
     pub channel: OwnedFd,
     pub own_workspace: Option<PathBuf>,
+    pub zygote: Option<Arc<zygotes::Zygote>>,
 }
 
 /// A job that was given to a child.
@@ -145,24 +148,17 @@ impl Child {
                 Ok((prepared, sealing, control, spawned))
             },
         );
-        let (prepared, sealing, control, spawned) = built.inspect_err(|_| inner.pool.give_back(row, None))?;
-        let tasks = prepared.tasks;
-        // Long before there is a run: it wakes the watchdog.
-        let shown = inner.enforcer.show(&slot, spawned.pidfd.as_fd(), inner.sweeps_itself());
-        let sandbox = Sandbox {
-            slot,
-            control,
-            pidfd: spawned.pidfd,
-            shown,
-            plan: prepared.plan,
-            files: prepared.files,
-            private: prepared.private,
-            spawned_at: monotonic_nanoseconds(),
-            path: Path::Parked,
-            namespace: None,
+        let (mut prepared, sealing, control, spawned) =
+            built.inspect_err(|_| inner.pool.give_back(row, None))?;
+        let tasks = std::mem::take(&mut prepared.tasks);
+        let sandbox = prepared.started(slot, control, spawned.pidfd, Path::Parked).show(inner);
+        let mut child = Child {
+            inner: inner.clone(),
+            sandbox: Some(sandbox),
+            born: None,
+            own_workspace: None,
+            zygote: None,
         };
-        let mut child =
-            Child { inner: inner.clone(), sandbox: Some(sandbox), born: None, own_workspace: None };
         child.seal(parent, &sealing, &tasks)?;
         Ok(child)
     }
@@ -314,10 +310,15 @@ impl Child {
     ///
     /// # Errors
     /// As [`Child::hand_over`].
-    pub fn become_context(&mut self, opened: &Opened, settings: &[u8]) -> Result<(), Error> {
+    pub fn become_context(
+        &mut self,
+        opened: &Opened,
+        settings: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(), Error> {
         let limits = self.limit(opened)?;
         let Some(born) = &self.born else { return Err(Error::Closed) };
-        os::dispatch(born.channel.as_fd(), &limits, settings, &[])
+        os::dispatch(born.channel.as_fd(), &limits, settings, files)
             .map_err(Error::system("cannot use a parked child"))
     }
 
@@ -326,7 +327,8 @@ impl Child {
         let (sandbox, born) = self.sandbox.take().zip(self.born.take())?;
         let (place, belongings) = place::Place::of(sandbox);
         let own_workspace = self.own_workspace.take().map(OwnWorkspace::keep);
-        Some(Stood { place, belongings, process: born.process, channel: born.channel, own_workspace })
+        let (process, channel, zygote) = (born.process, born.channel, self.zygote.take());
+        Some(Stood { place, belongings, process, channel, own_workspace, zygote })
     }
 
     /// Makes the child that has its job a run.
@@ -356,7 +358,7 @@ impl Child {
         let running = place::running(&self.inner, sandbox, opened, spec, Some(job));
         let spool = || Arc::new(Mutex::new(Spool::new(output, handed.directory.clone())));
         let outputs = born.outputs.map(|fd| Some((Arc::new(fd), spool())));
-        let attachment = Attachment { run: running.clone(), outputs, stdin: None };
+        let attachment = Attachment { run: running.clone(), outputs, stdin: None, terminal: None };
         Some(Given { running, attachment })
     }
 }

@@ -7,6 +7,8 @@
 //! The context owns the sandbox between runs; while a run is on it shares it with the enforcer, which alone ends runs.
 //! Whoever executes drives the interpreter's channel, on his own thread; no deadline depends on that.
 
+mod branch;
+mod heard;
 mod shell;
 mod standing;
 mod turns;
@@ -18,10 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::wire::{CHANNEL_PACKET, order};
-use sandtimer_os::{process, zygote as os};
+use sandtimer_os::process;
+use sandtimer_os::wire::order;
 
 use super::calls::Calls;
 use super::error::Error;
@@ -32,15 +33,13 @@ use super::spec::{Require, Spec, Stdin};
 use super::start;
 use super::streams::Streams;
 use super::{Engine, Inner};
-use crate::context::{Frame, Said, bundle, cell_request, reply};
 use crate::limits::Limits;
-use crate::model::{LimitKind, Outcome, Source, State};
+use crate::model::{Outcome, Source, State};
 use crate::scope::ScopeId;
 #[cfg(feature = "javascript")]
 use crate::script;
-use crate::supervise::orders::Command;
-use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Displayed, Job, Live, Reply, Running};
-use crate::zygote::{Answer, Kind, Language, Profile};
+use crate::zygote::{Language, Profile};
+pub use branch::BranchSpec;
 use standing::Standing;
 pub use turns::Turn;
 use turns::Turns;
@@ -273,7 +272,7 @@ impl Context {
         }
         self.executions.fetch_add(1, Ordering::Relaxed);
         tell(Told::Begun(run.clone()));
-        self.drive(&run.running, standing, tell);
+        heard::hear(&self.inner, &run.running, standing, tell);
         let mut outcome = run.running.waiting.wait_outcome(false);
         if outcome.state == State::None {
             // What is left of the interpreter is known when what was killed is dead.
@@ -388,105 +387,6 @@ impl Context {
         Ok(Arc::new(Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::default() }))
     }
 
-    /// Hears what the interpreter says until it answers, or there is a verdict.
-    fn drive(&self, running: &Running, standing: &Standing, tell: &mut dyn FnMut(Told)) {
-        let Some(job) = &running.job else { return };
-        let Some(live) = &job.live else { return };
-        let limit = running.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
-        let mut packet = vec![0u8; CHANNEL_PACKET];
-        let (mut displayed, mut replied) = (Parts::new(limit), Parts::new(limit));
-        loop {
-            if !wait_for_word(live, job) {
-                return;
-            }
-            let length = match os::packet(standing.channel(), &mut packet, false) {
-                Ok(length) if length > 0 => length.min(packet.len()),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                // It has closed its end: what it is now, the enforcer finds out.
-                _ => {
-                    running.waiting.wait_verdict();
-                    return;
-                }
-            };
-            let packet = &packet[..length];
-            if standing.is_script() {
-                match standing.said(packet) {
-                    Some(Said::Display { bytes, last }) => {
-                        if let Some(value) = displayed.hear(bytes, last).and_then(|shown| shown.note(live)) {
-                            tell(Told::Displayed(value));
-                        }
-                    }
-                    Some(Said::Part(bytes)) => drop(replied.hear(bytes, false)),
-                    Some(Said::Answer { bytes, raised }) => {
-                        if let Some(whole) = replied.hear(bytes, true) {
-                            self.take_reply(running, whole.reply(), raised, tell);
-                        }
-                        return;
-                    }
-                    None => {}
-                }
-                continue;
-            }
-            match Frame::parse(packet) {
-                Frame::Display { bytes, last } => {
-                    if let Some(value) = displayed.hear(bytes, last).and_then(|shown| shown.note(live)) {
-                        tell(Told::Displayed(value));
-                    }
-                }
-                Frame::Answer => {
-                    if let Ok(answer) = Answer::parse(packet) {
-                        self.answered(running, standing, (&answer, limit), tell);
-                        return;
-                    }
-                }
-                // Nothing that is asked for now.
-                Frame::Checkpoint { .. } | Frame::Unknown => {}
-            }
-        }
-    }
-
-    /// Takes an answer. From then on no limit ends the run; one that did before has won.
-    fn answered(
-        &self,
-        running: &Running,
-        standing: &Standing,
-        (answer, limit): (&Answer, u64),
-        tell: &mut dyn FnMut(Told),
-    ) {
-        let Some(live) = running.live() else { return };
-        let said = match standing.read(answer, limit, live) {
-            Ok(Some(code)) if live.is_shell => {
-                Reply { exit_code: code.first().copied(), ..Default::default() }
-            }
-            Ok(Some(data)) => reply(&data),
-            Ok(None) => too_large(answer.size(), limit),
-            // It died on the way, or was ended.
-            Err(_) => return,
-        };
-        self.take_reply(running, said, answer.kind != Kind::Value, tell);
-    }
-
-    /// Takes what came with an answer; from then on no limit ends the run.
-    fn take_reply(&self, running: &Running, mut said: Reply, raised: bool, tell: &mut dyn FnMut(Told)) {
-        let Some((job, live)) = running.job.as_ref().and_then(|job| Some((job, job.live.as_ref()?))) else {
-            return;
-        };
-        let raised = raised || said.error.is_some();
-        if let Some(serde_json::Value::String(pickled)) = said.take_pickled() {
-            tell(Told::Raised(pickled));
-        }
-        said.value = said.results.last().and_then(|shown| shown.get("application/json")).cloned();
-        *live.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
-        job.answered.store(if raised { ANSWERED_RAISED } else { ANSWERED_VALUE }, Ordering::Release);
-        if !running.cell.seal() {
-            // In the grace of a limit; there is nothing left to wait for.
-            job.answered.store(0, Ordering::Release);
-        }
-        let (row, id) = (running.row, running.id.clone());
-        self.inner.enforcer.send(Command::Answered { row, id });
-    }
-
     /// Interrupts the run that is on, as Ctrl-C does: the interpreter, or what a shell's command has started. False when none is.
     pub fn interrupt(&self) -> bool {
         let Some(run) = self.current().clone() else { return false };
@@ -553,69 +453,6 @@ impl Drop for Context {
     }
 }
 
-/// Whether the interpreter has said something. False once there is a verdict, behind which nothing that it says counts.
-fn wait_for_word(live: &Live, job: &Job) -> bool {
-    let mut fds = [PollFd::new(&*job.channel, PollFlags::IN), PollFd::new(&live.over, PollFlags::IN)];
-    loop {
-        match poll(&mut fds, None) {
-            Err(rustix::io::Errno::INTR) => {}
-            polled => return polled.is_ok() && fds[1].revents().is_empty(),
-        }
-    }
-}
-
-/// Something that is said in several packets, of which no more than `limit` bytes are kept.
-struct Parts {
-    bytes: Vec<u8>,
-    length: u64,
-    limit: u64,
-}
-
-impl Parts {
-    fn new(limit: u64) -> Self {
-        Parts { bytes: Vec::new(), length: 0, limit }
-    }
-
-    /// Hears one part; all of it with the last one.
-    fn hear(&mut self, bytes: &[u8], last: bool) -> Option<Parts> {
-        self.length = self.length.saturating_add(bytes.len() as u64);
-        if self.length <= self.limit {
-            self.bytes.extend_from_slice(bytes);
-        }
-        last.then(|| std::mem::replace(self, Parts::new(self.limit)))
-    }
-
-    /// Keeps what was displayed for the Outcome, as far as the result limit goes, and gives it as a value. What is longer than
-    /// all of that limit is no value.
-    fn note(&self, live: &Live) -> Option<serde_json::Value> {
-        let mut shown: MutexGuard<'_, Displayed> =
-            live.displayed.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.bytes = shown.bytes.saturating_add(self.length);
-        let value = match bundle(&self.bytes) {
-            Some(value) => Some(value),
-            _ if self.length > self.limit => None,
-            _ => return None,
-        };
-        match &value {
-            Some(value) if shown.bytes <= self.limit => shown.values.push(value.clone()),
-            _ => shown.dropped += 1,
-        }
-        value
-    }
-
-    /// The interpreter's words on its cell.
-    fn reply(&self) -> Reply {
-        if self.length > self.limit { too_large(self.length, self.limit) } else { reply(&self.bytes) }
-    }
-}
-
-/// What is said in place of an answer that nobody wants.
-fn too_large(length: u64, limit: u64) -> Reply {
-    let message = format!("what it shows has {length} bytes, and the result limit is {limit}");
-    let error = serde_json::json!({"type": "ResultTooLarge", "module": "sandtimer", "message": message, "traceback": ""});
-    Reply { error: Some(error), ..Default::default() }
-}
-
 /// Waits until a new interpreter stands there as it is to be.
 fn begun(standing: &mut Standing) -> Result<(), Error> {
     let refused = |reason| Error::System {
@@ -632,9 +469,9 @@ fn begun(standing: &mut Standing) -> Result<(), Error> {
     }
 }
 
-/// The variables that an interpreter begins with, as JSON.
-fn variables(spec: &ContextSpec) -> serde_json::Value {
-    serde_json::json!({"environment": spec.environment, "directory": spec.directory})
+/// What an interpreter begins with, as JSON; or that it is to become an image.
+fn variables(spec: &ContextSpec, branch: bool) -> serde_json::Value {
+    serde_json::json!({"environment": spec.environment, "directory": spec.directory, "branch": branch})
 }
 
 /// What an interpreter of this profile is called, for messages.

@@ -12,6 +12,9 @@ use crate::task::budget::OptionsError;
 /// Workspaces of one run: the descriptors of one message to the launcher bound them.
 pub(crate) const WORKSPACES: usize = 16;
 
+/// Branches that are made at once.
+pub const BRANCHES: usize = 64;
+
 /// Why a run could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -58,6 +61,12 @@ pub enum Error {
     /// Whoever asked for it has left.
     #[error("whoever asked for the run no longer wants it")]
     Withdrawn,
+    /// The context cannot be branched: why.
+    #[error("the context cannot be branched: {0}")]
+    NoBranch(String),
+    /// No number of branches.
+    #[error("count = {0}: give a number from 1 to {most}", most = BRANCHES)]
+    BranchCount(usize),
     /// A NUL byte in an argument, a variable or a path.
     #[error("{what} `{value}` contains a NUL byte")]
     Nul { what: &'static str, value: String },

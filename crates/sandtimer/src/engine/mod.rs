@@ -24,6 +24,7 @@ mod spec;
 mod start;
 mod streams;
 mod templates;
+mod terminal;
 mod threads;
 mod workspace;
 mod zygotes;
@@ -39,8 +40,8 @@ use sandtimer_os::probe;
 
 pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
-pub use contexts::{Cell, Context, ContextSpec, Contexts, Info, Told, Turn};
-pub use error::Error;
+pub use contexts::{BranchSpec, Cell, Context, ContextSpec, Contexts, Info, Told, Turn};
+pub use error::{BRANCHES, Error};
 pub use park::Parked;
 pub use pool::CAPACITY;
 pub use refill::Stats;
@@ -48,6 +49,7 @@ pub use run::{Grown, Run, Settled, Started, Stream, Wait, Warned};
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use start::new_run_id;
+pub use terminal::Terminal;
 pub use threads::Armed;
 pub use workspace::{make_workspace, workspace_owner};
 

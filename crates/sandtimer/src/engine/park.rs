@@ -88,18 +88,7 @@ impl Engine {
             }
         };
         let files = prepared.files.clone();
-        let sandbox = Some(Sandbox {
-            slot,
-            control,
-            pidfd,
-            plan: prepared.plan,
-            files: prepared.files,
-            private: prepared.private,
-            spawned_at,
-            path: Path::Parked,
-            namespace: None,
-            shown: None,
-        });
+        let sandbox = Some(Sandbox { spawned_at, ..prepared.started(slot, control, pidfd, Path::Parked) });
         let mut parked = Parked { inner: self.inner.clone(), sandbox, dispatch, files, shape };
         if let Some(sandbox) = parked.sandbox.as_mut() {
             wait_sealed(sandbox)?;

@@ -230,7 +230,7 @@ impl Shared {
                     }
                 },
             };
-            let made = self.make(zygote.as_deref(), hurried, None);
+            let made = self.make(zygote.as_ref(), hurried, None);
             let mut state = self.lock();
             state.making -= 1;
             match made {
@@ -378,7 +378,12 @@ impl Shared {
     }
 
     /// Makes a child, of a zygote where its language has them, whose workspace is this directory or one of its own.
-    fn make(&self, zygote: Option<&Zygote>, hurried: bool, workspace: Option<&Path>) -> Result<Child, Error> {
+    fn make(
+        &self,
+        zygote: Option<&Arc<Zygote>>,
+        hurried: bool,
+        workspace: Option<&Path>,
+    ) -> Result<Child, Error> {
         let own = match (workspace, &self.profile.workspaces) {
             (None, Some(parent)) => Some(OwnWorkspace::make(parent)?),
             _ => None,
@@ -395,7 +400,30 @@ impl Shared {
             }
         };
         child.own_workspace = own;
+        child.zygote = zygote.cloned();
         Ok(child)
+    }
+
+    /// A child of this zygote, whichever serves now, made while the caller waits.
+    pub fn make_of(&self, zygote: &Arc<Zygote>, workspace: Option<&Path>) -> Result<Child, Error> {
+        self.make(Some(zygote), true, workspace)
+    }
+
+    /// Children of this zygote that stand ready, so many at most.
+    pub fn take_of(&self, zygote: &Arc<Zygote>, most: usize) -> Vec<Child> {
+        let is_of = |child: &Child| child.zygote.as_ref().is_some_and(|other| Arc::ptr_eq(other, zygote));
+        let (mut taken, mut left) = (Vec::new(), VecDeque::new());
+        let mut state = self.lock();
+        for child in state.ready.drain(..) {
+            match taken.len() < most && is_of(&child) {
+                true => taken.push(child),
+                false => left.push_back(child),
+            }
+        }
+        state.ready = left;
+        state.last_call = monotonic_nanoseconds();
+        self.lacking.notify_one();
+        taken
     }
 
     /// A child whose workspace is this directory, made while the caller waits.

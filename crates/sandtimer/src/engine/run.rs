@@ -14,13 +14,17 @@ use sandtimer_os::wire::order;
 use super::Inner;
 use super::calls::Ended;
 use super::error::Error;
+use super::terminal;
 use crate::limits::Effective;
-use crate::model::{LimitKind, Outcome, Warning};
+use crate::model::{LimitKind, Outcome, WaitingFor, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
+use crate::supervise::Look;
 use crate::supervise::collector::SharedSpool;
+use crate::supervise::look::look;
 use crate::supervise::orders::Command;
 use crate::supervise::output::Chunk;
 use crate::supervise::run::Running;
+use crate::supervise::seen::look_closer;
 use crate::time::Moment;
 
 /// A run that was started. Dropping the handle does not end it; its limits do.
@@ -39,6 +43,8 @@ pub(super) struct Pipes {
     pub stdin: Option<OwnedFd>,
     pub stdout: Option<OwnedFd>,
     pub stderr: Option<OwnedFd>,
+    /// The master of its terminal.
+    pub terminal: Option<OwnedFd>,
 }
 
 /// Which output stream.
@@ -148,6 +154,17 @@ impl Run {
         scopes.deadline(self.scope).ok()?.map(|deadline| deadline.wall_end.as_nanos())
     }
 
+    /// What it is doing: its processes, and what each waits for. Reads /proc for a moment; of a run that is over there is
+    /// nothing to see.
+    pub fn look(&self) -> Look {
+        look_closer(&self.running, monotonic_nanoseconds())
+    }
+
+    /// What its command waits for, or that it computes: the first part of [`Run::look`], for many runs at once.
+    pub fn waiting_for(&self) -> Option<WaitingFor> {
+        look(&self.running)
+    }
+
     /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the grace.
     pub fn cancel(&self, reason: impl Into<String>) {
         self.inner.enforcer.send(Command::Cancel {
@@ -242,12 +259,32 @@ impl Run {
         self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The write end of stdin, for [`Stdin::Piped`](super::Stdin::Piped); once.
+    /// The write end of stdin, for [`Stdin::Piped`](super::Stdin::Piped), or of its terminal; once.
     pub fn take_stdin(&self) -> Option<OwnedFd> {
         self.pipes().stdin.take()
     }
 
-    /// The read end of an output stream, for [`Output::Piped`](super::Output::Piped); once.
+    /// Whether it was given a terminal.
+    pub fn has_terminal(&self) -> bool {
+        self.pipes().terminal.is_some()
+    }
+
+    /// Gives its terminal another size; the foreground of the job hears of it (SIGWINCH).
+    ///
+    /// # Errors
+    /// When it has no terminal.
+    pub fn resize(&self, columns: u16, rows: u16) -> Result<(), Error> {
+        match &self.pipes().terminal {
+            Some(master) => terminal::resize(master, columns, rows),
+            None => {
+                let source = rustix::io::Errno::NOTTY.into();
+                Err(Error::System { doing: "the run has no terminal", source })
+            }
+        }
+    }
+
+    /// The read end of an output stream, for [`Output::Piped`](super::Output::Piped); once. Of a terminal, which has one for
+    /// both, as stdout.
     pub fn take_output(&self, stream: Stream) -> Option<OwnedFd> {
         let mut pipes = self.pipes();
         match stream {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::terminal::Terminal;
 use crate::isolate::plan::Wall;
 use crate::limits::Limits;
 use crate::model::{KillClass, Layer, Source, Tier};
@@ -76,8 +77,9 @@ pub struct Spec {
     pub stdin: Stdin,
     pub stdout: Output,
     pub stderr: Output,
-    /// Makes stdin, stdout and stderr this terminal (the slave of a pty).
-    pub terminal: Option<OwnedFd>,
+    /// Makes stdin, stdout and stderr a terminal, in place of `stdin` and `stderr`. What is shown on it goes where `stdout`
+    /// says; [`Run::take_stdin`](super::Run::take_stdin) gives what is typed on.
+    pub terminal: Option<Terminal>,
     /// The call's own limits.
     pub limits: Limits,
     /// Limits from further out, by source.

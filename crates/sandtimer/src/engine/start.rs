@@ -181,25 +181,15 @@ fn begin_in(
     let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
     let mut prepared = prepare(inner, &spec, &opened.effective, slot)?;
     append_command(&mut prepared, &spec);
-    let streams = Streams::make(inner, &mut spec, &opened.effective)?;
+    let mut streams = Streams::make(inner, &mut spec, &opened.effective)?;
     let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
     let spawned_at = monotonic_nanoseconds();
     let descriptors =
         Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), given: &[] };
     let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
+    streams.open_terminal()?;
     let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
-    let sandbox = Sandbox {
-        slot,
-        control,
-        pidfd: spawned.pidfd,
-        plan: prepared.plan,
-        files: prepared.files,
-        private: prepared.private,
-        spawned_at,
-        path: RunPath::Exec,
-        namespace: None,
-        shown: None,
-    };
+    let sandbox = Sandbox { spawned_at, ..prepared.started(slot, control, spawned.pidfd, RunPath::Exec) };
     Ok(finish(inner, sandbox, opened, &spec, streams))
 }
 
@@ -227,6 +217,14 @@ pub(super) struct Sandbox {
     pub namespace: Option<OwnedFd>,
     /// The watchdog that knows how it is killed.
     pub shown: Option<Shown>,
+}
+
+impl Sandbox {
+    /// Tells the watchdog how it is killed. Long before there is a run: it wakes the watchdog.
+    pub(super) fn show(mut self, inner: &Inner) -> Self {
+        self.shown = inner.enforcer.show(&self.slot, self.pidfd.as_fd(), inner.sweeps_itself());
+        self
+    }
 }
 
 /// Limits the slot and plans the sandbox, up to the job's sealed process.
@@ -608,6 +606,22 @@ pub(super) fn spawn_by(
 }
 
 impl Prepared {
+    /// The sandbox that the launcher has just started from it.
+    pub(super) fn started(self, slot: Slot, control: OwnedFd, pidfd: OwnedFd, path: RunPath) -> Sandbox {
+        Sandbox {
+            slot,
+            control,
+            pidfd,
+            plan: self.plan,
+            files: self.files,
+            private: self.private,
+            spawned_at: monotonic_nanoseconds(),
+            path,
+            namespace: None,
+            shown: None,
+        }
+    }
+
     /// The descriptors that the plan's steps name by index; a dispatch socket comes next.
     pub(super) fn numbered(&self) -> Vec<BorrowedFd<'_>> {
         self.tasks

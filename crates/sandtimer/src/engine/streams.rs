@@ -10,6 +10,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::error::Error;
 use super::run::Pipes;
+use super::terminal::{Coming, Terminal};
 use super::{Inner, Output, Spec, Stdin};
 use crate::limits::Effective;
 use crate::model::LimitKind;
@@ -17,19 +18,24 @@ use crate::supervise::collector::{Attachment, SharedSpool};
 use crate::supervise::output::Spool;
 use crate::supervise::run::Running;
 
-/// One output stream: the write end for the sandbox, and what becomes of the read end.
+/// The engine's end of an output stream, and what becomes of it.
+#[derive(Default)]
 struct OutputStream {
-    inside: OwnedFd,
     read: Option<OwnedFd>,
     spool: Option<SharedSpool>,
 }
 
 /// Both ends of a run's three standard streams, until they are handed out.
 pub(super) struct Streams {
-    stdin: OwnedFd,
+    /// The sandbox's ends.
+    inside: Vec<OwnedFd>,
     stdin_write: Option<OwnedFd>,
     stdin_bytes: Option<Vec<u8>>,
     outputs: [OutputStream; 2],
+    /// The terminal that is to take the place of all three, and where its output goes.
+    coming: Option<(Coming, Output)>,
+    /// Its master, to resize it by; its slave, so that it does not hang up while something of the run lives.
+    terminal: Option<(OwnedFd, OwnedFd)>,
 }
 
 impl Streams {
@@ -38,17 +44,9 @@ impl Streams {
             pipe_with(PipeFlags::CLOEXEC)
                 .map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })
         };
+        let limit = effective.get(LimitKind::Output).map(|effect| effect.value);
         if let Some(terminal) = spec.terminal.take() {
-            let copy = || terminal.try_clone().map_err(Error::system("cannot copy the terminal"));
-            let output = || -> Result<OutputStream, Error> {
-                Ok(OutputStream { inside: copy()?, read: None, spool: None })
-            };
-            return Ok(Streams {
-                stdin: copy()?,
-                stdin_write: None,
-                stdin_bytes: None,
-                outputs: [output()?, output()?],
-            });
+            return Self::of_terminal(inner, &terminal, spec.stdout, limit);
         }
         let (stdin, stdin_write, stdin_bytes) = match std::mem::take(&mut spec.stdin) {
             Stdin::Null => (null(OFlags::RDONLY)?, None, None),
@@ -63,21 +61,63 @@ impl Streams {
                 (read, Some(write), Some(bytes))
             }
         };
-        let limit = effective.get(LimitKind::Output).map(|effect| effect.value);
-        let output = |kind: Output| -> Result<OutputStream, Error> {
+        let output = |kind: Output| -> Result<(OwnedFd, OutputStream), Error> {
             if kind == Output::Null {
-                return Ok(OutputStream { inside: null(OFlags::WRONLY)?, read: None, spool: None });
+                return Ok((null(OFlags::WRONLY)?, OutputStream::default()));
             }
             let (read, inside) = pipe()?;
-            let mut spool = None;
-            if kind == Output::Capture {
+            let spool = spool(inner, kind, limit)?;
+            if spool.is_some() {
                 set_nonblocking(&read)?;
-                spool = Some(Arc::new(Mutex::new(Spool::new(limit, inner.spool_directory()?))));
             }
-            Ok(OutputStream { inside, read: Some(read), spool })
+            Ok((inside, OutputStream { read: Some(read), spool }))
         };
-        let outputs = [output(spec.stdout)?, output(spec.stderr)?];
-        Ok(Streams { stdin, stdin_write, stdin_bytes, outputs })
+        let [(stdout, captured), (stderr, captured_errors)] = [output(spec.stdout)?, output(spec.stderr)?];
+        Ok(Streams {
+            inside: vec![stdin, stdout, stderr],
+            stdin_write,
+            stdin_bytes,
+            outputs: [captured, captured_errors],
+            coming: None,
+            terminal: None,
+        })
+    }
+
+    fn of_terminal(
+        inner: &Inner,
+        terminal: &Terminal,
+        kind: Output,
+        limit: Option<u64>,
+    ) -> Result<Self, Error> {
+        let (coming, inside) = Coming::new(terminal)?;
+        let copy = || inside.try_clone().map_err(Error::system("cannot copy a socket"));
+        Ok(Streams {
+            inside: vec![copy()?, copy()?, copy()?],
+            stdin_write: None,
+            stdin_bytes: None,
+            outputs: [
+                OutputStream { read: None, spool: spool(inner, kind, limit)? },
+                OutputStream::default(),
+            ],
+            coming: Some((coming, kind)),
+            terminal: None,
+        })
+    }
+
+    /// Waits for the terminal, if one is to come, of a sandbox that was started.
+    pub(super) fn open_terminal(&mut self) -> Result<(), Error> {
+        let Some((coming, kind)) = self.coming.take() else { return Ok(()) };
+        // That only the sandbox has them shows when it fails.
+        self.inside.clear();
+        let Some(ends) = coming.arrive()? else { return Ok(()) };
+        let copy = || ends.master.try_clone().map_err(Error::system("cannot copy the terminal"));
+        if kind == Output::Capture {
+            set_nonblocking(&ends.master)?;
+        }
+        self.stdin_write = Some(copy()?);
+        self.outputs[0].read = Some(copy()?);
+        self.terminal = Some((ends.master, ends.slave));
+        Ok(())
     }
 
     /// Where captured output goes, for those who read it by cursor.
@@ -86,7 +126,7 @@ impl Streams {
     }
 
     pub(super) fn inside(&self) -> [BorrowedFd<'_>; 3] {
-        [self.stdin.as_fd(), self.outputs[0].inside.as_fd(), self.outputs[1].inside.as_fd()]
+        [self.inside[0].as_fd(), self.inside[1].as_fd(), self.inside[2].as_fd()]
     }
 
     /// Splits the engine's ends between the collector and the owner; the sandbox's ends are closed.
@@ -108,8 +148,18 @@ impl Streams {
             }
         };
         let outputs = [split(stdout, &mut pipes.stdout), split(stderr, &mut pipes.stderr)];
-        (Attachment { run, outputs, stdin }, pipes)
+        let (master, terminal) = self.terminal.unzip();
+        pipes.terminal = master;
+        (Attachment { run, outputs, stdin, terminal }, pipes)
     }
+}
+
+/// Where a stream is kept, if it is.
+fn spool(inner: &Inner, kind: Output, limit: Option<u64>) -> Result<Option<SharedSpool>, Error> {
+    if kind != Output::Capture {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(Mutex::new(Spool::new(limit, inner.spool_directory()?)))))
 }
 
 fn null(access: OFlags) -> Result<OwnedFd, Error> {

@@ -170,6 +170,9 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usi
     if !waits {
         builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
     }
+    if policy.terminal {
+        builder.push::<&str>("open a terminal", op::TERMINAL, &[], &[]);
+    }
     builder.enter_root();
     *plan = builder.plan;
 }
@@ -485,7 +488,7 @@ impl Builder<'_> {
     /// Makes a process the job's: its group, session, limits and user, without any capability.
     fn take_identity(&mut self, cgroup_files: usize) {
         self.enter_cgroups(cgroup_files);
-        self.push::<&str>("start a session", op::SESSION, &[u64::from(self.policy.terminal)], &[]);
+        self.push::<&str>("start a session", op::SESSION, &[], &[]);
         if self.counts_apart() {
             // Before the limit is set: a namespace holds its creator's limit against all that its parent counts.
             let maps = [self.host.uid, self.host.gid].map(|id| format!("{id} {id} 1"));

@@ -195,6 +195,17 @@ impl Limits {
         self.with(LimitKind::Failures, Setting::At(count))
     }
 
+    /// These, and where they say nothing, the others.
+    #[must_use]
+    pub fn or(mut self, others: &Limits) -> Self {
+        for key in Key::ALL {
+            if self.get(key) == Setting::Inherit {
+                self.set(key, others.get(key));
+            }
+        }
+        self
+    }
+
     fn with(mut self, key: impl Into<Key>, setting: Setting) -> Self {
         self.set(key, setting);
         self

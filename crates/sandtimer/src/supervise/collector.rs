@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 
-use super::look::{look, look_at};
+use super::look::look;
 use super::orders::{Command, EnforcerHandle};
 use super::output::Spool;
 use super::run::{Facts, Running};
@@ -54,6 +54,8 @@ pub(crate) struct Attachment {
     pub outputs: [Option<(Arc<OwnedFd>, SharedSpool)>; 2],
     /// What is still to be written to stdin.
     pub stdin: Option<(OwnedFd, Vec<u8>)>,
+    /// The slave of its terminal, which would hang up whenever no process of the run has it open.
+    pub terminal: Option<OwnedFd>,
 }
 
 /// After death, how long the pipes may take to end: only something outside the sandbox could hold one open.
@@ -69,6 +71,8 @@ struct Streams {
     outputs: [Option<Arc<OwnedFd>>; 2],
     spools: [Option<SharedSpool>; 2],
     stdin: Option<(OwnedFd, Vec<u8>, usize)>,
+    /// Held until the run is dead.
+    terminal: Option<OwnedFd>,
     dead: Option<Box<Facts>>,
     drain_until: u64,
     limit_reported: bool,
@@ -204,10 +208,7 @@ impl Collector {
             match message {
                 ToCollector::Attach(attachment) => self.attach(*attachment),
                 ToCollector::Look(run) => {
-                    let seen = match &run.job {
-                        Some(job) => look_at(job.pidfd.as_fd()),
-                        None => look(run.pidfd.as_fd()),
-                    };
+                    let seen = look(&run);
                     run.note_look(seen.map(|seen| (monotonic_nanoseconds(), seen)));
                 }
                 ToCollector::Reap(run) => {
@@ -236,6 +237,7 @@ impl Collector {
                         streams.dead = Some(facts);
                         // What nobody will read any more need not be written.
                         streams.close_stdin(&self.epoll);
+                        streams.terminal = None;
                         for output in 0..2 {
                             self.stream(run.row, output);
                         }
@@ -247,13 +249,14 @@ impl Collector {
     }
 
     fn attach(&mut self, attachment: Attachment) {
-        let Attachment { run, outputs, stdin } = attachment;
+        let Attachment { run, outputs, stdin, terminal } = attachment;
         let row = run.row;
         let mut streams = Streams {
             run,
             outputs: [None, None],
             spools: [None, None],
             stdin: None,
+            terminal,
             dead: None,
             drain_until: u64::MAX,
             limit_reported: false,

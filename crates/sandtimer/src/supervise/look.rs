@@ -5,10 +5,11 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use sandtimer_os::process;
 
+use super::run::Running;
 use crate::model::WaitingFor;
 
 /// Threads and descriptors that are looked at; a process with more is judged by its first ones.
@@ -52,11 +53,25 @@ mod call {
     pub(super) const EPOLL_PWAIT2: u64 = 441;
 }
 
-/// What the process of this descriptor waits for; `None` where that cannot be known.
-pub(crate) fn look_at(process: BorrowedFd<'_>) -> Option<WaitingFor> {
-    let seen = Process(format!("/proc/{}", number_of(process)?)).waits_for();
-    // Numbers are used again: what was seen is of this process if it is still alive.
-    seen.filter(|_| !process::is_dead(process))
+/// What the command of this run waits for; `None` where that cannot be known.
+pub(crate) fn look(run: &Running) -> Option<WaitingFor> {
+    let seen = Process::of(command_of(run)?).waits_for();
+    seen.filter(|_| !is_over(run))
+}
+
+/// The command of this run, by its number on the host.
+pub(super) fn command_of(run: &Running) -> Option<u32> {
+    if let Some(job) = &run.job {
+        return number_of(job.pidfd.as_fd());
+    }
+    let init = number_of(run.pidfd.as_fd())?;
+    // The command is the first process that init made; orphans come behind it.
+    children(&format!("/proc/{init}/task/{init}")).first().copied()
+}
+
+/// Numbers are used again: what was seen is of this run if that is not over by now.
+pub(super) fn is_over(run: &Running) -> bool {
+    process::is_dead(run.job.as_ref().map_or(&run.pidfd, |job| &job.pidfd).as_fd())
 }
 
 fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
@@ -64,32 +79,26 @@ fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
     information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
 }
 
-/// What the command under this init waits for; `None` where that cannot be known.
-pub(crate) fn look(init: BorrowedFd<'_>) -> Option<WaitingFor> {
-    let init_pid = number_of(init)?;
-    // The command is the first process that init made; orphans come behind it.
-    let pid = children(&format!("/proc/{init_pid}/task/{init_pid}")).first().copied()?;
-    let seen = Process(format!("/proc/{pid}")).waits_for();
-    // Numbers are used again: what was seen is of this run if its init is still alive.
-    seen.filter(|_| !process::is_dead(init))
-}
-
-fn read(path: &str) -> Option<String> {
+pub(super) fn read(path: &str) -> Option<String> {
     let mut bytes = Vec::new();
     fs::File::open(path).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn children(thread: &str) -> Vec<u32> {
+pub(super) fn children(thread: &str) -> Vec<u32> {
     let list = read(&format!("{thread}/children")).unwrap_or_default();
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// A process by its directory in /proc.
-struct Process(String);
+pub(super) struct Process(String);
 
 impl Process {
-    fn waits_for(&self) -> Option<WaitingFor> {
+    pub(super) fn of(pid: u32) -> Self {
+        Process(format!("/proc/{pid}"))
+    }
+
+    pub(super) fn waits_for(&self) -> Option<WaitingFor> {
         let threads: Vec<(String, char)> = self
             .numbers("task")
             .into_iter()
@@ -215,7 +224,7 @@ impl Process {
     }
 
     /// The first entries of one of its directories, in order.
-    fn numbers(&self, directory: &str) -> Vec<u64> {
+    pub(super) fn numbers(&self, directory: &str) -> Vec<u64> {
         let entries = fs::read_dir(format!("{}/{directory}", self.0)).into_iter().flatten().flatten();
         entries.take(MOST).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }

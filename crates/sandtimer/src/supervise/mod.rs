@@ -9,10 +9,12 @@ pub(crate) mod collector;
 pub(crate) mod ending;
 pub(crate) mod enforcer;
 pub(crate) mod listeners;
-mod look;
+pub(crate) mod look;
 pub(crate) mod orders;
 pub mod output;
 pub(crate) mod run;
+pub(crate) mod seen;
 pub(crate) mod sentence;
 
+pub use seen::{Look, SeenProcess};
 pub use sentence::signal_number;

@@ -145,7 +145,7 @@ def child(channel, hurried):
     if live:
         import json
 
-        context(json.loads(job))
+        context(json.loads(job), files)
     finish(channel, lambda: run(job, files))
 
 

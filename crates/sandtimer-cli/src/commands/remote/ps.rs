@@ -15,10 +15,14 @@ use crate::render;
 
 /// Runs that a server lists at a time.
 const MOST: u64 = 1000;
-const HEAD: [&str; 7] = ["KIND", "ID", "STATE", "ELAPSED", "LIMIT", "IDLE", "COMMAND"];
+const HEAD: [&str; 8] = ["KIND", "ID", "STATE", "WAITS FOR", "ELAPSED", "LIMIT", "IDLE", "COMMAND"];
+const PROCESS_HEAD: [&str; 6] = ["PID", "WAITS FOR", "IN", "CPU", "THREADS", "NAME"];
 
 pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, Failure> {
     let client = Client::new(&given.server)?;
+    if let Some(id) = &given.id {
+        return processes(&client, id, given.server.json);
+    }
     let which = if given.all { "" } else { "&status=running" };
     let mut listed = client.get(&format!("/v1/runs?limit={MOST}{which}"))?;
     let (runs, total) = (listed["runs"].take(), listed["total"].as_u64().unwrap_or(0));
@@ -33,15 +37,41 @@ pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, Failure> {
     };
     let mut rows = of(&contexts, context);
     rows.extend(of(&runs, run));
-    let width = std::io::stdout().is_terminal().then(columns);
-    render::print(&table(&rows, width));
+    render::print(&table(HEAD, &rows, width()));
     if total > MOST {
         render::note(&format!("the newest {MOST} of {total} runs are listed"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-type Row = [String; 7];
+/// What one run is doing.
+fn processes(client: &Client, id: &str, json: bool) -> Result<ExitCode, Failure> {
+    let seen = client.get(&format!("/v1/runs/{id}/processes"))?;
+    if json {
+        render::print(&format!("{seen}\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows: Vec<_> = seen["processes"].as_array().into_iter().flatten().map(process).collect();
+    render::print(&format!("{}\n\n{}", text(&seen["sentence"]), table(PROCESS_HEAD, &rows, width())));
+    if seen["truncated"].as_bool() == Some(true) {
+        render::note(&format!("the first {} of its processes are listed", rows.len()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn process(process: &Value) -> [String; 6] {
+    let indent = usize::try_from(process["depth"].as_u64().unwrap_or(0)).unwrap_or(0).min(20);
+    [
+        process["pid"].to_string(),
+        text(&process["waiting_for"]),
+        text(&process["wait_channel"]),
+        elapsed(process["cpu_ms"].as_u64().unwrap_or(0)),
+        process["threads"].to_string(),
+        format!("{}{}", "  ".repeat(indent), text(&process["name"])),
+    ]
+}
+
+type Row = [String; 8];
 
 fn run(run: &Value, now: u64) -> Row {
     let state = match (run["status"].as_str(), run["paused"].as_bool(), run["ending"].as_str()) {
@@ -57,6 +87,7 @@ fn run(run: &Value, now: u64) -> Row {
         "run".to_owned(),
         text(&run["run_id"]),
         printable(state),
+        text(&run["waiting_for"]),
         elapsed(end.saturating_sub(begun)),
         limit(&run["wall_ms"]),
         "-".to_owned(),
@@ -71,6 +102,7 @@ fn context(context: &Value, now: u64) -> Row {
         if is_shell { "session" } else { "context" }.to_owned(),
         text(&context["context_id"]),
         text(&context["status"]),
+        "-".to_owned(),
         elapsed(now.saturating_sub(begun)),
         "-".to_owned(),
         match context["idle_left_ms"].as_u64() {
@@ -100,17 +132,22 @@ fn elapsed(milliseconds: u64) -> String {
     }
 }
 
-/// The terminal's width.
-fn columns() -> usize {
+/// The terminal's width; `None` where it is none.
+fn width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout());
-    size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(80)
+    let columns = size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+    std::io::stdout().is_terminal().then(|| columns.unwrap_or(80))
 }
 
 /// `width`: lines are cut there.
-fn table(rows: &[Row], width: Option<usize>) -> String {
-    let head = HEAD.map(str::to_owned);
+fn table<const COLUMNS: usize>(
+    head: [&str; COLUMNS],
+    rows: &[[String; COLUMNS]],
+    width: Option<usize>,
+) -> String {
+    let head = head.map(str::to_owned);
     let all = || std::iter::once(&head).chain(rows);
-    let widths: [usize; 7] =
+    let widths: [usize; COLUMNS] =
         std::array::from_fn(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut table = String::new();
     for row in all() {
@@ -131,20 +168,20 @@ mod tests {
     fn a_line_for_each_thing_and_what_is_somebody_elses_stays_on_it() {
         let one = run(
             &json!({"run_id": "a1", "status": "running", "paused": true, "command": ["sh", "-c", "a\n\u{1b}[2J"],
-                "created_at_ms": 1_000, "ended_at_ms": null, "ending": null, "wall_ms": 90_000}),
+                "created_at_ms": 1_000, "ended_at_ms": null, "ending": null, "wall_ms": 90_000, "waiting_for": "stopped"}),
             66_400,
         );
         let other = context(
             &json!({"context_id": "c2", "status": "idle", "language": "bash", "created_at_ms": 0, "idle_left_ms": 7_260_000}),
             400,
         );
-        let shown = table(&[other, one], None);
+        let shown = table(HEAD, &[other, one], None);
         assert_eq!(
             shown,
-            "KIND     ID  STATE   ELAPSED  LIMIT  IDLE           COMMAND\n\
-             session  c2  idle    400ms    -      ends in 2h01m  bash\n\
-             run      a1  paused  1m05s    90s    -              sh -c a \\u{1b}[2J\n"
+            "KIND     ID  STATE   WAITS FOR  ELAPSED  LIMIT  IDLE           COMMAND\n\
+             session  c2  idle    -          400ms    -      ends in 2h01m  bash\n\
+             run      a1  paused  stopped    1m05s    90s    -              sh -c a \\u{1b}[2J\n"
         );
-        assert!(table(&[], Some(10)).lines().all(|line| line.chars().count() <= 10));
+        assert!(table(HEAD, &[], Some(10)).lines().all(|line| line.chars().count() <= 10));
     }
 }

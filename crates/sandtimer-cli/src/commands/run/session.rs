@@ -37,8 +37,6 @@ const BROKEN_PIPE: u8 = 128 + 13;
 /// The ends of a run's streams that are this process's to serve.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// The master of the job's terminal.
-    pub(super) terminal: Option<OwnedFd>,
     /// The run's stdin is fed from ours.
     pub(super) feed: bool,
     /// Where the run reads the file that is our stdin.
@@ -131,7 +129,12 @@ impl<'a> Session<'a> {
     }
 
     fn attach(&mut self, streams: Streams) -> Result<(), Failure> {
-        if let Some(master) = streams.terminal {
+        if self.run.has_terminal() {
+            // Both are there, once.
+            let (Some(master), Some(from)) = (self.run.take_stdin(), self.run.take_output(Stream::Stdout))
+            else {
+                return Ok(());
+            };
             let copy = || master.try_clone().map_err(Failure::system("cannot copy the terminal"));
             self.raw = Some(Raw::enter().map_err(Failure::system("cannot set the terminal to raw mode"))?);
             let (asked, wake, mut interrupts) =
@@ -146,7 +149,7 @@ impl<'a> Session<'a> {
             passthrough::feed(copy()?, self.dead.clone(), heard)
                 .map_err(Failure::system("cannot start a thread"))?;
             let limit = self.output_limit();
-            self.pump(Sink::Stdout, Flow::Stream { from: copy()?, limit })?;
+            self.pump(Sink::Stdout, Flow::Stream { from, limit })?;
             self.terminal = Some(master);
             return Ok(());
         }

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::launcher::Spawned;
 use sandtimer_os::wire::notice;
 use sandtimer_os::zygote::{self as os, Word};
@@ -73,21 +72,14 @@ impl Child {
         let Begun { spawned, prepared, control, channel, words } = begun
             .inspect_err(|_| inner.pool.give_back(row, None))
             .map_err(|error| missing(profile, error))?;
-        let shown = inner.enforcer.show(&slot, spawned.pidfd.as_fd(), inner.sweeps_itself());
-        let sandbox = Sandbox {
-            slot,
-            control,
-            pidfd: spawned.pidfd,
-            shown,
-            plan: prepared.plan,
-            files: prepared.files,
-            private: prepared.private,
-            spawned_at: monotonic_nanoseconds(),
-            path: Path::Parked,
-            namespace: None,
+        let sandbox = prepared.started(slot, control, spawned.pidfd, Path::Parked).show(inner);
+        let mut child = Child {
+            inner: inner.clone(),
+            sandbox: Some(sandbox),
+            born: None,
+            own_workspace: None,
+            zygote: None,
         };
-        let mut child =
-            Child { inner: inner.clone(), sandbox: Some(sandbox), born: None, own_workspace: None };
         child.meet_node(channel, words, stop)?;
         Ok(child)
     }

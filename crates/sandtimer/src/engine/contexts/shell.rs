@@ -22,7 +22,7 @@ use super::super::children::Stood;
 use super::super::error::Error;
 use super::super::park;
 use super::super::place::Place;
-use super::super::start::{self, Context as Planned, Descriptors, Sandbox};
+use super::super::start::{self, Context as Planned, Descriptors};
 use super::super::{Inner, Spec};
 use super::ContextSpec;
 use super::standing::Standing;
@@ -162,25 +162,13 @@ impl Standing {
         let built = build(inner, &run, &opened.effective, &mut slot);
         let (spawned, prepared, control, channel, script) =
             built.inspect_err(|_| inner.pool.give_back(row, None))?;
-        let shown = inner.enforcer.show(&slot, spawned.pidfd.as_fd(), inner.sweeps_itself());
-        let sandbox = Sandbox {
-            slot,
-            control,
-            pidfd: spawned.pidfd,
-            shown,
-            plan: prepared.plan,
-            files: prepared.files,
-            private: prepared.private,
-            spawned_at: monotonic_nanoseconds(),
-            path: Path::Exec,
-            namespace: None,
-        };
+        let sandbox = prepared.started(slot, control, spawned.pidfd, Path::Exec).show(inner);
         let (place, belongings) = Place::of(sandbox);
         // Until it is known init's own stands for the shell: it is what is to be ended.
         let pidfd = place.pidfd.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
         let process = sandtimer_os::launcher::Spawned { pid: 0, pidfd };
         let shell = Shell { script, last_words: None };
-        let stood = Stood { place, belongings, process, channel, own_workspace: None };
+        let stood = Stood { place, belongings, process, channel, own_workspace: None, zygote: None };
         let mut standing = Standing::new(inner.clone(), stood, Some(shell));
         standing.meet_shell(spec)?;
         Ok(standing)

@@ -19,10 +19,13 @@ use super::super::place::{Belongings, Place};
 use super::super::refill::Shared;
 use super::super::start::Opened;
 use super::super::streams::Streams;
+use super::super::zygotes::Zygote;
 use super::super::{Inner, Spec};
 use super::shell::Shell;
-use super::{ContextSpec, cell_request, interpreter, variables};
-use crate::context::{Frame, Nonce, Said, ScriptNonce, checkpoint_request, said, script_request};
+use super::{ContextSpec, interpreter, variables};
+use crate::context::{
+    Frame, Nonce, Said, ScriptNonce, cell_request, checkpoint_request, said, script_request,
+};
 use crate::supervise::run::{Job, Live, Running, Used};
 use crate::zygote::{Answer, Language};
 
@@ -60,6 +63,12 @@ pub(super) struct Standing {
     left_over: u64,
     /// The directory that was made for it, until it is the context's.
     pub own_workspace: Option<PathBuf>,
+    /// What it was forked from, for what is to have its memory.
+    pub zygote: Option<Arc<Zygote>>,
+    /// The image that its memory is from, as far as that has not changed.
+    pub image: Option<Arc<OwnedFd>>,
+    /// How long the last image over that one was.
+    pub delta: u64,
 }
 
 impl Standing {
@@ -69,14 +78,10 @@ impl Standing {
         spec: &ContextSpec,
         give_up: &mut dyn FnMut() -> bool,
     ) -> Result<Self, Error> {
-        let mut run = Spec::command([interpreter(source)]);
-        run.limits = spec.limits.clone();
-        run.defaults = spec.defaults.clone();
-        run.parent = spec.parent;
-        run.require = spec.require;
+        let run = run_of(source, spec);
         let opened = super::start::open(&source.inner, &run)?;
         let scope = opened.scope;
-        let begun = variables(spec).to_string();
+        let begun = variables(spec, false).to_string();
         let taken = loop {
             let child = match &spec.workspace {
                 Some(workspace) => source.make_in(workspace),
@@ -86,7 +91,7 @@ impl Standing {
                 Ok(taken) => taken,
                 Err(error) => break Err(error),
             };
-            match child.become_context(&opened, begun.as_bytes()) {
+            match child.become_context(&opened, begun.as_bytes(), &[]) {
                 Ok(()) => break child.into_parts().ok_or(Error::Closed),
                 // It died while it waited: the next one.
                 Err(Error::System { .. }) if spec.workspace.is_none() => source.lock().stats.lost += 1,
@@ -119,6 +124,9 @@ impl Standing {
             script: None,
             left_over: 0,
             own_workspace: parts.own_workspace,
+            zygote: parts.zygote,
+            image: None,
+            delta: 0,
         }
     }
 
@@ -224,7 +232,7 @@ impl Standing {
     }
 
     /// Whether its channel is readable before `end`.
-    fn wait_for_word(&self, end: u64) -> Result<bool, String> {
+    pub(super) fn wait_for_word(&self, end: u64) -> Result<bool, String> {
         loop {
             let now = monotonic_nanoseconds();
             if now >= end {
@@ -472,8 +480,18 @@ impl Standing {
     }
 }
 
+/// What an interpreter of a context is planned by, as a run.
+pub(super) fn run_of(source: &Shared, spec: &ContextSpec) -> Spec {
+    let mut run = Spec::command([interpreter(source)]);
+    run.limits = spec.limits.clone();
+    run.defaults = spec.defaults.clone();
+    run.parent = spec.parent;
+    run.require = spec.require;
+    run
+}
+
 /// Draws it anew.
-fn renew(nonce: &mut [u8]) {
+pub(super) fn renew(nonce: &mut [u8]) {
     // The kernel's generator does not fail for so few bytes once the machine is up.
     let _ = rustix::rand::getrandom(nonce, rustix::rand::GetRandomFlags::empty());
 }

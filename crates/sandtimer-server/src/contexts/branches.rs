@@ -1,0 +1,63 @@
+//! Contexts that are made from one: each is its owner's like every other, and takes a place of its own under the quota.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sandtimer::engine::BranchSpec;
+use sandtimer::limits::Setting;
+use sandtimer::model::LimitKind;
+
+use super::live::{Begun, LiveContext, blocking};
+use super::request::{BranchRequest, Language, idle_of};
+use crate::Shared;
+use crate::error::{Code, Refusal};
+use crate::quota::Kind;
+use crate::workspaces::Workspace;
+
+/// Makes branches of a context when its turn has come, unless whoever asked for them has left.
+pub(super) async fn make(
+    app: Shared,
+    origin: Arc<LiveContext>,
+    request: BranchRequest,
+    withdrawn: Arc<AtomicBool>,
+) -> Result<Vec<Arc<LiveContext>>, Refusal> {
+    if *app.closing.borrow() {
+        return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
+    }
+    let kind = if origin.language() == Language::Bash { Kind::Sessions } else { Kind::Contexts };
+    let places =
+        (0..request.count).map(|_| app.places.take(&origin.owner, kind)).collect::<Result<Vec<_>, _>>()?;
+    let turn = origin.context.queue();
+    let work = move || {
+        origin.touch();
+        let shared = (!origin.workspace.is_own()).then_some(&origin.workspace);
+        let spec =
+            BranchSpec { count: request.count, limits: request.whole, shares_workspace: shared.is_some() };
+        let made = origin.context.branch_unless(&spec, turn, &|| withdrawn.load(Ordering::Acquire));
+        origin.touch();
+        let idle = match request.idle.get(LimitKind::Idle) {
+            Setting::Inherit => origin.idle,
+            _ => idle_of(&request.idle),
+        };
+        let each = request.each.or(&origin.each);
+        let mut live = Vec::new();
+        for (context, place) in made?.into_iter().zip(places) {
+            let own = || {
+                let directory = context.workspace().map(ToOwned::to_owned);
+                directory.map(|directory| Workspace::own(origin.owner.clone(), directory))
+            };
+            let missing = || Refusal::new(Code::Internal, "the context has no workspace");
+            let workspace = shared.cloned().or_else(own).ok_or_else(missing)?;
+            let using = shared.map(Workspace::enter).transpose()?;
+            let begun = Begun {
+                language: origin.language(),
+                idle,
+                each: each.clone(),
+                warnings: origin.warnings.clone(),
+            };
+            live.push(app.contexts.add(origin.owner.clone(), begun, context, (workspace, using), place));
+        }
+        Ok(live)
+    };
+    blocking(work).await?
+}

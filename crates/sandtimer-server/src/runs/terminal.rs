@@ -1,0 +1,201 @@
+//! `GET /v1/runs/{id}/terminal`: the terminal of a run over a WebSocket.
+//!
+//! Binary messages are bytes, typed and shown; text messages are JSON (`resize`; `lagged`, `ended`, `error`). What is shown is
+//! read by position as any run's output: several may look at it, one that comes back with the count of bytes it has had misses
+//! nothing, and one that reads slowly costs a piece of memory and hears what was dropped meanwhile. A connection that closes
+//! leaves the run as it is, unless it was to end it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use sandtimer::engine::Stream;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::drive::CLIENT_GONE;
+use super::find;
+use super::live::{LiveRun, Phase};
+use super::output::chunk;
+use super::request::terminal_size;
+use super::stream::{ending, is_over};
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{Fields, Id, Parameters};
+use crate::connection::Connection;
+use crate::error::{Code, Refusal};
+use crate::listen::Place;
+
+/// The protocol that is spoken, where one is offered.
+const PROTOCOL: &str = "sandtimer";
+/// Bytes of output of one message.
+const PIECE: usize = 64 * 1024;
+/// Bytes of one message of a client.
+const MOST: usize = 1 << 20;
+/// How long a client may take to answer the end of the connection.
+const GOOD_BYE: Duration = Duration::from_secs(2);
+
+type Sink = Mutex<SplitSink<WebSocket, Message>>;
+
+/// Who asks, and by what.
+type Client = (Extension<Owner>, Extension<Arc<Connection>>, Extension<Place>);
+
+pub(super) async fn attach(
+    State(app): State<Shared>,
+    (Extension(owner), Extension(connection), Extension(place)): Client,
+    Id(id): Id,
+    Parameters(mut fields): Parameters,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Refusal> {
+    let cursor = fields.number("cursor")?.unwrap_or(0);
+    let ends_run = fields.word("on_close", &["keep", "end"])? == Some("end");
+    fields.finish()?;
+    let run = find(&app, &id, &owner)?;
+    // Of one that is over everything is still shown.
+    let has_terminal = match run.phase() {
+        Phase::Queued(_) => false,
+        Phase::Running(run) => run.has_terminal(),
+        Phase::Ended(_) => true,
+    };
+    if !has_terminal {
+        return Err(Refusal::new(Code::NoTerminal, format!("the run `{id}` has no terminal")));
+    }
+    let upgrade = upgrade.map_err(|rejection| Refusal::new(Code::UpgradeRequired, rejection.to_string()))?;
+    let attached = Attached { app, run, connection, _place: place, ends_run };
+    let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(MOST).max_frame_size(MOST);
+    Ok(upgrade.on_upgrade(move |socket| attached.serve(socket, cursor)))
+}
+
+/// One client at a run's terminal.
+struct Attached {
+    app: Shared,
+    run: Arc<LiveRun>,
+    connection: Arc<Connection>,
+    _place: Place,
+    ends_run: bool,
+}
+
+impl Attached {
+    async fn serve(self, socket: WebSocket, cursor: u64) {
+        let (sink, mut stream) = socket.split();
+        let sink = Mutex::new(sink);
+        let mut closing = self.app.closing.subscribe();
+        let why = tokio::select! {
+            why = self.show(&sink, cursor) => why,
+            () = self.listen(&mut stream, &sink) => None,
+            () = self.connection.closed() => None,
+            _ = closing.wait_for(|closing| *closing) => Some((close_code::AWAY, "the server ends")),
+        };
+        if self.ends_run {
+            self.run.cancel(CLIENT_GONE);
+        }
+        let Some((code, reason)) = why else { return };
+        let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
+        let part = async {
+            if sink.lock().await.send(Message::Close(Some(frame))).await.is_ok() {
+                // What it still sends is read: a connection that is closed over it would take the last output along.
+                while let Some(Ok(_)) = stream.next().await {}
+            }
+        };
+        // One that does not answer is left.
+        let _ = tokio::time::timeout(GOOD_BYE, part).await;
+    }
+
+    /// Sends what is shown until the end; with what to close the connection, if the client is still there.
+    async fn show(&self, sink: &Sink, cursor: u64) -> Option<(u16, &'static str)> {
+        let mut shown = Shown { run: self.run.clone(), cursor, ended: false };
+        loop {
+            let message = match tokio::time::timeout(self.app.heartbeat, shown.next()).await {
+                Ok(Ok(Some(message))) => message,
+                Ok(Ok(None)) => return Some((close_code::NORMAL, "the run is over")),
+                // A record that was removed meanwhile, or cannot be read.
+                Ok(Err(_)) => return Some((close_code::ERROR, "the output cannot be read")),
+                Err(_) => Message::Ping(Bytes::new()),
+            };
+            sink.lock().await.send(message).await.ok()?;
+        }
+    }
+
+    /// Does what the client says until it closes. One that types faster than is read is read more slowly.
+    async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Sink) {
+        while let Some(Ok(message)) = stream.next().await {
+            let done = match message {
+                Message::Binary(bytes) => self.run.input.write(&bytes, Duration::MAX).await.map(drop),
+                Message::Text(text) => self.control(&text),
+                Message::Ping(_) | Message::Pong(_) | Message::Close(_) => Ok(()),
+            };
+            if let Err(refusal) = done {
+                let told = sink.lock().await.send(text(&json!({"error": refusal.json()}))).await;
+                if told.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn control(&self, message: &str) -> Result<(), Refusal> {
+        let Ok(Value::Object(object)) = serde_json::from_str(message) else {
+            let why = "a text message is a JSON object; bytes are typed by binary messages";
+            return Err(Refusal::new(Code::BadJson, why));
+        };
+        let mut fields = Fields::new(object);
+        let size = fields.value("resize").map(|size| terminal_size("resize", size)).transpose()?;
+        fields.finish()?;
+        let (columns, rows) =
+            size.ok_or_else(|| Refusal::new(Code::BadField, "resize is missing").with("key", "resize"))?;
+        Ok(self.run.running()?.resize(columns, rows)?)
+    }
+}
+
+/// What is shown to one client.
+struct Shown {
+    run: Arc<LiveRun>,
+    cursor: u64,
+    ended: bool,
+}
+
+impl Shown {
+    /// The next message; `None` behind the last. The future may be dropped: everything is changed at the end.
+    async fn next(&mut self) -> Result<Option<Message>, Refusal> {
+        if self.ended {
+            return Ok(None);
+        }
+        loop {
+            // Before the look: what changes after it is heard.
+            let mut ended = self.run.watch_phase();
+            let phase = ended.borrow_and_update().clone();
+            let (chunk, _) = chunk(&phase, Stream::Stdout, self.cursor, PIECE).await?;
+            if chunk.dropped_before > 0 {
+                self.cursor = chunk.next_cursor - chunk.bytes.len() as u64;
+                let lagged = json!({"dropped": chunk.dropped_before, "next_cursor": self.cursor});
+                return Ok(Some(text(&json!({"lagged": lagged}))));
+            }
+            if !chunk.bytes.is_empty() {
+                self.cursor = chunk.next_cursor;
+                return Ok(Some(Message::Binary(chunk.bytes.into())));
+            }
+            match &phase {
+                Phase::Ended(record) => {
+                    self.ended = true;
+                    return Ok(Some(text(&json!({"ended": ending(&self.run, record)}))));
+                }
+                Phase::Queued(_) => drop(ended.changed().await),
+                Phase::Running(run) => tokio::select! {
+                    // Of a run that is over nothing grows: then its record is what is waited for.
+                    () = run.grown([self.cursor, u64::MAX]), if !is_over(run) => {}
+                    _ = ended.changed() => {}
+                },
+            }
+        }
+    }
+}
+
+fn text(message: &Value) -> Message {
+    Message::Text(message.to_string().into())
+}

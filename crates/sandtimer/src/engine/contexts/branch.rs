@@ -1,0 +1,305 @@
+//! Branches: contexts that begin with what another one is, and have nothing else in common with it.
+//!
+//! ```text
+//! origin idle ─▶ image written ─▶ sealed ─▶ taken by sealed children of the same zygote ─▶ checkpoint made: contexts
+//!                    └─▶ why not: refused, the origin is as it was      └─▶ a failure: all of them are ended
+//! ```
+//! An image is the engine's file, written by the origin's interpreter and sealed before anybody maps it. Here it is owned by the
+//! origin and by each branch, for later images over it. docs/design/branches.md says why it is not a fork.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate, memfd_create,
+};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::zygote as os;
+
+use super::super::children::Child;
+use super::super::error::{BRANCHES, Error};
+use super::super::refill::Shared;
+use super::super::start;
+use super::super::zygotes::Zygote;
+use super::standing::{Standing, renew, run_of};
+use super::{Context, ContextSpec, Turn, variables};
+use crate::context::{Frame, Image, Nonce, image_request};
+use crate::limits::Limits;
+use crate::zygote::Language;
+
+/// How long an image may take: writing takes a second for each GB. Infrastructure: always finite.
+const IMAGE_LIMIT: u64 = 30_000_000_000;
+/// What an image over another may grow from one to the next without being asked for twice.
+const GROWTH: u64 = 512 << 10;
+/// The largest image, beside its table.
+const MOST_BYTES: u64 = 5 << 30;
+
+/// What branches are to be.
+#[derive(Debug, Clone, Default)]
+pub struct BranchSpec {
+    /// From 1 to [`BRANCHES`].
+    pub count: usize,
+    /// Of each of them as a whole; where these say nothing, the origin's.
+    pub limits: Limits,
+    /// They work in the origin's [`ContextSpec::workspace`]. Otherwise each has a copy of the files that are there.
+    pub shares_workspace: bool,
+}
+
+impl Context {
+    /// Makes contexts that begin with all that this one is when its turn has come: variables, imports, random numbers to come,
+    /// files in its own directories. Each has a sandbox of its own, and none ends with another.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`] where they would not be what this is, and why; [`Error::BranchCount`]; as [`Contexts::open`](super::Contexts::open).
+    pub fn branch(&self, spec: &BranchSpec) -> Result<Vec<Context>, Error> {
+        self.branch_unless(spec, self.queue(), &|| false)
+    }
+
+    /// As [`Context::branch`], for a caller who may have left before it begins.
+    ///
+    /// # Errors
+    /// As [`Context::branch`].
+    pub fn branch_unless(
+        &self,
+        spec: &BranchSpec,
+        turn: Turn,
+        is_withdrawn: &dyn Fn() -> bool,
+    ) -> Result<Vec<Context>, Error> {
+        if !(1..=BRANCHES).contains(&spec.count) {
+            return Err(Error::BranchCount(spec.count));
+        }
+        let refused = |reason: &str| Err(Error::NoBranch(reason.to_owned()));
+        let Some(source) = &self.source else {
+            return refused("it is a session, and only Python contexts can be branched");
+        };
+        if source.profile.language != Language::Python {
+            return refused(
+                "its interpreter has threads of its own, and only Python contexts can be branched",
+            );
+        }
+        turn.wait();
+        let mut place = self.standing();
+        self.ready(&mut place, is_withdrawn)?;
+        let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
+        standing.checkpoint().map_err(Error::NoBranch)?;
+        let Some(zygote) = standing.zygote.clone().filter(|zygote| !zygote.is_dead()) else {
+            return refused("what its interpreter was forked from has ended; open another context");
+        };
+        let workspace = self.spec.workspace.clone().filter(|_| spec.shares_workspace);
+        let limits = spec.limits.clone().or(&self.spec.limits);
+        let own = ContextSpec { limits, workspace, ..self.spec.clone() };
+        // One that stands ready has a workspace of its own.
+        let mut children = match own.workspace {
+            None => source.take_of(&zygote, spec.count),
+            Some(_) => Vec::new(),
+        };
+        let written = match spec.count - children.len() {
+            0 => write(standing, spec.shares_workspace)?,
+            lacking => {
+                let (written, born) = std::thread::scope(|scope| {
+                    let born = scope.spawn(|| bear(source, &zygote, &own, lacking));
+                    (write(standing, spec.shares_workspace), born.join())
+                });
+                children.extend(born.map_err(|_| Error::Closed)??);
+                written?
+            }
+        };
+        let standings = take(source, &own, &written, children)?;
+        let context = |mut standing: Standing| {
+            let workspace = own.workspace.clone().or_else(|| standing.own_workspace.take());
+            Context::new(
+                self.inner.clone(),
+                Some(source.clone()),
+                ContextSpec { workspace, ..own.clone() },
+                standing,
+            )
+        };
+        Ok(standings.into_iter().map(context).collect())
+    }
+}
+
+/// So many sealed children of the zygote.
+fn bear(
+    source: &Arc<Shared>,
+    zygote: &Arc<Zygote>,
+    spec: &ContextSpec,
+    count: usize,
+) -> Result<Vec<Child>, Error> {
+    let (left, born) = (AtomicUsize::new(count), Mutex::new(Vec::new()));
+    let work = || {
+        let another = |left: usize| left.checked_sub(1);
+        while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, another).is_ok() {
+            let made = source.make_of(zygote, spec.workspace.as_deref());
+            if made.is_err() {
+                left.store(0, Ordering::Relaxed);
+            }
+            born.lock().unwrap_or_else(PoisonError::into_inner).push(made);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..count.min(sandtimer_os::probe::processors()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    born.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect()
+}
+
+/// An image that nobody can change any more.
+struct Written {
+    image: Arc<OwnedFd>,
+    files: OwnedFd,
+    /// What the image is over.
+    base: Option<Arc<OwnedFd>>,
+}
+
+/// Has the interpreter write an image of itself.
+fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
+    let doing = "cannot make an image of the interpreter";
+    let failed = |error: rustix::io::Errno| Error::System { doing, source: error.into() };
+    let mut room = standing.delta + GROWTH;
+    // The first is whole and much longer than that: it is asked for twice.
+    for _ in 0..2 {
+        let image = memfd_create("sandtimer-image", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(failed)?;
+        // Here, so that it is on the engine's account: it may outlive the origin.
+        fallocate(&image, FallocateFlags::empty(), 0, room).map_err(failed)?;
+        fcntl_add_seals(&image, SealFlags::GROW).map_err(failed)?;
+        let files = memfd_create("sandtimer-files", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .map_err(failed)?;
+        let inode = standing
+            .image
+            .as_ref()
+            .map_or(Ok(0), |base| fstat(base).map(|stat| stat.st_ino))
+            .map_err(failed)?;
+        let made = ask(standing, inode, shares, [&image, &files])?;
+        let (length, base) = match made {
+            Image::TooShort(length) if length > room && length <= MOST_BYTES => {
+                // What it touches in the meantime counts as well.
+                room = length + GROWTH;
+                continue;
+            }
+            Image::Delta(length) if length <= room && standing.image.is_some() => {
+                (length, standing.image.clone())
+            }
+            Image::Whole(length) if length <= room => (length, None),
+            _ => return Err(Error::NoBranch("its image has no size that can be right".to_owned())),
+        };
+        ftruncate(&image, length).map_err(failed)?;
+        // Fails where somebody could still write to it.
+        let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        fcntl_add_seals(&image, all).map_err(failed)?;
+        fcntl_add_seals(&files, all).map_err(failed)?;
+        let image = Arc::new(image);
+        match base {
+            Some(_) => standing.delta = length,
+            None => (standing.image, standing.delta) = (Some(image.clone()), 0),
+        }
+        return Ok(Written { image, files, base });
+    }
+    Err(Error::NoBranch("it grows while its image is written".to_owned()))
+}
+
+/// What the interpreter says of its image.
+fn ask(standing: &mut Standing, base: u64, shares: bool, files: [&OwnedFd; 2]) -> Result<Image, Error> {
+    let doing = "cannot make an image of the interpreter";
+    let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
+    let mut nonce = Nonce::default();
+    renew(&mut nonce);
+    let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
+    os::dispatch(standing.channel(), &[], &image_request(nonce, base, shares), &files.map(AsFd::as_fd))
+        .map_err(Error::system(doing))?;
+    let mut packet = vec![0u8; sandtimer_os::wire::CHANNEL_PACKET];
+    while standing.wait_for_word(end).map_err(failed)? {
+        let length = os::packet(standing.channel(), &mut packet, false).map_err(Error::system(doing))?;
+        if length == 0 {
+            return Err(failed("the interpreter has closed its channel".to_owned()));
+        }
+        match Frame::parse(&packet[..length.min(packet.len())]) {
+            Frame::Image { nonce: said, made } if said == nonce => return made.map_err(Error::NoBranch),
+            _ => {}
+        }
+    }
+    Err(failed(format!("it took longer than {:?}", Duration::from_nanos(IMAGE_LIMIT))))
+}
+
+/// Has children become the image. Their checkpoints are made while nobody waits for them.
+fn take(
+    source: &Arc<Shared>,
+    spec: &ContextSpec,
+    written: &Written,
+    children: Vec<Child>,
+) -> Result<Vec<Standing>, Error> {
+    let begins = variables(spec, true).to_string();
+    let files: Vec<_> = [&*written.image, &written.files]
+        .into_iter()
+        .chain(written.base.as_deref())
+        .map(AsFd::as_fd)
+        .collect();
+    let run = run_of(source, spec);
+    let opened = start::open(&source.inner, &run)?;
+    let scope = opened.scope;
+    let mut standings = Vec::new();
+    let mut made = Vec::new();
+    let mut result = Ok(());
+    for mut child in children {
+        result = child
+            .check(&run)
+            .and_then(|()| child.become_context(&opened, begins.as_bytes(), &files))
+            .and_then(|()| child.into_parts().ok_or(Error::Closed))
+            .map(|parts| {
+                made.extend(parts.own_workspace.clone());
+                let mut standing = Standing::new(source.inner.clone(), parts, None);
+                standing.image = Some(written.base.as_ref().unwrap_or(&written.image).clone());
+                standings.push(standing);
+            });
+        if result.is_err() {
+            break;
+        }
+    }
+    start::close(&source.inner, scope);
+    let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
+    let result = result.and_then(|()| standings.iter_mut().try_for_each(|standing| taken(standing, end)));
+    match result {
+        Ok(()) => Ok(standings),
+        Err(error) => {
+            drop(standings);
+            remove(made);
+            Err(error)
+        }
+    }
+}
+
+/// Waits until it is what the image was of.
+fn taken(standing: &mut Standing, end: u64) -> Result<(), Error> {
+    let failed = |reason: String| Error::System {
+        doing: "an interpreter did not become the context's image",
+        source: std::io::Error::other(reason),
+    };
+    let mut packet = [0u8; 1024];
+    while standing.wait_for_word(end).map_err(failed)? {
+        let length =
+            os::packet(standing.channel(), &mut packet, false).map_err(|error| failed(error.to_string()))?;
+        match Frame::parse(&packet[..length.min(packet.len())]) {
+            Frame::Taken => {
+                standing.ask_for_checkpoint();
+                return Ok(());
+            }
+            Frame::Failed(reason) => return Err(failed(reason)),
+            _ if length == 0 => return Err(failed("it has ended".to_owned())),
+            _ => {}
+        }
+    }
+    Err(failed(format!("it took longer than {:?}", Duration::from_nanos(IMAGE_LIMIT))))
+}
+
+/// Workspaces of branches that did not come to be.
+fn remove(made: Vec<PathBuf>) {
+    for directory in made {
+        // What stays is removed with the directory that all of them are in.
+        let _ = std::fs::remove_dir_all(directory);
+    }
+}

@@ -1,0 +1,192 @@
+//! What the interpreter says while a cell of its is on: what it displays, and its answer.
+//!
+//! Heard by whoever executes, on his own thread, until there is an answer or a verdict. Nothing of it is trusted: pieces are kept
+//! up to the result limit, and an answer counts only if it seals the run's deadline cell first.
+
+use std::io::ErrorKind;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use sandtimer_os::wire::CHANNEL_PACKET;
+use sandtimer_os::zygote as os;
+
+use super::super::Inner;
+use super::Told;
+use super::standing::Standing;
+use crate::context::{Frame, Said, bundle, reply};
+use crate::model::LimitKind;
+use crate::supervise::orders::Command;
+use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Job, Live, Reply, Running};
+use crate::zygote::{Answer, Kind};
+
+/// Hears what the interpreter says until it answers, or there is a verdict.
+pub(super) fn hear(inner: &Inner, running: &Running, standing: &Standing, tell: &mut dyn FnMut(Told)) {
+    let Some(job) = &running.job else { return };
+    let Some(live) = &job.live else { return };
+    let limit = running.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
+    let (displayed, replied) = (Pieces::new(limit), Pieces::new(limit));
+    let mut hearing = Hearing { inner, running, standing, live, displayed, replied };
+    let mut packet = vec![0u8; CHANNEL_PACKET];
+    while wait_for_word(live, job) {
+        let length = match os::packet(standing.channel(), &mut packet, false) {
+            Ok(length) if length > 0 => length.min(packet.len()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
+            // It has closed its end: what it is now, the enforcer finds out.
+            _ => {
+                running.waiting.wait_verdict();
+                return;
+            }
+        };
+        if hearing.packet(&packet[..length], tell) {
+            return;
+        }
+    }
+}
+
+/// One cell's words so far.
+struct Hearing<'a> {
+    inner: &'a Inner,
+    running: &'a Running,
+    standing: &'a Standing,
+    live: &'a Live,
+    displayed: Pieces,
+    replied: Pieces,
+}
+
+impl Hearing<'_> {
+    /// Hears one packet; true once there is an answer.
+    fn packet(&mut self, packet: &[u8], tell: &mut dyn FnMut(Told)) -> bool {
+        let said = match self.standing.is_script() {
+            true => self.standing.said(packet),
+            false => match Frame::parse(packet) {
+                Frame::Display { bytes, last } => Some(Said::Display { bytes, last }),
+                Frame::Answer => match Answer::parse(packet) {
+                    Ok(answer) => {
+                        self.answered(&answer, tell);
+                        return true;
+                    }
+                    Err(_) => None,
+                },
+                // Nothing that is asked for now.
+                Frame::Checkpoint { .. }
+                | Frame::Image { .. }
+                | Frame::Taken
+                | Frame::Failed(_)
+                | Frame::Unknown => None,
+            },
+        };
+        match said {
+            Some(Said::Display { bytes, last }) => {
+                let value = self.displayed.hear(bytes, last).and_then(|shown| shown.note(self.live));
+                if let Some(value) = value {
+                    tell(Told::Displayed(value));
+                }
+            }
+            Some(Said::Part(bytes)) => drop(self.replied.hear(bytes, false)),
+            Some(Said::Answer { bytes, raised }) => {
+                if let Some(whole) = self.replied.hear(bytes, true) {
+                    self.take_reply(whole.reply(), raised, tell);
+                }
+                return true;
+            }
+            None => {}
+        }
+        false
+    }
+
+    /// Takes an answer. From then on no limit ends the run; one that did before has won.
+    fn answered(&self, answer: &Answer, tell: &mut dyn FnMut(Told)) {
+        let limit = self.replied.limit;
+        let said = match self.standing.read(answer, limit, self.live) {
+            Ok(Some(code)) if self.live.is_shell => {
+                Reply { exit_code: code.first().copied(), ..Default::default() }
+            }
+            Ok(Some(data)) => reply(&data),
+            Ok(None) => too_large(answer.size(), limit),
+            // It died on the way, or was ended.
+            Err(_) => return,
+        };
+        self.take_reply(said, answer.kind != Kind::Value, tell);
+    }
+
+    /// Takes what came with an answer; from then on no limit ends the run.
+    fn take_reply(&self, mut said: Reply, raised: bool, tell: &mut dyn FnMut(Told)) {
+        let Some(job) = &self.running.job else { return };
+        let raised = raised || said.error.is_some();
+        if let Some(serde_json::Value::String(pickled)) = said.take_pickled() {
+            tell(Told::Raised(pickled));
+        }
+        said.value = said.results.last().and_then(|shown| shown.get("application/json")).cloned();
+        *self.live.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+        job.answered.store(if raised { ANSWERED_RAISED } else { ANSWERED_VALUE }, Ordering::Release);
+        if !self.running.cell.seal() {
+            // In the grace of a limit; there is nothing left to wait for.
+            job.answered.store(0, Ordering::Release);
+        }
+        let (row, id) = (self.running.row, self.running.id.clone());
+        self.inner.enforcer.send(Command::Answered { row, id });
+    }
+}
+
+/// Whether the interpreter has said something. False once there is a verdict, behind which nothing that it says counts.
+fn wait_for_word(live: &Live, job: &Job) -> bool {
+    let mut fds = [PollFd::new(&*job.channel, PollFlags::IN), PollFd::new(&live.over, PollFlags::IN)];
+    loop {
+        match poll(&mut fds, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            polled => return polled.is_ok() && fds[1].revents().is_empty(),
+        }
+    }
+}
+
+/// Something that is said in several packets, of which no more than `limit` bytes are kept.
+struct Pieces {
+    bytes: Vec<u8>,
+    length: u64,
+    limit: u64,
+}
+
+impl Pieces {
+    fn new(limit: u64) -> Self {
+        Pieces { bytes: Vec::new(), length: 0, limit }
+    }
+
+    /// Hears one part; all of it with the last one.
+    fn hear(&mut self, bytes: &[u8], last: bool) -> Option<Pieces> {
+        self.length = self.length.saturating_add(bytes.len() as u64);
+        if self.length <= self.limit {
+            self.bytes.extend_from_slice(bytes);
+        }
+        last.then(|| std::mem::replace(self, Pieces::new(self.limit)))
+    }
+
+    /// Keeps what was displayed for the Outcome, as far as the result limit goes, and gives it as a value. What is longer than
+    /// all of that limit is no value.
+    fn note(&self, live: &Live) -> Option<serde_json::Value> {
+        let mut shown = live.displayed.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.bytes = shown.bytes.saturating_add(self.length);
+        let value = match bundle(&self.bytes) {
+            Some(value) => Some(value),
+            _ if self.length > self.limit => None,
+            _ => return None,
+        };
+        match &value {
+            Some(value) if shown.bytes <= self.limit => shown.values.push(value.clone()),
+            _ => shown.dropped += 1,
+        }
+        value
+    }
+
+    /// The interpreter's words on its cell.
+    fn reply(&self) -> Reply {
+        if self.length > self.limit { too_large(self.length, self.limit) } else { reply(&self.bytes) }
+    }
+}
+
+/// What is said in place of an answer that nobody wants.
+fn too_large(length: u64, limit: u64) -> Reply {
+    let message = format!("what it shows has {length} bytes, and the result limit is {limit}");
+    let error = serde_json::json!({"type": "ResultTooLarge", "module": "sandtimer", "message": message, "traceback": ""});
+    Reply { error: Some(error), ..Default::default() }
+}

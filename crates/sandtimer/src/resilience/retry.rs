@@ -1,0 +1,130 @@
+//! How often something is tried, after which pauses, and out of which budget.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+/// The first pause of a backoff at random, unless another is named; the sources of the numbers are in [`Retry`].
+const BASE: Duration = Duration::from_millis(100);
+/// Its longest pause.
+const MOST: Duration = Duration::from_secs(20);
+/// Keys whose budgets are remembered; beyond, full ones are forgotten, which loses nothing.
+const KEYS: usize = 1_024;
+
+/// Pauses between attempts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backoff {
+    /// After attempt n, at random up to `base · 2ⁿ⁻¹`, at most up to `most`: full jitter, see "Exponential Backoff And
+    /// Jitter", AWS Architecture Blog, 2015.
+    FullJitter { base: Duration, most: Duration },
+    /// After attempt n the n-th of these, or the last. They also stand between the last attempt and a fallback.
+    Fixed(Vec<Duration>),
+}
+
+/// How often something is tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retry {
+    /// The first one included; at least 1.
+    pub attempts: u32,
+    pub backoff: Backoff,
+    /// Less time than this is of no use: no attempt starts with less of it before the deadline. What is known of how
+    /// long it takes at best; zero where nothing is.
+    pub useful: Duration,
+}
+
+impl Default for Retry {
+    /// One attempt: whether code may run twice is for the caller to say.
+    fn default() -> Self {
+        Retry::jittered(1)
+    }
+}
+
+impl Retry {
+    /// So many attempts, with pauses at random up to 100 ms, 200 ms, … 20 s.
+    pub fn jittered(attempts: u32) -> Self {
+        let backoff = Backoff::FullJitter { base: BASE, most: MOST };
+        Retry { attempts, backoff, useful: Duration::ZERO }
+    }
+
+    /// So many attempts, with these pauses.
+    pub fn fixed(attempts: u32, pauses: impl Into<Vec<Duration>>) -> Self {
+        Retry { attempts, backoff: Backoff::Fixed(pauses.into()), useful: Duration::ZERO }
+    }
+}
+
+impl Backoff {
+    /// The pause after a failed attempt, counted from 1.
+    pub fn after(&self, attempt: u32, random: &mut Rng) -> Duration {
+        match self {
+            Backoff::FullJitter { base, most } => {
+                let longest = base.saturating_mul(1 << attempt.saturating_sub(1).min(20)).min(*most);
+                longest.mul_f64(random.f64())
+            }
+            Backoff::Fixed(pauses) => {
+                let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
+                pauses.get(index).or(pauses.last()).copied().unwrap_or_default()
+            }
+        }
+    }
+
+    /// The pause between the last attempt and the next way: one that was named, none that is made up.
+    pub(super) fn before_fallback(&self, attempt: u32) -> Duration {
+        match self {
+            Backoff::FullJitter { .. } => Duration::ZERO,
+            Backoff::Fixed(pauses) => {
+                let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
+                pauses.get(index).copied().unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// What retries of one key may cost, so that many callers do not double the load of what is already failing. A token
+/// bucket with the figures of the AWS SDKs' standard retry mode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    left: u32,
+}
+
+impl Budget {
+    const FULL: u32 = 500;
+    const RETRY: u32 = 5;
+    const AFTER_TIMEOUT: u32 = 10;
+
+    fn take(&mut self, after_timeout: bool) -> bool {
+        let cost = if after_timeout { Self::AFTER_TIMEOUT } else { Self::RETRY };
+        let enough = self.left >= cost;
+        if enough {
+            self.left -= cost;
+        }
+        enough
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { left: Self::FULL }
+    }
+}
+
+/// Budgets by key.
+#[derive(Debug, Default)]
+pub struct Budgets(HashMap<String, Budget>);
+
+impl Budgets {
+    /// Whether another attempt may be made, which is then paid for.
+    pub(super) fn take(&mut self, key: &str, after_timeout: bool) -> bool {
+        if self.0.len() >= KEYS && !self.0.contains_key(key) {
+            self.0.retain(|_, budget| budget.left < Budget::FULL);
+        }
+        self.0.entry(key.to_owned()).or_default().take(after_timeout)
+    }
+
+    /// The first attempt succeeded, which gives a little back.
+    pub(super) fn give(&mut self, key: &str) {
+        if let Some(budget) = self.0.get_mut(key) {
+            budget.left = (budget.left + 1).min(Budget::FULL);
+        }
+    }
+}

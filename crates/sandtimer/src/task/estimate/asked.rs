@@ -1,0 +1,164 @@
+//! A question as it comes in from people, agents and programs, and its answer as they read it.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::answer::LIMIT_RUNS;
+use super::{Complexity, Conditions, Estimate, EstimateError, Question, Rung, TaskType, duration_text};
+
+/// A question in words. A type, a command, or both.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Asked {
+    pub task_type: Option<String>,
+    pub command: Option<Vec<String>>,
+    pub data_size_mb: Option<f64>,
+    pub complexity: Option<String>,
+    pub context: Option<String>,
+    /// How much time is left for it.
+    pub budget: Option<Duration>,
+}
+
+impl Asked {
+    /// What it means, asked by this owner under these conditions.
+    ///
+    /// # Errors
+    /// When there is neither type nor command, or a word or size that cannot be.
+    pub fn question(&self, owner: &str, conditions: Conditions) -> Result<Question, EstimateError> {
+        let task = self.task_type.as_deref().map(TaskType::parse).transpose()?;
+        let mut question = match (&self.command, task) {
+            (Some(command), None) => Question::command(command),
+            (Some(command), Some(task)) => Question::command(command).of_type(task),
+            (None, Some(task)) => Question::task(task),
+            (None, None) => return Err(EstimateError::NothingAsked),
+        };
+        if let Some(size) = self.data_size_mb {
+            question = question.data_size_mb(size)?;
+        }
+        if let Some(complexity) = &self.complexity {
+            question = question.complexity(Complexity::parse(complexity)?);
+        }
+        if let Some(context) = &self.context {
+            question = question.context(context);
+        }
+        Ok(question.conditions(conditions).owner(owner))
+    }
+}
+
+/// An estimate beside what was asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    pub asked: Asked,
+    pub question: Question,
+    pub estimate: Estimate,
+}
+
+impl Answer {
+    /// The same, as people and agents read it.
+    pub fn text(&self) -> String {
+        let estimate = &self.estimate;
+        let mut text = format!(
+            "⏱️ Task Duration Estimate: {}\n\n📊 Estimated Duration:\n   ⚡ Best case:  {}\n   📈 Typical:    {}\n   \
+             ⚠️ Worst case: {}\n\n",
+            self.name(),
+            duration_text(estimate.best_seconds),
+            duration_text(estimate.typical_seconds),
+            duration_text(estimate.worst_seconds),
+        );
+        // A String takes everything that is written to it.
+        let _ = self.write_rest(&mut text);
+        text
+    }
+
+    /// What is estimated, for a heading: the type, or the beginning of the command.
+    pub fn name(&self) -> String {
+        match (self.question.task_type(), &self.asked.command) {
+            (Some(task), _) => task.name().to_owned(),
+            (None, Some(command)) => command.join(" ").chars().take(60).map(printable).collect(),
+            (None, None) => String::new(),
+        }
+    }
+
+    fn write_rest(&self, text: &mut String) -> std::fmt::Result {
+        let (question, estimate) = (&self.question, &self.estimate);
+        if let Some(task) = question.task_type() {
+            match question.size_mb() {
+                Some(size) => writeln!(text, "Data size: {size} MB")?,
+                None if estimate.basis == Rung::Prior => {
+                    writeln!(text, "Data size: not given, {} MB assumed", task.usual_size_mb())?;
+                }
+                None => {}
+            }
+            writeln!(text, "Complexity: {}", question.how_complex().name())?;
+        }
+        if let Some(context) = &self.asked.context {
+            writeln!(text, "Context: {}", context.chars().take(200).map(printable).collect::<String>())?;
+        }
+        writeln!(text, "Basis: {}", basis(estimate))?;
+        if let Some(budget) = self.asked.budget {
+            let fits = if estimate.fits(budget) { "yes" } else { "no" };
+            let chance = 100.0 * estimate.chance_over_by(budget.as_secs_f64(), 0.0);
+            let left = duration_text(budget.as_secs_f64());
+            writeln!(text, "Fits the remaining {left}: {fits}; over by then with a chance of {chance:.0} %")?;
+        }
+        write!(text, "Suggested limit: {}", duration_text(estimate.suggested_limit_seconds))?;
+        if !estimate.limit_rests_on_runs {
+            write!(text, " (a guess: fewer than {LIMIT_RUNS} runs of this very thing are known)")?;
+        }
+        writeln!(text)
+    }
+
+    /// The same for programs, durations in milliseconds.
+    pub fn object(&self) -> Value {
+        let estimate = &self.estimate;
+        let budget = self.asked.budget;
+        json!({
+            "task_type": self.question.task_type().map(TaskType::name),
+            "data_size_mb": self.question.size_mb(),
+            "complexity": self.question.how_complex().name(),
+            "context": self.asked.context,
+            "best_ms": milliseconds(estimate.best_seconds),
+            "typical_ms": milliseconds(estimate.typical_seconds),
+            "worst_ms": milliseconds(estimate.worst_seconds),
+            "runs": estimate.runs,
+            "basis": estimate.basis.name(),
+            "censored_rate": estimate.censored_rate,
+            "coverage": estimate.coverage,
+            "fits_budget": budget.map(|budget| estimate.fits(budget)),
+            "chance_within_budget": budget.map(|budget| estimate.chance_over_by(budget.as_secs_f64(), 0.0)),
+            "suggested_limit_ms": milliseconds(estimate.suggested_limit_seconds),
+            "limit_rests_on_runs": estimate.limit_rests_on_runs,
+            "text": self.text(),
+        })
+    }
+}
+
+/// At least one: what takes no time at all is not a limit.
+fn milliseconds(seconds: f64) -> u64 {
+    ((seconds * 1000.0).round() as u64).max(1)
+}
+
+/// A line stays one line, whatever is in it.
+fn printable(character: char) -> char {
+    if character.is_control() { ' ' } else { character }
+}
+
+fn basis(estimate: &Estimate) -> String {
+    let count = estimate.runs;
+    let runs = if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
+    let mut text = match estimate.basis {
+        Rung::Exact => format!("{runs} of this very thing"),
+        Rung::Template => format!("{runs} of commands that differ in numbers, paths or load"),
+        Rung::Class => format!("{runs} of this type with such a size on such a machine"),
+        Rung::Type => format!("{runs} of this type"),
+        Rung::Global => format!("{runs} of other things"),
+        Rung::Prior => "no runs; the figures of a table for this type".to_owned(),
+    };
+    if estimate.censored_rate > 0.0 {
+        // A String takes everything that is written to it.
+        let _ =
+            write!(text, "; {:.0} % of them were stopped before their end", 100.0 * estimate.censored_rate);
+    }
+    text
+}

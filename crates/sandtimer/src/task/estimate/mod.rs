@@ -1,0 +1,358 @@
+//! How long something is likely to take: from the runs of it that are known, from those that are like it, or from a table.
+//!
+//! ```text
+//! Question ─▶ keys, from this very thing to anything ─▶ the closest with runs: centre and scale (`series`)
+//!          ─▶ pooled scores of that rung and size of history (`scores`) ─▶ best, typical, worst (`answer`)
+//! Finished ─▶ is scored against what was foretold of it, then added to the series of all its keys
+//! ```
+//! Pure arithmetic: no I/O, no clock, the same answers from the same runs. A [`History`] keeps the runs; an [`Estimator`]
+//! is made from them and holds at most [`MOST_KEYS`] keys.
+//!
+//! Runs that were stopped count as longer than they lasted; were they left out, estimates would tighten with each limit
+//! that fires, until they end healthy runs.
+//!
+//! ```
+//! use sandtimer::task::estimate::{Estimator, Finished, Question, Rung, TaskType};
+//!
+//! let mut estimator = Estimator::new();
+//! let question = Question::task(TaskType::parse("train_complex_model")?).data_size_mb(2300.0)?;
+//! let guess = estimator.predict(&question)?;
+//! assert_eq!((guess.basis, guess.typical_seconds), (Rung::Prior, 1800.0));
+//!
+//! for seconds in [610.0, 640.0, 598.0] {
+//!     estimator.record(&Finished { question: question.clone(), seconds, stopped: false, ended_at_ms: 0 })?;
+//! }
+//! let estimate = estimator.predict(&question)?;
+//! assert_eq!((estimate.basis, estimate.runs), (Rung::Exact, 3));
+//! assert!(estimate.best_seconds < 610.0 && estimate.worst_seconds > 610.0 && estimate.worst_seconds < 900.0);
+//! // It has gone on for longer than it ever did: what is left is not nothing.
+//! assert!(estimate.after(1200.0).typical_seconds > 0.0);
+//! # Ok::<(), sandtimer::task::estimate::EstimateError>(())
+//! ```
+
+mod answer;
+mod asked;
+mod history;
+mod kind;
+mod question;
+mod scores;
+mod series;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use answer::{Estimate, Left, duration_text};
+pub use asked::{Answer, Asked};
+pub use history::{Finished, History, HistoryError};
+pub use kind::{Complexity, TaskType};
+pub use question::{Conditions, Question};
+
+use scores::{Held, Pool};
+use series::{Lens, Sample, Series, View};
+
+/// Keys that an estimator holds; the longest unused go first.
+pub const MOST_KEYS: usize = 16_384;
+/// Rungs that have runs.
+pub(crate) const RUNGS: usize = 5;
+/// Sizes of history that are calibrated apart: 1, 2, 3, 4–6, 7–12, 13 and more runs.
+const SIZES: usize = 6;
+/// The part of runs above the worst case, and the part below the best.
+const OUTSIDE: f32 = 0.05;
+/// How far one run moves these parts for its key (adaptive conformal inference), and within which bounds.
+const ADAPTION: f32 = 0.03;
+const BOUNDS: (f32, f32) = (0.004, 0.2);
+/// The scale that is assumed on each rung before runs show theirs: standard deviations of the logarithm.
+const ASSUMED_SCALES: [f32; RUNGS] = [0.037, 0.2, 0.5, 0.7, 1.5];
+/// From so many different things on they say something about another.
+const GLOBAL_RUNS: usize = 13;
+/// Upper half of the normal distribution at every twentieth, which pools begin with.
+const NORMAL: [f32; 10] = [0.0, 0.126, 0.253, 0.385, 0.524, 0.674, 0.842, 1.036, 1.282, 1.645];
+/// How much wider than normal scores begin, by size of history.
+const STARTING_WIDTHS: [f32; SIZES] = [4.4, 1.9, 1.6, 1.4, 1.2, 1.1];
+
+/// What the runs that an estimate rests on have in common with what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Rung {
+    /// The same command or task, with the same size and context, on the same machine beside such a load.
+    Exact,
+    /// The same command but for numbers, paths and load.
+    Template,
+    /// The same type and complexity with about the same size on the same machine.
+    Class,
+    /// The same type and complexity.
+    Type,
+    /// Nothing but their owner.
+    Global,
+    /// There are no such runs: the figures are from a table.
+    Prior,
+}
+
+impl Rung {
+    const WITH_RUNS: [Rung; RUNGS] = [Rung::Exact, Rung::Template, Rung::Class, Rung::Type, Rung::Global];
+
+    /// Its name on wires.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rung::Exact => "exact",
+            Rung::Template => "template",
+            Rung::Class => "class",
+            Rung::Type => "type",
+            Rung::Global => "global",
+            Rung::Prior => "prior",
+        }
+    }
+}
+
+/// Why there is no estimate, or a run cannot be recorded.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EstimateError {
+    #[error("task_type: there is no `{given}`; the nearest are {}", .nearest.join(", "))]
+    UnknownTask { given: String, nearest: Vec<&'static str> },
+    #[error("complexity: `{0}` is not one of simple, moderate, complex")]
+    UnknownComplexity(String),
+    #[error("data_size_mb: `{0}` is not a number of megabytes from 0 on")]
+    BadSize(f64),
+    #[error("task_type is missing; give it, or a command, or both")]
+    NothingAsked,
+    #[error("seconds: `{0}` is not a duration")]
+    BadDuration(f64),
+    #[error(
+        "no run of this command, nor of one like it, is known; give a task_type for an estimate from a table"
+    )]
+    NothingKnown,
+}
+
+/// Durations of runs, and what they foretell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Estimator {
+    series: HashMap<u64, Series>,
+    /// By rung and size of history.
+    pools: Vec<Vec<Pool>>,
+    /// How many were made.
+    records: u64,
+}
+
+impl Default for Estimator {
+    fn default() -> Self {
+        Estimator::new()
+    }
+}
+
+/// What is foretold from runs, on the scale of logarithms.
+#[derive(Debug, Clone, Copy)]
+struct Forecast {
+    rung: usize,
+    view: View,
+    /// Scores of the best, typical and worst case.
+    scores: [f32; 3],
+}
+
+impl Forecast {
+    fn at(&self, score: f32) -> f32 {
+        self.view.centre + score * self.view.scale
+    }
+
+    fn seconds(&self) -> [f64; 3] {
+        self.scores.map(|score| f64::from(self.at(score)).exp())
+    }
+
+    fn score(&self, log: f32) -> f32 {
+        (log - self.view.centre) / self.view.scale
+    }
+}
+
+impl Estimator {
+    /// One that knows no run.
+    pub fn new() -> Self {
+        let pools = (0..RUNGS).map(|_| STARTING_WIDTHS.map(starting).into()).collect();
+        Estimator { series: HashMap::new(), pools, records: 0 }
+    }
+
+    /// One that knows these runs, the oldest first. What cannot be recorded is left out.
+    pub fn from_runs<'a>(runs: impl IntoIterator<Item = &'a Finished>) -> Self {
+        let mut estimator = Estimator::new();
+        for run in runs {
+            // What a damaged file may hold foretells nothing.
+            let _ = estimator.record(run);
+        }
+        estimator
+    }
+
+    /// How long this is likely to take.
+    ///
+    /// # Errors
+    /// [`EstimateError::NothingKnown`] for a command that was never run, nor any like it, and has no type.
+    pub fn predict(&self, question: &Question) -> Result<Estimate, EstimateError> {
+        let keys = question.keys();
+        let known = self.forecast(question, &keys, false);
+        let estimate = match (known, question.task_type()) {
+            (Some(forecast), _) => self.estimate(&forecast),
+            (None, Some(task)) => {
+                let seconds = task.prior(question.size_mb(), question.how_complex());
+                Estimate::new(seconds, Rung::Prior, 0)
+            }
+            (None, None) => {
+                let stopped = self.forecast(question, &keys, true).ok_or(EstimateError::NothingKnown)?;
+                return Ok(self.estimate(&stopped));
+            }
+        };
+        Ok(match self.only_stopped(&keys) {
+            Some(seconds) if estimate.basis != Rung::Exact => estimate.given_longer(seconds),
+            _ => estimate,
+        })
+    }
+
+    /// The same for what somebody asked in words.
+    ///
+    /// # Errors
+    /// Those of [`Asked::question`] and [`Estimator::predict`].
+    pub fn answer(&self, asked: Asked, owner: &str, conditions: Conditions) -> Result<Answer, EstimateError> {
+        let question = asked.question(owner, conditions)?;
+        let estimate = self.predict(&question)?;
+        Ok(Answer { asked, question, estimate })
+    }
+
+    /// Adds a run: scores what was foretold of it, then learns from it.
+    ///
+    /// # Errors
+    /// [`EstimateError::BadDuration`] for what is negative or no number.
+    pub fn record(&mut self, run: &Finished) -> Result<(), EstimateError> {
+        if !run.seconds.is_finite() || run.seconds < 0.0 {
+            return Err(EstimateError::BadDuration(run.seconds));
+        }
+        // A microsecond stands for nothing, which has no logarithm.
+        let log = run.seconds.max(1e-6).ln() as f32;
+        let keys = run.question.keys();
+        let forecast = self.forecast(&run.question, &keys, false);
+        if let Some(forecast) = &forecast {
+            self.score(forecast, keys[0], log, run.stopped);
+        }
+        self.records += 1;
+        let own = forecast.filter(|forecast| forecast.rung == 0);
+        let surprise =
+            own.map(|forecast| log - forecast.view.centre).filter(|late| !run.stopped || *late > 0.0);
+        let [exact, ..] = keys;
+        let of = exact.map_or(0, |key| (key ^ (key >> 32)) as u32);
+        for (rung, key) in keys.into_iter().enumerate() {
+            let Some(key) = key else { continue };
+            let series = self.series.entry(key).or_insert_with(|| Series::new(OUTSIDE));
+            let surprise = surprise.filter(|_| rung == 0);
+            let sample = Sample { log, size: run.question.log_size(), of, stopped: run.stopped, surprise };
+            series.push(sample, rung == 0);
+            series.used = self.records;
+        }
+        if self.series.len() > MOST_KEYS {
+            self.forget();
+        }
+        Ok(())
+    }
+
+    /// How many keys have runs.
+    pub fn keys(&self) -> usize {
+        self.series.len()
+    }
+
+    fn forecast(
+        &self,
+        question: &Question,
+        keys: &[Option<u64>; RUNGS],
+        even_stopped: bool,
+    ) -> Option<Forecast> {
+        for (rung, key) in keys.iter().enumerate() {
+            let Some(series) = key.and_then(|key| self.series.get(&key)) else { continue };
+            let Some(view) = series.view(&self.lens(question, keys, rung), even_stopped) else { continue };
+            if rung == RUNGS - 1 && view.runs < GLOBAL_RUNS {
+                continue;
+            }
+            let pool = &self.pools[rung][size_of_history(view.runs)];
+            let (above, below) = if rung == 0 { (series.above, series.below) } else { (OUTSIDE, OUTSIDE) };
+            let scores = [pool.lower(below), pool.upper(0.5), pool.upper(above)];
+            return Some(Forecast { rung, view, scores });
+        }
+        None
+    }
+
+    fn lens(&self, question: &Question, keys: &[Option<u64>; RUNGS], rung: usize) -> Lens {
+        let lens = Lens { one_thing: rung == 0, assumed_scale: ASSUMED_SCALES[rung], slope: 0.0, size: None };
+        if rung == 0 || question.log_size().is_none() {
+            return lens;
+        }
+        let of_type = keys[3].and_then(|key| self.series.get(&key));
+        let slope = of_type.map_or(kind::GROWTH as f32, |series| series.slope(kind::GROWTH as f32));
+        Lens { slope, size: question.log_size(), ..lens }
+    }
+
+    fn estimate(&self, forecast: &Forecast) -> Estimate {
+        let runs = forecast.view.runs;
+        Estimate {
+            censored_rate: forecast.view.stopped.into(),
+            coverage: self.pools[forecast.rung][size_of_history(runs)].coverage(),
+            ..Estimate::new(forecast.seconds(), Rung::WITH_RUNS[forecast.rung], runs)
+        }
+    }
+
+    /// The longest time after which this very thing was stopped, if it never came to its end.
+    fn only_stopped(&self, keys: &[Option<u64>; RUNGS]) -> Option<f64> {
+        let series = keys[0].and_then(|key| self.series.get(&key))?;
+        series.only_stopped().map(|log| f64::from(log).exp())
+    }
+
+    /// Compares a run with what was foretold of it.
+    fn score(&mut self, forecast: &Forecast, key: Option<u64>, log: f32, stopped: bool) {
+        let score = forecast.score(log);
+        let (is_above, is_below) = (score > forecast.scores[2], score < forecast.scores[0]);
+        let pool = &mut self.pools[forecast.rung][size_of_history(forecast.view.runs)];
+        match (stopped, is_above) {
+            (false, above) => pool.push(score, if above { Held::No } else { Held::Yes }),
+            (true, above) => {
+                let drawn = pool.drawn_above(score);
+                pool.push(drawn, if above { Held::No } else { Held::Unknown });
+            }
+        }
+        // Of a run that was stopped before its worst case nobody knows whether it would have held.
+        if forecast.rung != 0 || (stopped && !is_above) {
+            return;
+        }
+        if let Some(series) = key.and_then(|key| self.series.get_mut(&key)) {
+            let moved = |part: f32, outside: bool| {
+                let missed = if outside { 1.0 } else { 0.0 };
+                (part + ADAPTION * (OUTSIDE - missed)).clamp(BOUNDS.0, BOUNDS.1)
+            };
+            series.above = moved(series.above, is_above);
+            series.below = moved(series.below, is_below);
+        }
+    }
+
+    /// Drops the eighth of the keys that was not used for longest.
+    fn forget(&mut self) {
+        let mut used: Vec<u64> = self.series.values().map(|series| series.used).collect();
+        let eighth = used.len() / 8;
+        let (_, oldest, _) = used.select_nth_unstable(eighth);
+        let oldest = *oldest;
+        self.series.retain(|_, series| series.used > oldest);
+    }
+}
+
+fn starting(width: f32) -> Pool {
+    let above = NORMAL.iter().map(|score| width * score);
+    let below = NORMAL[1..].iter().map(|score| -width * score);
+    Pool::starting(above.chain(below))
+}
+
+/// Which size of history so many runs are.
+fn size_of_history(runs: usize) -> usize {
+    match runs {
+        0..=1 => 0,
+        2 => 1,
+        3 => 2,
+        4..=6 => 3,
+        7..=12 => 4,
+        _ => 5,
+    }
+}

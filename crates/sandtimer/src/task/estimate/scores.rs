@@ -1,0 +1,147 @@
+//! How far runs were from what was foretold, in units of the foretold scale, pooled over all keys: what turns a centre and
+//! a scale into quantiles that hold.
+//!
+//! A pool is for one rung and one size of history, because a scale that rests on one run is off in other ways than one
+//! that rests on ten. A pool has only what was foretold before it was seen.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+/// Scores that are kept of a pool; the newest.
+const KEPT: usize = 1000;
+/// Scores above a stopped run's from which its own is drawn; with fewer it is guessed to lie this far above, on average.
+const ENOUGH: usize = 8;
+const BEYOND: f32 = 1.0;
+/// Draws that cover an interval evenly: the golden ratio's fraction.
+const STEP: f32 = 0.618_034;
+
+/// The scores of one rung and one size of history.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Written", from = "Written")]
+pub(super) struct Pool {
+    newest: VecDeque<Score>,
+    sorted: Vec<f32>,
+    /// Of those in `newest`.
+    measured: u32,
+    held: u32,
+    draws: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Score(f32, Held);
+
+/// Whether the run took no longer than its foretold worst case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Held {
+    #[serde(rename = "y")]
+    Yes,
+    #[serde(rename = "n")]
+    No,
+    /// It was stopped before, or nothing was foretold.
+    #[serde(rename = "-")]
+    Unknown,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    newest: VecDeque<Score>,
+    draws: u32,
+}
+
+impl From<Pool> for Written {
+    fn from(pool: Pool) -> Self {
+        Written { newest: pool.newest, draws: pool.draws }
+    }
+}
+
+impl From<Written> for Pool {
+    fn from(written: Written) -> Self {
+        let mut pool =
+            Pool { newest: VecDeque::new(), sorted: Vec::new(), measured: 0, held: 0, draws: written.draws };
+        written.newest.into_iter().for_each(|score| pool.push(score.0, score.1));
+        pool
+    }
+}
+
+impl Pool {
+    /// A pool that begins with these scores, as if they had been seen.
+    pub fn starting(scores: impl IntoIterator<Item = f32>) -> Self {
+        let newest = scores.into_iter().map(|score| Score(score, Held::Unknown)).collect();
+        Pool::from(Written { newest, draws: 0 })
+    }
+
+    pub fn push(&mut self, score: f32, held: Held) {
+        if self.newest.len() == KEPT
+            && let Some(oldest) = self.newest.pop_front()
+        {
+            let place = self.sorted.partition_point(|other| *other < oldest.0);
+            self.sorted.remove(place);
+            self.measured -= u32::from(oldest.1 != Held::Unknown);
+            self.held -= u32::from(oldest.1 == Held::Yes);
+        }
+        let place = self.sorted.partition_point(|other| *other < score);
+        self.sorted.insert(place, score);
+        self.newest.push_back(Score(score, held));
+        self.measured += u32::from(held != Held::Unknown);
+        self.held += u32::from(held == Held::Yes);
+    }
+
+    /// The score that a run may have had in the end that was stopped at this one: one of those above it.
+    pub fn drawn_above(&mut self, score: f32) -> f32 {
+        self.draws = self.draws.wrapping_add(1);
+        let part = (self.draws as f32 * STEP).fract();
+        let above = &self.sorted[self.sorted.partition_point(|other| *other <= score)..];
+        if above.len() < ENOUGH {
+            return score - BEYOND * (1.0 - part).max(1e-3).ln();
+        }
+        above[((part * above.len() as f32) as usize).min(above.len() - 1)]
+    }
+
+    /// The score that the part `above` of the next runs lies above, in expectation.
+    pub fn upper(&self, above: f32) -> f32 {
+        let count = self.sorted.len();
+        let place = ((1.0 - above) * (count + 1) as f32).ceil() as usize;
+        self.sorted.get(place.clamp(1, count.max(1)) - 1).copied().unwrap_or(0.0)
+    }
+
+    /// The score that the part `below` of the next runs lies below.
+    pub fn lower(&self, below: f32) -> f32 {
+        let place = (below * (self.sorted.len() + 1) as f32).floor() as usize;
+        self.sorted.get(place.max(1) - 1).copied().unwrap_or(0.0)
+    }
+
+    /// The part of recent runs that took no longer than their worst case, once there are enough of them to say.
+    pub fn coverage(&self) -> Option<f64> {
+        (self.measured >= 20).then(|| f64::from(self.held) / f64::from(self.measured))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_conformal_and_the_oldest_goes_first() {
+        let mut pool = Pool::starting((1..=19).map(|value| value as f32));
+        assert_eq!((pool.upper(0.05), pool.lower(0.05)), (19.0, 1.0));
+        assert_eq!((pool.upper(0.5), pool.lower(0.5)), (10.0, 10.0));
+        assert_eq!(pool.coverage(), None);
+        (0..KEPT).for_each(|_| pool.push(0.5, Held::Yes));
+        assert_eq!((pool.upper(0.001), pool.sorted.len(), pool.coverage()), (0.5, KEPT, Some(1.0)));
+        pool.push(2.0, Held::No);
+        assert_eq!(pool.coverage(), Some(0.999));
+        let text = serde_json::to_string(&pool).expect("JSON");
+        assert_eq!(serde_json::from_str::<Pool>(&text).expect("JSON"), pool);
+    }
+
+    #[test]
+    fn a_stopped_run_is_given_a_score_above_where_it_was_stopped() {
+        let mut pool = Pool::starting((1..=100).map(|value| value as f32));
+        let drawn: Vec<f32> = (0..200).map(|_| pool.drawn_above(50.0)).collect();
+        assert!(drawn.iter().all(|score| *score > 50.0));
+        let mean = drawn.iter().sum::<f32>() / 200.0;
+        assert!((mean - 75.5).abs() < 2.0, "{mean}");
+        assert!(pool.drawn_above(1000.0) > 1000.0);
+    }
+}

@@ -1,0 +1,188 @@
+//! The figures that are promised without any run, the ladder, and what is refused.
+
+use super::*;
+
+const MINUTE: f64 = 60.0;
+
+fn task(name: &str) -> Question {
+    Question::task(TaskType::parse(name).expect("a type"))
+}
+
+fn minutes(question: &Question) -> [f64; 3] {
+    let estimate = Estimator::new().predict(question).expect("a type has a prior");
+    assert_eq!((estimate.basis, estimate.runs, estimate.limit_rests_on_runs), (Rung::Prior, 0, false));
+    [estimate.best_seconds, estimate.typical_seconds, estimate.worst_seconds].map(|seconds| seconds / MINUTE)
+}
+
+fn finished(question: &Question, seconds: f64) -> Finished {
+    Finished { question: question.clone(), seconds, stopped: false, ended_at_ms: 0 }
+}
+
+#[test]
+fn the_figures_of_the_description_hold_without_history() {
+    let training = task("train_complex_model").data_size_mb(2300.0).expect("a size");
+    assert_eq!(minutes(&training.clone().complexity(Complexity::Moderate)), [12.0, 30.0, 90.0]);
+    // The walk-through leaves the complexity out.
+    assert_eq!(minutes(&training), [12.0, 30.0, 90.0]);
+    let [_, typical, worst] = minutes(&task("explore_data"));
+    assert_eq!((typical, worst), (5.0, 15.0));
+    assert_eq!(minutes(&task("feature_engineering"))[1], 25.0);
+    assert_eq!(minutes(&task("train_deep_learning"))[1], 120.0);
+    assert_eq!(minutes(&task("train_simple_model"))[1], 30.0);
+    assert_eq!(TaskType::all().count(), 29);
+}
+
+#[test]
+fn what_the_description_concludes_from_its_figures_follows() {
+    let estimate = |name| Estimator::new().predict(&task(name)).expect("a prior");
+    let minutes = |count: u64| std::time::Duration::from_secs(60 * count);
+    // 15 minutes of a budget of two hours are left.
+    assert!(!estimate("feature_engineering").fits(minutes(15)));
+    assert!(!estimate("train_deep_learning").fits(minutes(120)));
+    assert!(estimate("train_simple_model").fits(minutes(110)));
+}
+
+#[test]
+fn more_data_and_more_complexity_take_longer_within_bounds() {
+    let typical = |size: f64| minutes(&task("train_complex_model").data_size_mb(size).expect("a size"))[1];
+    assert!(
+        typical(1.0) < typical(230.0)
+            && typical(230.0) < typical(2300.0)
+            && typical(2300.0) < typical(23_000.0)
+    );
+    assert_eq!(typical(0.0), 3.0);
+    assert_eq!(typical(f64::MAX), 1500.0);
+    let complex = |complexity| minutes(&task("train_complex_model").complexity(complexity));
+    assert_eq!(complex(Complexity::Complex), [18.0, 60.0, 225.0]);
+    assert_eq!(complex(Complexity::Simple), [7.2, 21.0, 72.0]);
+    for kind in TaskType::all() {
+        for complexity in Complexity::ALL {
+            let [best, typical, worst] = kind.prior(None, complexity);
+            assert!(0.0 < best && best < typical && typical < worst, "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_known_is_refused_with_what_is() {
+    let refused = TaskType::parse("train_model").expect_err("no such type").to_string();
+    for name in ["train_model", "train_simple_model", "train_complex_model"] {
+        assert!(refused.contains(name), "{refused}");
+    }
+    for wrong in ["", "e", "data", "train", "train_complex_model2", "𝓽rain"] {
+        assert!(TaskType::parse(wrong).is_err(), "{wrong}");
+    }
+    assert_eq!(TaskType::parse(" Train Complex-Model ").expect("its name").name(), "train_complex_model");
+    for wrong in [-1.0, -f64::MIN_POSITIVE, f64::NAN, f64::INFINITY] {
+        let refused = task("load_data").data_size_mb(wrong).expect_err("no size").to_string();
+        assert!(refused.contains("data_size_mb") && refused.contains(&wrong.to_string()), "{refused}");
+    }
+    assert!(Complexity::parse("medium").expect_err("no such word").to_string().contains("moderate"));
+    let mut estimator = Estimator::new();
+    for wrong in [-1.0, f64::NAN, f64::INFINITY] {
+        assert!(estimator.record(&finished(&task("load_data"), wrong)).is_err(), "{wrong}");
+    }
+    assert_eq!(estimator.predict(&Question::command(&["x"])), Err(EstimateError::NothingKnown));
+    assert_eq!(estimator.keys(), 0);
+}
+
+#[test]
+fn the_closest_rung_with_runs_is_taken() {
+    let mut estimator = Estimator::new();
+    let conditions = |hardware: &str| Conditions { hardware: hardware.to_owned(), load: Some(0.0) };
+    let asked = |epochs: &str| {
+        let question = Question::command(&["train.py", "--epochs", epochs]);
+        question
+            .of_type(TaskType::parse("train_simple_model").expect("a type"))
+            .conditions(conditions("here"))
+    };
+    let basis =
+        |estimator: &Estimator, question: &Question| estimator.predict(question).expect("known").basis;
+    assert_eq!(basis(&estimator, &asked("3")), Rung::Prior);
+    estimator.record(&finished(&asked("3"), 10.0)).expect("recorded");
+    assert_eq!(basis(&estimator, &asked("3")), Rung::Exact);
+    assert_eq!(basis(&estimator, &asked("4")), Rung::Template);
+    let other = task("train_simple_model");
+    assert_eq!(basis(&estimator, &other), Rung::Type);
+    assert_eq!(basis(&estimator, &other.clone().owner("another")), Rung::Prior);
+    assert_eq!(estimator.predict(&Question::command(&["make"])), Err(EstimateError::NothingKnown));
+    for index in 0..20 {
+        let name = format!("tool{}", char::from(b'a' + index));
+        estimator.record(&finished(&Question::command(&[name]), 5.0)).expect("recorded");
+    }
+    assert_eq!(basis(&estimator, &Question::command(&["make"])), Rung::Global);
+    // A task of a size was recorded: another of about that size, and one of quite another.
+    let sized = |size| other.clone().conditions(conditions("here")).data_size_mb(size).expect("a size");
+    estimator.record(&finished(&sized(100.0), 10.0)).expect("recorded");
+    assert_eq!(basis(&estimator, &sized(110.0)), Rung::Class);
+    let larger = estimator.predict(&sized(10_000.0)).expect("known");
+    assert_eq!(larger.basis, Rung::Type);
+    assert!(larger.typical_seconds > 20.0, "{larger:?}");
+}
+
+#[test]
+fn a_limit_that_always_fires_does_not_make_things_look_short() {
+    let mut estimator = Estimator::new();
+    let question = task("load_data");
+    let before = estimator.predict(&question).expect("a prior");
+    for _ in 0..10 {
+        let run = Finished { stopped: true, ..finished(&question, 60.0) };
+        estimator.record(&run).expect("recorded");
+    }
+    let after = estimator.predict(&question).expect("a prior");
+    assert_eq!((before.basis, after.basis), (Rung::Prior, Rung::Prior));
+    assert!(
+        after.best_seconds >= 60.0 && after.typical_seconds > 60.0 && after.worst_seconds > 60.0,
+        "{after:?}"
+    );
+    // Of a command without a type there is nothing else.
+    let command = Question::command(&["make"]);
+    let run = Finished { stopped: true, ..finished(&command, 60.0) };
+    estimator.record(&run).expect("recorded");
+    let only = estimator.predict(&command).expect("a lower bound");
+    assert!(only.typical_seconds > 60.0 && only.censored_rate == 1.0, "{only:?}");
+}
+
+#[test]
+fn memory_is_bounded_and_the_state_can_be_written() {
+    let mut estimator = Estimator::new();
+    let last = MOST_KEYS * 2;
+    for index in 0..last {
+        let words: String = format!("{index}").chars().map(|digit| char::from(digit as u8 + 49)).collect();
+        estimator.record(&finished(&Question::command(&[words]), 1.0)).expect("recorded");
+    }
+    assert!(estimator.keys() <= MOST_KEYS);
+    let small = Estimator::from_runs(&[finished(&task("load_data"), 3.0)]);
+    let text = serde_json::to_string(&small).expect("JSON");
+    let read: Estimator = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(read, small);
+    assert_eq!(read.predict(&task("load_data")), small.predict(&task("load_data")));
+}
+
+#[test]
+fn the_text_is_the_descriptions() {
+    let asked = Asked {
+        task_type: Some("train_complex_model".to_owned()),
+        data_size_mb: Some(2300.0),
+        context: Some("slow GPU".to_owned()),
+        budget: Some(std::time::Duration::from_secs(7200)),
+        ..Asked::default()
+    };
+    let answer = Estimator::new().answer(asked, "me", Conditions::default()).expect("a prior");
+    let text = answer.text();
+    assert!(
+        text.starts_with(
+            "⏱️ Task Duration Estimate: train_complex_model\n\n📊 Estimated Duration:\n   ⚡ Best case:  12m 0s\n   \
+             📈 Typical:    30m 0s\n   ⚠️ Worst case: 1h 30m\n"
+        ),
+        "{text}"
+    );
+    for part in ["Data size: 2300 MB", "moderate", "slow GPU", "no runs", "remaining 2h 0m: yes", "6h 0m"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let object = answer.object();
+    assert_eq!(object["worst_ms"], 5_400_000);
+    assert_eq!((&object["fits_budget"], &object["basis"]), (&true.into(), &"prior".into()));
+    let nothing = Asked::default().question("me", Conditions::default());
+    assert_eq!(nothing, Err(EstimateError::NothingAsked));
+}

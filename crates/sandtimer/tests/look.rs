@@ -1,0 +1,139 @@
+//! What runs are seen to do while they go on: real ones, each of which hangs in its own way.
+#![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
+
+use std::time::{Duration, Instant};
+
+use sandtimer::engine::{Engine, Run, Spec, Stdin};
+use sandtimer::model::WaitingFor;
+use sandtimer::supervise::Look;
+
+/// Time for a run to come to where it hangs.
+const HARD_STOP: Duration = Duration::from_secs(30);
+
+fn shell(script: &str) -> Spec {
+    Spec::command(["/bin/sh", "-c", script])
+}
+
+fn python(code: &str) -> Spec {
+    Spec::command(["python3", "-c", code])
+}
+
+/// Stdin that is open, and that nobody writes to.
+fn piped(mut spec: Spec) -> Spec {
+    spec.stdin = Stdin::Piped;
+    spec
+}
+
+/// Ways to hang, and what a look should make of each.
+fn hangs() -> Vec<(&'static str, Spec, WaitingFor)> {
+    use WaitingFor::*;
+    let threads =
+        "import threading, time\nthreading.Thread(target=lambda: time.sleep(1000)).start()\nwhile True: pass";
+    vec![
+        ("cat", piped(Spec::command(["cat"])), Stdin),
+        ("input()", piped(python("input()")), Stdin),
+        ("read in a shell", piped(shell("read x")), Stdin),
+        ("sleep", Spec::command(["sleep", "1000"]), Sleep),
+        ("asyncio.sleep", python("import asyncio; asyncio.run(asyncio.sleep(1000))"), Sleep),
+        ("poll", python("import select; select.poll().poll(1000000)"), Sleep),
+        ("a child in the foreground", shell("sleep 1000; true"), Child),
+        ("wait", shell("sleep 1000 & wait; true"), Child),
+        ("a substitution", shell("x=$(sleep 1000); true"), Child),
+        ("subprocess.run", python("import subprocess; subprocess.run(['sleep', '1000'])"), Child),
+        ("a socket", python("import socket; s = socket.socketpair(); s[0].recv(1)"), Network),
+        ("a loop in a shell", shell("while :; do :; done"), Cpu),
+        ("a loop in C", python("sum(range(10**15))"), Cpu),
+        ("a loop beside a sleeping thread", python(threads), Cpu),
+        ("a stopped process", shell("kill -STOP $$"), Stopped),
+    ]
+}
+
+fn wait_until(run: &Run, holds: impl Fn(&Look) -> bool) -> Look {
+    let end = Instant::now() + HARD_STOP;
+    loop {
+        let look = run.look();
+        if holds(&look) {
+            return look;
+        }
+        assert!(Instant::now() < end, "{look:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_look_tells_ways_to_hang_apart() {
+    let engine = Engine::new().unwrap();
+    for (name, spec, expected) in hangs() {
+        let run = engine.start(spec).unwrap();
+        let look = wait_until(&run, |look| look.waiting_for == Some(expected));
+        assert_eq!((look.processes[0].depth, look.truncated), (0, false), "{name}: {look:?}");
+        run.cancel("seen");
+        run.settled_blocking();
+        assert_eq!(run.look().processes, [], "{name}: of what is over there is nothing to see");
+    }
+}
+
+/// A single look, a while after the start: at full size ten of each kind, of which nineteen in twenty must be right.
+#[test]
+fn one_look_is_right_nearly_always() {
+    let rounds = if std::env::var_os("SANDTIMER_FULL").is_some() { 10 } else { 1 };
+    let engine = Engine::new().unwrap();
+    let (mut wrong, mut all) = (Vec::new(), 0);
+    for _ in 0..rounds {
+        let runs: Vec<_> = hangs()
+            .into_iter()
+            .map(|(name, spec, expected)| (name, engine.start(spec).unwrap(), expected))
+            .collect();
+        // The loops leave little of the processors to what is still on its way to where it hangs.
+        std::thread::sleep(Duration::from_secs(3));
+        for (name, run, expected) in runs {
+            all += 1;
+            let look = run.look();
+            if look.waiting_for != Some(expected) {
+                wrong.push((name, look));
+            }
+            run.cancel("seen");
+        }
+    }
+    assert!(wrong.len() * 20 <= all, "{} of {all} were wrong: {wrong:?}", wrong.len());
+}
+
+#[test]
+fn the_whole_tree_is_seen_with_numbers_from_inside() {
+    let engine = Engine::new().unwrap();
+    let run = engine.start(shell("sh -c 'sleep 1000; true' & sleep 1000 & echo ready; wait; true")).unwrap();
+    let shape = |look: &Look| -> Vec<(usize, String)> {
+        look.processes.iter().map(|process| (process.depth, process.name.clone())).collect()
+    };
+    let expected =
+        [(0, "sh"), (1, "sh"), (2, "sleep"), (1, "sleep")].map(|(depth, name)| (depth, name.to_owned()));
+    let look = wait_until(&run, |look| shape(look) == expected);
+    assert!(look.processes.iter().all(|process| process.pid < 100 && process.threads == 1), "{look:?}");
+    assert_eq!(look.waiting_for, Some(WaitingFor::Child));
+    let sentence = look.sentence();
+    assert!(
+        sentence.starts_with("It waits for a process that it started (sleep, which sleeps), "),
+        "{sentence}"
+    );
+    run.cancel("seen");
+}
+
+#[test]
+fn a_crowd_is_listed_in_part() {
+    let engine = Engine::new().unwrap();
+    let crowd = "for n in $(seq 80); do sleep 1000 & done; wait; true";
+    let run = engine.start(shell(crowd)).unwrap();
+    let look = wait_until(&run, |look| look.truncated);
+    assert_eq!(look.processes.len(), 64);
+    run.cancel("seen");
+}
+
+#[test]
+fn silence_and_processor_time_are_counted() {
+    let engine = Engine::new().unwrap();
+    let run = engine.start(shell("echo begun; while :; do :; done")).unwrap();
+    let look = wait_until(&run, |look| look.quiet_ms >= 300 && look.cpu_ms >= 50);
+    assert!(look.processes[0].cpu_ms <= look.cpu_ms + 20, "{look:?}");
+    assert!(look.sentence().starts_with("It computes, has printed nothing for "), "{}", look.sentence());
+    run.cancel("seen");
+}

@@ -1,0 +1,415 @@
+"""Retries, fallbacks and circuit breakers: `retry` and `CircuitBreaker`, over the engine's.
+
+The engine decides and knows no clock: here is what the time is, what is called, and what its ending means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import json
+import math
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable, Generator, Optional, TypeVar, Union
+
+from ._outcome import Outcome
+from ._sandtimer import Attempts, Breakers
+from .errors import Cancelled, CircuitOpen, SandboxUnavailable, SandtimerError
+
+F = TypeVar("F", bound=Callable[..., Any])
+Classes = Union[type[Exception], tuple[type[Exception], ...]]
+
+#: Endings of an Outcome that say nothing about what was run.
+_NOBODYS = ("cancelled", "infra_error", "budget")
+
+
+class CircuitBreaker:
+    """Stops what keeps failing from being tried, and tries it again after a while.
+
+    It opens after `failures` failures in a row, or when `rate` of the latest `window` results were failures, once there are
+    `least`; None for one of them switches that rule off. Then everything is refused with `CircuitOpen` for `open_seconds` at
+    most, and at least half of it; twice as long each further time, `most_open_seconds` at most. After that one call at a time
+    is a probe: `successes` of them close it, a failure opens it again, and so does a probe that takes longer than
+    `probe_seconds`. What was begun before it opened says nothing about it afterwards.
+
+    A failure is an exception of the classes in `on`, or an `Outcome` that is not `ok`; but not one that was cancelled, or that
+    a limit of something around it ended. Usable from any thread; each process has its own.
+
+    `name` is what it stands for, as `name:action`. The parameters are checked at once: ValueError and TypeError name them.
+
+    >>> import sandtimer
+    >>> breaker = sandtimer.CircuitBreaker("calculator:calculate", failures=2)
+    >>> for _ in range(2):
+    ...     try:
+    ...         breaker.call(int, "seven")
+    ...     except ValueError:
+    ...         pass
+    >>> breaker.state
+    'open'
+    >>> try:
+    ...     breaker.call(int, "7")
+    ... except sandtimer.CircuitOpen as error:
+    ...     print(error.feedback.splitlines()[0])
+    [SYSTEM: calculator:calculate circuit breaker open - try different approach]
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        failures: Optional[int] = 5,
+        rate: Optional[float] = 0.5,
+        window: int = 20,
+        least: int = 5,
+        open_seconds: float = 30.0,
+        most_open_seconds: float = 600.0,
+        successes: int = 2,
+        probe_seconds: float = 60.0,
+        on: Classes = Exception,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"name={name!r:.200}: use a text such as 'calculator:calculate'")
+        if failures is not None:
+            _count("failures", failures)
+        if rate is not None and (not _is_number(rate) or not 0 < rate <= 1):
+            raise ValueError(f"rate={rate!r}: use a share above 0 and up to 1, or None")
+        for parameter, count in (("window", window), ("least", least), ("successes", successes)):
+            _count(parameter, count)
+        if least > window:
+            raise ValueError(f"least={least!r}: use no more than the window, which is {window}")
+        _seconds("open_seconds", open_seconds)
+        _seconds("most_open_seconds", most_open_seconds)
+        _seconds("probe_seconds", probe_seconds)
+        if most_open_seconds < open_seconds:
+            raise ValueError(f"most_open_seconds={most_open_seconds!r}: use at least open_seconds, {open_seconds!r}")
+        self.name = name
+        self._on = _classes("on", on)
+        self._clock = clock
+        rule = None if rate is None else (float(rate), window, least)
+        open_times = (float(open_seconds), float(most_open_seconds))
+        self._native = Breakers(failures, rule, open_times, successes, float(probe_seconds), _seed())
+
+    @property
+    def state(self) -> str:
+        """`closed`, `open` or `half_open`, at this moment."""
+        return str(self.snapshot()["state"])
+
+    @property
+    def retry_after(self) -> Optional[float]:
+        """Seconds until an open one admits a probe; None where it is not open, or held so."""
+        milliseconds = self.snapshot()["retry_after_ms"]
+        return None if milliseconds is None else milliseconds / 1000
+
+    def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function, unless the breaker is open: then `CircuitOpen`. Its exceptions pass through."""
+        with _Guarded(self) as guarded:
+            guarded.value = function(*args, **kwargs)
+        return guarded.value
+
+    async def acall(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """As `call`, for an async function."""
+        with _Guarded(self) as guarded:
+            guarded.value = await function(*args, **kwargs)
+        return guarded.value
+
+    def __call__(self, function: F) -> F:
+        """Decorates a function, async ones too: each of its calls goes through the breaker."""
+        return _decorated(function, self.call, self.acall)
+
+    def hold(self, state: Optional[str]) -> None:
+        """Keeps it `"open"` or `"closed"` until `hold(None)`, which closes it and forgets what failed."""
+        if state not in ("open", "closed", None):
+            raise ValueError(f"state={state!r}: use 'open', 'closed' or None")
+        self._native.hold(self.name, state, self._clock())
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that it knows, as plain values that JSON takes; its times are spans in milliseconds."""
+        known = [each for each in json.loads(self._native.snapshot(self._clock())) if each["key"] == self.name]
+        return dict(known[0]) if known else dict(_FRESH, key=self.name)
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Takes up what a snapshot says, of another process or an earlier one."""
+        self._native.restore(json.dumps([dict(snapshot, key=self.name)]), self._clock())
+
+    def __repr__(self) -> str:
+        return f"<CircuitBreaker {self.name!r} {self.state}>"
+
+
+_FRESH: dict[str, Any] = {
+    "key": "",
+    "state": "closed",
+    "held": None,
+    "retry_after_ms": None,
+    "failures_in_a_row": 0,
+    "times_opened": 0,
+    "successes": 0,
+    "window": [],
+    "said": [],
+}
+
+
+class _Guarded:
+    """One thing done under a breaker."""
+
+    value: Any = None
+
+    def __init__(self, breaker: CircuitBreaker) -> None:
+        self._breaker = breaker
+
+    def __enter__(self) -> _Guarded:
+        breaker = self._breaker
+        ticket, refused = breaker._native.admit(breaker.name, None, breaker._clock())
+        if ticket is None:
+            assert refused is not None
+            raise CircuitOpen(breaker.name, refused[0], refused[2])
+        self._ticket = ticket
+        return self
+
+    def __exit__(self, _: Any, error: Optional[BaseException], __: Any) -> None:
+        breaker = self._breaker
+        kind, said, _ = _judge(self.value, error, breaker._on)
+        breaker._native.settle(self._ticket, kind, said, breaker._clock())
+
+
+@dataclass(frozen=True)
+class Retried:
+    """How a call with retries ended.
+
+    `value` is what it gave, by `way` 0, or by a fallback, counted from 1: then it is `degraded`. Else `error` is the last
+    exception, or `CircuitOpen` where nothing could be tried. `why` says in one line what stood in the way of going on.
+    `spent` is where its time went: dictionaries with `spent_on` of `attempt`, `backoff` or `breaker_open`, and `ms`.
+    """
+
+    ok: bool
+    value: Any
+    error: Optional[BaseException]
+    way: Optional[int]
+    why: str
+    spent: tuple[dict[str, Any], ...]
+
+    @property
+    def degraded(self) -> bool:
+        """Whether a fallback gave the value."""
+        return bool(self.way)
+
+
+def retry(
+    attempts: int = 3,
+    pauses: Optional[Sequence[float]] = None,
+    *,
+    on: Classes = Exception,
+    total: Optional[float] = None,
+    fallback: Union[Callable[..., Any], Sequence[Callable[..., Any]]] = (),
+    breaker: Optional[CircuitBreaker] = None,
+) -> Retry:
+    """How often something is tried: a decorator, and with `call`, `acall`, `run` and `arun` something to call with.
+
+    `attempts` counts the first one. After the n-th the n-th of `pauses` follows, in seconds, or the last; without them a pause
+    at random up to 0.1 s, 0.2 s, … 20 s. A failure is an exception of the classes in `on`, or an `Outcome` that is not `ok`; any
+    other exception is the caller's, at once. `total` is in seconds: no attempt begins after it, or is waited for that would;
+    it ends none, which a sandbox's `timeout` does. When all attempts have failed the functions in `fallback` are called in
+    turn with the same arguments. `breaker` is asked before, and told once: after all attempts and fallbacks.
+
+    >>> import sandtimer
+    >>> tries = []
+    >>> @sandtimer.retry(3, pauses=[0.01])
+    ... def flaky():
+    ...     tries.append(1)
+    ...     return 10 / (len(tries) - 2)
+    >>> flaky(), len(tries)
+    (-10.0, 1)
+    >>> flaky()
+    10.0
+    >>> sandtimer.retry(2, pauses=[0], fallback=lambda text: 0).run(int, "seven").degraded
+    True
+    """
+    return Retry(attempts, pauses, on, total, fallback, breaker)
+
+
+class Retry:
+    """What `retry` gives."""
+
+    def __init__(
+        self,
+        attempts: int,
+        pauses: Optional[Sequence[float]],
+        on: Classes,
+        total: Optional[float],
+        fallback: Union[Callable[..., Any], Sequence[Callable[..., Any]]],
+        breaker: Optional[CircuitBreaker],
+    ) -> None:
+        _count("attempts", attempts)
+        if pauses is not None:
+            if isinstance(pauses, (str, bytes)) or not isinstance(pauses, Iterable):
+                raise TypeError(f"pauses={pauses!r:.200}: use a list of seconds, or None for pauses at random")
+            pauses = [_seconds("pauses", pause, least=0.0) for pause in pauses]
+        if total is not None:
+            total = _seconds("total", total)
+        fallbacks = (fallback,) if callable(fallback) else tuple(fallback)
+        for each in fallbacks:
+            if not callable(each):
+                raise TypeError(f"fallback={each!r:.200} cannot be called: use a function, or several")
+        if breaker is not None and not isinstance(breaker, CircuitBreaker):
+            raise TypeError(f"breaker={breaker!r:.200}: use a CircuitBreaker, or None")
+        self._attempts, self._pauses, self._total = attempts, pauses, total
+        self._on, self._fallbacks, self._breaker = _classes("on", on), fallbacks, breaker
+
+    def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Its value; or the last exception, or `CircuitOpen`. An `Outcome` is given back, whatever it says."""
+        return _value(self.run(function, *args, **kwargs))
+
+    async def acall(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """As `call`, for an async function; fallbacks may be async or not."""
+        return _value(await self.arun(function, *args, **kwargs))
+
+    def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Retried:
+        """As `call`, and never raises for a failure; what is none is raised."""
+        steps = self._steps(function)
+        step = next(steps)
+        while not isinstance(step, Retried):
+            if isinstance(step, float):
+                time.sleep(step)
+                step = steps.send(None)
+                continue
+            try:
+                ended: tuple[Any, Optional[BaseException]] = (step(*args, **kwargs), None)
+            except BaseException as error:
+                ended = (None, error)
+            step = steps.send(ended)
+        return step
+
+    async def arun(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Retried:
+        """As `run`, for an async function; fallbacks may be async or not."""
+        steps = self._steps(function)
+        step = next(steps)
+        while not isinstance(step, Retried):
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+                step = steps.send(None)
+                continue
+            try:
+                value = step(*args, **kwargs)
+                ended: tuple[Any, Optional[BaseException]] = (await value if inspect.isawaitable(value) else value, None)
+            except BaseException as error:
+                ended = (None, error)
+            step = steps.send(ended)
+        return step
+
+    def __call__(self, function: F) -> F:
+        """Decorates a function, async ones too."""
+        return _decorated(function, self.call, self.acall)
+
+    def _steps(
+        self, function: Callable[..., Any]
+    ) -> Generator[Union[Retried, float, Callable[..., Any]], Any, None]:
+        """What is to be called, or waited for in seconds, and at last how it ended. Raises what is no failure."""
+        breaker, ways = self._breaker, (function, *self._fallbacks)
+        clock = time.monotonic_ns if breaker is None else breaker._clock
+        native = _unused() if breaker is None else breaker._native
+        key = None if breaker is None else breaker.name
+        deadline = None if self._total is None else clock() + int(self._total * 1e9)
+        attempts = Attempts(key, self._attempts, self._pauses, len(self._fallbacks), deadline, _seed())
+        value: Any = None
+        error: Optional[BaseException] = None
+        while True:
+            step, way, seconds, why = attempts.next(native, clock())
+            if step == "wait":
+                yield seconds
+            elif step == "attempt":
+                value, error = yield ways[way]
+                kind, said, retryable = _judge(value, error, self._on)
+                is_timeout = isinstance(error, TimeoutError) or getattr(value, "ending", None) == "timeout"
+                asked: Any = getattr(error, "retry_after", None)
+                after = float(asked) if _is_number(asked) and 0 <= asked < math.inf else None
+                attempts.ended(native, kind, said, retryable, is_timeout, after, clock())
+                if kind == "ignored" and error is not None:
+                    raise error
+            else:
+                spent = tuple(json.loads(attempts.spent()))
+                if step == "open" and error is None and value is None:
+                    error = CircuitOpen(key or "", None if breaker is None else breaker.retry_after, why)
+                yield Retried(step == "done", value, error, way if step == "done" else None, why, spent)
+                return
+
+
+def _value(retried: Retried) -> Any:
+    if retried.error is not None:
+        raise retried.error
+    return retried.value
+
+
+def _judge(value: Any, error: Optional[BaseException], on: tuple[type[Exception], ...]) -> tuple[str, str, bool]:
+    """Whether that is a success, a failure, or says nothing; what it said; and whether it may be tried again."""
+    if isinstance(error, CircuitOpen):
+        return "failure", str(error), False
+    if isinstance(error, (Cancelled, SandboxUnavailable)):
+        return "ignored", "", False
+    outcome = error.outcome if isinstance(error, SandtimerError) else value
+    if isinstance(outcome, Outcome) and not outcome.ok:
+        source = outcome.verdict.source if outcome.verdict is not None else None
+        if outcome.ending in _NOBODYS or source in ("ancestor", "ceiling"):
+            return "ignored", "", False
+    if error is None:
+        failed = isinstance(value, Outcome) and not value.ok
+        return ("failure", _said(value), True) if failed else ("success", "", False)
+    if isinstance(error, on):
+        return "failure", f"{type(error).__name__}: {error}", True
+    return "ignored", "", False
+
+
+def _said(outcome: Outcome) -> str:
+    if outcome.verdict is not None:
+        return str(outcome.verdict.sentence)
+    return str(outcome.error) if outcome.error is not None else f"{outcome.ending} {outcome.exit_code}"
+
+
+def _decorated(function: F, call: Callable[..., Any], acall: Callable[..., Any]) -> F:
+    if not callable(function):
+        raise TypeError(f"{function!r:.200} cannot be decorated: use a function")
+    way = acall if inspect.iscoroutinefunction(function) else call
+
+    @functools.wraps(function)
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        return way(function, *args, **kwargs)
+
+    return decorated  # type: ignore[return-value]
+
+
+def _unused() -> Breakers:
+    """Breakers for a call that has none."""
+    return Breakers(None, None, (1.0, 1.0), 1, 1.0, 0)
+
+
+def _seed() -> int:
+    return int.from_bytes(os.urandom(8), "little")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}={value!r:.200} is of type {type(value).__name__}: use a whole number from 1 on")
+    if not 1 <= value <= 1_000_000:
+        raise ValueError(f"{name}={value!r}: use a whole number from 1 to 1,000,000")
+
+
+def _seconds(name: str, value: Any, least: float = 1e-9) -> float:
+    if not _is_number(value):
+        raise TypeError(f"{name}={value!r:.200} is of type {type(value).__name__}: use a number of seconds")
+    if not least <= value <= 1e9:
+        raise ValueError(f"{name}={value!r}: use a number of seconds {'from 0 on' if least == 0 else 'above 0'}")
+    return float(value)
+
+
+def _classes(name: str, value: Any) -> tuple[type[Exception], ...]:
+    classes = value if isinstance(value, tuple) else (value,)
+    if not classes or not all(isinstance(each, type) and issubclass(each, Exception) for each in classes):
+        raise TypeError(f"{name}={value!r:.200}: use a class of exceptions, or a tuple of them")
+    return classes

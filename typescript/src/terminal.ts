@@ -1,0 +1,122 @@
+/** A run's terminal: what it shows is read from here, and what is typed goes in here. */
+
+import { SandtimerError } from "./errors.js";
+import { unreachable, type Http, type WebSocketLike } from "./http.js";
+import type { RunEnd } from "./types.js";
+
+export interface TerminalOptions {
+  /** How many bytes of what is shown were had before. */
+  readonly cursor?: number;
+  /** What becomes of the run when this connection closes; "keep" unless given. */
+  readonly on_close?: "keep" | "end";
+}
+
+/**
+ * One connection to the terminal of a run that was started with `terminal`.
+ *
+ * ```ts
+ * await using terminal = await run.terminal();
+ * terminal.write("ls\n");
+ * for await (const bytes of terminal) process.stdout.write(bytes);
+ * terminal.end?.outcome.exit_code;
+ * ```
+ */
+export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
+  /** How many bytes of what is shown were given out, or are gone: where a next connection goes on. */
+  cursor: number;
+  /** Bytes that were past the run's output limit when this came to them. */
+  dropped = 0;
+  /** How the run ended, once everything was read. */
+  end: RunEnd | undefined;
+  readonly #socket: WebSocketLike;
+  readonly #arrived: (Uint8Array | Lagged | Error)[] = [];
+  #ended: RunEnd | undefined;
+  #closed = false;
+  #wake: () => void = () => undefined;
+
+  private constructor(socket: WebSocketLike, cursor: number) {
+    this.#socket = socket;
+    this.cursor = cursor;
+    socket.addEventListener("message", ({ data }) => this.#hear(data));
+    socket.addEventListener("close", () => {
+      this.#closed = true;
+      this.#wake();
+    });
+  }
+
+  /** @internal */
+  static open(http: Http, path: string, cursor: number, signal?: AbortSignal): Promise<Terminal> {
+    return http.webSocket(path, (socket) => new Terminal(socket, cursor), signal);
+  }
+
+  #hear(data: unknown): void {
+    if (typeof data === "string") {
+      const told = JSON.parse(data) as Told;
+      if (told.ended !== undefined) this.#ended = told.ended;
+      if (told.lagged !== undefined) this.#arrived.push(told.lagged);
+      if (told.error !== undefined) this.#arrived.push(new SandtimerError(told.error));
+    } else {
+      this.#arrived.push(new Uint8Array(data as ArrayBuffer));
+    }
+    this.#wake();
+  }
+
+  /** Types: bytes, or text in UTF-8. "\u0003" is Ctrl-C. */
+  write(data: string | Uint8Array): void {
+    this.#send(typeof data === "string" ? new TextEncoder().encode(data) : data);
+  }
+
+  /** Gives the terminal another size; what runs on it hears of it. */
+  resize(columns: number, rows: number): void {
+    this.#send(JSON.stringify({ resize: { columns, rows } }));
+  }
+
+  #send(message: string | Uint8Array): void {
+    if (this.#socket.readyState !== 1) throw unreachable("the terminal's connection is closed");
+    this.#socket.send(message);
+  }
+
+  /** What is shown, as it comes, to the end of the run. Throws `UnreachableError` where the connection breaks before. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, undefined> {
+    for (;;) {
+      const next = this.#arrived.shift();
+      if (next instanceof Uint8Array) {
+        this.cursor += next.length;
+        yield next;
+      } else if (next instanceof Error) {
+        throw next;
+      } else if (next !== undefined) {
+        this.dropped += next.dropped;
+        this.cursor = next.next_cursor;
+      } else if (this.#ended !== undefined) {
+        this.end = this.#ended;
+        return;
+      } else if (this.#closed) {
+        throw unreachable("the terminal's connection broke");
+      } else {
+        await new Promise<void>((resolve) => (this.#wake = resolve));
+      }
+    }
+  }
+
+  /** Leaves the terminal. */
+  close(): void {
+    this.#socket.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.close();
+  }
+}
+
+interface Lagged {
+  readonly dropped: number;
+  readonly next_cursor: number;
+}
+
+/** A text message of the server's. */
+interface Told {
+  readonly ended?: RunEnd;
+  readonly lagged?: Lagged;
+  readonly error?: ConstructorParameters<typeof SandtimerError>[0];
+}
