@@ -58,13 +58,18 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
 /// Starts a run in the conversation's budget.
 async fn start(call: &Call, mut request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
     let budget = call.conversation.budget()?;
-    // Open until the run is in it.
     let scope = budget.run_scope(None)?;
     request.parent = Some(scope.id());
     let run = runs::start(call.app().clone(), call.owner().clone(), request).await?;
     if let Ok(running) = run.running() {
         budget.watch(&running);
     }
+    let kept = run.clone();
+    tokio::spawn(async move {
+        kept.wait_ended(None).await;
+        // In a closed scope a run can be moved no more.
+        drop(scope);
+    });
     Ok(run)
 }
 
