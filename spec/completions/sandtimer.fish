@@ -39,6 +39,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "kill" -d 'End a
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "extend" -d 'Move the wall limit of a run of a server later'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "pause" -d 'Stop the processes of a run of a server, and the run\'s own clocks'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "resume" -d 'Let a paused run of a server go on'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "estimate" -d 'Say how long a task or a command is likely to take'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "doctor" -d 'Show what this machine can enforce, and what is missing'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bench" -d 'Measure how late limits are and what a sandbox costs, on this machine'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "config" -d 'Show the settings that apply here'
@@ -235,6 +236,15 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l server -d
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l command -d 'The command, as a line for a shell' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l data-size-mb -d 'Megabytes of data that it works on' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l complexity -d 'simple, moderate or complex [default: moderate]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l context -d 'Words that tell it from others of its type; they are compared, not understood' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l budget -d 'How much time there is for it, such as 2h: says whether it fits' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l state-dir -d 'Where the server keeps its records [default: as for `sandtimer serve`]' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l list -d 'List the types of task, with how long each takes as far as no runs are known'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l require -d 'Exit with 125 unless this tier (T0–T3) or kill class (K0–K3) can be had; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -s h -l help -d 'Print help'

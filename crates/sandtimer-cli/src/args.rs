@@ -51,6 +51,9 @@ pub(crate) enum Command {
     Pause(OneRun),
     /// Let a paused run of a server go on
     Resume(OneRun),
+    /// Say how long a task or a command is likely to take
+    #[command(after_long_help = ESTIMATE_NOTES)]
+    Estimate(EstimateArguments),
     /// Show what this machine can enforce, and what is missing
     Doctor(DoctorArguments),
     /// Measure how late limits are and what a sandbox costs, on this machine
@@ -181,6 +184,42 @@ const LOGS_NOTES: &str = "\
 Without --follow it prints what there is by now, standard output first. With it, output comes as it is written, until the \
 run is over; a connection that breaks is made again where it was, for up to a minute. The run's standard output goes to \
 standard output, its standard error to standard error.";
+
+const ESTIMATE_NOTES: &str = "\
+An estimate rests on the runs of this user's server (--state-dir) that have the most in common with what is asked: the same \
+command, one that differs in numbers and paths, the same type of task with about as much data. Best and worst case are what one \
+run of twenty is below, and above. Without such runs the figures are those of a table, and say so.";
+
+#[derive(Debug, Args)]
+pub(crate) struct EstimateArguments {
+    /// The type of task; --list shows them
+    #[arg(value_name = "TYPE", required_unless_present_any = ["command", "list"])]
+    pub(crate) task_type: Option<String>,
+    /// The command, as a line for a shell
+    #[arg(long, value_name = "LINE", allow_hyphen_values = true)]
+    pub(crate) command: Option<String>,
+    /// Megabytes of data that it works on
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) data_size_mb: Option<f64>,
+    /// simple, moderate or complex [default: moderate]
+    #[arg(long, value_name = "WORD")]
+    pub(crate) complexity: Option<String>,
+    /// Words that tell it from others of its type; they are compared, not understood
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) context: Option<String>,
+    /// How much time there is for it, such as 2h: says whether it fits
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) budget: Option<String>,
+    /// List the types of task, with how long each takes as far as no runs are known
+    #[arg(long, conflicts_with_all = ["task_type", "command"])]
+    pub(crate) list: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where the server keeps its records [default: as for `sandtimer serve`]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) state_dir: Option<PathBuf>,
+}
 
 /// Which server is asked, and how the answer is printed.
 #[derive(Debug, Args)]

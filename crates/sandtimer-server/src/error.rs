@@ -80,6 +80,8 @@ codes! {
     RunNotFound = "run_not_found", 404, 125, false, "GET /v1/runs lists your runs; old ones are removed";
     /// No such context or session, or another owner's.
     ContextNotFound = "context_not_found", 404, 125, false, "GET /v1/contexts lists yours; one that is not used for its idle_ms ends";
+    /// No such task, or another owner's.
+    TaskNotFound = "task_not_found", 404, 125, false, "GET /v1/tasks lists yours; POST /v1/tasks begins one";
     /// No such workspace, or another owner's.
     WorkspaceNotFound = "workspace_not_found", 404, 125, false, "GET /v1/workspaces lists yours; POST /v1/workspaces makes one";
     /// Nothing is at this path of the workspace.
@@ -88,6 +90,8 @@ codes! {
     MethodNotAllowed = "method_not_allowed", 405, 125, false, "see /openapi.json for the methods";
     /// What was asked for needs a run that goes on.
     RunEnded = "run_ended", 409, 125, false, "GET /v1/runs/{id} has its outcome";
+    /// What was asked for needs a task that goes on.
+    TaskEnded = "task_ended", 409, 125, false, "GET /v1/tasks/{id} shows how it ended; POST /v1/tasks begins another";
     /// What was asked for needs a run that has begun.
     RunQueued = "run_queued", 409, 125, true, "wait for its turn: GET /v1/runs/{id} shows its status; POST /v1/runs/{id}/kill gives it up";
     /// What was asked for needs a run that is over.
@@ -122,6 +126,8 @@ codes! {
     CommandNotFound = "command_not_found", 422, 127, false, "give a program of the host, by name or by path";
     /// The command cannot be executed.
     CommandNotExecutable = "command_not_executable", 422, 126, false, "give a file that is executable";
+    /// Nothing is known that an estimate could rest on.
+    NothingKnown = "nothing_known", 422, 125, false, "give a task_type, for the figures of a table, or run the command once";
     /// This host cannot give what was asked for.
     Refused = "refused", 422, 125, false, "GET /v1/host shows what this host can enforce";
     /// A quota of the token is used up.

@@ -8,6 +8,7 @@
 //! owned        things by id that are there for their owner only
 //! runs         /v1/runs: request → Spec, the driver of each run, output, events, records
 //! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
+//! tasks        /v1/tasks: estimates, what durations are known, and tasks that are followed
 //! policy       what holds where a request says nothing
 //! quota        how much an owner may have at once
 //! compat       /api/*: the same runs and contexts in the words of another interface, one module
@@ -40,6 +41,7 @@ mod page;
 mod policy;
 mod quota;
 mod runs;
+mod tasks;
 mod workspaces;
 
 use std::io;
@@ -49,6 +51,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sandtimer::task::estimate::Finished;
 use sandtimer::{Engine, Limits};
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::{RunStore, StoreError};
@@ -66,6 +69,7 @@ use facts::Facts;
 use metrics::Metrics;
 use quota::Places;
 use runs::Runs;
+use tasks::{Durations, Tasks};
 use workspaces::Workspaces;
 
 /// The runtime's threads. Handlers wait; they do not compute.
@@ -197,6 +201,8 @@ pub(crate) struct App {
     pub contexts: LiveContexts,
     pub sandboxes: compat::Sandboxes,
     pub workspaces: Workspaces,
+    pub durations: Durations,
+    pub tasks: Tasks,
     pub facts: Facts,
     pub metrics: Metrics,
     /// True once the server is told to stop.
@@ -204,6 +210,17 @@ pub(crate) struct App {
 }
 
 pub(crate) type Shared = Arc<App>;
+
+impl App {
+    /// Keeps a duration for the next server, on a thread of the runtime that may block.
+    pub(crate) fn keep_duration(&self, finished: &Finished) {
+        // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
+        if let Err(error) = tokio::task::block_in_place(|| self.durations.keep(finished)) {
+            self.metrics.store_failed();
+            (self.host.complain)(&format!("the duration of a run is kept in memory only: {error}"));
+        }
+    }
+}
 
 /// A server that listens. Dropping it without [`Server::stop`] ends its runs without their records.
 #[derive(Debug)]
@@ -235,6 +252,7 @@ impl Server {
         }
         let workspaces = Workspaces::open(&settings.state_directory, &settings.host.complain)
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
+        let durations = Durations::open(&settings.state_directory, &settings.host.complain)?;
         let engine = Engine::with_options(sandtimer::Options {
             spool_directory: Some(spool_directory(&settings.state_directory)?),
             maxima: settings.maxima,
@@ -261,6 +279,8 @@ impl Server {
             contexts: LiveContexts::default(),
             sandboxes: compat::Sandboxes::default(),
             workspaces,
+            durations,
+            tasks: Tasks::default(),
             facts: Facts::default(),
             metrics: Metrics::default(),
             closing: watch::Sender::new(false),

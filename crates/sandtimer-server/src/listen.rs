@@ -25,7 +25,7 @@ use tower_service::Service;
 
 use crate::Listen;
 use crate::connection::Connection;
-use crate::{Shared, compat, contexts, facts, files, mcp, openapi, page, runs, workspaces};
+use crate::{Shared, compat, contexts, facts, files, mcp, openapi, page, runs, tasks, workspaces};
 
 /// Connections at a time of those who may ask; more wait until one is closed.
 const MOST: u32 = 1024;
@@ -167,6 +167,7 @@ fn router(app: &Shared) -> Router {
     Router::new()
         .merge(runs::routes())
         .merge(contexts::routes())
+        .merge(tasks::routes())
         .merge(compat::routes())
         .merge(mcp::routes(app))
         .merge(workspaces::routes())

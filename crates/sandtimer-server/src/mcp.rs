@@ -8,7 +8,7 @@
 //! start         bash, run_code
 //! read          read_output, wait, list_runs, time_left
 //! steer         kill, extend, pause, resume, write_stdin
-//! tasks         begin_task, end_task, report_progress
+//! tasks         estimate_duration, begin_task, end_task, report_progress
 //! aliases       the names that agents were trained on
 //! render        answers: a text for the model, the same as data for programs
 //! lines         output by lines: filters, the last ones

@@ -7,6 +7,7 @@ mod contexts;
 mod files;
 mod mcp;
 mod schema;
+mod tasks;
 
 use axum::Router;
 use axum::response::Response;
@@ -112,6 +113,7 @@ impl Operation {
         let of_id = match self.path {
             path if !path.contains("{id}") => &[][..],
             path if path.starts_with("/v1/runs") => &[Code::RunNotFound][..],
+            path if path.starts_with("/v1/tasks") => &[Code::TaskNotFound][..],
             path if path.starts_with("/v1/workspaces") => &[Code::WorkspaceNotFound][..],
             _ => &[Code::ContextNotFound][..],
         };
@@ -170,6 +172,7 @@ fn operations() -> Vec<Operation> {
     all.extend(contexts::operations());
     all.extend(files::operations());
     all.extend(mcp::operations());
+    all.extend(tasks::operations());
     all
 }
 

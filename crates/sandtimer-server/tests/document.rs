@@ -124,6 +124,13 @@ fn real_answers_have_the_described_shape() {
     check("WorkspaceList", &client.get("/v1/workspaces").1);
     check("WorkspaceDetails", &client.get(&format!("/v1/workspaces/{id}")).1);
     check("Context", &client.post("/v1/contexts", &json!({"workspace": id})).1);
+    let asked = json!({"task_type": "load_data", "data_size_mb": 1.5, "budget_ms": 9000});
+    check("Estimate", &client.post("/v1/tasks/estimate", &asked).1);
+    let (_, task) = client.post("/v1/tasks", &json!({"command": ["sleep", "9"]}));
+    check("Task", &task);
+    let id = task["task_id"].as_str().expect("an id");
+    check("Task", &client.post(&format!("/v1/tasks/{id}/complete"), &json!({})).1);
+    check("TaskList", &client.get("/v1/tasks").1);
     check("RunList", &client.get("/v1/runs").1);
     check("Error", &client.get("/nowhere").1);
     check("Health", &client.get("/healthz").1);

@@ -1,12 +1,16 @@
-//! What outlives a process: the records of runs, in files of one directory.
+//! What outlives a process: the records of runs, in files of one directory, and their durations, in an SQLite file.
 //!
 //! It starts nothing, waits for nothing but the disk, and knows neither HTTP nor who may see a record.
 #![forbid(unsafe_code)]
 
+mod directory;
+mod durations;
 mod journal;
 mod record;
 mod runs;
 
+pub use directory::{default_state_directory, own_name};
+pub use durations::{DurationStore, Known, OpenedDurations};
 pub use journal::Journal;
 pub use record::{Begun, Ended, StoredRun};
 pub use runs::{Opened, RunStore, StoreError, bare_outcome};

@@ -36,6 +36,14 @@ pub enum StoreError {
     InUse(PathBuf),
     #[error("the state directory {} cannot be used: {source}", path.display())]
     Directory { path: PathBuf, source: io::Error },
+    #[error(
+        "{} was written by a newer version of Sandtimer (its layout is version {version}, known is {known}); update, or move \
+         it away",
+        path.display()
+    )]
+    Newer { path: PathBuf, version: i64, known: i64 },
+    #[error("{} cannot be used: {source}", path.display())]
+    Database { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 /// An open directory and what was found in it.

@@ -4,6 +4,7 @@
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod doctor;
+pub(crate) mod estimate;
 pub(crate) mod generate;
 pub(crate) mod mcp;
 pub(crate) mod remote;

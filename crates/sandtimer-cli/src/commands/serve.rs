@@ -210,13 +210,8 @@ fn address(given: &Given) -> Result<Listen, Failure> {
     text.parse().map_err(|problem: String| given.refused(text.as_ref(), &format!("is no address: {problem}")))
 }
 
-/// `/var/lib/sandtimer` for root, else below XDG_STATE_HOME or the home.
-pub(super) fn default_state_directory() -> Result<PathBuf, Failure> {
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/sandtimer"));
-    }
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
-    let base = base.ok_or_else(|| Failure::usage("there is no home to keep records in; give --state-dir"))?;
-    Ok(base.join("sandtimer"))
+/// Where records are kept unless it is said where.
+pub(crate) fn default_state_directory() -> Result<PathBuf, Failure> {
+    let home = sandtimer_store::default_state_directory();
+    home.ok_or_else(|| Failure::usage("there is no home to keep records in; give --state-dir"))
 }

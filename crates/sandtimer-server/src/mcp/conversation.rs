@@ -10,6 +10,7 @@ use sandtimer::engine::{AgentBudget, BudgetSpec};
 use sandtimer::limits::Key;
 use sandtimer::model::LimitKind;
 use sandtimer::task::budget::{Check, TaskError, TaskOf, Turn};
+use sandtimer::task::estimate::Answer;
 use sandtimer::task::progress::Tracker;
 use sandtimer::time::Moment;
 use tokio::sync::Mutex as TurnMutex;
@@ -21,6 +22,7 @@ use crate::contexts::{self, ContextRequest, Language, LiveContext};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
 use crate::runs::LiveRun;
+use crate::tasks::Task;
 
 /// What the workspace of an owner's agents is called; no client of another interface can.
 const WORKSPACE: &str = "/mcp";
@@ -107,17 +109,16 @@ struct Kept {
     /// Opened with the first call, unless it has limits.
     budget: OnceLock<Arc<AgentBudget>>,
     /// What was estimated last and is bound to the next run in the background.
-    estimated: Mutex<Option<Estimated>>,
+    estimated: Mutex<Option<Registered>>,
     /// What was reported of runs and tasks.
     reported: Mutex<HashMap<String, Tracker>>,
 }
 
 /// A task that waits for its run.
-#[derive(Debug, Clone)]
-pub(super) struct Estimated {
-    pub name: String,
-    pub typical: Duration,
-    pub worst: Duration,
+#[derive(Debug)]
+pub(super) struct Registered {
+    pub task: Arc<Task>,
+    pub answer: Answer,
 }
 
 /// One client.
@@ -175,9 +176,13 @@ impl Conversation {
 
     /// Has a run in the background be the task that was estimated before it, from its start to its end.
     pub fn bind(&self, run: &Arc<LiveRun>) -> Result<Option<String>, Refusal> {
-        let Some(estimated) = self.estimated().take() else { return Ok(None) };
+        let Some(registered) = self.estimated().take() else { return Ok(None) };
+        // A run that is over already has nothing to be bound to.
+        if registered.task.bind(run).is_err() {
+            return Ok(None);
+        }
         let budget = self.budget()?.clone();
-        let name = begin_task(&budget, &estimated)?;
+        let name = begin_task(&budget, &registered.answer)?;
         let (run, task) = (run.clone(), name.clone());
         tokio::spawn(async move {
             run.wait_ended(None).await;
@@ -187,7 +192,7 @@ impl Conversation {
         Ok(Some(name))
     }
 
-    pub(super) fn estimated(&self) -> MutexGuard<'_, Option<Estimated>> {
+    pub(super) fn estimated(&self) -> MutexGuard<'_, Option<Registered>> {
         self.kept.estimated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -242,12 +247,15 @@ fn open_budget(owner: &OwnerState, limits: Limits) -> Result<Arc<AgentBudget>, R
 }
 
 /// Begins a task beside those that go on, under its name or, where one of that name goes on, one like it.
-fn begin_task(budget: &AgentBudget, estimated: &Estimated) -> Result<String, Refusal> {
+fn begin_task(budget: &AgentBudget, answer: &Answer) -> Result<String, Refusal> {
     let (mut budget, now) = budget.lock();
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    let (typical, worst) = (seconds(answer.estimate.typical_seconds), seconds(answer.estimate.worst_seconds));
+    let known = answer.name();
     let free = |name: &String| budget.clone().task_status(Some(name), now).is_none();
-    let names = (2..).map(|number| format!("{}-{number}", estimated.name));
-    let name = std::iter::once(estimated.name.clone()).chain(names).find(free).unwrap_or_default();
-    let task = TaskOf { name: &name, estimated: Some(estimated.typical), max: Some(estimated.worst) };
+    let names = (2..).map(|number| format!("{known}-{number}"));
+    let name = std::iter::once(known.clone()).chain(names).find(free).unwrap_or_default();
+    let task = TaskOf { name: &name, estimated: Some(typical), max: Some(worst) };
     budget.start_task(task, true, now)?;
     Ok(name)
 }

@@ -84,7 +84,6 @@ async fn note(call: &Call, run: &LiveRun) -> Result<(), Refusal> {
 
 async fn asked(call: &Call, mut fields: Fields, has_key: bool) -> Result<Asked, Refusal> {
     fields.text("description")?;
-    fields.text("task_type")?;
     let directory = fields.text("cwd")?;
     let background = fields.truth("background")?.unwrap_or(false);
     let stays = background || has_key;

@@ -1,19 +1,60 @@
-//! Pieces of an agent's work: `begin_task`, `end_task`, `report_progress`.
+//! Pieces of an agent's work: `estimate_duration`, `begin_task`, `end_task`, `report_progress`.
 
 use std::time::Duration;
 
 use sandtimer::task::budget::TaskOf;
+use sandtimer::task::estimate::Answer as Estimated;
 use sandtimer::task::progress::Report;
 use sandtimer::time::Moment;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Value, json};
 
 use super::call::{Call, required};
+use super::conversation::Registered;
 use super::render::{Answer, kills_at};
 use super::start::bare;
 use crate::body::{Fields, refused};
 use crate::error::{Code, Refusal};
-use crate::runs;
+use crate::{runs, tasks};
+
+/// `estimate_duration`. Fits what is left of the budget unless it is said what it is to fit.
+pub(super) fn estimate(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let answer = estimated(call, &mut fields)?;
+    fields.finish()?;
+    let text = answer.text();
+    let mut structured = answer.object();
+    structured["suggested_timeout_ms"] = structured["suggested_limit_ms"].clone();
+    Ok(Answer { text, structured })
+}
+
+fn estimated(call: &Call, fields: &mut Fields) -> Result<Estimated, Refusal> {
+    let mut asked = tasks::asked(fields)?;
+    if asked.budget.is_none() {
+        let (budget, now) = call.conversation.budget()?.lock();
+        asked.budget = budget.look(now).remaining_ms.map(Duration::from_millis);
+    }
+    call.app().durations.answer(asked, call.owner())
+}
+
+/// `EstimateTaskDuration`: what is estimated is bound to the next command in the background.
+pub(super) fn register(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let mut given = serde_json::Map::new();
+    for (name, known) in [
+        ("task_type", "task_type"),
+        ("data_size_mb", "data_size_mb"),
+        ("complexity", "complexity"),
+        ("additional_context", "context"),
+    ] {
+        given.insert(known.to_owned(), fields.value(name).unwrap_or_default());
+    }
+    fields.finish()?;
+    let answer = estimated(call, &mut Fields::new(given))?;
+    let text = format!("{}\nThe next command in the background is this task.", answer.text());
+    let task = call.app().tasks.begin(call.owner(), None, answer.clone());
+    let structured = json!({"task": task.view(), "estimate": answer.object()});
+    *call.conversation.estimated() = Some(Registered { task, answer });
+    Ok(Answer { text, structured })
+}
 
 /// `begin_task`.
 pub(super) fn begin(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {

@@ -41,6 +41,7 @@ enum Action {
     WriteStdin,
     ListRuns,
     TimeLeft,
+    EstimateDuration,
     ReportProgress,
     BeginTask,
     EndTask,
@@ -48,6 +49,7 @@ enum Action {
     AliasBashOutput,
     AliasReadBashOutput,
     AliasKillShell,
+    AliasEstimate,
 }
 
 /// One tool.
@@ -74,6 +76,8 @@ pub(super) async fn act(tool: &Tool, call: &Call, fields: Fields) -> Result<Answ
         Action::WriteStdin => steer::write_stdin(call, fields).await,
         Action::ListRuns => read::list(call, fields),
         Action::TimeLeft => read::time_left(call, fields),
+        Action::EstimateDuration => tasks::estimate(call, fields),
+        Action::AliasEstimate => tasks::register(call, fields),
         Action::ReportProgress => tasks::report(call, fields),
         Action::BeginTask => tasks::begin(call, fields),
         Action::EndTask => tasks::end(call, fields),
@@ -173,6 +177,14 @@ const TOOLS: &[Tool] = &[
         inputs: inputs::TIME_LEFT,
     },
     Tool {
+        name: "estimate_duration",
+        description: "Say how long a task or a command is likely to take, from earlier runs or from a table: best, typical and worst \
+            case, what they rest on, whether it fits the budget, and a limit that ends next to no healthy run. Ends nothing.",
+        nature: Nature::Reads,
+        action: Action::EstimateDuration,
+        inputs: inputs::ESTIMATE,
+    },
+    Tool {
         name: "report_progress",
         description: "Say how far a run or a task is; answers when it should be done, and how likely that is before its limit.",
         nature: Nature::Steers,
@@ -222,6 +234,14 @@ const TOOLS: &[Tool] = &[
         nature: Nature::Ends,
         action: Action::AliasKillShell,
         inputs: inputs::ALIAS_SHELL,
+    },
+    Tool {
+        name: "EstimateTaskDuration",
+        description: "Estimate a task before it is started: the next command in the background is then this task, from its start to \
+            its end, and answers say when it takes longer than expected.",
+        nature: Nature::Steers,
+        action: Action::AliasEstimate,
+        inputs: inputs::ALIAS_ESTIMATE,
     },
 ];
 

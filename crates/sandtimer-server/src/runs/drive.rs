@@ -93,11 +93,12 @@ fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<Started
     let mut spec = request.spec();
     spec.workspace = using.as_ref().map(|using| using.workspace().directory().to_owned());
     spec.defaults = app.defaults.commands.clone();
-    let command = request.shown();
+    let (command, question) = (request.shown(), request.question(owner));
     let run = Arc::new(app.engine.start(spec)?);
     let input = Input::of(&run, request.stdin.take().filter(|_| request.stdin_open));
     let begun = beginning(owner, run.id().to_owned(), command);
     let live = Arc::new(LiveRun::new(begun, Phase::Running(run.clone()), input));
+    live.set_question(question);
     record_beginning(app, &live, &run)?;
     app.runs.registry.add(live.clone());
     Ok((live, run, using))
@@ -177,6 +178,7 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: (Option<Tak
     live.input.close();
     let ended_at = calendar_milliseconds();
     let pending = outcome.tree.proof == Proof::Pending;
+    let learned = live.question().and_then(|question| app.durations.learn(question, &outcome));
     record(&app, &live, &run, outcome.clone(), ended_at);
     let last = if pending {
         let settled = run.settled().await;
@@ -189,6 +191,9 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: (Option<Tak
         outcome
     };
     app.metrics.ended(&last);
+    if let Some(finished) = learned {
+        app.keep_duration(&finished);
+    }
     if app.runs.is_over_full() {
         // A panic there was reported by itself.
         let _ = tokio::task::spawn_blocking(move || app.runs.thin_out()).await;

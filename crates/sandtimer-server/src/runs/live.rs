@@ -1,7 +1,7 @@
 //! What the server knows of each run, from its beginning until its record is forgotten. `drive` moves it from phase to phase.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -9,6 +9,7 @@ use sandtimer::Run;
 use sandtimer::engine::Stream;
 use sandtimer::model::{Outcome, Warning};
 use sandtimer::supervise::output::Chunk;
+use sandtimer::task::estimate::Question;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use sandtimer_store::{Begun, RunStore, StoredRun};
 use serde_json::{Value, json};
@@ -46,6 +47,8 @@ pub(crate) struct LiveRun {
     phase: watch::Sender<Phase>,
     warnings: watch::Sender<Vec<Warning>>,
     pub input: Input,
+    /// What its duration will be remembered under; `None` for code in a context.
+    question: OnceLock<std::sync::Mutex<Question>>,
 }
 
 impl Owned for LiveRun {
@@ -67,7 +70,7 @@ impl LiveRun {
             known => OnceLock::from(known),
         };
         let (phase, warnings) = (watch::Sender::new(phase), watch::Sender::default());
-        LiveRun { begun, effective, owner, phase, warnings, input }
+        LiveRun { begun, effective, owner, phase, warnings, input, question: OnceLock::new() }
     }
 
     pub fn id_text(&self) -> &str {
@@ -93,6 +96,24 @@ impl LiveRun {
     pub(super) fn set_effective(&self, run: &Run) {
         // Plain data with text keys always serialises.
         let _ = self.effective.set(serde_json::to_value(run.effective()).unwrap_or_default());
+    }
+
+    /// Says what its duration will be remembered under. Once.
+    pub(super) fn set_question(&self, question: Question) {
+        let _ = self.question.set(question.into());
+    }
+
+    /// It is work of the type, size and context that this question is about.
+    pub fn work_of(&self, other: &Question) {
+        if let Some(question) = self.question.get() {
+            let mut question = question.lock().unwrap_or_else(PoisonError::into_inner);
+            *question = question.clone().work_of(other);
+        }
+    }
+
+    pub(super) fn question(&self) -> Option<Question> {
+        let question = self.question.get()?;
+        Some(question.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     /// What is recorded of its beginning.

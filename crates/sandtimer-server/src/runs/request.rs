@@ -8,9 +8,11 @@ use sandtimer::engine::Terminal;
 use sandtimer::limits::Key;
 use sandtimer::model::LimitKind;
 use sandtimer::scope::ScopeId;
+use sandtimer::task::estimate::{Conditions, Question, TaskType};
 use sandtimer::{Limits, Spec, Stdin, script};
 use serde_json::Value;
 
+use crate::auth::Owner;
 use crate::body::{Fields, refused};
 use crate::contexts::LANGUAGES;
 use crate::error::{Code, Refusal};
@@ -58,6 +60,8 @@ pub(crate) struct RunRequest {
     pub parent: Option<ScopeId>,
     /// For an agent: one stream for all that it writes, and where it starts.
     agent: Option<Option<String>>,
+    /// What kind of work it is, for estimates.
+    task: Option<TaskType>,
 }
 
 /// Joins the streams, goes to a directory, and becomes the command behind it.
@@ -81,6 +85,7 @@ impl RunRequest {
             workspace: fields.text("workspace")?,
             parent: None,
             agent: None,
+            task: fields.text("task_type")?.as_deref().map(TaskType::parse).transpose()?,
         };
         fields.finish()?;
         request.check_lengths()?;
@@ -115,6 +120,7 @@ impl RunRequest {
             workspace: Some(workspace),
             parent: None,
             agent: None,
+            task: None,
         };
         request.check_lengths()?;
         Ok(request)
@@ -159,6 +165,15 @@ impl RunRequest {
             shown.push(text);
         }
         shown
+    }
+
+    /// What its duration is remembered under.
+    pub fn question(&self, owner: &Owner) -> Question {
+        let question = Question::command(&self.command).conditions(Conditions::here()).owner(owner.as_str());
+        match self.task {
+            Some(task) => question.of_type(task),
+            None => question,
+        }
     }
 
     /// The run itself, in a workspace of its own. `stdin_open` leaves the first bytes to the caller.

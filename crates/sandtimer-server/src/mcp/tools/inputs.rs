@@ -199,6 +199,35 @@ pub(super) const LIST_RUNS: &[Input] = &[
 pub(super) const TIME_LEFT: &[Input] =
     &[Input::new("run_id", Kind::Text, "The run; all that go on unless given.")];
 
+const TASK_TYPE: Input = Input::new(
+    "task_type",
+    Kind::Text,
+    "What kind of work it is, such as load_data, train_complex_model, feature_engineering; the nearest are named for others.",
+);
+const SIZE: Input = Input::new("data_size_mb", Kind::Amount, "How much data, in megabytes.");
+const COMPLEXITY: Input =
+    Input::new("complexity", Kind::Words(&["simple", "moderate", "complex"]), "moderate unless given.");
+
+pub(super) const ESTIMATE: &[Input] = &[
+    TASK_TYPE,
+    Input::new("command", Kind::Text, "The command; with or instead of the type."),
+    SIZE,
+    COMPLEXITY,
+    Input::new("context", Kind::Text, "What tells it from others of its type."),
+    Input::new(
+        "budget_ms",
+        Kind::Number(None),
+        "What it is to fit; what is left of this connection's budget unless given.",
+    ),
+];
+
+pub(super) const ALIAS_ESTIMATE: &[Input] = &[
+    Input { required: true, ..TASK_TYPE },
+    SIZE,
+    COMPLEXITY,
+    Input::new("additional_context", Kind::Text, "What tells it from others of its type."),
+];
+
 pub(super) const REPORT_PROGRESS: &[Input] = &[
     Input::new("run_id", Kind::Text, "The run that it is about."),
     Input::new("task", Kind::Text, "The task that it is about, by its label."),

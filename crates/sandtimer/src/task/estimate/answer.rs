@@ -25,7 +25,7 @@ pub struct Estimate {
     pub typical_seconds: f64,
     /// One run of twenty is longer.
     pub worst_seconds: f64,
-    /// How many runs it rests on. On other rungs than [`Rung::Exact`], of how many different things.
+    /// How many runs it rests on; from [`Rung::Template`] on, of how many different things.
     pub runs: usize,
     /// What these runs have in common with what was asked.
     pub basis: Rung,

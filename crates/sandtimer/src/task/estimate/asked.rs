@@ -27,7 +27,9 @@ impl Asked {
     /// When there is neither type nor command, or a word or size that cannot be.
     pub fn question(&self, owner: &str, conditions: Conditions) -> Result<Question, EstimateError> {
         let task = self.task_type.as_deref().map(TaskType::parse).transpose()?;
-        let mut question = match (&self.command, task) {
+        let command =
+            self.command.as_ref().filter(|command| command.iter().any(|part| !part.trim().is_empty()));
+        let mut question = match (command, task) {
             (Some(command), None) => Question::command(command),
             (Some(command), Some(task)) => Question::command(command).of_type(task),
             (None, Some(task)) => Question::task(task),
@@ -149,7 +151,8 @@ fn basis(estimate: &Estimate) -> String {
     let runs = if count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
     let mut text = match estimate.basis {
         Rung::Exact => format!("{runs} of this very thing"),
-        Rung::Template => format!("{runs} of commands that differ in numbers, paths or load"),
+        Rung::AnyLoad => format!("{runs} of this very thing, beside another load"),
+        Rung::Template => format!("{runs} of commands that differ in numbers or paths"),
         Rung::Class => format!("{runs} of this type with such a size on such a machine"),
         Rung::Type => format!("{runs} of this type"),
         Rung::Global => format!("{runs} of other things"),

@@ -50,13 +50,18 @@ pub use history::{Finished, History, HistoryError};
 pub use kind::{Complexity, TaskType};
 pub use question::{Conditions, Question};
 
-use scores::{Held, Pool};
+use scores::{Held, Pool, Usual};
 use series::{Lens, Sample, Series, View};
 
 /// Keys that an estimator holds; the longest unused go first.
 pub const MOST_KEYS: usize = 16_384;
 /// Rungs that have runs.
-pub(crate) const RUNGS: usize = 5;
+pub(crate) const RUNGS: usize = 6;
+/// Loads that are told apart: unknown, quiet, busy, crowded.
+const LOADS: usize = 4;
+/// An estimate from runs of one thing, and from runs of several, is not wider than this on either side: one that would be says
+/// as much as one that is.
+const MOST_WIDTHS: (f32, f32) = (4.6, 14.0);
 /// Sizes of history that are calibrated apart: 1, 2, 3, 4–6, 7–12, 13 and more runs.
 const SIZES: usize = 6;
 /// The part of runs above the worst case, and the part below the best.
@@ -65,7 +70,15 @@ const OUTSIDE: f32 = 0.05;
 const ADAPTION: f32 = 0.03;
 const BOUNDS: (f32, f32) = (0.004, 0.2);
 /// The scale that is assumed on each rung before runs show theirs: standard deviations of the logarithm.
-const ASSUMED_SCALES: [f32; RUNGS] = [0.037, 0.2, 0.5, 0.7, 1.5];
+/// That of the first is assumed by load, unknown, quiet, busy and crowded, and followed.
+const ASSUMED_SCALES: [f32; RUNGS] = [0.0, 0.2, 0.2, 0.5, 0.7, 1.5];
+const ASSUMED_BY_LOAD: [f32; LOADS] = [0.037, 0.037, 0.1, 0.2];
+/// Runs of a history whose surprises say what is usual.
+const SHORT: usize = 2;
+/// Rungs from here on have runs of several things.
+const OF_SEVERAL: usize = 2;
+/// The rung of a type.
+const OF_TYPE: usize = 4;
 /// From so many different things on they say something about another.
 const GLOBAL_RUNS: usize = 13;
 /// Upper half of the normal distribution at every twentieth, which pools begin with.
@@ -80,7 +93,9 @@ const STARTING_WIDTHS: [f32; SIZES] = [4.4, 1.9, 1.6, 1.4, 1.2, 1.1];
 pub enum Rung {
     /// The same command or task, with the same size and context, on the same machine beside such a load.
     Exact,
-    /// The same command but for numbers, paths and load.
+    /// The same, beside another load.
+    AnyLoad,
+    /// The same command but for numbers and paths, beside any load.
     Template,
     /// The same type and complexity with about the same size on the same machine.
     Class,
@@ -93,12 +108,14 @@ pub enum Rung {
 }
 
 impl Rung {
-    const WITH_RUNS: [Rung; RUNGS] = [Rung::Exact, Rung::Template, Rung::Class, Rung::Type, Rung::Global];
+    const WITH_RUNS: [Rung; RUNGS] =
+        [Rung::Exact, Rung::AnyLoad, Rung::Template, Rung::Class, Rung::Type, Rung::Global];
 
     /// Its name on wires.
     pub fn name(self) -> &'static str {
         match self {
             Rung::Exact => "exact",
+            Rung::AnyLoad => "any_load",
             Rung::Template => "template",
             Rung::Class => "class",
             Rung::Type => "type",
@@ -132,8 +149,10 @@ pub enum EstimateError {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Estimator {
     series: HashMap<u64, Series>,
-    /// By rung and size of history.
+    /// By load on the first rung, then by rung; and by size of history.
     pools: Vec<Vec<Pool>>,
+    /// By load.
+    usual: [Usual; LOADS],
     /// How many were made.
     records: u64,
 }
@@ -149,13 +168,16 @@ impl Default for Estimator {
 struct Forecast {
     rung: usize,
     view: View,
+    /// Where its scores are pooled.
+    place: (usize, usize),
     /// Scores of the best, typical and worst case.
     scores: [f32; 3],
 }
 
 impl Forecast {
     fn at(&self, score: f32) -> f32 {
-        self.view.centre + score * self.view.scale
+        let most = if self.rung < OF_SEVERAL { MOST_WIDTHS.0 } else { MOST_WIDTHS.1 };
+        self.view.centre + (score * self.view.scale).clamp(-most, most)
     }
 
     fn seconds(&self) -> [f64; 3] {
@@ -170,8 +192,8 @@ impl Forecast {
 impl Estimator {
     /// One that knows no run.
     pub fn new() -> Self {
-        let pools = (0..RUNGS).map(|_| STARTING_WIDTHS.map(starting).into()).collect();
-        Estimator { series: HashMap::new(), pools, records: 0 }
+        let pools = (0..LOADS + RUNGS - 1).map(|_| STARTING_WIDTHS.map(starting).into()).collect();
+        Estimator { series: HashMap::new(), pools, usual: ASSUMED_BY_LOAD.map(Usual::assumed), records: 0 }
     }
 
     /// One that knows these runs, the oldest first. What cannot be recorded is left out.
@@ -237,6 +259,11 @@ impl Estimator {
         let own = forecast.filter(|forecast| forecast.rung == 0);
         let surprise =
             own.map(|forecast| log - forecast.view.centre).filter(|late| !run.stopped || *late > 0.0);
+        if let (Some(forecast), Some(surprise)) = (own, surprise)
+            && forecast.view.runs <= SHORT
+        {
+            self.usual[run.question.load_class()].see(surprise);
+        }
         let [exact, ..] = keys;
         let of = exact.map_or(0, |key| (key ^ (key >> 32)) as u32);
         for (rung, key) in keys.into_iter().enumerate() {
@@ -244,7 +271,7 @@ impl Estimator {
             let series = self.series.entry(key).or_insert_with(|| Series::new(OUTSIDE));
             let surprise = surprise.filter(|_| rung == 0);
             let sample = Sample { log, size: run.question.log_size(), of, stopped: run.stopped, surprise };
-            series.push(sample, rung == 0);
+            series.push(sample, rung < OF_SEVERAL);
             series.used = self.records;
         }
         if self.series.len() > MOST_KEYS {
@@ -270,20 +297,24 @@ impl Estimator {
             if rung == RUNGS - 1 && view.runs < GLOBAL_RUNS {
                 continue;
             }
-            let pool = &self.pools[rung][size_of_history(view.runs)];
+            let row = if rung == 0 { question.load_class() } else { LOADS - 1 + rung };
+            let place = (row, size_of_history(view.runs));
+            let pool = &self.pools[place.0][place.1];
             let (above, below) = if rung == 0 { (series.above, series.below) } else { (OUTSIDE, OUTSIDE) };
             let scores = [pool.lower(below), pool.upper(0.5), pool.upper(above)];
-            return Some(Forecast { rung, view, scores });
+            return Some(Forecast { rung, view, place, scores });
         }
         None
     }
 
     fn lens(&self, question: &Question, keys: &[Option<u64>; RUNGS], rung: usize) -> Lens {
-        let lens = Lens { one_thing: rung == 0, assumed_scale: ASSUMED_SCALES[rung], slope: 0.0, size: None };
-        if rung == 0 || question.log_size().is_none() {
+        let assumed_scale =
+            if rung == 0 { self.usual[question.load_class()].scale() } else { ASSUMED_SCALES[rung] };
+        let lens = Lens { follows_drift: rung == 0, assumed_scale, slope: 0.0, size: None };
+        if rung < OF_SEVERAL || question.log_size().is_none() {
             return lens;
         }
-        let of_type = keys[3].and_then(|key| self.series.get(&key));
+        let of_type = keys[OF_TYPE].and_then(|key| self.series.get(&key));
         let slope = of_type.map_or(kind::GROWTH as f32, |series| series.slope(kind::GROWTH as f32));
         Lens { slope, size: question.log_size(), ..lens }
     }
@@ -292,7 +323,7 @@ impl Estimator {
         let runs = forecast.view.runs;
         Estimate {
             censored_rate: forecast.view.stopped.into(),
-            coverage: self.pools[forecast.rung][size_of_history(runs)].coverage(),
+            coverage: self.pools[forecast.place.0][forecast.place.1].coverage(),
             ..Estimate::new(forecast.seconds(), Rung::WITH_RUNS[forecast.rung], runs)
         }
     }
@@ -307,7 +338,7 @@ impl Estimator {
     fn score(&mut self, forecast: &Forecast, key: Option<u64>, log: f32, stopped: bool) {
         let score = forecast.score(log);
         let (is_above, is_below) = (score > forecast.scores[2], score < forecast.scores[0]);
-        let pool = &mut self.pools[forecast.rung][size_of_history(forecast.view.runs)];
+        let pool = &mut self.pools[forecast.place.0][forecast.place.1];
         match (stopped, is_above) {
             (false, above) => pool.push(score, if above { Held::No } else { Held::Yes }),
             (true, above) => {

@@ -83,6 +83,13 @@ impl Question {
         Question { task: Some(task), ..self }
     }
 
+    /// The same, as work of the type, size, complexity and context that another question is about.
+    #[must_use]
+    pub fn work_of(self, other: &Question) -> Self {
+        let Question { task, data_size_mb, complexity, context, .. } = other.clone();
+        Question { task, data_size_mb, complexity, context, ..self }
+    }
+
     /// With so many megabytes of data.
     ///
     /// # Errors
@@ -146,6 +153,11 @@ impl Question {
         (size > 0.0).then(|| size.ln() as f32)
     }
 
+    /// 0 where the load is not known, else from 1, quiet, to 3, crowded.
+    pub(super) fn load_class(&self) -> usize {
+        self.conditions.load_class()
+    }
+
     /// The keys of its rungs, from the closest on; `None` where it does not stand on one.
     pub(super) fn keys(&self) -> [Option<u64>; RUNGS] {
         let key = |rung: u64| {
@@ -161,41 +173,41 @@ impl Question {
             key.0
         });
         let place = |key: &mut Fingerprint| key.text(&self.conditions.hardware);
-        let exact = {
-            let mut key = key(0);
-            key.number(self.command.map_or(0, |command| command.exact));
-            key.number(task.unwrap_or(0));
+        let same = |rung: u64, load: u64| {
+            let mut key = key(rung);
+            // Of a command its type says nothing more.
+            key.number(self.command.map_or(task.unwrap_or(0), |command| command.exact));
             key.number(self.data_size_mb.map_or(0, digits));
             key.number(self.context.unwrap_or(0));
             place(&mut key);
-            key.number(self.conditions.load_class());
+            key.number(load);
             key.0
         };
         let template = self.command.map(|command| {
-            let mut key = key(1);
+            let mut key = key(2);
             key.number(command.template);
-            key.number(task.unwrap_or(0));
             place(&mut key);
             key.0
         });
         let class = task.map(|task| {
-            let mut key = key(2);
+            let mut key = key(3);
             key.number(task);
             key.number(self.log_size().map_or(0, |log| (f64::from(log) / 4_f64.ln()).floor() as i64 as u64));
             place(&mut key);
             key.0
         });
         let of_type = task.map(|task| {
-            let mut key = key(3);
+            let mut key = key(4);
             key.number(task);
             key.0
         });
-        [Some(exact), template, class, of_type, Some(key(4).0)]
+        let exact = same(0, self.load_class() as u64);
+        [Some(exact), Some(same(1, 0)), template, class, of_type, Some(key(5).0)]
     }
 }
 
 impl Conditions {
-    fn load_class(&self) -> u64 {
+    fn load_class(&self) -> usize {
         match self.load {
             None => 0,
             Some(load) if load < BUSY => 1,
@@ -292,11 +304,11 @@ mod tests {
         let quiet = |load| Conditions { hardware: "a".to_owned(), load: Some(load) };
         let asked = Question::command(&["python", "train.py", "--seed", "1"]).conditions(quiet(0.1));
         let seed = Question::command(&["python", "train.py", "--seed", "2"]).conditions(quiet(0.1));
-        assert_ne!(asked.keys()[0], seed.keys()[0]);
-        assert_eq!(asked.keys()[1], seed.keys()[1]);
+        assert!(asked.keys()[0] != seed.keys()[0] && asked.keys()[1] != seed.keys()[1]);
+        assert_eq!(asked.keys()[2], seed.keys()[2]);
         let loaded = asked.clone().conditions(quiet(3.0));
         assert_ne!(asked.keys()[0], loaded.keys()[0]);
-        assert_eq!(asked.keys()[1], loaded.keys()[1]);
+        assert_eq!(asked.keys()[1..], loaded.keys()[1..]);
         assert_eq!(asked.clone().conditions(quiet(0.2)).keys(), asked.keys());
         let other = asked.clone().owner("somebody");
         for (own, others) in asked.keys().into_iter().zip(other.keys()) {

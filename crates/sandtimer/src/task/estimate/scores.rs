@@ -117,9 +117,50 @@ impl Pool {
     }
 }
 
+/// How far runs of one load usually are from what one or two runs before foretold: what the scale of a key with such a short
+/// history is taken to be. A running median: each surprise moves it by a step, up or down.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Usual {
+    /// Logarithm of the median.
+    log: f32,
+    seen: u32,
+}
+
+/// The first step, over how many surprises it halves, and the least.
+const FIRST_STEP: f32 = 0.4;
+const HALVING: f32 = 12.0;
+const LEAST_STEP: f32 = 0.02;
+/// The median distance of a normal distribution from its centre.
+const MEDIAN: f32 = 0.6745;
+
+impl Usual {
+    /// One that begins with this scale.
+    pub fn assumed(scale: f32) -> Self {
+        Usual { log: (MEDIAN * scale).ln(), seen: 0 }
+    }
+
+    pub fn scale(self) -> f32 {
+        self.log.exp() / MEDIAN
+    }
+
+    pub fn see(&mut self, surprise: f32) {
+        let step = (FIRST_STEP / (1.0 + self.seen as f32 / HALVING)).max(LEAST_STEP);
+        self.log += if surprise.abs() > self.log.exp() { step } else { -step };
+        self.seen += 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_usual_scale_follows_what_is_seen() {
+        let mut usual = Usual::assumed(0.037);
+        assert!((usual.scale() - 0.037).abs() < 1e-6);
+        (0..200).for_each(|index| usual.see(if index % 2 == 0 { 0.5 } else { -0.7 }));
+        assert!((0.65..1.1).contains(&usual.scale()), "{}", usual.scale());
+    }
 
     #[test]
     fn quantiles_are_conformal_and_the_oldest_goes_first() {

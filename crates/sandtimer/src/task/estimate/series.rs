@@ -2,8 +2,8 @@
 //!
 //! Durations are logarithms of seconds, so that "twice as long" is the same step everywhere. On the lowest rung a series
 //! follows drift: its centre is the median of the newest runs, its scale comes from how far each run was from what the
-//! runs before it said. On the other rungs it has one run, the newest, of each thing below it, and its scale is how far
-//! these lie apart.
+//! runs before it said. On the other rungs its scale is how far its runs lie apart; where it is about several things, it has
+//! one run of each, the newest.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ const KEPT: usize = 32;
 /// Runs that the centre of a series of one thing is the median of. More would lag behind drift.
 const WINDOW: usize = 8;
 /// How much less each older surprise counts for the scale.
-const FADING: f32 = 0.88;
+const FADING: f32 = 0.85;
 /// How many surprises the assumed scale counts as.
 const ASSUMED_WEIGHT: f32 = 0.91;
 /// The scale of a logistic distribution whose standard deviation is 1.
@@ -82,8 +82,8 @@ pub(super) struct View {
 /// How a series is looked at.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lens {
-    /// All runs are of one thing.
-    pub one_thing: bool,
+    /// The newest runs say more than the others.
+    pub follows_drift: bool,
     /// The scale that is assumed before runs show theirs.
     pub assumed_scale: f32,
     /// How durations grow with size, by which power.
@@ -114,14 +114,15 @@ impl Series {
         if count == 0 || (completed == 0 && !even_stopped) {
             return None;
         }
-        let newest = self.samples.range(if lens.one_thing { count.saturating_sub(WINDOW).. } else { 0.. });
+        let newest =
+            self.samples.range(if lens.follows_drift { count.saturating_sub(WINDOW).. } else { 0.. });
         let values: Vec<(f32, bool)> = newest.map(|sample| (lens.adjusted(sample), sample.stopped)).collect();
         let mut ended: Vec<f32> = values.iter().filter(|value| !value.1).map(|value| value.0).collect();
         if ended.is_empty() {
             ended = values.iter().map(|value| value.0).collect();
         }
         let first = median(&mut ended);
-        let scale = if lens.one_thing {
+        let scale = if lens.follows_drift {
             self.surprise_scale(lens.assumed_scale)
         } else {
             spread_scale(&values, first, lens.assumed_scale)
@@ -222,7 +223,7 @@ fn median(values: &mut [f32]) -> f32 {
 mod tests {
     use super::*;
 
-    const LENS: Lens = Lens { one_thing: true, assumed_scale: 0.1, slope: 0.7, size: None };
+    const LENS: Lens = Lens { follows_drift: true, assumed_scale: 0.1, slope: 0.7, size: None };
 
     fn sample(log: f32, stopped: bool) -> Sample {
         Sample { log, size: None, of: 0, stopped, surprise: None }
@@ -282,7 +283,7 @@ mod tests {
     fn among_several_things_the_newest_of_each_counts() {
         let of = |of, log| Sample { of, ..sample(log, false) };
         let several = series(&[of(1, 9.0), of(2, 2.0), of(1, 0.0)], false);
-        let view = several.view(&Lens { one_thing: false, ..LENS }, false).expect("runs");
+        let view = several.view(&Lens { follows_drift: false, ..LENS }, false).expect("runs");
         assert_eq!((view.centre, view.runs), (1.0, 2));
     }
 

@@ -102,6 +102,8 @@ fn the_closest_rung_with_runs_is_taken() {
     estimator.record(&finished(&asked("3"), 10.0)).expect("recorded");
     assert_eq!(basis(&estimator, &asked("3")), Rung::Exact);
     assert_eq!(basis(&estimator, &asked("4")), Rung::Template);
+    let beside = Conditions { load: Some(3.0), ..conditions("here") };
+    assert_eq!(basis(&estimator, &asked("3").conditions(beside)), Rung::AnyLoad);
     let other = task("train_simple_model");
     assert_eq!(basis(&estimator, &other), Rung::Type);
     assert_eq!(basis(&estimator, &other.clone().owner("another")), Rung::Prior);

@@ -1,0 +1,162 @@
+//! `/v1/tasks`: how long something is likely to take, and pieces of work that are followed beside such an estimate.
+//!
+//! ```text
+//! begun ─▶ open ─▶ (bound to a run) running ─▶ ended: with its run, or when it is said to be
+//! ```
+//! A task's clock is its run's, or goes from its beginning while it has none. What a task is about says more of its run than
+//! the command alone, so a bound run is remembered as work of that type. Tasks are in memory; durations outlive the server.
+
+mod durations;
+mod live;
+
+use axum::Router;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use sandtimer::task::estimate::{Asked, EstimateError};
+use serde_json::{Value, json};
+
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{self, Fields, Id, Object, Parameters, refused};
+use crate::error::{Code, Refusal};
+use crate::runs;
+
+pub(crate) use durations::Durations;
+pub(crate) use live::{Task, Tasks};
+
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/v1/tasks/estimate", post(estimate))
+        .route("/v1/tasks", post(begin).get(list))
+        .route("/v1/tasks/{id}", get(show))
+        .route("/v1/tasks/{id}/bind", post(bind))
+        .route("/v1/tasks/{id}/complete", post(complete))
+}
+
+/// What is asked for, from the fields of a body.
+pub(crate) fn asked(fields: &mut Fields) -> Result<Asked, Refusal> {
+    Ok(Asked {
+        task_type: fields.text("task_type")?,
+        command: command(fields)?,
+        data_size_mb: size(fields)?,
+        complexity: fields.text("complexity")?,
+        context: fields.text("context")?,
+        budget: fields.milliseconds("budget_ms")?,
+    })
+}
+
+fn size(fields: &mut Fields) -> Result<Option<f64>, Refusal> {
+    let Some(value) = fields.value("data_size_mb") else { return Ok(None) };
+    value.as_f64().map(Some).ok_or_else(|| refused("data_size_mb", &value, "a number of megabytes from 0 on"))
+}
+
+/// As `command` of a run: a list of texts, or a line for a shell.
+fn command(fields: &mut Fields) -> Result<Option<Vec<String>>, Refusal> {
+    let Some(value) = fields.value("command") else { return Ok(None) };
+    let wrong = || refused("command", &value, "a list of texts, or a line for a shell");
+    let parts = match &value {
+        Value::String(line) => vec!["sh".to_owned(), "-c".to_owned(), line.clone()],
+        Value::Array(parts) => {
+            let texts = parts.iter().map(|part| part.as_str().map(str::to_owned));
+            texts.collect::<Option<Vec<_>>>().ok_or_else(wrong)?
+        }
+        _ => return Err(wrong()),
+    };
+    let said = if value.is_string() { &parts[2..] } else { &parts[..] };
+    if said.iter().all(|part| part.trim().is_empty()) { Err(wrong()) } else { Ok(Some(parts)) }
+}
+
+impl From<EstimateError> for Refusal {
+    fn from(error: EstimateError) -> Self {
+        let message = error.to_string();
+        let field = |key: &str| Refusal::new(Code::BadField, message.clone()).with("key", key);
+        match error {
+            EstimateError::UnknownTask { given, nearest } => {
+                field("task_type").with("value", given).with("nearest", nearest)
+            }
+            EstimateError::NothingAsked => field("task_type"),
+            EstimateError::UnknownComplexity(given) => field("complexity").with("value", given),
+            EstimateError::BadSize(size) => field("data_size_mb").with("value", size),
+            EstimateError::NothingKnown => Refusal::new(Code::NothingKnown, message),
+            _ => Refusal::new(Code::Internal, message),
+        }
+    }
+}
+
+async fn estimate(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let asked = asked(&mut fields)?;
+    fields.finish()?;
+    Ok(body::json(&app.durations.answer(asked, &owner)?.object()))
+}
+
+async fn begin(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let asked = asked(&mut fields)?;
+    let (name, run_id) = (fields.text("name")?, fields.text("run_id")?);
+    fields.finish()?;
+    let run = run_id.map(|id| runs::find(&app, &id, &owner)).transpose()?;
+    let answer = app.durations.answer(asked, &owner)?;
+    let task = app.tasks.begin(&owner, name, answer);
+    if let Some(run) = run {
+        task.bind(&run)?;
+    }
+    Ok((StatusCode::CREATED, body::json(&task.view())).into_response())
+}
+
+async fn list(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let tasks: Vec<Value> = app.tasks.of(&owner).iter().map(|task| task.view()).collect();
+    Ok(body::json(&json!({"tasks": tasks})))
+}
+
+async fn show(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+) -> Result<Response, Refusal> {
+    Ok(body::json(&app.tasks.find(&id, &owner)?.view()))
+}
+
+async fn bind(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let run_id = fields.text("run_id")?;
+    fields.finish()?;
+    let task = app.tasks.find(&id, &owner)?;
+    let run_id =
+        run_id.ok_or_else(|| Refusal::new(Code::BadField, "run_id is missing").with("key", "run_id"))?;
+    task.bind(&runs::find(&app, &run_id, &owner)?)?;
+    Ok(body::json(&task.view()))
+}
+
+async fn complete(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let task = app.tasks.find(&id, &owner)?;
+    if let Some(finished) = task.complete()?
+        && let Some(finished) = app.durations.learned(finished)
+    {
+        app.keep_duration(&finished);
+    }
+    Ok(body::json(&task.view()))
+}

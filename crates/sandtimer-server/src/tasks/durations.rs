@@ -1,0 +1,69 @@
+//! What is known of durations: in memory for answers, in a file for the next server.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sandtimer::model::{Ending, Outcome};
+use sandtimer::task::estimate::{
+    Answer, Asked, Conditions, Estimator, Finished, History, HistoryError, Question,
+};
+use sandtimer_os::clock::calendar_milliseconds;
+use sandtimer_store::{DurationStore, StoreError};
+
+use crate::auth::Owner;
+use crate::error::Refusal;
+
+/// Durations of runs, and what they foretell.
+#[derive(Debug)]
+pub(crate) struct Durations {
+    estimator: Mutex<Estimator>,
+    store: DurationStore,
+}
+
+impl Durations {
+    /// Reads what earlier servers kept.
+    pub fn open(state_directory: &Path, complain: &dyn Fn(&str)) -> Result<Self, StoreError> {
+        let opened = DurationStore::open(state_directory, calendar_milliseconds())?;
+        if let Some(path) = opened.moved_aside {
+            let path = path.display();
+            complain(&format!("the durations of runs were damaged and begin anew; the old file is {path}"));
+        }
+        let runs = opened.durations.newest(DurationStore::KEPT).unwrap_or_else(|error| {
+            complain(&format!("the durations of earlier runs cannot be read: {error}"));
+            Vec::new()
+        });
+        Ok(Durations { estimator: Mutex::new(Estimator::from_runs(&runs)), store: opened.durations })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Estimator> {
+        // A panic in between may leave out a run, and nothing else.
+        self.estimator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long this is likely to take here and now, from this owner's runs.
+    pub fn answer(&self, asked: Asked, owner: &Owner) -> Result<Answer, Refusal> {
+        Ok(self.lock().answer(asked, owner.as_str(), Conditions::here())?)
+    }
+
+    /// Learns how long a run took. What is returned is still to be kept.
+    pub fn learn(&self, question: Question, outcome: &Outcome) -> Option<Finished> {
+        let stopped = match outcome.ending {
+            Ending::InfraError => return None,
+            Ending::Exited => outcome.exit_code != Some(0),
+            _ => true,
+        };
+        let seconds = outcome.usage.wall_ms as f64 / 1000.0;
+        self.learned(Finished { question, seconds, stopped, ended_at_ms: calendar_milliseconds() })
+    }
+
+    /// Learns from something else that is over.
+    pub fn learned(&self, finished: Finished) -> Option<Finished> {
+        self.lock().record(&finished).ok()?;
+        Some(finished)
+    }
+
+    /// Keeps it for the next server. Waits for the disk.
+    pub fn keep(&self, finished: &Finished) -> Result<(), HistoryError> {
+        self.store.append(finished)
+    }
+}

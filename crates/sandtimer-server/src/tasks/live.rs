@@ -1,0 +1,157 @@
+//! Tasks that are followed.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sandtimer::task::estimate::{Answer, Finished};
+use sandtimer_os::clock::calendar_milliseconds;
+use serde_json::{Value, json};
+
+use crate::auth::Owner;
+use crate::error::{Code, Refusal};
+use crate::new_id;
+use crate::owned::{Owned, Registry};
+use crate::runs::LiveRun;
+
+/// Tasks that are kept of one owner; those that ended first go first.
+const KEPT: usize = 1000;
+
+/// A piece of work that is followed beside its estimate.
+#[derive(Debug)]
+pub(crate) struct Task {
+    id: String,
+    owner: Owner,
+    name: String,
+    answer: Answer,
+    begun_at_ms: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    run: Option<Arc<LiveRun>>,
+    /// When it was said to be over.
+    ended_at_ms: Option<u64>,
+}
+
+impl Owned for Task {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn owner(&self) -> &Owner {
+        &self.owner
+    }
+}
+
+impl Task {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each change is one assignment.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When it ended: its own end, or its run's.
+    fn ended_at(&self, state: &State) -> Option<u64> {
+        state.ended_at_ms.or_else(|| state.run.as_ref()?.ended_at_ms())
+    }
+
+    fn open(&self) -> Result<MutexGuard<'_, State>, Refusal> {
+        let state = self.lock();
+        match self.ended_at(&state) {
+            None => Ok(state),
+            Some(_) => Err(Refusal::new(Code::TaskEnded, format!("the task `{}` is over", self.id))),
+        }
+    }
+
+    /// From now on its clock is the run's, and it ends with it.
+    pub fn bind(&self, run: &Arc<LiveRun>) -> Result<(), Refusal> {
+        let mut state = self.open()?;
+        run.work_of(&self.answer.question);
+        state.run = Some(run.clone());
+        Ok(())
+    }
+
+    /// It is over. What it took is returned, where no run says so.
+    pub fn complete(&self) -> Result<Option<Finished>, Refusal> {
+        let mut state = self.open()?;
+        let now = calendar_milliseconds();
+        state.ended_at_ms = Some(now);
+        let seconds = now.saturating_sub(self.begun_at_ms) as f64 / 1000.0;
+        let question = self.answer.question.clone();
+        let finished = Finished { question, seconds, stopped: false, ended_at_ms: now };
+        Ok(state.run.is_none().then_some(finished))
+    }
+
+    pub fn view(&self) -> Value {
+        let state = self.lock();
+        let ended_at = self.ended_at(&state);
+        let status = match (&state.run, ended_at) {
+            (_, Some(_)) => "ended",
+            (Some(run), None) => run.status(),
+            (None, None) => "open",
+        };
+        let begun_at = state.run.as_ref().map_or(self.begun_at_ms, |run| run.created_at_ms());
+        let elapsed_ms = ended_at.unwrap_or_else(calendar_milliseconds).saturating_sub(begun_at);
+        let estimate = &self.answer.estimate;
+        let elapsed = elapsed_ms as f64 / 1000.0;
+        let left = ended_at.is_none().then(|| estimate.after(elapsed));
+        let milliseconds = |seconds: f64| (seconds * 1000.0).round() as u64;
+        json!({
+            "task_id": self.id,
+            "name": self.name,
+            "status": status,
+            "run_id": state.run.as_ref().map(|run| run.id()),
+            "begun_at_ms": begun_at,
+            "ended_at_ms": ended_at,
+            "elapsed_ms": elapsed_ms,
+            "left_typical_ms": left.map(|left| milliseconds(left.typical_seconds)),
+            "left_worst_ms": left.map(|left| milliseconds(left.worst_seconds)),
+            "is_overdue": elapsed > estimate.typical_seconds,
+            "is_over_worst": elapsed > estimate.worst_seconds,
+            "estimate": self.answer.object(),
+        })
+    }
+}
+
+/// All tasks.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks(Registry<Task>);
+
+impl Tasks {
+    pub fn begin(&self, owner: &Owner, name: Option<String>, answer: Answer) -> Arc<Task> {
+        let task = Arc::new(Task {
+            id: new_id(),
+            owner: owner.clone(),
+            name: name.unwrap_or_else(|| answer.name()),
+            answer,
+            begun_at_ms: calendar_milliseconds(),
+            state: Mutex::default(),
+        });
+        self.thin_out(owner);
+        self.0.add(task.clone());
+        task
+    }
+
+    pub fn find(&self, id: &str, owner: &Owner) -> Result<Arc<Task>, Refusal> {
+        self.0.find(id, owner).ok_or_else(|| {
+            let shown: String = id.chars().take(60).collect();
+            Refusal::new(Code::TaskNotFound, format!("there is no task `{shown}`"))
+        })
+    }
+
+    /// The oldest first.
+    pub fn of(&self, owner: &Owner) -> Vec<Arc<Task>> {
+        let mut tasks = self.0.of(owner);
+        tasks.sort_by(|one, other| (one.begun_at_ms, &one.id).cmp(&(other.begun_at_ms, &other.id)));
+        tasks
+    }
+
+    /// Makes room for one more: what ended first goes, else what began first.
+    fn thin_out(&self, owner: &Owner) {
+        let mut tasks = self.of(owner);
+        if tasks.len() < KEPT {
+            return;
+        }
+        tasks.sort_by_key(|task| task.ended_at(&task.lock()).unwrap_or(u64::MAX));
+        self.0.remove(&tasks[0].id);
+    }
+}

@@ -1,0 +1,19 @@
+//! Where things are kept unless somebody says where, and as whose.
+
+use std::path::PathBuf;
+
+/// `/var/lib/sandtimer` for root, else below XDG_STATE_HOME or the home; `None` where there is neither.
+pub fn default_state_directory() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from("/var/lib/sandtimer"));
+    }
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base =
+        absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")))?;
+    Some(base.join("sandtimer"))
+}
+
+/// The owner of what this user does without a token.
+pub fn own_name() -> String {
+    format!("uid:{}", rustix::process::geteuid().as_raw())
+}
