@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import pathlib
 import time
-from typing import Any, AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, Awaitable, Callable
 
 import pytest
-from serving import BINARY, Serving
+from serving import Serving
 
 mcp = pytest.importorskip("mcp", reason="the MCP client has no package for this Python")
 
@@ -238,3 +237,84 @@ def test_a_cancelled_call_ends_its_run_unless_it_is_in_the_background(connect: C
         raise AssertionError("it does not run")
 
     connect(act)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+def test_an_estimated_task_is_bound_to_the_next_command(tmp_path: pathlib.Path, mode: str) -> None:
+    async def act(client: Any) -> None:
+        asked = {"task_type": "train_complex_model", "data_size_mb": 2300, "complexity": "moderate"}
+        told = await client.call_tool("EstimateTaskDuration", {**asked, "additional_context": f"{time.monotonic_ns()}"})
+        for line in ("⚡ Best case:  12m 0s", "📈 Typical:    30m 0s", "⚠️ Worst case: 1h 30m"):
+            assert line in text(told), text(told)
+        task = data(told)["task"]["task_id"]
+        shell = await client.call_tool("Bash", {"command": "sleep 1; echo trained", "background": True})
+        assert data(shell)["task"].startswith("train_complex_model")
+        name = data(shell)["task"]
+        left = data(await client.call_tool("time_left"))["budget"]
+        assert name in [limit.get("task") for limit in left["limits"]]
+        await client.call_tool("wait", {"run_ids": [data(shell)["run_id"]]})
+        for _ in range(100):
+            tasks = data(await client.call_tool("time_left"))["budget"]["limits"]
+            if name not in [limit.get("task") for limit in tasks]:
+                break
+            await asyncio.sleep(0.05)
+        else:
+            raise AssertionError("it ends with its run")
+        estimate = await client.call_tool("estimate_duration", {"task_type": "train_complex_model", "data_size_mb": 2300})
+        assert data(estimate)["typical_ms"] > 0 and task
+
+    async def main() -> None:
+        async with mcp.Client(f"{serving.url}/mcp", mode=mode) as client:
+            await asyncio.wait_for(act(client), HARD_STOP)
+
+    # One that knows no runs, so that the figures are the table's.
+    serving = Serving(tmp_path)
+    try:
+        asyncio.run(main())
+    finally:
+        serving.stop()
+
+
+def test_estimates_name_what_is_wrong(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        wrong = await client.call_tool("estimate_duration", {"task_type": "train_complx_model"})
+        assert wrong.is_error and "train_complex_model" in data(wrong)["details"]["nearest"]
+        wrong = await client.call_tool("estimate_duration", {"task_type": "load_data", "data_size_mb": -1})
+        assert wrong.is_error and "data_size_mb" in text(wrong)
+        wrong = await client.call_tool("estimate_duration", {})
+        assert wrong.is_error
+
+    connect(act)
+
+
+def test_tasks_and_progress(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        label = f"tidy-{time.monotonic_ns()}"
+        begun = await client.call_tool("begin_task", {"label": label, "estimated_ms": 60000, "max_ms": 120000})
+        assert not begun.is_error, text(begun)
+        again = await client.call_tool("begin_task", {"label": label})
+        assert again.is_error and label in text(again)
+        for done in (1, 2, 3):
+            await asyncio.sleep(0.2)
+            noted = await client.call_tool("report_progress", {"task": label, "done": done, "total": 10})
+        assert data(noted)["progress"]["done"] == 3 and data(noted)["progress"]["eta_ms"] > 0
+        for wrong in ({"done": -1, "total": 5}, {"done": 1, "total": 0}, {"done": 9, "total": 5}):
+            assert (await client.call_tool("report_progress", {"task": label, **wrong})).is_error
+        ended = await client.call_tool("end_task", {"label": label})
+        assert data(ended)["took_ms"] >= 500
+        assert (await client.call_tool("end_task", {"label": label})).is_error
+
+    connect(act)
+
+
+def test_a_task_that_takes_too_long_is_told(server: str) -> None:
+    async def main() -> None:
+        # A session has a budget of its own.
+        async with mcp.Client(f"{server}/mcp", mode="legacy") as client:
+            await client.call_tool("begin_task", {"label": "short", "estimated_ms": 100, "max_ms": 300})
+            await asyncio.sleep(0.5)
+            told = await client.call_tool("list_runs")
+            assert "⏱️ TIMEOUT: Task 'short' exceeded" in text(told), text(told)
+            assert "proceed with current best" in text(told)
+
+    asyncio.run(asyncio.wait_for(main(), HARD_STOP))

@@ -148,6 +148,29 @@ def test_a_budget_bounds_all_that_a_connection_starts(agents: Agents) -> None:
     agents.run(act, "--wall", "2s")
 
 
+def test_turns_are_counted_and_one_more_is_left_for_wrapping_up(agents: Agents) -> None:
+    async def act(client: Any) -> None:
+        for turn in range(2):
+            done = await client.call_tool("bash", {"command": f"echo {turn}"})
+            assert first(done) == "EXITED 0"
+        assert "TIMEOUT" in "".join(block.text for block in done.content)
+        last = await client.call_tool("bash", {"command": "echo last"})
+        assert data(last)["stdout"] == "last\n"
+        over = await client.call_tool("bash", {"command": "echo more"})
+        assert over.is_error and data(over)["code"] == "budget_over"
+        assert not (await client.call_tool("list_runs")).is_error
+
+    agents.run(act, "--turns", "2")
+
+
+def test_silence_ends_what_a_connection_runs(agents: Agents) -> None:
+    async def act(client: Any) -> None:
+        stalled = await client.call_tool("bash", {"command": "sleep 60"})
+        assert data(stalled)["ending"] == "stalled", stalled
+
+    agents.run(act, "--stall", "2s")
+
+
 def test_a_server_that_was_killed_is_replaced_and_its_records_are_there(agents: Agents) -> None:
     known: dict[str, str] = {}
 

@@ -136,6 +136,8 @@ codes! {
     Refused = "refused", 422, 125, false, "GET /v1/host shows what this host can enforce";
     /// A quota of the token is used up.
     Quota = "quota", 429, 125, true, "try again when one of yours has ended, or end one; details.quota names what is counted";
+    /// The budget of an agent's connection is over.
+    BudgetOver = "budget_over", 429, 125, false, "what was started goes on under its limits and can be read; begin another connection for more";
     /// All places for runs are taken.
     Capacity = "capacity", 503, 125, true, "try again when a run has ended";
     /// The time to start an interpreter or a shell is over; nothing of it is left alive.

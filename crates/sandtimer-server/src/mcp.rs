@@ -8,6 +8,7 @@
 //! start         bash, run_code
 //! read          read_output, wait, list_runs, time_left
 //! steer         kill, extend, pause, resume, write_stdin
+//! tasks         estimate_duration, begin_task, end_task, report_progress
 //! aliases       the names that agents were trained on
 //! render        answers: a text for the model, the same as data for programs
 //! lines         output by lines: filters, the last ones
@@ -27,6 +28,7 @@ mod read;
 mod render;
 mod start;
 mod steer;
+mod tasks;
 mod tools;
 
 use std::collections::HashMap;
@@ -141,7 +143,7 @@ async fn upgrade(
     Parameters(mut fields): Parameters,
     mut request: Request,
 ) -> Result<Response, Refusal> {
-    let budget = conversation::Budget::parse(&mut fields)?;
+    let limits = conversation::limits(&mut fields)?;
     fields.finish()?;
     let asked = request.headers().get(header::UPGRADE).and_then(|name| name.to_str().ok());
     if !asked.is_some_and(|name| name.eq_ignore_ascii_case(LINES)) {
@@ -149,7 +151,7 @@ async fn upgrade(
             .with("key", "Upgrade"));
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
-    let conversation = Conversation::with_budget(served.state.clone(), &budget)?;
+    let conversation = Conversation::with_limits(served.state.clone(), limits)?;
     let upgraded = hyper::upgrade::on(&mut request);
     let mut closing = mcp.app.closing.subscribe();
     tokio::spawn(async move {

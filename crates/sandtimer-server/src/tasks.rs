@@ -24,7 +24,7 @@ use crate::error::{Code, Refusal};
 use crate::runs;
 
 pub(crate) use durations::Durations;
-pub(crate) use live::Tasks;
+pub(crate) use live::{Task, Tasks};
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
@@ -36,7 +36,7 @@ pub(crate) fn routes() -> Router<Shared> {
 }
 
 /// What is asked for, from the fields of a body.
-fn asked(fields: &mut Fields) -> Result<Asked, Refusal> {
+pub(crate) fn asked(fields: &mut Fields) -> Result<Asked, Refusal> {
     Ok(Asked {
         task_type: fields.text("task_type")?,
         command: command(fields)?,

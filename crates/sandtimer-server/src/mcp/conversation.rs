@@ -2,13 +2,17 @@
 //! interpreters, how far it has read, and its budget. Nothing of it ends a run.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use sandtimer::Limits;
-use sandtimer::engine::Scope;
+use sandtimer::engine::{AgentBudget, BudgetSpec};
 use sandtimer::limits::Key;
-use sandtimer::model::{Layer, LimitKind};
-use sandtimer::scope::ScopeId;
+use sandtimer::model::LimitKind;
+use sandtimer::task::budget::{Check, TaskError, TaskOf, Turn};
+use sandtimer::task::estimate::Answer;
+use sandtimer::task::progress::Tracker;
+use sandtimer::time::Moment;
 use tokio::sync::Mutex as TurnMutex;
 
 use crate::Shared;
@@ -17,6 +21,8 @@ use crate::body::Fields;
 use crate::contexts::{self, ContextRequest, Language, LiveContext};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
+use crate::runs::LiveRun;
+use crate::tasks::Task;
 
 /// What the workspace of an owner's agents is called; no client of another interface can.
 const WORKSPACE: &str = "/mcp";
@@ -88,16 +94,10 @@ impl Keys {
     }
 }
 
-/// What bounds all that one conversation starts.
-#[derive(Debug, Default)]
-pub(crate) struct Budget {
-    limits: Limits,
-}
-
-impl Budget {
-    pub fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
-        Ok(Budget { limits: fields.limits(&[Key::Kind(LimitKind::Wall), Key::Kind(LimitKind::Stall)])? })
-    }
+/// The limits of all that one conversation starts.
+pub(crate) fn limits(fields: &mut Fields) -> Result<Limits, Refusal> {
+    let kinds = [LimitKind::Wall, LimitKind::Turns, LimitKind::Stall];
+    fields.limits(&kinds.map(Key::Kind))
 }
 
 /// What is kept for one client.
@@ -106,8 +106,19 @@ struct Kept {
     /// Its live interpreters, by language; one at a time is looked for or opened.
     contexts: TurnMutex<HashMap<&'static str, String>>,
     read: Mutex<HashMap<String, [u64; 2]>>,
-    /// Bounds all of its runs.
-    scope: Option<Scope>,
+    /// Opened with the first call, unless it has limits.
+    budget: OnceLock<Arc<AgentBudget>>,
+    /// What was estimated last and is bound to the next run in the background.
+    estimated: Mutex<Option<Registered>>,
+    /// What was reported of runs and tasks.
+    reported: Mutex<HashMap<String, Tracker>>,
+}
+
+/// A task that waits for its run.
+#[derive(Debug)]
+pub(super) struct Registered {
+    pub task: Arc<Task>,
+    pub answer: Answer,
 }
 
 /// One client.
@@ -129,16 +140,69 @@ impl Conversation {
     }
 
     /// Its clock begins now.
-    pub fn with_budget(owner: Arc<OwnerState>, budget: &Budget) -> Result<Self, Refusal> {
-        let name = format!("mcp-{}", crate::new_id());
-        let parent = owner.app.tenants.scope(&owner.owner);
-        let scope = owner.app.engine.open_scope(parent, Layer::Loop, name, &budget.limits)?;
-        Ok(Conversation { owner, kept: Arc::new(Kept { scope: Some(scope), ..Kept::default() }) })
+    pub fn with_limits(owner: Arc<OwnerState>, limits: Limits) -> Result<Self, Refusal> {
+        let budget = open_budget(&owner, limits)?;
+        Ok(Conversation { owner, kept: Arc::new(Kept { budget: OnceLock::from(budget), ..Kept::default() }) })
     }
 
-    /// The scope that bounds its runs.
-    pub fn scope(&self) -> Option<ScopeId> {
-        self.kept.scope.as_ref().map(Scope::id)
+    /// What it may use, and what it works at.
+    pub fn budget(&self) -> Result<&Arc<AgentBudget>, Refusal> {
+        if let Some(budget) = self.kept.budget.get() {
+            return Ok(budget);
+        }
+        let opened = open_budget(&self.owner, Limits::new())?;
+        Ok(self.kept.budget.get_or_init(|| opened))
+    }
+
+    /// Begins a turn: a call that starts something.
+    pub fn begin_turn(&self) -> Result<(), Refusal> {
+        let (mut budget, now) = self.budget()?.lock();
+        if budget.start_turn(now) != Turn::Refused {
+            return Ok(());
+        }
+        let check = budget.check(now);
+        let message = check.message.unwrap_or_else(|| "the budget of this connection is over".to_owned());
+        Err(Refusal::new(Code::BudgetOver, message).with("reason", check.reason))
+    }
+
+    /// What the client is to be told of its budget after a call: limits that were passed, tasks that take longer than expected,
+    /// actions that go round in circles.
+    pub fn told(&self) -> Option<Check> {
+        let (mut budget, now) = self.kept.budget.get()?.lock();
+        budget.note_activity(now);
+        let check = budget.check(now);
+        (check.message.is_some() || !check.warnings.is_empty()).then_some(check)
+    }
+
+    /// Has a run in the background be the task that was estimated before it, from its start to its end.
+    pub fn bind(&self, run: &Arc<LiveRun>) -> Result<Option<String>, Refusal> {
+        let Some(registered) = self.estimated().take() else { return Ok(None) };
+        // A run that is over already has nothing to be bound to.
+        if registered.task.bind(run).is_err() {
+            return Ok(None);
+        }
+        let budget = self.budget()?.clone();
+        let name = begin_task(&budget, &registered.answer)?;
+        let (run, task) = (run.clone(), name.clone());
+        tokio::spawn(async move {
+            run.wait_ended(None).await;
+            let (mut budget, now) = budget.lock();
+            budget.complete_task(Some(&task), now);
+        });
+        Ok(Some(name))
+    }
+
+    pub(super) fn estimated(&self) -> MutexGuard<'_, Option<Registered>> {
+        self.kept.estimated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was reported of a run or a task, which began at this moment if it is the first.
+    pub(super) fn with_reported<T>(&self, of: &str, began: Moment, act: impl FnOnce(&mut Tracker) -> T) -> T {
+        let mut reported = self.kept.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.len() >= MOST_READ && !reported.contains_key(of) {
+            reported.clear();
+        }
+        act(reported.entry(of.to_owned()).or_insert_with(|| Tracker::new(began)))
     }
 
     /// Its interpreter of a language, opened where there is none or it has ended.
@@ -173,5 +237,32 @@ impl Conversation {
             read.clear();
         }
         read.insert(run.to_owned(), cursors);
+    }
+}
+
+fn open_budget(owner: &OwnerState, limits: Limits) -> Result<Arc<AgentBudget>, Refusal> {
+    let name = format!("mcp-{}", crate::new_id());
+    let parent = owner.app.tenants.scope(&owner.owner);
+    let spec = BudgetSpec { name, limits, parent, ..BudgetSpec::default() };
+    Ok(Arc::new(owner.app.engine.open_budget(spec)?))
+}
+
+/// Begins a task beside those that go on, under its name or, where one of that name goes on, one like it.
+fn begin_task(budget: &AgentBudget, answer: &Answer) -> Result<String, Refusal> {
+    let (mut budget, now) = budget.lock();
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    let (typical, worst) = (seconds(answer.estimate.typical_seconds), seconds(answer.estimate.worst_seconds));
+    let known = answer.name();
+    let free = |name: &String| budget.clone().task_status(Some(name), now).is_none();
+    let names = (2..).map(|number| format!("{known}-{number}"));
+    let name = std::iter::once(known.clone()).chain(names).find(free).unwrap_or_default();
+    let task = TaskOf { name: &name, estimated: Some(typical), max: Some(worst) };
+    budget.start_task(task, true, now)?;
+    Ok(name)
+}
+
+impl From<TaskError> for Refusal {
+    fn from(error: TaskError) -> Self {
+        Refusal::new(Code::BadField, error.to_string()).with("key", "label")
     }
 }

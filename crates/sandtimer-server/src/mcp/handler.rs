@@ -89,7 +89,11 @@ impl ServerHandler for Handler {
             Ok(fields) => tools::act(tool, &call, fields).await,
             Err(refusal) => Err(refusal),
         };
-        Ok(result(answered.map_err(|refused| refusal(&refused))).into())
+        let mut answered = answered.map_err(|refused| refusal(&refused));
+        if let (Ok(answer), Some(check)) = (&mut answered, call.conversation.told()) {
+            answer.tell(&check);
+        }
+        Ok(result(answered).into())
     }
 }
 

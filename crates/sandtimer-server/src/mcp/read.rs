@@ -193,6 +193,10 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
     runs.retain(|run| run.status() == "running");
     runs.sort_by_cached_key(|run| kills_at(run).map_or(u64::MAX, |(at, _)| at));
     let mut text = format!("{} runs go on\n", runs.len());
+    let (budget, now) = call.conversation.budget()?.lock();
+    let check = budget.look(now);
+    drop(budget);
+    text += &format!("{}\n", check.text);
     let mut shown = Vec::new();
     for run in &runs {
         let limits = limits(run);
@@ -207,7 +211,7 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
         described["limits"] = limits.into();
         shown.push(described);
     }
-    Ok(Answer { text, structured: json!({"runs": shown}) })
+    Ok(Answer { text, structured: json!({"runs": shown, "budget": check}) })
 }
 
 /// What a wall limit may seem to have moved by without having been moved: the start of the sandbox.

@@ -2,6 +2,7 @@
 
 use sandtimer::engine::Stream;
 use sandtimer::model::{Ending, Outcome, time};
+use sandtimer::task::budget::Check;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
@@ -18,6 +19,17 @@ pub(super) struct Answer {
     pub structured: Value,
 }
 
+impl Answer {
+    /// Adds what the budget has to say.
+    pub fn tell(&mut self, check: &Check) {
+        for line in check.message.iter().chain(&check.warnings) {
+            self.text += &format!("\n\n{line}");
+        }
+        // Plain data with text keys always serialises.
+        self.structured["budget"] = serde_json::to_value(check).unwrap_or_default();
+    }
+}
+
 /// What a model is told of an error, instead of what is said to programs that speak HTTP.
 fn remedy(code: Code) -> &'static str {
     match code {
@@ -30,6 +42,7 @@ fn remedy(code: Code) -> &'static str {
         Code::RunQueued => "wait for its turn with wait, or give it up with kill",
         Code::StdinClosed => "start the run with `stdin_open: true` to write to it later",
         Code::WrongState => "time_left shows its state",
+        Code::BudgetOver => "what runs goes on under its limits: read_output, wait and kill work as before",
         Code::CommandNotFound => {
             "bash finds the programs of this machine that a sandbox shows; this one is not there"
         }

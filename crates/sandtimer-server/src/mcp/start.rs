@@ -30,25 +30,60 @@ pub(super) const CANCELLED: &str = "the client cancelled the call that waited fo
 struct Asked {
     request: RunRequest,
     wait: Duration,
+    background: bool,
     /// It goes on when the call is cancelled.
     stays: bool,
 }
 
 /// `bash`.
 pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    call.conversation.begin_turn()?;
     let said = fields.left();
     let key = fields.text("idempotency_key")?;
     let asked = asked(call, fields, key.is_some()).await?;
     let run = match key {
         Some(key) => start_once(call, key, said, asked.request).await?,
-        None => runs::start(call.app().clone(), call.owner().clone(), asked.request).await?,
+        None => start(call, asked.request).await?,
     };
-    waited(call, &run, asked.wait, asked.stays).await
+    let task = if asked.background { call.conversation.bind(&run)? } else { None };
+    let mut answer = waited(call, &run, asked.wait, asked.stays).await?;
+    if let Some(task) = task {
+        answer.text += &format!("\n\n[this run is the task `{task}`]");
+        answer.structured["task"] = task.into();
+    }
+    note(call, &run).await?;
+    Ok(answer)
+}
+
+/// Starts a run in the conversation's budget.
+async fn start(call: &Call, mut request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
+    let budget = call.conversation.budget()?;
+    let scope = budget.run_scope(None)?;
+    request.parent = Some(scope.id());
+    let run = runs::start(call.app().clone(), call.owner().clone(), request).await?;
+    if let Ok(running) = run.running() {
+        budget.watch(&running);
+    }
+    let kept = run.clone();
+    tokio::spawn(async move {
+        kept.wait_ended(None).await;
+        // In a closed scope a run can be moved no more.
+        drop(scope);
+    });
+    Ok(run)
+}
+
+/// Has the budget see what a command did, for agents that do the same again and again.
+async fn note(call: &Call, run: &LiveRun) -> Result<(), Refusal> {
+    let Some(outcome) = run.outcome().await? else { return Ok(()) };
+    let seen = format!("{:?} {}", outcome.exit_code, outcome.stdout);
+    let (mut budget, now) = call.conversation.budget()?.lock();
+    budget.note_action(&run.command_line(), &seen, !outcome.ok, now);
+    Ok(())
 }
 
 async fn asked(call: &Call, mut fields: Fields, has_key: bool) -> Result<Asked, Refusal> {
     fields.text("description")?;
-    fields.text("task_type")?;
     let directory = fields.text("cwd")?;
     let background = fields.truth("background")?.unwrap_or(false);
     let stays = background || has_key;
@@ -56,9 +91,8 @@ async fn asked(call: &Call, mut fields: Fields, has_key: bool) -> Result<Asked, 
     let limits = limits(&mut fields, &LIMITS)?;
     let mut request = RunRequest::parse(fields)?;
     request.for_agent(limits, call.conversation.owner.workspace().await?, directory);
-    request.parent = call.conversation.scope();
     request.detach = stays;
-    Ok(Asked { request, wait: if background { AT_ONCE } else { wait }, stays })
+    Ok(Asked { request, wait: if background { AT_ONCE } else { wait }, background, stays })
 }
 
 /// Limits, of which the wall limit has two names here.
@@ -101,7 +135,7 @@ async fn start_once(
             Err(_) => keys.forget(&key),
         }
     }
-    let run = runs::start(call.app().clone(), call.owner().clone(), request).await?;
+    let run = start(call, request).await?;
     keys.add(key, run.id().to_owned(), said);
     Ok(run)
 }
@@ -122,6 +156,7 @@ pub(super) async fn waited(
 
 /// `run_code`.
 pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    call.conversation.begin_turn()?;
     let language = match fields.word("language", &LANGUAGES)? {
         Some("bash") => Language::Bash,
         Some("javascript") => Language::JavaScript,
@@ -137,6 +172,7 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
     let request = CellRequest { detach: background, ..CellRequest::of(source, limits) };
     let mut queued = contexts::send(call.app().clone(), call.owner().clone(), context.clone(), request)?;
     let run = queued.run().clone();
+    end_with_budget(call, &run)?;
     let mut begun = Ok(None);
     let work = async {
         begun = queued.begun(None).await;
@@ -157,6 +193,18 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
     }
     answer.text += &format!("\n[context_id {}]", context.id_text());
     Ok(answer)
+}
+
+/// What runs in an interpreter is in no scope of the budget's: it is cancelled when the budget's time is up.
+fn end_with_budget(call: &Call, run: &Arc<LiveRun>) -> Result<(), Refusal> {
+    let (mut budget, now) = call.conversation.budget()?.lock();
+    let Some(left) = budget.run_bound(None, now).end.map(|end| end.since(now)) else { return Ok(()) };
+    let run = run.clone();
+    tokio::spawn(async move {
+        run.wait_ended(Some(left)).await;
+        run.cancel("the time of this connection's budget is up");
+    });
+    Ok(())
 }
 
 async fn context(

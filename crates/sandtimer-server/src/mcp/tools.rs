@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::call::Call;
 use super::render::Answer;
-use super::{aliases, read, start, steer};
+use super::{aliases, read, start, steer, tasks};
 use crate::body::Fields;
 use crate::error::{Code, Refusal};
 use inputs::Input;
@@ -41,10 +41,15 @@ enum Action {
     WriteStdin,
     ListRuns,
     TimeLeft,
+    EstimateDuration,
+    ReportProgress,
+    BeginTask,
+    EndTask,
     AliasBash,
     AliasBashOutput,
     AliasReadBashOutput,
     AliasKillShell,
+    AliasEstimate,
 }
 
 /// One tool.
@@ -71,6 +76,11 @@ pub(super) async fn act(tool: &Tool, call: &Call, fields: Fields) -> Result<Answ
         Action::WriteStdin => steer::write_stdin(call, fields).await,
         Action::ListRuns => read::list(call, fields),
         Action::TimeLeft => read::time_left(call, fields),
+        Action::EstimateDuration => tasks::estimate(call, fields),
+        Action::AliasEstimate => tasks::register(call, fields),
+        Action::ReportProgress => tasks::report(call, fields),
+        Action::BeginTask => tasks::begin(call, fields),
+        Action::EndTask => tasks::end(call, fields),
         Action::AliasBash => aliases::bash(call, fields).await,
         Action::AliasBashOutput => aliases::output(call, fields, "bash_id").await,
         Action::AliasReadBashOutput => aliases::output(call, fields, "shell_id").await,
@@ -167,6 +177,36 @@ const TOOLS: &[Tool] = &[
         inputs: inputs::TIME_LEFT,
     },
     Tool {
+        name: "estimate_duration",
+        description: "Say how long a task or a command is likely to take, from earlier runs or from a table: best, typical and worst \
+            case, what they rest on, whether it fits the budget, and a limit that ends next to no healthy run. Ends nothing.",
+        nature: Nature::Reads,
+        action: Action::EstimateDuration,
+        inputs: inputs::ESTIMATE,
+    },
+    Tool {
+        name: "report_progress",
+        description: "Say how far a run or a task is; answers when it should be done, and how likely that is before its limit.",
+        nature: Nature::Steers,
+        action: Action::ReportProgress,
+        inputs: inputs::REPORT_PROGRESS,
+    },
+    Tool {
+        name: "begin_task",
+        description: "Begin a named piece of work, of which several may go on. Answers and time_left show it against its \
+            estimate and its longest time; nothing is ended by it.",
+        nature: Nature::Steers,
+        action: Action::BeginTask,
+        inputs: inputs::BEGIN_TASK,
+    },
+    Tool {
+        name: "end_task",
+        description: "End a named piece of work: the one of this label, or the one begun last.",
+        nature: Nature::Steers,
+        action: Action::EndTask,
+        inputs: inputs::END_TASK,
+    },
+    Tool {
         name: "Bash",
         description: "Another name of bash: runs a command; with background it answers at once with a bash_id for BashOutput and \
             KillShell. timeout is in milliseconds and ends the command.",
@@ -194,6 +234,14 @@ const TOOLS: &[Tool] = &[
         nature: Nature::Ends,
         action: Action::AliasKillShell,
         inputs: inputs::ALIAS_SHELL,
+    },
+    Tool {
+        name: "EstimateTaskDuration",
+        description: "Estimate a task before it is started: the next command in the background is then this task, from its start to \
+            its end, and answers say when it takes longer than expected.",
+        nature: Nature::Steers,
+        action: Action::AliasEstimate,
+        inputs: inputs::ALIAS_ESTIMATE,
     },
 ];
 

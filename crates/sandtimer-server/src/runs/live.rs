@@ -73,6 +73,15 @@ impl LiveRun {
         LiveRun { begun, effective, owner, phase, warnings, input, question: OnceLock::new() }
     }
 
+    pub fn id_text(&self) -> &str {
+        &self.begun.run_id
+    }
+
+    /// What is executed, as listings show it.
+    pub fn command_line(&self) -> String {
+        self.begun.command.join(" ")
+    }
+
     /// Milliseconds since 1970.
     pub fn created_at_ms(&self) -> u64 {
         self.begun.created_at_ms

@@ -49,6 +49,11 @@ const scenarios = {
     await act("BashOutput", { bash_id }, (result) => text(result).includes("=== Status: RUNNING ==="));
     await act("KillShell", { shell_id: bash_id }, begins("STOPPED BY cancel"));
     await act("ReadBashOutput", { shell_id: bash_id }, (result) => text(result).includes("=== Status: KILLED ==="));
+    await act("estimate_duration", { task_type: "load_data" }, (result) => text(result).includes("Typical"));
+    await act("begin_task", { label: "work", max_ms: 60000 }, (result) => text(result).includes("work"));
+    await act("report_progress", { task: "work", done: 1, total: 3 }, (result) => text(result).includes("1 of 3"));
+    await act("end_task", { label: "work" }, (result) => result.structuredContent.took_ms >= 0);
+    await act("EstimateTaskDuration", { task_type: "explore_data" }, (result) => text(result).includes("Typical:"));
     const { tools } = await client.listTools();
     const left = tools.map((tool) => tool.name).filter((name) => !used.has(name));
     assert.deepEqual(left, [], "every tool is used once");

@@ -19,6 +19,8 @@ enum Kind {
     Truth,
     /// A whole number up to this.
     Number(Option<u64>),
+    /// Any number from 0 on.
+    Amount,
     /// An object of texts.
     Variables,
     Texts,
@@ -41,6 +43,7 @@ impl Input {
             Kind::Truth => json!({"type": "boolean"}),
             Kind::Number(None) => json!({"type": "integer", "minimum": 0}),
             Kind::Number(Some(most)) => json!({"type": "integer", "minimum": 0, "maximum": most}),
+            Kind::Amount => json!({"type": "number", "minimum": 0}),
             Kind::Variables => json!({"type": "object", "additionalProperties": {"type": "string"}}),
             Kind::Texts => json!({"type": "array", "items": {"type": "string"}}),
             Kind::Words(words) => json!({"type": "string", "enum": words}),
@@ -195,6 +198,52 @@ pub(super) const LIST_RUNS: &[Input] = &[
 
 pub(super) const TIME_LEFT: &[Input] =
     &[Input::new("run_id", Kind::Text, "The run; all that go on unless given.")];
+
+const TASK_TYPE: Input = Input::new(
+    "task_type",
+    Kind::Text,
+    "What kind of work it is, such as load_data, train_complex_model, feature_engineering; the nearest are named for others.",
+);
+const SIZE: Input = Input::new("data_size_mb", Kind::Amount, "How much data, in megabytes.");
+const COMPLEXITY: Input =
+    Input::new("complexity", Kind::Words(&["simple", "moderate", "complex"]), "moderate unless given.");
+
+pub(super) const ESTIMATE: &[Input] = &[
+    TASK_TYPE,
+    Input::new("command", Kind::Text, "The command; with or instead of the type."),
+    SIZE,
+    COMPLEXITY,
+    Input::new("context", Kind::Text, "What tells it from others of its type."),
+    Input::new(
+        "budget_ms",
+        Kind::Number(None),
+        "What it is to fit; what is left of this connection's budget unless given.",
+    ),
+];
+
+pub(super) const ALIAS_ESTIMATE: &[Input] = &[
+    Input { required: true, ..TASK_TYPE },
+    SIZE,
+    COMPLEXITY,
+    Input::new("additional_context", Kind::Text, "What tells it from others of its type."),
+];
+
+pub(super) const REPORT_PROGRESS: &[Input] = &[
+    Input::new("run_id", Kind::Text, "The run that it is about."),
+    Input::new("task", Kind::Text, "The task that it is about, by its label."),
+    Input::required("done", Kind::Amount, "How much is done."),
+    Input::new("total", Kind::Amount, "How much there is to do."),
+    Input::new("message", Kind::Text, "What is being done, in a few words."),
+];
+
+pub(super) const BEGIN_TASK: &[Input] = &[
+    Input::required("label", Kind::Text, "Its name."),
+    Input::new("estimated_ms", Kind::Number(None), "How long it typically takes."),
+    Input::new("max_ms", Kind::Number(None), "The longest it should take; beyond it answers say TIMEOUT."),
+];
+
+pub(super) const END_TASK: &[Input] =
+    &[Input::new("label", Kind::Text, "Its name; the one begun last unless given.")];
 
 pub(super) const ALIAS_BASH: &[Input] = &[
     Input::required("command", Kind::Text, "What bash is to run."),

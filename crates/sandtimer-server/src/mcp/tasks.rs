@@ -1,0 +1,148 @@
+//! Pieces of an agent's work: `estimate_duration`, `begin_task`, `end_task`, `report_progress`.
+
+use std::time::Duration;
+
+use sandtimer::task::budget::TaskOf;
+use sandtimer::task::estimate::Answer as Estimated;
+use sandtimer::task::progress::Report;
+use sandtimer::time::Moment;
+use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
+use serde_json::{Value, json};
+
+use super::call::{Call, required};
+use super::conversation::Registered;
+use super::render::{Answer, kills_at};
+use super::start::bare;
+use crate::body::{Fields, refused};
+use crate::error::{Code, Refusal};
+use crate::{runs, tasks};
+
+/// `estimate_duration`. Fits what is left of the budget unless it is said what it is to fit.
+pub(super) fn estimate(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let answer = estimated(call, &mut fields)?;
+    fields.finish()?;
+    let text = answer.text();
+    let mut structured = answer.object();
+    structured["suggested_timeout_ms"] = structured["suggested_limit_ms"].clone();
+    Ok(Answer { text, structured })
+}
+
+fn estimated(call: &Call, fields: &mut Fields) -> Result<Estimated, Refusal> {
+    let mut asked = tasks::asked(fields)?;
+    if asked.budget.is_none() {
+        let (budget, now) = call.conversation.budget()?.lock();
+        asked.budget = budget.look(now).remaining_ms.map(Duration::from_millis);
+    }
+    call.app().durations.answer(asked, call.owner())
+}
+
+/// `EstimateTaskDuration`: what is estimated is bound to the next command in the background.
+pub(super) fn register(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let mut given = serde_json::Map::new();
+    for (name, known) in [
+        ("task_type", "task_type"),
+        ("data_size_mb", "data_size_mb"),
+        ("complexity", "complexity"),
+        ("additional_context", "context"),
+    ] {
+        given.insert(known.to_owned(), fields.value(name).unwrap_or_default());
+    }
+    fields.finish()?;
+    let answer = estimated(call, &mut Fields::new(given))?;
+    let text = format!("{}\nThe next command in the background is this task.", answer.text());
+    let task = call.app().tasks.begin(call.owner(), None, answer.clone());
+    let structured = json!({"task": task.view(), "estimate": answer.object()});
+    *call.conversation.estimated() = Some(Registered { task, answer });
+    Ok(Answer { text, structured })
+}
+
+/// `begin_task`.
+pub(super) fn begin(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let label = required(&mut fields, "label")?;
+    let (estimated, max) = (fields.milliseconds("estimated_ms")?, fields.milliseconds("max_ms")?);
+    fields.finish()?;
+    let limited = |time: Option<Duration>| time.filter(|time| !time.is_zero());
+    let task = TaskOf { name: &label, estimated: limited(estimated), max: limited(max) };
+    let (mut budget, now) = call.conversation.budget()?.lock();
+    budget.start_task(task, true, now)?;
+    let check = budget.look(now);
+    Ok(Answer {
+        text: format!("Task `{label}` has begun.\n\n{}", check.text),
+        structured: json!({"label": label, "budget": check}),
+    })
+}
+
+/// `end_task`.
+pub(super) fn end(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let label = fields.text("label")?;
+    fields.finish()?;
+    let (mut budget, now) = call.conversation.budget()?.lock();
+    let Some((label, took)) = budget.complete_task(label.as_deref(), now) else {
+        let message = match label {
+            Some(label) => format!("label: no task `{label}` goes on; time_left shows those that do"),
+            None => "no task goes on".to_owned(),
+        };
+        return Err(Refusal::new(Code::BadField, message).with("key", "label"));
+    };
+    let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let check = budget.look(now);
+    let text = format!("Task `{label}` took {}.\n\n{}", sandtimer::model::time(took), check.text);
+    Ok(Answer { text, structured: json!({"label": label, "took_ms": took, "budget": check}) })
+}
+
+/// `report_progress`, of a run or of a task.
+pub(super) fn report(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+    let (run, task) = (fields.text("run_id")?, fields.text("task")?);
+    let (done, total) = (fields.value("done").unwrap_or_default(), fields.value("total"));
+    let message = fields.text("message")?.unwrap_or_default();
+    fields.finish()?;
+    let report = Report::parse(json!({"done": done, "total": total}).to_string().as_bytes());
+    let given = total.map_or_else(|| done.to_string(), |total: Value| format!("{done} of {total}"));
+    let report = report.ok_or_else(|| {
+        refused(
+            "done",
+            &given.clone().into(),
+            "progress: done is a number from 0 on, total one above 0 and not below done",
+        )
+    })?;
+    let now = Moment::from_nanos(monotonic_nanoseconds());
+    let (of, lasted, deadline) = match (run, task) {
+        (Some(run), None) => {
+            let run = runs::find(call.app(), bare(&run), call.owner())?;
+            let lasted = calendar_milliseconds().saturating_sub(run.created_at_ms());
+            (
+                format!("run {}", bare(run.id_text())),
+                Duration::from_millis(lasted),
+                kills_at(&run).map(|(_, left)| left),
+            )
+        }
+        (None, Some(task)) => {
+            let (mut budget, now) = call.conversation.budget()?.lock();
+            let Some(status) = budget.task_status(Some(&task), now) else {
+                let message = format!("task: no task `{task}` goes on; begin_task begins one");
+                return Err(Refusal::new(Code::BadField, message).with("key", "task").with("value", task));
+            };
+            let left = status.max.map(|max| max.saturating_sub(status.elapsed).as_millis() as u64);
+            (format!("task {task}"), status.elapsed, left)
+        }
+        _ => {
+            let message = "give run_id or task: what it is the progress of";
+            return Err(Refusal::new(Code::BadField, message).with("key", "run_id"));
+        }
+    };
+    let (progress, chance) = call.conversation.with_reported(&of, now.before(lasted), |tracker| {
+        tracker.report(report, now);
+        let deadline = deadline.map(|left| now.after(Duration::from_millis(left)));
+        let chance = deadline.and_then(|deadline| tracker.p_finish_before(deadline, now));
+        (tracker.progress(now), chance)
+    });
+    let mut text = format!("Noted: {of} is at {given}. {message}").trim_end().to_owned();
+    if let Some(eta) = progress.as_ref().and_then(|progress| progress.eta_ms) {
+        text += &format!("\nIt should be done in {}.", sandtimer::model::time(eta));
+    }
+    if let Some(chance) = chance {
+        text += &format!(" It is done before its limit with a chance of {:.0} %.", 100.0 * chance);
+    }
+    let structured = json!({"of": of, "progress": progress, "p_finish_before_deadline": chance});
+    Ok(Answer { text, structured })
+}
