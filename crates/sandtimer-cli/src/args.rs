@@ -4,6 +4,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+pub(crate) mod jobs;
+
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sandtimer::model::{KillClass, Tier};
 
@@ -35,6 +37,8 @@ pub(crate) enum Command {
     /// Serve runs over HTTP
     #[command(after_long_help = SERVE_NOTES)]
     Serve(ServeArguments),
+    /// Submit durable work, execute it, and see what became of it
+    Jobs(jobs::JobsArguments),
     /// List what goes on in a server: runs, contexts, sessions
     Ps(PsArguments),
     /// Print what a run of a server has written

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, Command};
-use commands::{Failure, bench, config as settings, doctor, generate, remote, run, serve};
+use commands::{Failure, bench, config as settings, doctor, generate, jobs, remote, run, serve};
 
 fn main() -> ExitCode {
     // A panic has been reported on stderr by then; what is left is that it is Sandtimer's failure.
@@ -42,6 +42,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Node(given)) => run::language(run::Language::JavaScript, given),
         Some(Command::Ts(given)) => run::language(run::Language::TypeScript, given),
         Some(Command::Serve(given)) => serve::main(&given),
+        Some(Command::Jobs(given)) => jobs::main(given),
         Some(Command::Ps(given)) => remote::ps(&given),
         Some(Command::Logs(given)) => remote::logs(&given),
         Some(Command::Kill(given)) => remote::kill(&given),

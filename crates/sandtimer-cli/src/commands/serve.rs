@@ -188,7 +188,7 @@ fn address(given: &Given) -> Result<SocketAddr, Failure> {
 }
 
 /// `/var/lib/sandtimer` for root, else below XDG_STATE_HOME or the home.
-fn default_state_directory() -> Result<PathBuf, Failure> {
+pub(super) fn default_state_directory() -> Result<PathBuf, Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/sandtimer"));
     }

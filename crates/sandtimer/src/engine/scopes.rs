@@ -8,7 +8,7 @@ use super::error::Error;
 use super::{Engine, Inner};
 use crate::limits::{Limits, precedence};
 use crate::model::{Layer, Source};
-use crate::scope::{Opening, ScopeId};
+use crate::scope::{Carried, Opening, ScopeId};
 use crate::time::Moment;
 
 /// An open scope. Dropping it closes it; what still runs in it keeps its bounds.
@@ -30,10 +30,29 @@ impl Engine {
         name: impl Into<String>,
         limits: &Limits,
     ) -> Result<Scope, Error> {
+        self.open_carried_scope(parent, layer, name, (limits, None))
+    }
+
+    /// As [`Engine::open_scope`], of a scope that was open before: its clock and its own wall are those of `carried`.
+    ///
+    /// # Errors
+    /// As [`Engine::open_scope`].
+    pub fn open_carried_scope(
+        &self,
+        parent: Option<ScopeId>,
+        layer: Layer,
+        name: impl Into<String>,
+        (limits, carried): (&Limits, Option<Carried>),
+    ) -> Result<Scope, Error> {
         let own = precedence(&[(Source::Call, limits)]);
         let opening = Opening { parent, layer, name: name.into(), own, warn: None };
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        let id = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).open(opening, now)?;
+        let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = match carried {
+            Some(carried) => scopes.open_with_deadline(opening, carried, now)?,
+            None => scopes.open(opening, now)?,
+        };
+        drop(scopes);
         Ok(Scope { inner: self.inner.clone(), id })
     }
 }

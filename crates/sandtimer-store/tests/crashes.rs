@@ -1,0 +1,221 @@
+//! SIGKILL of a worker at every step of a job's life: before and after each call of the store, and in the middle of a run.
+//! The worker is this program again, whose store kills its process at the point that it was told.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use sandtimer::Engine;
+use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
+use sandtimer::job::{
+    Cancelled, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState, JobStore, LeaseRequest, Leased,
+    Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+};
+use sandtimer::resilience::BreakerSnapshot;
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_store::SqliteJobs;
+use serde_json::json;
+
+const POINTS: [&str; 12] = [
+    "before submit",
+    "after submit",
+    "before lease",
+    "after lease",
+    "before log",
+    "after log",
+    "before renew",
+    "after renew",
+    "before look",
+    "after look",
+    "before finish",
+    "after finish",
+];
+const LEASE: Duration = Duration::from_secs(1);
+const JOBS: usize = 3;
+
+/// A store that kills its process at one point, the second time it gets there.
+#[derive(Debug)]
+struct Deadly {
+    store: SqliteJobs,
+    point: String,
+    passed: AtomicU32,
+}
+
+impl Deadly {
+    fn at<T>(&self, name: &str, call: impl FnOnce(&SqliteJobs) -> T) -> T {
+        self.pass(&format!("before {name}"));
+        let done = call(&self.store);
+        self.pass(&format!("after {name}"));
+        done
+    }
+
+    fn pass(&self, point: &str) {
+        let times = if point.ends_with("submit") { 1 } else { 2 };
+        if point == self.point && self.passed.fetch_add(1, Ordering::SeqCst) + 1 == times {
+            let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("a pidfd");
+            pidfd_send_signal(own.as_fd(), Signal::KILL).expect("killed");
+        }
+    }
+}
+
+impl JobStore for Deadly {
+    fn now_ms(&self) -> u64 {
+        self.store.now_ms()
+    }
+    fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
+        self.at("submit", |store| store.submit(submissions))
+    }
+    fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
+        self.at("lease", |store| store.lease(request))
+    }
+    fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
+        self.at("renew", |store| store.renew(held, lease))
+    }
+    fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError> {
+        self.at("look", |store| store.look(held))
+    }
+    fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError> {
+        self.at("finish", |store| store.finish(finishes))
+    }
+    fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
+        self.at("log", |store| store.append_log(held, bytes))
+    }
+    fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
+        self.store.cancel(id, reason)
+    }
+    fn get(&self, id: &str) -> Result<Option<JobRecord>, StoreError> {
+        self.store.get(id)
+    }
+    fn list(&self, filter: &Filter, cursor: Option<&str>, most: usize) -> Result<Page, StoreError> {
+        self.store.list(filter, cursor, most)
+    }
+    fn retry(&self, id: &str) -> Result<JobState, StoreError> {
+        self.store.retry(id)
+    }
+    fn purge(&self, filter: &Filter) -> Result<u64, StoreError> {
+        self.store.purge(filter)
+    }
+    fn pause(&self, queue: &str, paused: bool) -> Result<(), StoreError> {
+        self.store.pause(queue, paused)
+    }
+    fn queues(&self) -> Result<Vec<QueueFacts>, StoreError> {
+        self.store.queues()
+    }
+    fn sweep(&self) -> Result<(), StoreError> {
+        self.store.sweep()
+    }
+    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
+        self.store.read_log(id, cursor, most)
+    }
+    fn save_breakers(&self, snapshots: &[BreakerSnapshot]) -> Result<(), StoreError> {
+        self.store.save_breakers(snapshots)
+    }
+    fn load_breakers(&self) -> Result<Vec<BreakerSnapshot>, StoreError> {
+        self.store.load_breakers()
+    }
+}
+
+fn batch() -> Vec<Submission> {
+    let one = |number: usize| {
+        let script = "echo begun; sleep 0.6; echo done";
+        let source = json!({
+            "name": format!("job {number}"), "idempotency_key": format!("k{number}"), "wall_ms": 120_000,
+            "deliveries": 9, "command": ["sh", "-c", script],
+        });
+        Submission { spec: JobSpec::read(source).expect("valid"), owner: "test".to_owned() }
+    };
+    (0..JOBS).map(one).collect()
+}
+
+fn worker(store: Arc<dyn JobStore>) -> Worker {
+    let settings = WorkerSettings {
+        name: "w".to_owned(),
+        slots: JOBS,
+        queues: Vec::new(),
+        only: None,
+        lease: LEASE,
+        complain: |problem| panic!("{problem}"),
+    };
+    Worker::new(Place { engine: Engine::new().expect("an engine"), store, defaults: Vec::new() }, settings)
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let begun = monotonic_nanoseconds();
+    while !is() {
+        assert!(monotonic_nanoseconds() - begun < 100_000_000_000, "never: {what}");
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
+/// The worker that dies: not a test by itself.
+#[test]
+#[ignore = "started by the test beside it"]
+fn doomed() {
+    let (Ok(directory), Ok(point)) = (std::env::var("CRASH_STATE"), std::env::var("CRASH_POINT")) else {
+        return;
+    };
+    let store = SqliteJobs::open(Path::new(&directory)).expect("opened");
+    let store: Arc<dyn JobStore> = Arc::new(Deadly { store, point, passed: AtomicU32::new(0) });
+    store.submit(&batch()).expect("submitted");
+    worker(store).work();
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the worker is a process of its own, which is waited for")]
+fn whatever_is_killed_no_job_is_lost_and_none_is_recorded_twice() {
+    let rounds: usize =
+        std::env::var("SANDTIMER_CRASH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    for point in POINTS.iter().cycle().take(POINTS.len() * rounds) {
+        let place = tempfile::tempdir().expect("a directory");
+        let mut child = Command::new(std::env::current_exe().expect("a path"))
+            .args(["--exact", "doomed", "--ignored", "--nocapture"])
+            .env("CRASH_STATE", place.path())
+            .env("CRASH_POINT", point)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("started");
+        until("the worker dies", || child.try_wait().expect("waited").is_some());
+        let status = child.wait().expect("waited");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{point}");
+        check(place.path(), point);
+    }
+}
+
+/// What is there after a kill, and after another worker has taken over.
+fn check(place: &Path, point: &str) {
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(place).expect("opened"));
+    let deadlines = |store: &dyn JobStore| {
+        let lines = store.list(&Filter::default(), None, 99).expect("listed").jobs;
+        let mut deadlines: Vec<_> = lines.into_iter().map(|line| (line.id, line.deadline_ms)).collect();
+        deadlines.sort();
+        deadlines
+    };
+    let before = deadlines(&*store);
+    // A submission is whole or was not heard of; whoever got no answer submits again, under the same keys.
+    assert_eq!(before.len(), if point == "before submit" { 0 } else { JOBS }, "{point}");
+    let again = store.submit(&batch()).expect("submitted");
+    assert!(point == "before submit" || again.iter().all(|one| one.existed), "{point}");
+    let worker = worker(Arc::clone(&store));
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        let is_over =
+            |one: &Submitted| store.get(&one.id).expect("readable").expect("there").line.state.is_over();
+        until("all are over", || again.iter().all(is_over));
+        worker.drain();
+    });
+    for one in &again {
+        let record = store.get(&one.id).expect("readable").expect("there");
+        assert_eq!((record.line.state, record.line.ok), (JobState::Ended, Some(true)), "{point}: {record:?}");
+        assert!(record.duplicates.is_empty(), "{point}: a dead worker says nothing");
+        let result = record.result.expect("a result");
+        assert_eq!(result.outcome.expect("an outcome").tree.survivors, Some(0), "{point}");
+    }
+    if point != "before submit" {
+        assert_eq!(deadlines(&*store), before, "{point}: no deadline is reset");
+    }
+}
