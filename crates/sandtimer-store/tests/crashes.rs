@@ -37,7 +37,7 @@ const POINTS: [&str; 12] = [
 const LEASE: Duration = Duration::from_secs(1);
 const JOBS: usize = 3;
 
-/// A store that kills its process at one point, the second time it gets there.
+/// A store that kills its process at one point: of a lease and a finish at the second, so that some jobs are further on.
 #[derive(Debug)]
 struct Deadly {
     store: SqliteJobs,
@@ -54,7 +54,7 @@ impl Deadly {
     }
 
     fn pass(&self, point: &str) {
-        let times = if point.ends_with("submit") { 1 } else { 2 };
+        let times = if point.ends_with("lease") || point.ends_with("finish") { 2 } else { 1 };
         if point == self.point && self.passed.fetch_add(1, Ordering::SeqCst) + 1 == times {
             let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("a pidfd");
             pidfd_send_signal(own.as_fd(), Signal::KILL).expect("killed");
@@ -119,12 +119,14 @@ impl JobStore for Deadly {
     }
 }
 
-fn batch() -> Vec<Submission> {
+/// The same for every worker on this store; `place` is in the arguments of all that the jobs run.
+fn batch(place: &Path) -> Vec<Submission> {
     let one = |number: usize| {
-        let script = "echo begun; sleep 0.6; echo done";
+        let script = "echo begun; sleep 1; echo done";
+        let mark = place.display().to_string();
         let source = json!({
             "name": format!("job {number}"), "idempotency_key": format!("k{number}"), "wall_ms": 120_000,
-            "deliveries": 9, "command": ["sh", "-c", script],
+            "deliveries": 9, "command": ["sh", "-c", script, mark],
         });
         Submission { spec: JobSpec::read(source).expect("valid"), owner: "test".to_owned() }
     };
@@ -160,7 +162,7 @@ fn doomed() {
     };
     let store = SqliteJobs::open(Path::new(&directory)).expect("opened");
     let store: Arc<dyn JobStore> = Arc::new(Deadly { store, point, passed: AtomicU32::new(0) });
-    store.submit(&batch()).expect("submitted");
+    store.submit(&batch(Path::new(&directory))).expect("submitted");
     worker(store).work();
 }
 
@@ -182,8 +184,18 @@ fn whatever_is_killed_no_job_is_lost_and_none_is_recorded_twice() {
         until("the worker dies", || child.try_wait().expect("waited").is_some());
         let status = child.wait().expect("waited");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{point}");
+        until("what the dead worker had started is dead", || !is_something_alive(place.path()));
         check(place.path(), point);
+        assert!(!is_something_alive(place.path()), "{point}");
     }
+}
+
+/// Whether a process of a job of this store goes on, by its arguments.
+fn is_something_alive(place: &Path) -> bool {
+    let mark = place.display().to_string();
+    let entries = std::fs::read_dir("/proc").expect("readable").flatten();
+    let mut arguments = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    arguments.any(|arguments| String::from_utf8_lossy(&arguments).contains(&mark))
 }
 
 /// What is there after a kill, and after another worker has taken over.
@@ -198,7 +210,7 @@ fn check(place: &Path, point: &str) {
     let before = deadlines(&*store);
     // A submission is whole or was not heard of; whoever got no answer submits again, under the same keys.
     assert_eq!(before.len(), if point == "before submit" { 0 } else { JOBS }, "{point}");
-    let again = store.submit(&batch()).expect("submitted");
+    let again = store.submit(&batch(place)).expect("submitted");
     assert!(point == "before submit" || again.iter().all(|one| one.existed), "{point}");
     let worker = worker(Arc::clone(&store));
     std::thread::scope(|scope| {

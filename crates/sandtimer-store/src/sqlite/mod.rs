@@ -4,7 +4,8 @@
 //! schema       tables, and their migrations
 //! clock        what time it is
 //! submitting   new jobs, one transaction for any number
-//! moving       from one state to the next: lease, finish, cancel, and what time alone does
+//! leasing      jobs are handed out, and kept
+//! moving       from one state to the next: finish, cancel, and what time alone does
 //! reading      listings, records, logs, breakers
 //! ```
 //! Every call is one transaction, begun for writing before it reads, so none is ever undone by another. WAL and
@@ -12,6 +13,7 @@
 //! transactions, and never a part of one.
 
 mod clock;
+mod leasing;
 mod moving;
 mod reading;
 mod schema;
@@ -121,17 +123,17 @@ impl JobStore for SqliteJobs {
         }
         self.write(|tx, now| {
             moving::sweep(tx, now)?;
-            moving::lease(tx, request, now)
+            leasing::lease(tx, request, now)
         })
     }
 
     fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
         let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 2);
-        self.write(|tx, now| held.iter().map(|held| moving::renew(tx, held, now + lease)).collect())
+        self.write(|tx, now| held.iter().map(|held| leasing::renew(tx, held, now + lease)).collect())
     }
 
     fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError> {
-        self.read(|tx, _| held.iter().map(|held| moving::look(tx, held)).collect())
+        self.read(|tx, _| held.iter().map(|held| leasing::look(tx, held)).collect())
     }
 
     fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError> {

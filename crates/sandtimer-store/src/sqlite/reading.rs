@@ -7,7 +7,8 @@ use sandtimer::job::{
 };
 use sandtimer::resilience::BreakerSnapshot;
 
-use super::moving::{Kind, look};
+use super::leasing::look;
+use super::moving::Kind;
 use super::{broken, integer, natural, state_number, state_of, unreadable};
 
 const LINE: &str = "id, name, queue, priority, state, ok, error, submitted_ms, due_ms, deadline_ms, leased_ms, ended_ms, \

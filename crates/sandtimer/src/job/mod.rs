@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! spec      what somebody asks for, read from TOML or JSON; every refusal names the field
-//! table     the reader behind it
+//! program   what a run executes
+//! table     the reader behind both
 //! graph     steps in an order in which each comes after what it needs
 //! guard     when a loop has gone on for long enough
 //! result    what became of a job
@@ -12,6 +13,7 @@
 
 mod graph;
 mod guard;
+mod program;
 mod result;
 mod spec;
 mod store;
@@ -20,10 +22,10 @@ mod table;
 mod tests;
 
 pub use guard::{Guard, Stop};
+pub use program::{Language, Program};
 pub use result::{CallRecord, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord};
 pub use spec::{
-    Action, BreakerChoice, BreakerScope, Concurrency, JobSpec, Language, LoopSpec, Program, SpecError,
-    StepSpec, WaySpec, Work,
+    Action, BreakerChoice, BreakerScope, Concurrency, JobSpec, LoopSpec, SpecError, StepSpec, WaySpec, Work,
 };
 pub use store::{
     Cancelled, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore, LeaseRequest, Leased,

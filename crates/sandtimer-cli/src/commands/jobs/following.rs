@@ -93,7 +93,7 @@ impl<'a> Follower<'a> {
             let pause = most.map_or(LOOK, |most| LOOK.min(most - waited));
             if let Some(ending) = ending(self.signals, pause) {
                 count += 1;
-                if asked(count, ending.reason()).is_err() || count > 2 {
+                if asked(count, ending.reason()).is_err() || count > 1 {
                     self.clear();
                     return Ok(Followed::Left(ending.exit_code()));
                 }

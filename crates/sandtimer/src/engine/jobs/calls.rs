@@ -142,7 +142,9 @@ impl Execution<'_> {
         spec.environment.push(("SANDTIMER_TIME_SCALE".into(), self.spec.time_scale.to_string().into()));
         spec.environment.push(("SANDTIMER_JOB".into(), self.held.id.as_str().into()));
         spec.working_directory.clone_from(&self.spec.working_directory);
-        spec.private_workspace = self.spec.working_directory.is_none();
+        spec.read_only.extend(self.spec.working_directory.clone());
+        // The worker's own directory is nobody's business.
+        spec.private_workspace = true;
         spec.workspaces.clone_from(&self.spec.workspaces);
         spec.network = self.spec.network;
         let run = Arc::new(self.place.engine.start(spec)?);

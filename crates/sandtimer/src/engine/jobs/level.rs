@@ -22,6 +22,7 @@ pub(super) struct Level {
     /// Its own and those around it, outermost first.
     bounds: Vec<Bound>,
     path: String,
+    begun: Moment,
 }
 
 /// The wall of one level.
@@ -44,7 +45,7 @@ impl Level {
         let path = format!("job/{id}");
         let scope = engine.open_carried_scope(None, Layer::Job, path.clone(), (&limits, Some(carried)))?;
         let bound = end.map(|end| Bound { layer: Layer::Job, path: path.clone(), begun, end });
-        Ok(Level { scope, bounds: bound.into_iter().collect(), path })
+        Ok(Level { scope, bounds: bound.into_iter().collect(), path, begun })
     }
 
     /// One inside it.
@@ -63,7 +64,17 @@ impl Level {
         if let Some(wall) = wall.filter(|wall| *wall < FAR_FUTURE) {
             bounds.push(Bound { layer, path: path.clone(), begun, end: begun.after(wall) });
         }
-        Ok(Level { scope, bounds, path })
+        Ok(Level { scope, bounds, path, begun })
+    }
+
+    /// Milliseconds since its clock began.
+    pub fn age_ms(&self) -> u64 {
+        milliseconds(now().since(self.begun))
+    }
+
+    /// Such as `job/7f3/loop`.
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
     pub fn id(&self) -> ScopeId {
@@ -90,7 +101,6 @@ impl Level {
 impl Bound {
     /// What is said when it has ended what is inside it.
     pub fn verdict(&self, phase: Phase, doing: &str) -> JobVerdict {
-        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let limit_ms = milliseconds(self.end.since(self.begun));
         let name = format!("{:?}", self.layer).to_lowercase();
         JobVerdict {
@@ -107,6 +117,10 @@ impl Bound {
             ),
         }
     }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn limits(wall: Option<Duration>) -> Limits {

@@ -28,7 +28,7 @@ impl Execution<'_> {
         let mut state = Value::Null;
         loop {
             self.check(&level, Phase::Running, "between turns")?;
-            let number = guard.begin().map_err(|stop| Stopped::Limit(Box::new(budget(stop, self))))?;
+            let number = guard.begin().map_err(|stop| Stopped::Limit(Box::new(budget(stop, &level))))?;
             self.result.turns = Some(number);
             let turn =
                 level.open(&self.place.engine, Layer::Turn, &format!("turn-{number}"), spec.turn_wall)?;
@@ -145,16 +145,16 @@ fn wish(stdout: &str) -> Result<(Wish, Value), String> {
 }
 
 /// What is said when there was too much of something.
-fn budget(stop: Stop, execution: &Execution<'_>) -> JobVerdict {
+fn budget(stop: Stop, level: &Level) -> JobVerdict {
     let Stop { kind, limit, what } = stop;
     JobVerdict {
         kind,
         layer: Stop::LAYER,
-        scope: format!("job/{}/loop", execution.held.id),
+        scope: level.path().to_owned(),
         phase: Phase::Running,
         limit_ms: None,
         limit: Some(limit.into()),
-        elapsed_ms: 0,
+        elapsed_ms: level.age_ms(),
         sentence: format!("Stopped by the loop's limit of {limit} {what} (set by the job's spec)."),
     }
 }
