@@ -90,7 +90,10 @@ fn a_job_from_submission_to_its_result(part: &Part<'_>) {
     assert_eq!((leased[0].held.id.as_str(), leased[0].held.epoch, leased[0].deliveries), (id.as_str(), 1, 1));
     assert_eq!(leased[0].deadline_ms, Some(leased[0].submitted_ms + 60_000));
     assert!(part.lease(5).is_empty(), "it is leased once");
-    assert_eq!(part.store.renew(&[leased[0].held.clone()], LONG).expect("renewed"), [Renewal::Kept]);
+    assert_eq!(
+        part.store.renew(std::slice::from_ref(&leased[0].held), LONG).expect("renewed"),
+        [Renewal::Kept]
+    );
     assert_eq!(part.finish(&leased[0].held, Status::Ok, false), Finished::Recorded);
     let record = part.get(&id);
     assert_eq!(
@@ -181,7 +184,7 @@ fn a_lost_lease_is_fenced(part: &Part<'_>) {
     let second = part.lease(1).remove(0);
     assert_eq!((second.held.epoch, second.deliveries), (first.held.epoch + 1, 2));
     assert_eq!(second.deadline_ms, first.deadline_ms, "a deadline is never reset");
-    assert_eq!(part.store.renew(&[first.held.clone()], LONG).expect("answered"), [Renewal::Lost]);
+    assert_eq!(part.store.renew(std::slice::from_ref(&first.held), LONG).expect("answered"), [Renewal::Lost]);
     assert!(matches!(part.store.append_log(&first.held, b"late"), Err(StoreError::Lost(_))));
     assert_eq!(part.finish(&first.held, Status::Failed, false), Finished::Duplicate);
     assert_eq!(part.state(&id), JobState::Leased);
@@ -243,8 +246,8 @@ fn a_cancel_reaches_every_state(part: &Part<'_>) {
     assert_eq!(held.id, running);
     assert_eq!(part.store.cancel(&running, "not wanted").expect("asked"), Cancelled::Asked);
     let wanted = [Renewal::Cancel("not wanted".to_owned())];
-    assert_eq!(part.store.look(&[held.clone()]).expect("answered"), wanted);
-    assert_eq!(part.store.renew(&[held.clone()], LONG).expect("answered"), wanted);
+    assert_eq!(part.store.look(std::slice::from_ref(&held)).expect("answered"), wanted);
+    assert_eq!(part.store.renew(std::slice::from_ref(&held), LONG).expect("answered"), wanted);
     assert_eq!(part.finish(&held, Status::Cancelled, false), Finished::Recorded);
     assert_eq!(part.state(&running), JobState::Cancelled);
     assert!(matches!(part.store.cancel("none", ""), Err(StoreError::Unknown(_))));
@@ -326,7 +329,7 @@ fn breakers_are_kept(store: &dyn JobStore) {
         window: vec![true],
         said: vec!["no".to_owned()],
     };
-    store.save_breakers(&[snapshot.clone()]).expect("saved");
+    store.save_breakers(std::slice::from_ref(&snapshot)).expect("saved");
     let loaded = store.load_breakers().expect("loaded").remove(0);
     assert!(loaded.retry_after_ms.expect("open") <= 10_000);
     assert_eq!(BreakerSnapshot { retry_after_ms: Some(10_000), ..loaded }, snapshot);

@@ -169,8 +169,7 @@ fn doomed() {
 #[test]
 #[allow(clippy::disallowed_methods, reason = "the worker is a process of its own, which is waited for")]
 fn whatever_is_killed_no_job_is_lost_and_none_is_recorded_twice() {
-    let rounds: usize =
-        std::env::var("SANDTIMER_CRASH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let rounds = if std::env::var_os("SANDTIMER_FULL").is_some() { 42 } else { 1 };
     for point in POINTS.iter().cycle().take(POINTS.len() * rounds) {
         let place = tempfile::tempdir().expect("a directory");
         let mut child = Command::new(std::env::current_exe().expect("a path"))

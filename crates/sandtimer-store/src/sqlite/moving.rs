@@ -158,7 +158,8 @@ fn end(
 
 /// What time may have done since the last look. Reads only.
 pub(super) fn is_something_to_do(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
-    let look = "SELECT EXISTS (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1)
+    let look = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused = 0 AND EXISTS
+            (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1 AND jobs.queue = queues.queue))
         OR EXISTS (SELECT 1 FROM jobs WHERE state = 0 AND due_ms <= ?1)
         OR EXISTS (SELECT 1 FROM jobs WHERE state = 2 AND lease_ms <= ?1)
         OR EXISTS (SELECT 1 FROM jobs WHERE state = 0 AND deadline_ms <= ?1)

@@ -106,7 +106,7 @@ impl Table {
     /// A duration that is never unlimited.
     pub fn time(&mut self, key: &'static str) -> Result<Option<Duration>, SpecError> {
         let Some(value) = self.take(key) else { return Ok(None) };
-        Ok(self.one_time(&self.at(key), &value, Zero::Refused)?)
+        self.one_time(&self.at(key), &value, Zero::Refused)
     }
 
     /// One duration, or several.
