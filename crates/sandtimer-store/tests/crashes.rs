@@ -3,12 +3,12 @@
 
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::process::{PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 use sandtimer::Engine;
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
@@ -37,11 +37,12 @@ const POINTS: [&str; 12] = [
 const LEASE: Duration = Duration::from_secs(1);
 const JOBS: usize = 3;
 
-/// A store that kills its process at one point: of a lease and a finish at the second, so that some jobs are further on.
+/// A store that kills or stops its process at one point: of a lease and a finish at the second, so that some jobs are further on.
 #[derive(Debug)]
 struct Deadly {
     store: SqliteJobs,
     point: String,
+    signal: Signal,
     passed: AtomicU32,
 }
 
@@ -57,7 +58,7 @@ impl Deadly {
         let times = if point.ends_with("lease") || point.ends_with("finish") { 2 } else { 1 };
         if point == self.point && self.passed.fetch_add(1, Ordering::SeqCst) + 1 == times {
             let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("a pidfd");
-            pidfd_send_signal(own.as_fd(), Signal::KILL).expect("killed");
+            pidfd_send_signal(own.as_fd(), self.signal).expect("sent");
         }
     }
 }
@@ -161,25 +162,21 @@ fn doomed() {
         return;
     };
     let store = SqliteJobs::open(Path::new(&directory)).expect("opened");
-    let store: Arc<dyn JobStore> = Arc::new(Deadly { store, point, passed: AtomicU32::new(0) });
+    let (signal, point) = match point.strip_prefix("stop ") {
+        Some(point) => (Signal::STOP, point.to_owned()),
+        None => (Signal::KILL, point),
+    };
+    let store: Arc<dyn JobStore> = Arc::new(Deadly { store, point, signal, passed: AtomicU32::new(0) });
     store.submit(&batch(Path::new(&directory))).expect("submitted");
     worker(store).work();
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "the worker is a process of its own, which is waited for")]
 fn whatever_is_killed_no_job_is_lost_and_none_is_recorded_twice() {
     let rounds = if std::env::var_os("SANDTIMER_FULL").is_some() { 42 } else { 1 };
     for point in POINTS.iter().cycle().take(POINTS.len() * rounds) {
         let place = tempfile::tempdir().expect("a directory");
-        let mut child = Command::new(std::env::current_exe().expect("a path"))
-            .args(["--exact", "doomed", "--ignored", "--nocapture"])
-            .env("CRASH_STATE", place.path())
-            .env("CRASH_POINT", point)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("started");
+        let mut child = doomed_worker(place.path(), point);
         until("the worker dies", || child.try_wait().expect("waited").is_some());
         let status = child.wait().expect("waited");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{point}");
@@ -187,6 +184,42 @@ fn whatever_is_killed_no_job_is_lost_and_none_is_recorded_twice() {
         check(place.path(), point);
         assert!(!is_something_alive(place.path()), "{point}");
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the worker is a process of its own, which is waited for")]
+fn doomed_worker(place: &Path, point: &str) -> Child {
+    Command::new(std::env::current_exe().expect("a path"))
+        .args(["--exact", "doomed", "--ignored", "--nocapture"])
+        .env("CRASH_STATE", place)
+        .env("CRASH_POINT", point)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("started")
+}
+
+/// A worker that is stopped with a result in its hands, for longer than its lease.
+#[test]
+fn a_worker_that_comes_back_too_late_is_fenced() {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut child = doomed_worker(place.path(), "stop before finish");
+    let status = format!("/proc/{}/stat", child.id());
+    let is_stopped = || std::fs::read_to_string(&status).expect("readable").contains(") T ");
+    until("the worker has stopped", is_stopped);
+    check(place.path(), "stopped");
+    let worker = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("a pidfd");
+    pidfd_send_signal(&worker, Signal::CONT).expect("sent");
+    let store = SqliteJobs::open(place.path()).expect("opened");
+    let jobs = store.list(&Filter::default(), None, 99).expect("listed").jobs;
+    let get = |id: &str| store.get(id).expect("readable").expect("there");
+    until("its late result is kept", || jobs.iter().any(|line| !get(&line.id).duplicates.is_empty()));
+    for line in &jobs {
+        let record = get(&line.id);
+        assert!(record.result.expect("a result").ok, "the recorded result stays");
+        assert_eq!((record.line.state, record.line.ended_ms), (JobState::Ended, line.ended_ms));
+    }
+    pidfd_send_signal(&worker, Signal::KILL).expect("sent");
+    child.wait().expect("waited");
 }
 
 /// Whether a process of a job of this store goes on, by its arguments.

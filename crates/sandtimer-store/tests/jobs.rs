@@ -88,7 +88,11 @@ fn a_stubborn_loop_is_ended_by_the_deadline_of_its_job() {
     assert_eq!((verdict.layer, verdict.kind), (Layer::Job, LimitKind::Wall));
     assert_eq!((verdict.scope, verdict.limit_ms), (format!("job/{}", record.line.id), Some(24_000)));
     assert!(verdict.elapsed_ms >= 24_000, "{}", verdict.elapsed_ms);
-    assert!(result.error.expect("a message").starts_with("Stopped by the job's wall limit of 24 s"));
+    let error = result.error.expect("a message");
+    assert!(
+        error.starts_with("Stopped by the job's wall limit of 24 s") && error.contains("went to 20 attempts"),
+        "{error}"
+    );
     // Five calls of three attempts and a fallback, then none: the breaker is open.
     assert_eq!(result.spent.attempts, 20, "{log}");
     assert_eq!(result.spent.backoff_ms, 5 * (20 + 40 + 80));

@@ -22,11 +22,11 @@ use std::time::Duration;
 
 use crate::engine::{Engine, Error};
 use crate::job::{
-    BreakerScope, CallRecord, Held, JobResult, JobSpec, JobStore, JobVerdict, Leased, Phase, Status,
-    StepRecord, StepSpec, Work,
+    BreakerScope, CallRecord, Held, JobResult, JobSpec, JobSpent, JobStore, JobVerdict, Leased, Phase,
+    Status, StepRecord, StepSpec, Work,
 };
 use crate::limits::Limits;
-use crate::model::{Layer, Outcome, Source};
+use crate::model::{Layer, Outcome, Source, time};
 use crate::resilience::{BreakerSnapshot, Breakers, Budgets};
 use crate::time::Moment;
 
@@ -161,7 +161,8 @@ impl Execution<'_> {
         let mut again = false;
         (result.status, result.error) = match ended {
             Ok(()) => (Status::Ok, None),
-            Err(Stopped::Limit(verdict)) => {
+            Err(Stopped::Limit(mut verdict)) => {
+                verdict.sentence.push_str(&where_time_went(result.spent));
                 let status = if verdict.limit_ms.is_some() { Status::Timeout } else { Status::Budget };
                 let sentence = verdict.sentence.clone();
                 result.verdict = Some(*verdict);
@@ -230,4 +231,16 @@ impl Execution<'_> {
             let _ = self.place.store.save_breakers(&all);
         }
     }
+}
+
+/// The second sentence of a verdict.
+fn where_time_went(spent: JobSpent) -> String {
+    let JobSpent { queued_ms, attempts_ms, backoff_ms, driver_ms, attempts, .. } = spent;
+    let driver = if driver_ms > 0 { format!(", {} to the driver", time(driver_ms)) } else { String::new() };
+    format!(
+        " Of its time {} went to {attempts} attempts, {} to pauses between them{driver}, {} to waiting for a worker.",
+        time(attempts_ms),
+        time(backoff_ms),
+        time(queued_ms)
+    )
 }

@@ -156,7 +156,12 @@ impl Worker {
             }
             let jobs: Vec<(Held, Arc<Control>)> = state.jobs.values().cloned().collect();
             drop(state);
-            if jobs.is_empty() || now().since(heard) < HEAR {
+            if jobs.is_empty() {
+                // What is leased next has its whole lease ahead.
+                renewed = now();
+                continue;
+            }
+            if now().since(heard) < HEAR {
                 continue;
             }
             heard = now();
