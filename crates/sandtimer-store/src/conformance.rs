@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(60);
 ///
 /// # Panics
 /// When the store does not do what it must.
-pub fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
+pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     let of = |name: &'static str| Part { store, pass, name };
     a_job_from_submission_to_its_result(&of("plain"));
     a_batch_is_taken_whole_or_not_at_all(&of("batch"));

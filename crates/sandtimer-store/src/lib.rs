@@ -3,8 +3,8 @@
 //! It starts nothing, waits for nothing but the disk, and knows neither HTTP nor who may see a record.
 #![forbid(unsafe_code)]
 
-#[doc(hidden)]
-pub mod conformance;
+#[cfg(test)]
+mod conformance;
 mod journal;
 mod record;
 mod runs;
