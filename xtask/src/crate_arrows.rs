@@ -14,7 +14,7 @@ use crate::{Result, step};
 const ARROWS: &[(&str, &[&str])] = &[
     ("sandtimer-os", &[]),
     ("sandtimer", &["sandtimer-os"]),
-    ("sandtimer-store", &["sandtimer"]),
+    ("sandtimer-store", &["sandtimer-os", "sandtimer"]),
     ("sandtimer-server", &["sandtimer-os", "sandtimer", "sandtimer-store"]),
     ("sandtimer-py", &["sandtimer-os", "sandtimer", "sandtimer-store"]),
     ("sandtimer-cli", &["sandtimer-os", "sandtimer", "sandtimer-store", "sandtimer-server"]),

@@ -32,6 +32,11 @@ const PROOFS: &[Proof] = &[
     Proof { name: "bench-spawn", command: &["target/release/sandtimer", "bench", "spawn"], minutes: 60 },
     Proof { name: "bench-many", command: &["target/release/sandtimer", "bench", "many"], minutes: 60 },
     Proof {
+        name: "bench-queue",
+        command: &["cargo", "run", "--quiet", "--release", "-p", "sandtimer-store", "--example", "queue"],
+        minutes: 60,
+    },
+    Proof {
         name: "tests-full-size",
         command: &[
             "cargo",

@@ -4,6 +4,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+pub(crate) mod jobs;
+
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sandtimer::model::{KillClass, Tier};
 
@@ -38,6 +40,8 @@ pub(crate) enum Command {
     /// Give an agent tools over stdin and stdout, by the Model Context Protocol
     #[command(after_long_help = MCP_NOTES)]
     Mcp(McpArguments),
+    /// Submit durable work, execute it, and see what became of it
+    Jobs(jobs::JobsArguments),
     /// List what goes on in a server: runs, contexts, sessions
     Ps(PsArguments),
     /// Print what a run of a server has written

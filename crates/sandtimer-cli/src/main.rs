@@ -16,7 +16,7 @@ use clap::Parser;
 
 use args::{Arguments, Command};
 use commands::{
-    Failure, bench, config as settings, doctor, estimate, generate, mcp, read, remote, run, serve,
+    Failure, bench, config as settings, doctor, estimate, generate, jobs, mcp, read, remote, run, serve,
 };
 
 fn main() -> ExitCode {
@@ -45,6 +45,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Ts(given)) => run::language(run::Language::TypeScript, given),
         Some(Command::Serve(given)) => serve::main(&given),
         Some(Command::Mcp(given)) => mcp::main(&given),
+        Some(Command::Jobs(given)) => jobs::main(given),
         Some(Command::Ps(given)) => remote::ps(&given),
         Some(Command::Logs(given)) => remote::logs(&given),
         Some(Command::Kill(given)) => remote::kill(&given),

@@ -13,3 +13,9 @@ pub fn calendar_milliseconds() -> u64 {
     let time = clock_gettime(ClockId::Realtime);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
 }
+
+/// CLOCK_BOOTTIME in milliseconds: as the monotonic clock, and it goes on while the machine is suspended.
+pub fn boot_milliseconds() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
+}

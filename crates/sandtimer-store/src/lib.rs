@@ -1,16 +1,20 @@
-//! What outlives a process: the records of runs, in files of one directory, and their durations, in an SQLite file.
+//! What outlives a process: the records of runs, in files of one directory; their durations, and jobs, in SQLite databases.
 //!
 //! It starts nothing, waits for nothing but the disk, and knows neither HTTP nor who may see a record.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod conformance;
 mod directory;
 mod durations;
 mod journal;
 mod record;
 mod runs;
+mod sqlite;
 
 pub use directory::{default_state_directory, own_name};
 pub use durations::{DurationStore, Known, OpenedDurations};
 pub use journal::Journal;
 pub use record::{Begun, Ended, StoredRun};
 pub use runs::{Opened, RunStore, StoreError, bare_outcome};
+pub use sqlite::SqliteJobs;

@@ -21,6 +21,7 @@
 pub(crate) mod context;
 pub mod engine;
 pub mod isolate;
+pub mod job;
 pub mod limits;
 pub mod model;
 pub mod resilience;

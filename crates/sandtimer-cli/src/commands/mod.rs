@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod estimate;
 pub(crate) mod generate;
+pub(crate) mod jobs;
 pub(crate) mod mcp;
 pub(crate) mod read;
 pub(crate) mod remote;

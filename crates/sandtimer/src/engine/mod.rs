@@ -10,6 +10,7 @@ mod children;
 mod contexts;
 mod disk;
 mod error;
+pub mod jobs;
 mod launchers;
 mod owners;
 mod park;

@@ -30,13 +30,25 @@ impl Engine {
         name: impl Into<String>,
         limits: &Limits,
     ) -> Result<Scope, Error> {
+        self.open_carried_scope(parent, layer, name, (limits, None))
+    }
+
+    /// As [`Engine::open_scope`], of a scope that was open before: its clock and its own wall are those of `carried`.
+    ///
+    /// # Errors
+    /// As [`Engine::open_scope`].
+    pub fn open_carried_scope(
+        &self,
+        parent: Option<ScopeId>,
+        layer: Layer,
+        name: impl Into<String>,
+        (limits, carried): (&Limits, Option<Carried>),
+    ) -> Result<Scope, Error> {
         let own = precedence(&[(Source::Call, limits)]);
         let opening = Opening { parent, layer, name: name.into(), own, warn: None };
-        Scope::open(&self.inner, opening, None)
+        Scope::open(&self.inner, opening, carried)
     }
-}
 
-impl Engine {
     /// Opens a scope for one of several that share this engine: the ceilings of every run inside are at most these.
     pub fn open_tenant(&self, name: impl Into<String>, maxima: &Limits) -> Result<Scope, Error> {
         let scope = self.open_scope(None, Layer::Tenant, name, &Limits::new())?;

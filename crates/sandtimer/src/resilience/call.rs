@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::breakers::{Breakers, Ticket};
 use super::judge::Judged;
@@ -92,7 +92,7 @@ pub enum Why {
 }
 
 /// A piece of a call's time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "spent_on", rename_all = "snake_case")]
 pub enum SpentOn {
     Attempt { way: usize, number: u32, ms: u64, ok: bool },

@@ -1,0 +1,165 @@
+//! `sandtimer jobs`: durable work in a store on this machine.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueHint};
+
+const SUBMIT_NOTES: &str = "\
+FILE is TOML, or JSON where its name ends in .json. `-` reads JSON lines from standard input, one job each, and takes in all of \
+them or none. Relative paths in a file count from its directory.";
+
+const RUN_NOTES: &str = "\
+Exit codes: 0 when the job succeeded, 1 when it failed, 124 when a limit ended it, 130 when it was cancelled, 125 when Sandtimer \
+failed or was used wrongly. Ctrl-C cancels the job; a second one leaves it to another worker.";
+
+const WORK_NOTES: &str = "\
+SIGTERM or Ctrl-C drains: nothing more is leased, what goes on is brought to its end. A second one ends what goes on and gives it \
+back, to be handed out again.";
+
+#[derive(Debug, Args)]
+pub(crate) struct JobsArguments {
+    #[command(subcommand)]
+    pub(crate) action: JobsAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobsAction {
+    /// Submit one job, or many from standard input
+    #[command(after_long_help = SUBMIT_NOTES)]
+    Submit(SubmitArguments),
+    /// Submit a job, work on it here, and wait for its end
+    #[command(after_long_help = RUN_NOTES)]
+    Run(SubmitArguments),
+    /// Execute jobs until told to end
+    #[command(after_long_help = WORK_NOTES)]
+    Work(WorkArguments),
+    /// List jobs, the latest first
+    List(ListArguments),
+    /// Show everything about a job
+    Show(OneJob),
+    /// Wait until a job is over; the exit code says how
+    #[command(after_long_help = RUN_NOTES)]
+    Wait(WaitArguments),
+    /// Print what a job writes as it comes, until it is over
+    Watch(OneJob),
+    /// End a job
+    Cancel(CancelArguments),
+    /// Queue a job again that failed, is dead or was cancelled; its deadline counts from now
+    Retry(OneJob),
+    /// Forget jobs that are over
+    Purge(FilterArguments),
+    /// Let a queue hand out nothing more
+    Pause(OneQueue),
+    /// Let a paused queue go on
+    Resume(OneQueue),
+    /// Show every queue: its depth and how long the oldest job has waited
+    Queues(StoreOnly),
+}
+
+/// Which store, and how the answer is printed.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Store")]
+pub(crate) struct StoreFlags {
+    /// Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StoreOnly {
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SubmitArguments {
+    /// The job's spec
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// What every duration in the spec is multiplied by; SANDTIMER_TIME_SCALE sets it too
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) time_scale: Option<String>,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkArguments {
+    /// Jobs at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) slots: u16,
+    /// Only from this queue; may be repeated
+    #[arg(long, value_name = "QUEUE")]
+    pub(crate) queue: Vec<String>,
+    /// How long a job stays with this worker if it says nothing more [default: 30s]; at least 1s
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) lease: Option<String>,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FilterArguments {
+    /// Only of this queue
+    #[arg(long, value_name = "QUEUE")]
+    pub(crate) queue: Option<String>,
+    /// Only in this state: scheduled, queued, leased, ended, dead, cancelled
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    pub(crate) state: Option<sandtimer::job::JobState>,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    /// At most so many
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) most: u32,
+    /// Go on behind an earlier listing, at its `next`
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) cursor: Option<String>,
+    #[command(flatten)]
+    pub(crate) filter: FilterArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneJob {
+    /// The job, by its id
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WaitArguments {
+    /// How long at most, such as 30s; then the exit code is 75, and the job goes on
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(crate) at_most: Option<String>,
+    #[command(flatten)]
+    pub(crate) job: OneJob,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CancelArguments {
+    /// Why, for the job's result
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    #[command(flatten)]
+    pub(crate) job: OneJob,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneQueue {
+    /// The queue
+    pub(crate) queue: String,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+fn state(text: &str) -> Result<sandtimer::job::JobState, String> {
+    sandtimer::job::JobState::from_name(text)
+        .ok_or_else(|| "use scheduled, queued, leased, ended, dead or cancelled".to_owned())
+}

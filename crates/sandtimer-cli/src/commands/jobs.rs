@@ -1,0 +1,140 @@
+//! `sandtimer jobs`: opens the store, calls it once, renders the answer.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandtimer::job::{Cancelled, Filter, JobStore, StoreError};
+use sandtimer::limits::{Format, Setting, Unit, parse_text};
+use sandtimer_store::SqliteJobs;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Failure, serve};
+use crate::args::jobs::{
+    CancelArguments, FilterArguments, JobsAction, JobsArguments, ListArguments, OneJob, OneQueue, StoreFlags,
+};
+use crate::render;
+
+mod following;
+mod submitting;
+mod text;
+mod working;
+
+/// `sandtimer jobs`.
+pub(crate) fn main(given: JobsArguments) -> Result<ExitCode, Failure> {
+    match given.action {
+        JobsAction::Submit(given) => submitting::submit(&given),
+        JobsAction::Run(given) => working::run(&given),
+        JobsAction::Work(given) => working::work(&given),
+        JobsAction::List(given) => list(&given),
+        JobsAction::Show(given) => show(&given),
+        JobsAction::Wait(given) => following::wait(&given),
+        JobsAction::Watch(given) => following::watch(&given),
+        JobsAction::Cancel(given) => cancel(&given),
+        JobsAction::Retry(given) => retry(&given),
+        JobsAction::Purge(given) => purge(&given),
+        JobsAction::Pause(given) => pause(&given, true),
+        JobsAction::Resume(given) => pause(&given, false),
+        JobsAction::Queues(given) => queues(&given.store),
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Failure::usage(error.to_string())
+    }
+}
+
+fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
+    let named = flags.state_dir.clone().or_else(|| {
+        let variable = std::env::var_os("SANDTIMER_STATE_DIR").filter(|value| !value.is_empty());
+        variable.map(Into::into)
+    });
+    let directory = named.map_or_else(serve::default_state_directory, Ok)?;
+    Ok(Arc::new(SqliteJobs::open(&directory)?))
+}
+
+/// Prints JSON where that was asked for, else text.
+fn answer(flags: &StoreFlags, value: &impl Serialize, text: impl FnOnce() -> String) {
+    // Plain data with text keys always serialises.
+    let json = || serde_json::to_string(value).unwrap_or_default() + "\n";
+    render::print(&if flags.json { json() } else { text() });
+}
+
+fn filter(given: &FilterArguments) -> Filter {
+    Filter { owner: None, queue: given.queue.clone(), state: given.state }
+}
+
+fn list(given: &ListArguments) -> Result<ExitCode, Failure> {
+    let flags = &given.filter.store;
+    let store = open(flags)?;
+    store.sweep()?;
+    let page = store.list(&filter(&given.filter), given.cursor.as_deref(), given.most as usize)?;
+    answer(flags, &page, || text::listing(&page, store.now_ms()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(given: &OneJob) -> Result<ExitCode, Failure> {
+    let store = open(&given.store)?;
+    store.sweep()?;
+    let record = store.get(&given.id)?.ok_or_else(|| StoreError::Unknown(given.id.clone()))?;
+    answer(&given.store, &record, || text::record(&record));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cancel(given: &CancelArguments) -> Result<ExitCode, Failure> {
+    let id = &given.job.id;
+    let reason = given.reason.as_deref().unwrap_or("asked for with `sandtimer jobs cancel`");
+    let done = open(&given.job.store)?.cancel(id, reason)?;
+    answer(&given.job.store, &json!({"id": id, "cancelled": done}), || match done {
+        Cancelled::Cancelled => format!("job {id} is cancelled; it had not begun\n"),
+        Cancelled::Asked => format!("job {id} is being ended by its worker\n"),
+        Cancelled::TooLate => format!("job {id} was over already\n"),
+    });
+    Ok(ExitCode::from(u8::from(done == Cancelled::TooLate)))
+}
+
+fn retry(given: &OneJob) -> Result<ExitCode, Failure> {
+    let state = open(&given.store)?.retry(&given.id)?;
+    answer(&given.store, &json!({"id": given.id, "state": state}), || {
+        format!("job {} is {}\n", given.id, state.name())
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn purge(given: &FilterArguments) -> Result<ExitCode, Failure> {
+    let purged = open(&given.store)?.purge(&filter(given))?;
+    answer(&given.store, &json!({"purged": purged}), || format!("{purged} jobs are forgotten\n"));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pause(given: &OneQueue, paused: bool) -> Result<ExitCode, Failure> {
+    open(&given.store)?.pause(&given.queue, paused)?;
+    let word = if paused { "paused: it hands out nothing more" } else { "not paused" };
+    answer(&given.store, &json!({"queue": given.queue, "paused": paused}), || {
+        format!("queue {} is {word}\n", given.queue)
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn queues(flags: &StoreFlags) -> Result<ExitCode, Failure> {
+    let store = open(flags)?;
+    store.sweep()?;
+    let facts = store.queues()?;
+    answer(flags, &json!({"queues": facts}), || text::queues(&facts));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A duration of at least `least`, typed as a flag.
+fn duration(flag: &str, typed: &str, least: Duration) -> Result<Duration, Failure> {
+    let set = parse_text(flag, Format::required(Unit::Seconds), typed, "the command line")?;
+    match set {
+        Setting::At(nanoseconds) if Duration::from_nanos(nanoseconds) >= least => {
+            Ok(Duration::from_nanos(nanoseconds))
+        }
+        _ => Err(Failure::usage(format!(
+            "{flag}: `{typed}` is too short (from the command line); use {least:?} or more"
+        ))),
+    }
+}

@@ -1,0 +1,162 @@
+//! Jobs as people read them.
+
+use sandtimer::job::{JobLine, JobRecord, JobState, Page, QueueFacts};
+
+/// A table, the latest job first.
+pub(super) fn listing(page: &Page, now_ms: u64) -> String {
+    if page.jobs.is_empty() {
+        return "no jobs\n".to_owned();
+    }
+    let mut rows = vec![["ID", "STATE", "QUEUE", "NAME", "AGE", "ERROR"].map(str::to_owned)];
+    rows.extend(page.jobs.iter().map(|line| row(line, now_ms)));
+    let mut text = columns(&rows);
+    if let Some(next) = &page.next {
+        text.push_str(&format!("more with --cursor {next}\n"));
+    }
+    text
+}
+
+fn row(line: &JobLine, now_ms: u64) -> [String; 6] {
+    let error: String = line.error.as_deref().unwrap_or("-").chars().map(visible).take(60).collect();
+    [
+        line.id.clone(),
+        state(line),
+        line.queue.clone(),
+        line.name.clone(),
+        time(now_ms.saturating_sub(line.submitted_ms)),
+        error,
+    ]
+}
+
+fn visible(character: char) -> char {
+    if character.is_control() { ' ' } else { character }
+}
+
+fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+fn state(line: &JobLine) -> String {
+    match (line.state, line.ok) {
+        (JobState::Ended, Some(true)) => "ok".to_owned(),
+        (JobState::Ended, _) => "failed".to_owned(),
+        (JobState::Leased, _) if line.cancel.is_some() => "ending".to_owned(),
+        (JobState::Leased, _) => "running".to_owned(),
+        (state, _) => state.name().to_owned(),
+    }
+}
+
+/// Everything about a job.
+pub(super) fn record(record: &JobRecord) -> String {
+    let line = &record.line;
+    let mut text = format!(
+        "job        {} ({})\nstate      {}\nqueue      {}, priority {}\nage        {}\ndelivered  {} times\n",
+        line.id,
+        line.name,
+        state(line),
+        line.queue,
+        line.priority,
+        time(record.now_ms.saturating_sub(line.submitted_ms)),
+        line.deliveries,
+    );
+    let mut add = |name: &str, value: String| text.push_str(&format!("{name:<10} {value}\n"));
+    if let Some(worker) = &line.worker {
+        add("worker", worker.clone());
+    }
+    if let Some(deadline) = line.deadline_ms.filter(|_| !line.state.is_over()) {
+        add("deadline", format!("in {}", time(deadline.saturating_sub(record.now_ms))));
+    }
+    if let Some(result) = &record.result {
+        add("result", ending(record));
+        let spent = &result.spent;
+        add(
+            "time",
+            format!(
+                "{} queued, {} in {} attempts, {} in pauses between them, {} in the driver",
+                time(spent.queued_ms),
+                time(spent.attempts_ms),
+                spent.attempts,
+                time(spent.backoff_ms),
+                time(spent.driver_ms)
+            ),
+        );
+        for breaker in result.breakers.iter().filter(|breaker| breaker.state != "closed") {
+            add(
+                "breaker",
+                format!("{} {}, {} failures in a row", breaker.key, breaker.state, breaker.failures_in_a_row),
+            );
+        }
+    }
+    for earlier in &record.earlier {
+        add("earlier", earlier.error.clone().unwrap_or_default());
+    }
+    if !record.duplicates.is_empty() {
+        add("late", format!("{} results came after their lease was lost", record.duplicates.len()));
+    }
+    text
+}
+
+/// How a job ended, in one line.
+pub(super) fn ending(record: &JobRecord) -> String {
+    let id = &record.line.id;
+    let Some(result) = &record.result else { return format!("job {id} has no result") };
+    let turns = result.turns.map_or_else(String::new, |turns| format!(" after {turns} turns"));
+    let degraded = if result.degraded { ", by a fallback" } else { "" };
+    match (&result.error, record.line.state) {
+        (None, _) => format!("job {id} is done{turns}{degraded}"),
+        (Some(error), JobState::Dead) => format!("job {id} is dead: {error}"),
+        (Some(error), _) => format!("job {id} did not succeed{turns}: {error}"),
+    }
+}
+
+/// What a loop's driver said in the end.
+pub(super) fn value(record: &JobRecord) -> String {
+    match record.result.as_ref().and_then(|result| result.value.as_ref()) {
+        None => String::new(),
+        Some(serde_json::Value::String(text)) => format!("{text}\n"),
+        Some(value) => format!("{value}\n"),
+    }
+}
+
+/// One line while it goes on.
+pub(super) fn progress(line: &JobLine, now_ms: u64) -> String {
+    let age = now_ms.saturating_sub(line.submitted_ms);
+    let of = line
+        .deadline_ms
+        .map_or_else(String::new, |deadline| format!(" of {}", time(deadline - line.submitted_ms)));
+    format!("job {} {}, {}{of}", line.id, state(line), time(age))
+}
+
+/// A table of queues.
+pub(super) fn queues(facts: &[QueueFacts]) -> String {
+    let mut rows = vec![["QUEUE", "SCHEDULED", "QUEUED", "RUNNING", "DEAD", "OLDEST", ""].map(str::to_owned)];
+    rows.extend(facts.iter().map(|facts| {
+        [
+            facts.queue.clone(),
+            facts.scheduled.to_string(),
+            facts.queued.to_string(),
+            facts.leased.to_string(),
+            facts.dead.to_string(),
+            facts.oldest_ms.map_or_else(|| "-".to_owned(), time),
+            if facts.paused { "paused".to_owned() } else { String::new() },
+        ]
+    }));
+    columns(&rows)
+}
+
+/// `350 ms`, `2.5 s`, `1 m 30 s`, `2 h 5 m`.
+fn time(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1000;
+    match seconds {
+        0 => format!("{milliseconds} ms"),
+        1..60 => format!("{:.1} s", milliseconds as f64 / 1000.0),
+        60..3600 => format!("{} m {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} m", seconds / 3600, seconds % 3600 / 60),
+    }
+}

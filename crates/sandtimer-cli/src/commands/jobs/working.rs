@@ -1,0 +1,112 @@
+//! Workers: `sandtimer jobs work`, and `run`, which is one for a single job.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
+use sandtimer::job::JobStore;
+use sandtimer::limits::Limits;
+use sandtimer::{Engine, Options};
+
+use super::following::{Followed, Follower, exit_code};
+use super::{answer, duration, open, submitting, text};
+use crate::args::jobs::{SubmitArguments, WorkArguments};
+use crate::commands::Failure;
+use crate::config::{Config, Uses};
+use crate::render;
+use crate::signals::Signals;
+
+/// How long a job stays with a worker that says nothing more.
+const LEASE: Duration = Duration::from_secs(30);
+const LEAST_LEASE: Duration = Duration::from_secs(1);
+
+/// `sandtimer jobs work`.
+pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
+    let lease = given.lease.as_deref().map(|typed| duration("--lease", typed, LEAST_LEASE)).transpose()?;
+    let store = open(&given.store)?;
+    let settings = WorkerSettings {
+        slots: given.slots.into(),
+        queues: given.queue.clone(),
+        lease: lease.unwrap_or(LEASE),
+        ..settings()
+    };
+    let (worker, signals) = worker(&store, settings)?;
+    std::thread::scope(|scope| {
+        let working = scope.spawn(|| worker.work());
+        let mut asked = 0;
+        while !working.is_finished() {
+            if super::following::ending(&signals, Duration::from_millis(200)).is_some() {
+                asked += 1;
+                if asked == 1 {
+                    render::note("draining: what goes on is brought to its end; once more gives it back");
+                    worker.drain();
+                } else {
+                    worker.give_back();
+                }
+            }
+        }
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `sandtimer jobs run`.
+pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
+    let store = open(&given.store)?;
+    let submissions = submitting::read(given, &*store)?;
+    let [one] = &submissions[..] else {
+        return Err(Failure::usage(
+            "`sandtimer jobs run` takes one job; submit many, and start `sandtimer jobs work`",
+        ));
+    };
+    let id = store.submit(std::slice::from_ref(one))?.remove(0).id;
+    let (worker, signals) = worker(&store, WorkerSettings { only: Some(id.clone()), ..settings() })?;
+    let followed = std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        let asked = |count: u32, reason: &str| match count {
+            1 => store.cancel(&id, reason).map(drop),
+            _ => {
+                worker.give_back();
+                Ok(())
+            }
+        };
+        let followed = Follower::new(&*store, &id, &signals, !given.store.json).to_the_end(None, &asked);
+        // Whatever became of the following, nothing more is begun here.
+        worker.drain();
+        if followed.is_err() {
+            worker.give_back();
+        }
+        followed
+    })?;
+    match followed {
+        Followed::Over(record) => {
+            answer(&given.store, &record, || text::value(&record));
+            if !given.store.json {
+                render::note(&text::ending(&record));
+            }
+            Ok(exit_code(&record))
+        }
+        Followed::Left(code) => Ok(ExitCode::from(code)),
+    }
+}
+
+fn settings() -> WorkerSettings {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    WorkerSettings {
+        name: format!("{}:{}", host.trim(), std::process::id()),
+        slots: 1,
+        queues: Vec::new(),
+        only: None,
+        lease: LEASE,
+        complain: render::complaint,
+    }
+}
+
+fn worker(store: &Arc<dyn JobStore>, settings: WorkerSettings) -> Result<(Worker, Signals), Failure> {
+    let config = Config::load(&Limits::new(), true)?;
+    // Before the engine, whose threads must not get these signals.
+    let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
+    let engine = Engine::with_options(Options { maxima: config.maxima(), ..Options::default() })?;
+    let place = Place { engine, store: Arc::clone(store), defaults: config.defaults(Uses::Commands) };
+    Ok((Worker::new(place, settings), signals))
+}

@@ -1,0 +1,194 @@
+//! `sandtimer jobs`, as a person and a script use it.
+#![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// After this a test has failed.
+const HARD_STOP: Duration = Duration::from_secs(120);
+
+struct Jobs(TempDir);
+
+impl Jobs {
+    fn new() -> Self {
+        Jobs(tempfile::tempdir().expect("a directory"))
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+        command
+            .arg("jobs")
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.env("SANDTIMER_STATE_DIR", self.0.path()).env_remove("SANDTIMER_TIME_SCALE");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("it starts")
+    }
+
+    /// What it answered, if it could.
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.run(&[arguments, &["--json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {said}"))
+    }
+
+    fn submit_lines(&self, lines: &str) -> Output {
+        let mut child =
+            self.command(&["submit", "-", "--json"]).stdin(Stdio::piped()).spawn().expect("it starts");
+        child.stdin.take().expect("piped").write_all(lines.as_bytes()).expect("written");
+        child.wait_with_output().expect("it ends")
+    }
+
+    fn submit(&self, spec: &Value) -> String {
+        let output = self.submit_lines(&spec.to_string());
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("an answer");
+        answer["jobs"][0]["id"].as_str().expect("an id").to_owned()
+    }
+
+    fn state(&self, id: &str) -> String {
+        self.json(&["show", id])["state"].as_str().expect("a state").to_owned()
+    }
+
+    fn until_it_is(&self, id: &str, state: &str) {
+        let begun = sandtimer_os::clock::monotonic_nanoseconds();
+        while self.state(id) != state {
+            assert!(since(begun) < HARD_STOP, "{id} is never {state}");
+        }
+    }
+}
+
+/// A worker that is ended with the test.
+struct Working(Child);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        // One that is over already is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/jobs").join(name)
+}
+
+fn since(begun: u64) -> Duration {
+    Duration::from_nanos(sandtimer_os::clock::monotonic_nanoseconds() - begun)
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_calculator_is_ended_by_its_jobs_deadline_and_says_so() {
+    let jobs = Jobs::new();
+    let file = example("calculator.toml");
+    let begun = sandtimer_os::clock::monotonic_nanoseconds();
+    let output = jobs.run(&["run", file.to_str().expect("text"), "--time-scale", "0.2"]);
+    assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
+    assert!(since(begun) >= Duration::from_secs(24));
+    assert!(stderr(&output).contains("Stopped by the job's wall limit of 24 s"), "{}", stderr(&output));
+    let log = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        log.contains("[SYSTEM: calculator:calculate circuit breaker open - try different approach]"),
+        "{log}"
+    );
+}
+
+#[test]
+fn another_way_prints_its_answer() {
+    let jobs = Jobs::new();
+    let file = example("another_way.toml");
+    let output = jobs.run(&["run", file.to_str().expect("text"), "--time-scale", "0.5"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).ends_with("\n42\n"));
+}
+
+#[test]
+fn many_are_submitted_whole_or_not_at_all() {
+    let jobs = Jobs::new();
+    let refused = jobs.submit_lines("{\"command\": [\"true\"]}\n{\"command\": [\"true\"], \"priorty\": 1}\n");
+    assert_eq!(refused.status.code(), Some(125));
+    let said = stderr(&refused);
+    assert!(
+        said.contains(
+            "line 2 of standard input: `priorty`: unknown field; the nearest known one is `priority`"
+        ),
+        "{said}"
+    );
+    assert_eq!(jobs.json(&["list"])["jobs"], json!([]));
+    let taken = jobs.submit_lines(&"{\"command\": [\"true\"], \"queue\": \"q\"}\n".repeat(3));
+    assert_eq!(taken.status.code(), Some(0), "{}", stderr(&taken));
+    assert_eq!(jobs.json(&["queues"])["queues"][0]["queued"], 3);
+    assert_eq!(
+        jobs.json(&["list", "--state", "queued", "--most", "2"])["jobs"].as_array().map(Vec::len),
+        Some(2)
+    );
+}
+
+#[test]
+fn a_key_with_another_spec_is_a_conflict_that_names_the_job() {
+    let jobs = Jobs::new();
+    let id = jobs.submit(&json!({"command": ["true"], "idempotency_key": "k"}));
+    assert_eq!(jobs.submit(&json!({"command": ["true"], "idempotency_key": "k"})), id);
+    let refused = jobs.submit_lines("{\"command\": [\"false\"], \"idempotency_key\": \"k\"}");
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(
+        stderr(&refused).contains(&format!("the idempotency key `k` belongs to job {id}")),
+        "{}",
+        stderr(&refused)
+    );
+}
+
+#[test]
+fn a_worker_takes_jobs_is_cancelled_and_drains() {
+    let jobs = Jobs::new();
+    let worker = Working(jobs.command(&["work", "--slots", "2"]).spawn().expect("it starts"));
+    let failing = jobs.submit(&json!({"command": ["sh", "-c", "exit 3"]}));
+    assert_eq!(jobs.run(&["wait", &failing]).status.code(), Some(1));
+    let endless = jobs.submit(&json!({"command": ["sleep", "600"]}));
+    jobs.until_it_is(&endless, "leased");
+    assert_eq!(jobs.run(&["wait", &endless, "--for", "0.1s"]).status.code(), Some(75));
+    assert_eq!(jobs.json(&["cancel", &endless])["cancelled"], "asked");
+    assert_eq!(jobs.run(&["wait", &endless]).status.code(), Some(130));
+    assert_eq!(jobs.json(&["retry", &failing])["state"], "queued");
+    assert_eq!(jobs.run(&["wait", &failing]).status.code(), Some(1));
+
+    let slow = jobs.submit(&json!({"command": ["sh", "-c", "sleep 1; echo all of it"]}));
+    jobs.until_it_is(&slow, "leased");
+    let pid = rustix::process::Pid::from_child(&worker.0);
+    let worker_fd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("a pidfd");
+    rustix::process::pidfd_send_signal(&worker_fd, rustix::process::Signal::TERM).expect("sent");
+    let late = jobs.submit(&json!({"command": ["true"]}));
+    let mut worker = worker;
+    assert!(worker.0.wait().expect("it ends").success());
+    assert_eq!((jobs.state(&slow), jobs.state(&late)), ("ended".to_owned(), "queued".to_owned()));
+    let watched = jobs.run(&["watch", &slow]);
+    assert!(String::from_utf8_lossy(&watched.stdout).starts_with("all of it\n"));
+    assert_eq!(jobs.json(&["purge"])["purged"], 3);
+}
+
+#[test]
+fn a_paused_queue_waits_and_unknown_jobs_are_named() {
+    let jobs = Jobs::new();
+    jobs.json(&["pause", "q"]);
+    let id = jobs.submit(&json!({"command": ["true"], "queue": "q"}));
+    assert_eq!(jobs.json(&["queues"])["queues"][0]["paused"], true);
+    jobs.json(&["resume", "q"]);
+    assert_eq!(jobs.json(&["cancel", &id])["cancelled"], "cancelled");
+    let refused = jobs.run(&["show", "nosuchjob"]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(stderr(&refused).contains("there is no job `nosuchjob`"));
+}

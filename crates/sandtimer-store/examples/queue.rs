@@ -1,0 +1,92 @@
+//! What the queue alone costs, with jobs that do nothing: submission, lease and finish in batches, and a listing, with more
+//! and more jobs waiting. `cargo run --release -p sandtimer-store --example queue [JOBS]`
+
+use std::error::Error;
+use std::io::Write;
+use std::time::Duration;
+
+use sandtimer::job::{
+    Filter, Finish, JobResult, JobSpec, JobStore, LeaseRequest, Leased, Status, Submission,
+};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_store::SqliteJobs;
+use serde_json::json;
+
+const BATCH: usize = 500;
+/// Free slots of a worker that asks.
+const SLOTS: usize = 50;
+/// Jobs that go through at each depth.
+const THROUGH: usize = 5_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let most: usize = std::env::args().nth(1).map_or(Ok(100_000), |text| text.parse())?;
+    let place = tempfile::tempdir()?;
+    let store = SqliteJobs::open(place.path())?;
+    let mut out = std::io::stdout();
+    writeln!(
+        out,
+        "{:>8}  {:>12}  {:>18}  {:>14}  {:>10}",
+        "queued", "submitted/s", "leased+finished/s", "all three, /s", "list, us"
+    )?;
+    let mut queued = 0;
+    for depth in [0, most / 100, most / 10, most / 2, most] {
+        let (grown, filling) = timed(|| fill(&store, depth - queued))?;
+        queued += grown;
+        let (submitted, submitting) = timed(|| fill(&store, THROUGH))?;
+        let (done, working) = timed(|| work(&store, THROUGH))?;
+        let (_, listing) =
+            timed(|| (0..20).try_for_each(|_| store.list(&Filter::default(), None, 50).map(drop)))?;
+        let rate = |count: usize, seconds: f64| count as f64 / seconds;
+        let submit = if grown > THROUGH { rate(grown, filling) } else { rate(submitted, submitting) };
+        let all = rate(done, submitting + working);
+        writeln!(
+            out,
+            "{queued:>8}  {submit:>12.0}  {:>18.0}  {all:>14.0}  {:>10.0}",
+            rate(done, working),
+            listing * 1e6 / 20.0
+        )?;
+    }
+    Ok(())
+}
+
+fn timed<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<(T, f64), E> {
+    let begun = monotonic_nanoseconds();
+    let done = work()?;
+    Ok((done, Duration::from_nanos(monotonic_nanoseconds() - begun).as_secs_f64()))
+}
+
+fn fill(store: &dyn JobStore, count: usize) -> Result<usize, Box<dyn Error>> {
+    let spec = JobSpec::read(json!({"command": ["true"], "wall_ms": 3_600_000}))?;
+    let one = Submission { spec, owner: "bench".to_owned() };
+    let mut left = count;
+    while left > 0 {
+        let batch = left.min(BATCH);
+        store.submit(&vec![one.clone(); batch])?;
+        left -= batch;
+    }
+    Ok(count)
+}
+
+fn work(store: &dyn JobStore, count: usize) -> Result<usize, Box<dyn Error>> {
+    let request = LeaseRequest {
+        worker: "bench".to_owned(),
+        slots: SLOTS,
+        queues: Vec::new(),
+        only: None,
+        lease: Duration::from_secs(60),
+    };
+    let finish = |leased: Leased| Finish {
+        held: leased.held,
+        result: JobResult::bare(Status::Ok, None),
+        again: false,
+    };
+    let mut done = 0;
+    while done < count {
+        let leased = store.lease(&request)?;
+        if leased.is_empty() {
+            return Err("the queue is empty too early".into());
+        }
+        done += store.finish(&leased.into_iter().map(finish).collect::<Vec<_>>())?.len();
+    }
+    Ok(done)
+}

@@ -1,0 +1,336 @@
+//! What every store of jobs must do, as one function over the trait. Each part uses queues, keys and owners of its own, so
+//! that it may be run on a store that has jobs already.
+
+use std::time::Duration;
+
+use sandtimer::job::{
+    Cancelled, Filter, Finish, Finished, Held, JobRecord, JobResult, JobSpec, JobState, JobStore,
+    LeaseRequest, Leased, Renewal, Status, StoreError, Submission,
+};
+use sandtimer::resilience::BreakerSnapshot;
+use serde_json::{Value, json};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Runs every part. `pass` lets so much time go by on the store's clock.
+///
+/// # Panics
+/// When the store does not do what it must.
+pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
+    let of = |name: &'static str| Part { store, pass, name };
+    a_job_from_submission_to_its_result(&of("plain"));
+    a_batch_is_taken_whole_or_not_at_all(&of("batch"));
+    an_idempotency_key_is_one_job(&of("idempotent"));
+    priority_is_a_head_start_and_nobody_starves(&of("priority"));
+    queues_take_turns(&of("turns"));
+    a_key_has_so_many_at_a_time(&of("concurrency"));
+    what_is_scheduled_waits_for_its_moment(&of("scheduled"));
+    a_lost_lease_is_fenced(&of("fence"));
+    handed_out_too_often_it_is_dead_until_somebody_retries(&of("dead"));
+    a_deadline_that_passes_in_the_queue_ends_the_job_there(&of("overdue"));
+    a_cancel_reaches_every_state(&of("cancel"));
+    a_paused_queue_hands_out_nothing(&of("paused"));
+    a_log_is_read_by_position(&of("log"));
+    a_listing_goes_on_behind_its_cursor(&of("list"));
+    what_is_over_is_purged_and_forgotten(&of("purge"));
+    breakers_are_kept(store);
+}
+
+/// One part: its queue and its owner have its name.
+struct Part<'a> {
+    store: &'a dyn JobStore,
+    pass: &'a dyn Fn(Duration),
+    name: &'static str,
+}
+
+impl Part<'_> {
+    fn submission(&self, more: Value) -> Submission {
+        let mut source = json!({"queue": self.name, "command": ["true"]});
+        source.as_object_mut().expect("a table").extend(more.as_object().expect("a table").clone());
+        Submission { spec: JobSpec::read(source).expect("a valid spec"), owner: self.name.to_owned() }
+    }
+
+    fn submit(&self, more: Value) -> String {
+        self.store.submit(&[self.submission(more)]).expect("submitted").remove(0).id
+    }
+
+    fn lease_from(&self, queues: &[&str], slots: usize, lease: Duration) -> Vec<Leased> {
+        let queues = queues.iter().map(|queue| (*queue).to_owned()).collect();
+        let request = LeaseRequest { worker: "w".to_owned(), slots, queues, only: None, lease };
+        self.store.lease(&request).expect("leased")
+    }
+
+    fn lease(&self, slots: usize) -> Vec<Leased> {
+        self.lease_from(&[self.name], slots, LONG)
+    }
+
+    fn ids(&self, slots: usize) -> Vec<String> {
+        self.lease(slots).into_iter().map(|leased| leased.held.id).collect()
+    }
+
+    fn finish(&self, held: &Held, status: Status, again: bool) -> Finished {
+        let result = JobResult::bare(status, (status != Status::Ok).then(|| "it failed".to_owned()));
+        self.store.finish(&[Finish { held: held.clone(), result, again }]).expect("finished").remove(0)
+    }
+
+    fn get(&self, id: &str) -> JobRecord {
+        self.store.get(id).expect("readable").expect("there")
+    }
+
+    fn state(&self, id: &str) -> JobState {
+        self.get(id).line.state
+    }
+}
+
+fn a_job_from_submission_to_its_result(part: &Part<'_>) {
+    let id = part.submit(json!({"name": "first", "wall_ms": 60_000}));
+    assert_eq!(part.state(&id), JobState::Queued);
+    let leased = part.lease(5);
+    assert_eq!(leased.len(), 1);
+    assert_eq!((leased[0].held.id.as_str(), leased[0].held.epoch, leased[0].deliveries), (id.as_str(), 1, 1));
+    assert_eq!(leased[0].deadline_ms, Some(leased[0].submitted_ms + 60_000));
+    assert!(part.lease(5).is_empty(), "it is leased once");
+    assert_eq!(
+        part.store.renew(std::slice::from_ref(&leased[0].held), LONG).expect("renewed"),
+        [Renewal::Kept]
+    );
+    assert_eq!(part.finish(&leased[0].held, Status::Ok, false), Finished::Recorded);
+    let record = part.get(&id);
+    assert_eq!(
+        (record.line.state, record.line.ok, record.line.name.as_str()),
+        (JobState::Ended, Some(true), "first")
+    );
+    assert_eq!(record.result.expect("a result").status, Status::Ok);
+    assert_eq!(part.finish(&leased[0].held, Status::Failed, false), Finished::Duplicate);
+    assert_eq!(part.get(&id).result.expect("a result").status, Status::Ok, "the first result stays");
+    assert!(part.store.get("no such job").expect("readable").is_none());
+}
+
+fn a_batch_is_taken_whole_or_not_at_all(part: &Part<'_>) {
+    let past = part.submission(json!({"deadline_ms": 1000}));
+    let refused = part.store.submit(&[part.submission(json!({})), past]).expect_err("a deadline in the past");
+    assert!(matches!(refused, StoreError::Spec(_)), "{refused}");
+    assert!(part.lease(1).is_empty());
+    let batch: Vec<Submission> = (0..50).map(|_| part.submission(json!({}))).collect();
+    let ids: Vec<String> =
+        part.store.submit(&batch).expect("submitted").into_iter().map(|one| one.id).collect();
+    assert_eq!(part.ids(50), ids, "in their order");
+}
+
+fn an_idempotency_key_is_one_job(part: &Part<'_>) {
+    let spec = json!({"idempotency_key": "k", "name": "a"});
+    let first = part.submit(spec.clone());
+    let again = part.store.submit(&[part.submission(spec.clone())]).expect("known").remove(0);
+    assert_eq!((again.id.as_str(), again.existed), (first.as_str(), true));
+    let other = part.submission(json!({"idempotency_key": "k", "name": "b"}));
+    match part.store.submit(&[other]) {
+        Err(StoreError::Conflict { existing, .. }) => assert_eq!(existing, first),
+        other => panic!("{other:?}"),
+    }
+    let elses = Submission { owner: "somebody else".to_owned(), ..part.submission(spec) };
+    assert!(!part.store.submit(&[elses]).expect("another owner").remove(0).existed);
+    assert_eq!(part.lease(9).len(), 2);
+}
+
+fn priority_is_a_head_start_and_nobody_starves(part: &Part<'_>) {
+    let low = part.submit(json!({"priority": -1}));
+    let plain = part.submit(json!({}));
+    let high = part.submit(json!({"priority": 5}));
+    assert_eq!(part.ids(3), [high, plain, low]);
+}
+
+fn queues_take_turns(part: &Part<'_>) {
+    let many: Vec<String> = (0..6).map(|_| part.submit(json!({"queue": "turns-many"}))).collect();
+    let few: Vec<String> = (0..2).map(|_| part.submit(json!({"queue": "turns-few"}))).collect();
+    let leased = part.lease_from(&["turns-many", "turns-few"], 4, LONG);
+    let got: Vec<&String> = leased.iter().map(|leased| &leased.held.id).collect();
+    assert!(few.iter().all(|id| got.contains(&id)), "both of the short queue are among the first four");
+    assert_eq!(part.lease_from(&["turns-many", "turns-few"], 9, LONG).len(), many.len() + few.len() - 4);
+}
+
+fn a_key_has_so_many_at_a_time(part: &Part<'_>) {
+    let limited = json!({"concurrency": {"key": "gpu", "most": 2}});
+    let ids: Vec<String> = (0..4).map(|_| part.submit(limited.clone())).collect();
+    let free = part.submit(json!({}));
+    let leased = part.lease(9);
+    let got: Vec<String> = leased.iter().map(|leased| leased.held.id.clone()).collect();
+    assert_eq!(got, [ids[0].clone(), ids[1].clone(), free]);
+    part.finish(&leased[0].held, Status::Ok, false);
+    let next = part.lease(9);
+    assert_eq!(next.iter().map(|leased| leased.held.id.clone()).collect::<Vec<_>>(), [ids[2].clone()]);
+    // One that is cancelled while it waits beside the queue has no place to give back.
+    assert_eq!(part.store.cancel(&ids[3], "no more").expect("cancelled"), Cancelled::Cancelled);
+    part.finish(&leased[1].held, Status::Failed, false);
+    part.finish(&next[0].held, Status::Ok, false);
+    let more: Vec<String> = (0..3).map(|_| part.submit(limited.clone())).collect();
+    assert_eq!(part.ids(9), more[..2]);
+}
+
+fn what_is_scheduled_waits_for_its_moment(part: &Part<'_>) {
+    let start = part.store.now_ms() + 300;
+    let id = part.submit(json!({"not_before_ms": start}));
+    assert_eq!(part.state(&id), JobState::Scheduled);
+    assert!(part.lease(1).is_empty());
+    (part.pass)(Duration::from_millis(320));
+    let leased = part.lease(1);
+    assert_eq!((leased[0].held.id.as_str(), leased[0].due_ms), (id.as_str(), start));
+    assert!(leased[0].leased_ms >= start);
+}
+
+fn a_lost_lease_is_fenced(part: &Part<'_>) {
+    let id = part.submit(json!({"wall_ms": 60_000}));
+    let first = part.lease_from(&[part.name], 1, Duration::from_millis(50)).remove(0);
+    (part.pass)(Duration::from_millis(70));
+    let second = part.lease(1).remove(0);
+    assert_eq!((second.held.epoch, second.deliveries), (first.held.epoch + 1, 2));
+    assert_eq!(second.deadline_ms, first.deadline_ms, "a deadline is never reset");
+    assert_eq!(part.store.renew(std::slice::from_ref(&first.held), LONG).expect("answered"), [Renewal::Lost]);
+    assert!(matches!(part.store.append_log(&first.held, b"late"), Err(StoreError::Lost(_))));
+    assert_eq!(part.finish(&first.held, Status::Failed, false), Finished::Duplicate);
+    assert_eq!(part.state(&id), JobState::Leased);
+    assert_eq!(part.finish(&second.held, Status::Ok, false), Finished::Recorded);
+    let record = part.get(&id);
+    assert_eq!(record.result.expect("a result").status, Status::Ok);
+    assert_eq!(record.earlier.iter().map(|result| result.status).collect::<Vec<_>>(), [Status::Lost]);
+    assert_eq!(record.duplicates.iter().map(|result| result.status).collect::<Vec<_>>(), [Status::Failed]);
+}
+
+fn handed_out_too_often_it_is_dead_until_somebody_retries(part: &Part<'_>) {
+    let id = part.submit(json!({"deliveries": 2}));
+    for expected in [JobState::Queued, JobState::Dead] {
+        let leased = part.lease(1).remove(0);
+        assert_eq!(part.finish(&leased.held, Status::InfraError, true), Finished::GivenBack);
+        assert_eq!(part.state(&id), expected);
+    }
+    let record = part.get(&id);
+    assert_eq!((record.earlier.len(), record.result.expect("the last").status), (1, Status::InfraError));
+    assert_eq!(part.store.retry(&id).expect("queued again"), JobState::Queued);
+    let leased = part.lease(1).remove(0);
+    assert_eq!(leased.deliveries, 1);
+    part.finish(&leased.held, Status::Ok, false);
+    assert!(matches!(part.store.retry(&id), Err(StoreError::WrongState { .. })), "it succeeded");
+    assert!(matches!(part.store.retry("none"), Err(StoreError::Unknown(_))));
+}
+
+fn a_deadline_that_passes_in_the_queue_ends_the_job_there(part: &Part<'_>) {
+    let never = part.submit(json!({"wall_ms": 100}));
+    let begun = part.submit(json!({"wall_ms": 100, "queue": "overdue-begun"}));
+    let leased = part.lease_from(&["overdue-begun"], 1, Duration::from_millis(50));
+    assert_eq!(leased.len(), 1);
+    (part.pass)(Duration::from_millis(130));
+    assert!(part.lease(9).is_empty() && part.lease_from(&["overdue-begun"], 9, LONG).is_empty());
+    for (id, said) in [(never, "it was never begun"), (begun, "its worker was lost before")] {
+        let result = part.get(&id).result.expect("a result");
+        let verdict = result.verdict.expect("a verdict");
+        assert_eq!(result.status, Status::Timeout);
+        let place = (json!(verdict.layer), json!(verdict.phase), verdict.limit_ms);
+        assert_eq!(place, (json!("job"), json!("queued"), Some(100)));
+        assert!(verdict.sentence.contains(said), "{}", verdict.sentence);
+    }
+}
+
+fn a_cancel_reaches_every_state(part: &Part<'_>) {
+    let scheduled = part.submit(json!({"not_before_ms": part.store.now_ms() + 60_000}));
+    let queued = part.submit(json!({}));
+    for id in [&scheduled, &queued] {
+        assert_eq!(part.store.cancel(id, "not wanted").expect("cancelled"), Cancelled::Cancelled);
+        let record = part.get(id);
+        assert_eq!(
+            (record.line.state, record.result.expect("one").status),
+            (JobState::Cancelled, Status::Cancelled)
+        );
+        assert_eq!(part.store.cancel(id, "again").expect("answered"), Cancelled::TooLate);
+    }
+    let running = part.submit(json!({}));
+    let held = part.lease(9).remove(0).held;
+    assert_eq!(held.id, running);
+    assert_eq!(part.store.cancel(&running, "not wanted").expect("asked"), Cancelled::Asked);
+    let wanted = [Renewal::Cancel("not wanted".to_owned())];
+    assert_eq!(part.store.look(std::slice::from_ref(&held)).expect("answered"), wanted);
+    assert_eq!(part.store.renew(std::slice::from_ref(&held), LONG).expect("answered"), wanted);
+    assert_eq!(part.finish(&held, Status::Cancelled, false), Finished::Recorded);
+    assert_eq!(part.state(&running), JobState::Cancelled);
+    assert!(matches!(part.store.cancel("none", ""), Err(StoreError::Unknown(_))));
+}
+
+fn a_paused_queue_hands_out_nothing(part: &Part<'_>) {
+    part.store.pause(part.name, true).expect("paused");
+    let id = part.submit(json!({}));
+    assert!(part.lease(1).is_empty());
+    let facts = part.store.queues().expect("readable");
+    let facts = facts.iter().find(|facts| facts.queue == part.name).expect("there");
+    assert!(facts.paused && facts.queued == 1 && facts.oldest_ms.is_some());
+    part.store.pause(part.name, false).expect("resumed");
+    assert_eq!(part.ids(1), [id]);
+}
+
+fn a_log_is_read_by_position(part: &Part<'_>) {
+    let id = part.submit(json!({}));
+    let held = part.lease(1).remove(0).held;
+    for piece in [b"one ".as_slice(), b"two ", b"three"] {
+        part.store.append_log(&held, piece).expect("written");
+    }
+    let read = |cursor, most| {
+        let log = part.store.read_log(&id, cursor, most).expect("readable");
+        (String::from_utf8(log.bytes).expect("text"), log.next_cursor)
+    };
+    assert_eq!(read(0, 100), ("one two three".to_owned(), 13));
+    assert_eq!(read(2, 4), ("e tw".to_owned(), 6));
+    assert_eq!(read(13, 4), (String::new(), 13));
+    part.finish(&held, Status::Ok, false);
+    assert_eq!(read(8, 100), ("three".to_owned(), 13), "after its end as well");
+}
+
+fn a_listing_goes_on_behind_its_cursor(part: &Part<'_>) {
+    let ids: Vec<String> = (0..5).map(|_| part.submit(json!({}))).collect();
+    let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
+    let (mut seen, mut cursor) = (Vec::new(), None);
+    for _ in 0..4 {
+        let page = part.store.list(&filter, cursor.as_deref(), 2).expect("listed");
+        seen.extend(page.jobs.into_iter().map(|line| line.id));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    seen.reverse();
+    assert_eq!(seen, ids);
+    let others = Filter { owner: Some("nobody".to_owned()), ..filter };
+    assert!(part.store.list(&others, None, 9).expect("listed").jobs.is_empty());
+}
+
+fn what_is_over_is_purged_and_forgotten(part: &Part<'_>) {
+    let kept = part.submit(json!({}));
+    let held = part.lease(1).remove(0).held;
+    let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
+    assert_eq!(part.store.purge(&filter).expect("purged"), 0, "what goes on is not forgotten");
+    part.finish(&held, Status::Failed, false);
+    let dead = Filter { state: Some(JobState::Dead), ..filter.clone() };
+    assert_eq!(part.store.purge(&dead).expect("purged"), 0);
+    assert_eq!(part.store.purge(&filter).expect("purged"), 1);
+    assert!(part.store.get(&kept).expect("readable").is_none());
+    let brief = part.submit(json!({"retention_ms": 50}));
+    let held = part.lease(1).remove(0).held;
+    part.finish(&held, Status::Ok, false);
+    (part.pass)(Duration::from_millis(70));
+    part.store.sweep().expect("swept");
+    assert!(part.store.get(&brief).expect("readable").is_none());
+}
+
+fn breakers_are_kept(store: &dyn JobStore) {
+    let snapshot = BreakerSnapshot {
+        key: "calculator:calculate".to_owned(),
+        state: "open".to_owned(),
+        held: None,
+        retry_after_ms: Some(10_000),
+        failures_in_a_row: 5,
+        times_opened: 1,
+        successes: 0,
+        window: vec![true],
+        said: vec!["no".to_owned()],
+    };
+    store.save_breakers(std::slice::from_ref(&snapshot)).expect("saved");
+    let loaded = store.load_breakers().expect("loaded").remove(0);
+    assert!(loaded.retry_after_ms.expect("open") <= 10_000);
+    assert_eq!(BreakerSnapshot { retry_after_ms: Some(10_000), ..loaded }, snapshot);
+}

@@ -1,0 +1,231 @@
+//! Jobs in an SQLite database: one file, any number of processes.
+//!
+//! ```text
+//! schema       tables, and their migrations
+//! clock        what time it is
+//! submitting   new jobs, one transaction for any number
+//! leasing      jobs are handed out, and kept
+//! moving       from one state to the next: finish, cancel, and what time alone does
+//! reading      listings, records, logs, breakers
+//! ```
+//! Every call is one transaction, begun for writing before it reads, so none is ever undone by another. WAL and
+//! `synchronous = NORMAL`: what was answered outlives the death of any process; a loss of power may take the last
+//! transactions, and never a part of one.
+
+mod clock;
+mod leasing;
+mod moving;
+mod reading;
+mod schema;
+mod submitting;
+#[cfg(test)]
+mod tests;
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
+use sandtimer::job::{
+    Cancelled, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore, LeaseRequest, Leased, Log,
+    Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+};
+use sandtimer::resilience::BreakerSnapshot;
+
+use clock::StoreClock;
+
+/// How long another writer is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What a point of priority is worth, in milliseconds of waiting.
+const PRIORITY_STEP_MS: i64 = 60_000;
+
+/// Jobs in a file.
+#[derive(Debug)]
+pub struct SqliteJobs {
+    connection: Mutex<Connection>,
+    clock: StoreClock,
+}
+
+impl SqliteJobs {
+    /// Opens the jobs below a state directory, making what is missing with access for this user only.
+    ///
+    /// # Errors
+    /// When the directory cannot be written, or the database comes from a newer program.
+    pub fn open(state_directory: &Path) -> Result<Self, StoreError> {
+        let unusable =
+            |error| StoreError::Broken(format!("the state directory {}: {error}", state_directory.display()));
+        DirBuilder::new().recursive(true).mode(0o700).create(state_directory).map_err(unusable)?;
+        let path = state_directory.join("jobs.sqlite");
+        let mut connection = Connection::open(&path).map_err(broken)?;
+        connection.busy_timeout(PATIENCE).map_err(broken)?;
+        connection.set_prepared_statement_cache_capacity(64);
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, private).map_err(unusable)?;
+        connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())).map_err(broken)?;
+        connection.pragma_update(None, "synchronous", "normal").map_err(broken)?;
+        schema::migrate(&mut connection)?;
+        let clock = StoreClock::of(&mut connection)?;
+        Ok(SqliteJobs { connection: Mutex::new(connection), clock })
+    }
+
+    /// Lets the file grow no further, as a full disk does.
+    #[cfg(test)]
+    fn fill(&self, more_pages: i64) {
+        let connection = self.connection();
+        let pages: i64 =
+            connection.pragma_query_value(None, "page_count", |row| row.get(0)).expect("readable");
+        let most = if more_pages < 0 { 1_073_741_823 } else { pages + more_pages };
+        connection.pragma_update_and_check(None, "max_page_count", most, |_| Ok(())).expect("set");
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        // A transaction that a panic left behind was undone when it was dropped.
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One transaction for writing.
+    fn write<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>, i64) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut connection = self.connection();
+        let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(broken)?;
+        let done = work(&tx, self.clock.now())?;
+        tx.commit().map_err(broken)?;
+        Ok(done)
+    }
+
+    /// One transaction for reading.
+    fn read<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>, i64) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut connection = self.connection();
+        let tx = connection.transaction().map_err(broken)?;
+        work(&tx, self.clock.now())
+    }
+}
+
+impl JobStore for SqliteJobs {
+    fn now_ms(&self) -> u64 {
+        natural(self.clock.now())
+    }
+
+    fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
+        self.write(|tx, now| submissions.iter().map(|one| submitting::submit(tx, one, now)).collect())
+    }
+
+    fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
+        if request.slots == 0 || !self.read(moving::is_something_to_do)? {
+            return Ok(Vec::new());
+        }
+        self.write(|tx, now| {
+            moving::sweep(tx, now)?;
+            leasing::lease(tx, request, now)
+        })
+    }
+
+    fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
+        let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 2);
+        self.write(|tx, now| held.iter().map(|held| leasing::renew(tx, held, now + lease)).collect())
+    }
+
+    fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError> {
+        self.read(|tx, _| held.iter().map(|held| leasing::look(tx, held)).collect())
+    }
+
+    fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError> {
+        self.write(|tx, now| finishes.iter().map(|finish| moving::finish(tx, finish, now)).collect())
+    }
+
+    fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
+        self.write(|tx, now| moving::cancel(tx, id, reason, now))
+    }
+
+    fn get(&self, id: &str) -> Result<Option<JobRecord>, StoreError> {
+        self.read(|tx, now| reading::get(tx, id, now))
+    }
+
+    fn list(&self, filter: &Filter, cursor: Option<&str>, most: usize) -> Result<Page, StoreError> {
+        self.read(|tx, _| reading::list(tx, filter, cursor, most))
+    }
+
+    fn retry(&self, id: &str) -> Result<JobState, StoreError> {
+        self.write(|tx, now| moving::retry(tx, id, now))
+    }
+
+    fn purge(&self, filter: &Filter) -> Result<u64, StoreError> {
+        self.write(|tx, _| moving::purge(tx, filter))
+    }
+
+    fn pause(&self, queue: &str, paused: bool) -> Result<(), StoreError> {
+        self.write(|tx, _| {
+            let set =
+                "INSERT INTO queues (queue, paused) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET paused = ?2";
+            tx.execute(set, (queue, paused)).map(drop).map_err(broken)
+        })
+    }
+
+    fn queues(&self) -> Result<Vec<QueueFacts>, StoreError> {
+        self.read(reading::queues)
+    }
+
+    fn sweep(&self) -> Result<(), StoreError> {
+        if !self.read(moving::is_something_to_do)? {
+            return Ok(());
+        }
+        self.write(moving::sweep)
+    }
+
+    fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write(|tx, _| reading::append_log(tx, held, bytes))
+    }
+
+    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
+        self.read(|tx, _| reading::read_log(tx, id, cursor, most))
+    }
+
+    fn save_breakers(&self, snapshots: &[BreakerSnapshot]) -> Result<(), StoreError> {
+        self.write(|tx, now| reading::save_breakers(tx, snapshots, now))
+    }
+
+    fn load_breakers(&self) -> Result<Vec<BreakerSnapshot>, StoreError> {
+        self.read(reading::load_breakers)
+    }
+}
+
+/// The store's words for what SQLite says.
+fn broken(error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => StoreError::Full(error.to_string()),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
+        _ => StoreError::Broken(error.to_string()),
+    }
+}
+
+fn unreadable(error: serde_json::Error) -> StoreError {
+    StoreError::Broken(format!("a row cannot be read: {error}"))
+}
+
+fn state_number(state: JobState) -> i64 {
+    JobState::ALL.iter().position(|known| *known == state).unwrap_or(0) as i64
+}
+
+fn state_of(number: i64) -> JobState {
+    usize::try_from(number).ok().and_then(|index| JobState::ALL.get(index).copied()).unwrap_or(JobState::Dead)
+}
+
+fn natural(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Where a job stands in its queue.
+fn rank(due_ms: i64, priority: i64) -> i64 {
+    due_ms - priority * PRIORITY_STEP_MS
+}

@@ -1,0 +1,306 @@
+//! From one state to the next. Each function is a part of one transaction.
+
+use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
+use sandtimer::job::{Cancelled, Filter, Finish, Finished, JobResult, JobState, Status, StoreError};
+
+use super::{broken, integer, natural, rank, state_number, state_of, unreadable};
+
+/// Of each kind of thing that time does, so many in one transaction.
+const CHUNK: i64 = 512;
+/// Results of earlier deliveries that are kept.
+const EARLIER: i64 = 3;
+
+/// What a result in the table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Recorded = 0,
+    Earlier = 1,
+    Duplicate = 2,
+}
+
+/// The columns that a move needs.
+#[derive(Debug)]
+struct Row1 {
+    seq: i64,
+    id: String,
+    state: JobState,
+    ready: bool,
+    epoch: i64,
+    concurrency: Option<String>,
+    deliveries: i64,
+    deliveries_most: i64,
+    submitted: i64,
+    deadline: Option<i64>,
+    retention: Option<i64>,
+    cancel: Option<String>,
+    worker: Option<String>,
+    ok: Option<bool>,
+}
+
+const COLUMNS: &str = "seq, id, state, ready, epoch, concurrency, deliveries, deliveries_most, submitted_ms, deadline_ms, \
+    retention_ms, cancel, worker, ok";
+
+fn row(row: &Row<'_>) -> rusqlite::Result<Row1> {
+    Ok(Row1 {
+        seq: row.get(0)?,
+        id: row.get(1)?,
+        state: state_of(row.get(2)?),
+        ready: row.get(3)?,
+        epoch: row.get(4)?,
+        concurrency: row.get(5)?,
+        deliveries: row.get(6)?,
+        deliveries_most: row.get(7)?,
+        submitted: row.get(8)?,
+        deadline: row.get(9)?,
+        retention: row.get(10)?,
+        cancel: row.get(11)?,
+        worker: row.get(12)?,
+        ok: row.get(13)?,
+    })
+}
+
+fn by_id(tx: &Transaction<'_>, id: &str) -> Result<Option<Row1>, StoreError> {
+    let mut select =
+        tx.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1")).map_err(broken)?;
+    select.query_row([id], row).optional().map_err(broken)
+}
+
+fn rows(tx: &Transaction<'_>, which: &str, bound: i64) -> Result<Vec<Row1>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM jobs WHERE {which} LIMIT {CHUNK}");
+    let mut select = tx.prepare_cached(&sql).map_err(broken)?;
+    let found = select.query_map([bound], row).map_err(broken)?;
+    found.collect::<Result<_, _>>().map_err(broken)
+}
+
+pub(super) fn execute(
+    tx: &Transaction<'_>,
+    sql: &str,
+    values: impl rusqlite::Params,
+) -> Result<usize, StoreError> {
+    tx.prepare_cached(sql).and_then(|mut statement| statement.execute(values)).map_err(broken)
+}
+
+/// Queues a job: at once where its concurrency key has room, else beside the queue.
+pub(super) fn enter(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError> {
+    let mut select =
+        tx.prepare_cached("SELECT concurrency, most FROM jobs WHERE seq = ?1").map_err(broken)?;
+    let read = |row: &Row<'_>| Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<i64>>(1)?));
+    let (key, most) = select.query_row([seq], read).map_err(broken)?;
+    let ready = match &key {
+        None => true,
+        Some(key) => take(tx, key, most.unwrap_or(1))?,
+    };
+    execute(tx, "UPDATE jobs SET state = 1, ready = ?2 WHERE seq = ?1", (seq, ready)).map(drop)
+}
+
+/// Takes one of a key's places, if one is free.
+fn take(tx: &Transaction<'_>, key: &str, most: i64) -> Result<bool, StoreError> {
+    execute(tx, "INSERT INTO concurrency (key, taken) VALUES (?1, 0) ON CONFLICT DO NOTHING", [key])?;
+    let update = "UPDATE concurrency SET taken = taken + 1 WHERE key = ?1 AND taken < ?2";
+    Ok(execute(tx, update, (key, most))? == 1)
+}
+
+/// Gives a key's place back, to the job that waits for it first.
+fn leave(tx: &Transaction<'_>, key: Option<&str>) -> Result<(), StoreError> {
+    let Some(key) = key else { return Ok(()) };
+    execute(tx, "UPDATE concurrency SET taken = taken - 1 WHERE key = ?1", [key])?;
+    let first = "SELECT seq, most FROM jobs WHERE state = 1 AND ready = 0 AND concurrency = ?1 ORDER BY rank, seq LIMIT 1";
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+    // More than one where those that wait allow more at a time than those before them.
+    while let Some((seq, most)) = tx
+        .prepare_cached(first)
+        .and_then(|mut select| select.query_row([key], read).optional())
+        .map_err(broken)?
+    {
+        if !take(tx, key, most)? {
+            return Ok(());
+        }
+        execute(tx, "UPDATE jobs SET ready = 1 WHERE seq = ?1", [seq])?;
+    }
+    execute(tx, "DELETE FROM concurrency WHERE key = ?1 AND taken <= 0", [key]).map(drop)
+}
+
+/// Writes a result down.
+fn keep(
+    tx: &Transaction<'_>,
+    job: &Row1,
+    kind: Kind,
+    result: &JobResult,
+    now: i64,
+) -> Result<(), StoreError> {
+    let body = serde_json::to_string(result).map_err(unreadable)?;
+    let insert = "INSERT INTO results (job, epoch, kind, at_ms, body) VALUES (?1, ?2, ?3, ?4, ?5)";
+    execute(tx, insert, params![job.seq, job.epoch, kind as i64, now, body])?;
+    if kind == Kind::Earlier {
+        let old = "DELETE FROM results WHERE job = ?1 AND kind = 1 AND rowid NOT IN
+            (SELECT rowid FROM results WHERE job = ?1 AND kind = 1 ORDER BY rowid DESC LIMIT ?2)";
+        execute(tx, old, (job.seq, EARLIER))?;
+    }
+    Ok(())
+}
+
+/// Ends a job in this state with this result.
+fn end(
+    tx: &Transaction<'_>,
+    job: &Row1,
+    state: JobState,
+    result: &JobResult,
+    now: i64,
+) -> Result<(), StoreError> {
+    keep(tx, job, Kind::Recorded, result, now)?;
+    let expires = job.retention.map(|retention| now.saturating_add(retention));
+    let update = "UPDATE jobs SET state = ?2, ready = 0, ended_ms = ?3, expires_ms = ?4, ok = ?5, error = ?6,
+        lease_ms = NULL WHERE seq = ?1";
+    execute(tx, update, params![job.seq, state_number(state), now, expires, result.ok, result.error])?;
+    // Its place: of a leased job, and of one that was ready.
+    if job.ready || job.state == JobState::Leased { leave(tx, job.concurrency.as_deref()) } else { Ok(()) }
+}
+
+/// What time may have done since the last look. Reads only.
+pub(super) fn is_something_to_do(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
+    let look = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused = 0 AND EXISTS
+            (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1 AND jobs.queue = queues.queue))
+        OR EXISTS (SELECT 1 FROM jobs WHERE state = 0 AND due_ms <= ?1)
+        OR EXISTS (SELECT 1 FROM jobs WHERE state = 2 AND lease_ms <= ?1)
+        OR EXISTS (SELECT 1 FROM jobs WHERE state = 0 AND deadline_ms <= ?1)
+        OR EXISTS (SELECT 1 FROM jobs WHERE state = 1 AND deadline_ms <= ?1)
+        OR EXISTS (SELECT 1 FROM jobs WHERE expires_ms <= ?1)";
+    tx.prepare_cached(look).and_then(|mut look| look.query_row([now], |row| row.get(0))).map_err(broken)
+}
+
+/// What time alone does, in pieces.
+pub(super) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
+    for job in rows(tx, "state = 2 AND lease_ms <= ?1 ORDER BY lease_ms", now)? {
+        lose(tx, &job, now)?;
+    }
+    for which in ["state = 0 AND deadline_ms <= ?1", "state = 1 AND deadline_ms <= ?1"] {
+        for job in rows(tx, which, now)? {
+            overdue(tx, &job, now)?;
+        }
+    }
+    for job in rows(tx, "state = 0 AND due_ms <= ?1 ORDER BY due_ms", now)? {
+        enter(tx, job.seq)?;
+    }
+    for job in rows(tx, "expires_ms <= ?1", now)? {
+        forget(tx, job.seq)?;
+    }
+    Ok(())
+}
+
+/// The lease of a job ran out.
+fn lose(tx: &Transaction<'_>, job: &Row1, now: i64) -> Result<(), StoreError> {
+    let worker = job.worker.as_deref().unwrap_or("unknown");
+    let said = format!(
+        "the lease of worker {worker} ran out, in delivery {} of {}",
+        job.deliveries, job.deliveries_most
+    );
+    if let Some(reason) = &job.cancel {
+        let result = JobResult::bare(Status::Cancelled, Some(format!("Cancelled: {reason}; {said}.")));
+        return end(tx, job, JobState::Cancelled, &result, now);
+    }
+    give_back(tx, job, &JobResult::bare(Status::Lost, Some(said)), now)
+}
+
+/// Queues a leased job again, or ends it: past its deadline, or handed out too often.
+fn give_back(tx: &Transaction<'_>, job: &Row1, result: &JobResult, now: i64) -> Result<(), StoreError> {
+    if job.deadline.is_some_and(|deadline| deadline <= now) {
+        keep(tx, job, Kind::Earlier, result, now)?;
+        return overdue(tx, job, now);
+    }
+    if job.deliveries >= job.deliveries_most {
+        return end(tx, job, JobState::Dead, result, now);
+    }
+    keep(tx, job, Kind::Earlier, result, now)?;
+    // It keeps its key's place.
+    let update = "UPDATE jobs SET state = 1, ready = 1, worker = NULL, lease_ms = NULL WHERE seq = ?1";
+    execute(tx, update, [job.seq]).map(drop)
+}
+
+fn overdue(tx: &Transaction<'_>, job: &Row1, now: i64) -> Result<(), StoreError> {
+    let limit = natural(job.deadline.unwrap_or(now) - job.submitted);
+    let deliveries = u32::try_from(job.deliveries).unwrap_or(u32::MAX);
+    let result = JobResult::overdue(&job.id, limit, natural(now - job.submitted), deliveries);
+    end(tx, job, JobState::Ended, &result, now)
+}
+
+/// Records what became of a leased job, if the lease is still this one.
+pub(super) fn finish(tx: &Transaction<'_>, finish: &Finish, now: i64) -> Result<Finished, StoreError> {
+    let Some(job) = by_id(tx, &finish.held.id)? else { return Ok(Finished::Duplicate) };
+    let result = &finish.result;
+    if job.state != JobState::Leased || natural(job.epoch) != finish.held.epoch {
+        let late = Row1 { epoch: integer(finish.held.epoch), ..job };
+        keep(tx, &late, Kind::Duplicate, result, now)?;
+        return Ok(Finished::Duplicate);
+    }
+    if finish.again && job.cancel.is_none() {
+        give_back(tx, &job, result, now)?;
+        return Ok(Finished::GivenBack);
+    }
+    let state = if result.status == Status::Cancelled { JobState::Cancelled } else { JobState::Ended };
+    end(tx, &job, state, result, now)?;
+    Ok(Finished::Recorded)
+}
+
+/// Ends a job, or asks its worker to.
+pub(super) fn cancel(
+    tx: &Transaction<'_>,
+    id: &str,
+    reason: &str,
+    now: i64,
+) -> Result<Cancelled, StoreError> {
+    let job = by_id(tx, id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
+    match job.state {
+        JobState::Scheduled | JobState::Queued => {
+            let result =
+                JobResult::bare(Status::Cancelled, Some(format!("Cancelled before it began: {reason}.")));
+            end(tx, &job, JobState::Cancelled, &result, now)?;
+            Ok(Cancelled::Cancelled)
+        }
+        JobState::Leased => {
+            execute(tx, "UPDATE jobs SET cancel = coalesce(cancel, ?2) WHERE seq = ?1", (job.seq, reason))?;
+            Ok(Cancelled::Asked)
+        }
+        JobState::Ended | JobState::Dead | JobState::Cancelled => Ok(Cancelled::TooLate),
+    }
+}
+
+/// Queues a job again that is over and did not succeed.
+pub(super) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState, StoreError> {
+    let job = by_id(tx, id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
+    let refused = |remedy| StoreError::WrongState { id: id.to_owned(), state: job.state, remedy };
+    if !job.state.is_over() {
+        return Err(refused("it goes on: cancel it first"));
+    }
+    if job.ok == Some(true) {
+        return Err(refused("it succeeded: submit its spec again for another one"));
+    }
+    execute(tx, "UPDATE results SET kind = 1 WHERE job = ?1 AND kind = 0", [job.seq])?;
+    let priority = "SELECT priority FROM jobs WHERE seq = ?1";
+    let priority: i64 = tx.query_row(priority, [job.seq], |row| row.get(0)).map_err(broken)?;
+    let update =
+        "UPDATE jobs SET submitted_ms = ?2, due_ms = ?2, rank = ?3, deliveries = 0, cancel = NULL, ok = NULL,
+        error = NULL, worker = NULL, ended_ms = NULL, expires_ms = NULL,
+        deadline_ms = CASE WHEN wall_ms IS NULL THEN deadline_ms ELSE ?2 + wall_ms END WHERE seq = ?1";
+    execute(tx, update, (job.seq, now, rank(now, priority)))?;
+    enter(tx, job.seq)?;
+    Ok(JobState::Queued)
+}
+
+/// Forgets jobs that are over.
+pub(super) fn purge(tx: &Transaction<'_>, filter: &Filter) -> Result<u64, StoreError> {
+    let (which, values) = super::reading::wanted(filter);
+    let sql = format!("SELECT seq FROM jobs WHERE state >= 3 AND {which}");
+    let mut select = tx.prepare(&sql).map_err(broken)?;
+    let found = select.query_map(params_from_iter(values), |row| row.get::<_, i64>(0)).map_err(broken)?;
+    let found: Vec<i64> = found.collect::<Result<_, _>>().map_err(broken)?;
+    for seq in &found {
+        forget(tx, *seq)?;
+    }
+    Ok(found.len() as u64)
+}
+
+fn forget(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError> {
+    let tables = ["DELETE FROM jobs WHERE seq = ?1", "DELETE FROM specs WHERE job = ?1"];
+    let more = ["DELETE FROM results WHERE job = ?1", "DELETE FROM log WHERE job = ?1"];
+    tables.into_iter().chain(more).try_for_each(|sql| execute(tx, sql, [seq]).map(drop))
+}

@@ -1,0 +1,196 @@
+//! Listings, records, logs and breakers.
+
+use rusqlite::types::Value as Sql;
+use rusqlite::{OptionalExtension, Row, Transaction, params_from_iter};
+use sandtimer::job::{
+    Filter, Held, JobLine, JobRecord, JobResult, JobState, Log, Page, QueueFacts, Renewal, StoreError,
+};
+use sandtimer::resilience::BreakerSnapshot;
+
+use super::leasing::look;
+use super::moving::Kind;
+use super::{broken, integer, natural, state_number, state_of, unreadable};
+
+const LINE: &str = "id, name, queue, priority, state, ok, error, submitted_ms, due_ms, deadline_ms, leased_ms, ended_ms, \
+    deliveries, worker, cancel, seq";
+
+fn line(row: &Row<'_>) -> rusqlite::Result<(JobLine, i64)> {
+    let moment = |index| row.get::<_, Option<i64>>(index).map(|moment| moment.map(natural));
+    let line = JobLine {
+        id: row.get(0)?,
+        name: row.get(1)?,
+        queue: row.get(2)?,
+        priority: row.get(3)?,
+        state: state_of(row.get(4)?),
+        ok: row.get(5)?,
+        error: row.get(6)?,
+        submitted_ms: natural(row.get(7)?),
+        due_ms: natural(row.get(8)?),
+        deadline_ms: moment(9)?,
+        leased_ms: moment(10)?,
+        ended_ms: moment(11)?,
+        deliveries: row.get(12)?,
+        worker: row.get(13)?,
+        cancel: row.get(14)?,
+    };
+    Ok((line, row.get(15)?))
+}
+
+/// A filter as a condition and its values.
+pub(super) fn wanted(filter: &Filter) -> (String, Vec<Sql>) {
+    let (mut conditions, mut values) = (vec!["1".to_owned()], Vec::new());
+    let mut add = |column: &str, value: Option<Sql>| {
+        if let Some(value) = value {
+            values.push(value);
+            conditions.push(format!("{column} = ?{}", values.len()));
+        }
+    };
+    add("owner", filter.owner.clone().map(Sql::Text));
+    add("queue", filter.queue.clone().map(Sql::Text));
+    add("state", filter.state.map(|state| Sql::Integer(state_number(state))));
+    (conditions.join(" AND "), values)
+}
+
+/// A part of the jobs there are.
+pub(super) fn list(
+    tx: &Transaction<'_>,
+    filter: &Filter,
+    cursor: Option<&str>,
+    most: usize,
+) -> Result<Page, StoreError> {
+    let (which, mut values) = wanted(filter);
+    let below = cursor.and_then(|cursor| cursor.parse::<i64>().ok()).unwrap_or(i64::MAX);
+    values.push(Sql::Integer(below));
+    values.push(Sql::Integer(integer(most as u64)));
+    let count = values.len();
+    let sql = format!(
+        "SELECT {LINE} FROM jobs WHERE {which} AND seq < ?{} ORDER BY seq DESC LIMIT ?{count}",
+        count - 1
+    );
+    let mut select = tx.prepare_cached(&sql).map_err(broken)?;
+    let found = select.query_map(params_from_iter(values), line).map_err(broken)?;
+    let found: Vec<(JobLine, i64)> = found.collect::<Result<_, _>>().map_err(broken)?;
+    let next = found.last().filter(|_| found.len() == most).map(|(_, seq)| seq.to_string());
+    Ok(Page { jobs: found.into_iter().map(|(line, _)| line).collect(), next })
+}
+
+/// Everything about a job.
+pub(super) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<JobRecord>, StoreError> {
+    let found = tx.query_row(&format!("SELECT {LINE} FROM jobs WHERE id = ?1"), [id], line);
+    let Some((line, seq)) = found.optional().map_err(broken)? else { return Ok(None) };
+    let spec: String =
+        tx.query_row("SELECT body FROM specs WHERE job = ?1", [seq], |row| row.get(0)).map_err(broken)?;
+    Ok(Some(JobRecord {
+        line,
+        spec: serde_json::from_str(&spec).map_err(unreadable)?,
+        result: results(tx, seq, Kind::Recorded)?.pop(),
+        earlier: results(tx, seq, Kind::Earlier)?,
+        duplicates: results(tx, seq, Kind::Duplicate)?,
+        now_ms: natural(now),
+    }))
+}
+
+fn results(tx: &Transaction<'_>, seq: i64, kind: Kind) -> Result<Vec<JobResult>, StoreError> {
+    let select = "SELECT body FROM results WHERE job = ?1 AND kind = ?2 ORDER BY rowid";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let bodies = select.query_map((seq, kind as i64), |row| row.get::<_, String>(0)).map_err(broken)?;
+    bodies.map(|body| serde_json::from_str(&body.map_err(broken)?).map_err(unreadable)).collect()
+}
+
+/// Every queue that has jobs or is paused.
+pub(super) fn queues(tx: &Transaction<'_>, now: i64) -> Result<Vec<QueueFacts>, StoreError> {
+    let mut select = tx.prepare_cached("SELECT queue, paused FROM queues ORDER BY queue").map_err(broken)?;
+    let found = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(broken)?;
+    let found: Vec<(String, bool)> = found.collect::<Result<_, _>>().map_err(broken)?;
+    let mut facts = Vec::with_capacity(found.len());
+    for (queue, paused) in found {
+        facts.push(queue_facts(tx, queue, paused, now)?);
+    }
+    facts.retain(|facts| facts.paused || facts.scheduled + facts.queued + facts.leased + facts.dead > 0);
+    Ok(facts)
+}
+
+fn queue_facts(
+    tx: &Transaction<'_>,
+    queue: String,
+    paused: bool,
+    now: i64,
+) -> Result<QueueFacts, StoreError> {
+    let count = |state: JobState| -> Result<u64, StoreError> {
+        let sql = "SELECT count(*) FROM jobs WHERE state = ?1 AND queue = ?2";
+        let mut select = tx.prepare_cached(sql).map_err(broken)?;
+        select.query_row((state_number(state), &queue), |row| row.get(0)).map(natural).map_err(broken)
+    };
+    let oldest = "SELECT min(due_ms) FROM jobs WHERE state = 1 AND queue = ?1";
+    let oldest: Option<i64> = tx.query_row(oldest, [&queue], |row| row.get(0)).map_err(broken)?;
+    Ok(QueueFacts {
+        paused,
+        scheduled: count(JobState::Scheduled)?,
+        queued: count(JobState::Queued)?,
+        leased: count(JobState::Leased)?,
+        dead: count(JobState::Dead)?,
+        oldest_ms: oldest.map(|oldest| natural(now - oldest)),
+        queue,
+    })
+}
+
+/// Adds to the log of a leased job.
+pub(super) fn append_log(tx: &Transaction<'_>, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
+    if look(tx, held)? == Renewal::Lost {
+        return Err(StoreError::Lost(held.id.clone()));
+    }
+    let insert =
+        "INSERT INTO log (job, start, bytes) SELECT seq, coalesce((SELECT start + length(bytes) FROM log
+        WHERE job = seq ORDER BY start DESC LIMIT 1), 0), ?2 FROM jobs WHERE id = ?1";
+    tx.prepare_cached(insert)
+        .and_then(|mut insert| insert.execute((&held.id, bytes)))
+        .map(drop)
+        .map_err(broken)
+}
+
+/// Reads a job's log.
+pub(super) fn read_log(tx: &Transaction<'_>, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
+    let select = "SELECT start, bytes FROM log JOIN jobs ON job = seq
+        WHERE id = ?1 AND start + length(bytes) > ?2 ORDER BY start";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let mut rows = select.query((id, integer(cursor))).map_err(broken)?;
+    let mut bytes = Vec::new();
+    while let Some(row) = rows.next().map_err(broken)?.filter(|_| bytes.len() < most) {
+        let start = natural(row.get::<_, i64>(0).map_err(broken)?);
+        let piece = row.get_ref(1).and_then(|piece| Ok(piece.as_blob()?)).map_err(broken)?;
+        let skipped = usize::try_from(cursor.saturating_sub(start)).unwrap_or(usize::MAX).min(piece.len());
+        bytes.extend_from_slice(&piece[skipped..][..(piece.len() - skipped).min(most - bytes.len())]);
+    }
+    let next_cursor = cursor + bytes.len() as u64;
+    Ok(Log { bytes, next_cursor })
+}
+
+/// Keeps breakers that jobs share.
+pub(super) fn save_breakers(
+    tx: &Transaction<'_>,
+    snapshots: &[BreakerSnapshot],
+    now: i64,
+) -> Result<(), StoreError> {
+    let insert = "INSERT OR REPLACE INTO breakers (key, at_ms, body) VALUES (?1, ?2, ?3)";
+    for snapshot in snapshots {
+        let body = serde_json::to_string(snapshot).map_err(unreadable)?;
+        tx.prepare_cached(insert)
+            .and_then(|mut insert| insert.execute((&snapshot.key, now, body)))
+            .map_err(broken)?;
+    }
+    Ok(())
+}
+
+/// What was kept of them, their waits counted down.
+pub(super) fn load_breakers(tx: &Transaction<'_>, now: i64) -> Result<Vec<BreakerSnapshot>, StoreError> {
+    let mut select = tx.prepare_cached("SELECT at_ms, body FROM breakers ORDER BY key").map_err(broken)?;
+    let found = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(broken)?;
+    let found: Vec<(i64, String)> = found.collect::<Result<_, _>>().map_err(broken)?;
+    let read = |(at, body): (i64, String)| {
+        let mut snapshot: BreakerSnapshot = serde_json::from_str(&body).map_err(unreadable)?;
+        let waited = natural(now - at);
+        snapshot.retry_after_ms = snapshot.retry_after_ms.map(|left| left.saturating_sub(waited));
+        Ok(snapshot)
+    };
+    found.into_iter().map(read).collect()
+}

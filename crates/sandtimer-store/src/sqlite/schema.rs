@@ -1,0 +1,87 @@
+//! The tables, and how a database comes to have them.
+
+use rusqlite::{Connection, TransactionBehavior};
+use sandtimer::job::StoreError;
+
+use super::broken;
+
+/// One step for each version of the schema; never changed once it is released.
+const MIGRATIONS: [&str; 1] = [FIRST];
+
+/// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.
+const FIRST: &str = "
+CREATE TABLE jobs (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    ready INTEGER NOT NULL DEFAULT 0,
+    rank INTEGER NOT NULL,
+    concurrency TEXT,
+    most INTEGER,
+    idempotency TEXT,
+    submitted_ms INTEGER NOT NULL,
+    due_ms INTEGER NOT NULL,
+    deadline_ms INTEGER,
+    wall_ms INTEGER,
+    retention_ms INTEGER,
+    deliveries INTEGER NOT NULL DEFAULT 0,
+    deliveries_most INTEGER NOT NULL,
+    epoch INTEGER NOT NULL DEFAULT 0,
+    worker TEXT,
+    leased_ms INTEGER,
+    lease_ms INTEGER,
+    ended_ms INTEGER,
+    expires_ms INTEGER,
+    cancel TEXT,
+    ok INTEGER,
+    error TEXT
+) STRICT;
+CREATE UNIQUE INDEX jobs_idempotency ON jobs (owner, idempotency) WHERE idempotency IS NOT NULL;
+CREATE INDEX jobs_state ON jobs (state, seq);
+CREATE INDEX jobs_ready ON jobs (queue, rank, seq) WHERE state = 1 AND ready = 1;
+CREATE INDEX jobs_aside ON jobs (concurrency, rank, seq) WHERE state = 1 AND ready = 0;
+CREATE INDEX jobs_due ON jobs (due_ms) WHERE state = 0;
+CREATE INDEX jobs_scheduled_deadline ON jobs (deadline_ms) WHERE state = 0 AND deadline_ms IS NOT NULL;
+CREATE INDEX jobs_queued_deadline ON jobs (deadline_ms) WHERE state = 1 AND deadline_ms IS NOT NULL;
+CREATE INDEX jobs_leased ON jobs (lease_ms) WHERE state = 2;
+CREATE INDEX jobs_expiry ON jobs (expires_ms) WHERE expires_ms IS NOT NULL;
+CREATE TABLE specs (job INTEGER PRIMARY KEY, body TEXT NOT NULL) STRICT;
+CREATE TABLE results (
+    job INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL,
+    body TEXT NOT NULL
+) STRICT;
+CREATE INDEX results_job ON results (job, kind, at_ms);
+CREATE UNIQUE INDEX results_one ON results (job) WHERE kind = 0;
+CREATE TABLE log (job INTEGER NOT NULL, start INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (job, start)) STRICT, WITHOUT ROWID;
+CREATE TABLE queues (queue TEXT PRIMARY KEY, paused INTEGER NOT NULL DEFAULT 0, served INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
+CREATE TABLE concurrency (key TEXT PRIMARY KEY, taken INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE breakers (key TEXT PRIMARY KEY, at_ms INTEGER NOT NULL, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE clock (one INTEGER PRIMARY KEY CHECK (one = 1), boot TEXT NOT NULL, offset_ms INTEGER NOT NULL) STRICT;
+";
+
+/// Brings a database up to date.
+///
+/// # Errors
+/// When it comes from a newer program.
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
+    let known = MIGRATIONS.len() as i64;
+    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(broken)?;
+    let found: i64 = tx.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(broken)?;
+    if found > known {
+        return Err(StoreError::Newer { found, known });
+    }
+    if found < known {
+        for step in &MIGRATIONS[usize::try_from(found).unwrap_or(0)..] {
+            tx.execute_batch(step).map_err(broken)?;
+        }
+        tx.pragma_update(None, "user_version", known).map_err(broken)?;
+    }
+    tx.commit().map_err(broken)
+}

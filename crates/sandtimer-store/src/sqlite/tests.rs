@@ -1,0 +1,114 @@
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use sandtimer::job::{
+    Finish, Finished, JobResult, JobSpec, JobStore, LeaseRequest, Status, StoreError, Submission,
+};
+use serde_json::json;
+
+use super::SqliteJobs;
+use crate::conformance;
+
+/// Lets time pass on every clock.
+fn pass(time: Duration) {
+    let (_open, never) = mpsc::channel::<()>();
+    assert!(never.recv_timeout(time).is_err());
+}
+
+fn submission(more: serde_json::Value) -> Submission {
+    let mut source = json!({"command": ["true"]});
+    source.as_object_mut().expect("a table").extend(more.as_object().expect("a table").clone());
+    Submission { spec: JobSpec::read(source).expect("valid"), owner: String::new() }
+}
+
+#[test]
+fn it_does_what_every_store_must() {
+    let place = tempfile::tempdir().expect("a directory");
+    conformance::check(&SqliteJobs::open(place.path()).expect("opened"), &pass);
+}
+
+#[test]
+fn a_newer_schema_is_refused_by_name() {
+    let place = tempfile::tempdir().expect("a directory");
+    drop(SqliteJobs::open(place.path()).expect("opened"));
+    let connection = Connection::open(place.path().join("jobs.sqlite")).expect("opened");
+    connection.pragma_update(None, "user_version", 7).expect("set");
+    drop(connection);
+    match SqliteJobs::open(place.path()) {
+        Err(StoreError::Newer { found: 7, known: 1 }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("jobs.sqlite");
+    std::fs::write(&path, "these are somebody's notes, and no database".repeat(100)).expect("written");
+    assert!(matches!(SqliteJobs::open(place.path()), Err(StoreError::Broken(_))));
+    assert!(std::fs::read(&path).expect("readable").starts_with(b"these are"));
+}
+
+#[test]
+fn a_full_disk_refuses_the_submission_and_breaks_nothing() {
+    let place = tempfile::tempdir().expect("a directory");
+    let store = SqliteJobs::open(place.path()).expect("opened");
+    store.submit(&[submission(json!({"name": "before"}))]).expect("submitted");
+    store.fill(2);
+    let large = json!({"env": {"X": "x".repeat(64 << 10)}});
+    let refused = store.submit(&[submission(json!({"name": "small"})), submission(large.clone())]);
+    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+    let all = store.list(&Default::default(), None, 9).expect("listed").jobs;
+    assert_eq!(
+        all.iter().map(|line| line.name.as_str()).collect::<Vec<_>>(),
+        ["before"],
+        "nothing of the batch"
+    );
+    let check: String =
+        store.connection().pragma_query_value(None, "integrity_check", |row| row.get(0)).expect("checked");
+    assert_eq!(check, "ok");
+    store.fill(-1);
+    store.submit(&[submission(large)]).expect("there is room again");
+}
+
+/// Many processes' worth of connections: every job is recorded once.
+#[test]
+fn workers_that_race_record_every_job_once() {
+    const JOBS: usize = 300;
+    let place = tempfile::tempdir().expect("a directory");
+    let store = SqliteJobs::open(place.path()).expect("opened");
+    let batch: Vec<Submission> = (0..JOBS).map(|_| submission(json!({}))).collect();
+    store.submit(&batch).expect("submitted");
+    let work = |name: usize| {
+        let store = SqliteJobs::open(place.path()).expect("opened");
+        let request = LeaseRequest {
+            worker: format!("w{name}"),
+            slots: 7,
+            queues: Vec::new(),
+            only: None,
+            lease: Duration::from_secs(60),
+        };
+        let mut done = 0;
+        loop {
+            let leased = store.lease(&request).expect("leased");
+            if leased.is_empty() {
+                return done;
+            }
+            let finish = |one: sandtimer::job::Leased| Finish {
+                held: one.held,
+                result: JobResult::bare(Status::Ok, None),
+                again: false,
+            };
+            let finished =
+                store.finish(&leased.into_iter().map(finish).collect::<Vec<_>>()).expect("finished");
+            assert!(finished.iter().all(|one| *one == Finished::Recorded));
+            done += finished.len();
+        }
+    };
+    let done: usize = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4).map(|name| scope.spawn(move || work(name))).collect();
+        workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
+    });
+    assert_eq!(done, JOBS);
+}

@@ -1,0 +1,265 @@
+//! SIGKILL of a worker at every step of a job's life: before and after each call of the store, and in the middle of a run.
+//! The worker is this program again, whose store kills its process at the point that it was told.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+use sandtimer::Engine;
+use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
+use sandtimer::job::{
+    Cancelled, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState, JobStore, LeaseRequest, Leased,
+    Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+};
+use sandtimer::resilience::BreakerSnapshot;
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_store::SqliteJobs;
+use serde_json::json;
+
+const POINTS: [&str; 12] = [
+    "before submit",
+    "after submit",
+    "before lease",
+    "after lease",
+    "before log",
+    "after log",
+    "before renew",
+    "after renew",
+    "before look",
+    "after look",
+    "before finish",
+    "after finish",
+];
+const LEASE: Duration = Duration::from_secs(1);
+const JOBS: usize = 3;
+
+/// A store that kills or stops its process at one point: of a lease and a finish at the second, so that some jobs are further on.
+#[derive(Debug)]
+struct Deadly {
+    store: SqliteJobs,
+    point: String,
+    signal: Signal,
+    passed: AtomicU32,
+}
+
+impl Deadly {
+    fn at<T>(&self, name: &str, call: impl FnOnce(&SqliteJobs) -> T) -> T {
+        self.pass(&format!("before {name}"));
+        let done = call(&self.store);
+        self.pass(&format!("after {name}"));
+        done
+    }
+
+    fn pass(&self, point: &str) {
+        let times = if point.ends_with("lease") || point.ends_with("finish") { 2 } else { 1 };
+        if point == self.point && self.passed.fetch_add(1, Ordering::SeqCst) + 1 == times {
+            let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("a pidfd");
+            pidfd_send_signal(own.as_fd(), self.signal).expect("sent");
+        }
+    }
+}
+
+impl JobStore for Deadly {
+    fn now_ms(&self) -> u64 {
+        self.store.now_ms()
+    }
+    fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
+        self.at("submit", |store| store.submit(submissions))
+    }
+    fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
+        self.at("lease", |store| store.lease(request))
+    }
+    fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
+        self.at("renew", |store| store.renew(held, lease))
+    }
+    fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError> {
+        self.at("look", |store| store.look(held))
+    }
+    fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError> {
+        self.at("finish", |store| store.finish(finishes))
+    }
+    fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
+        self.at("log", |store| store.append_log(held, bytes))
+    }
+    fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
+        self.store.cancel(id, reason)
+    }
+    fn get(&self, id: &str) -> Result<Option<JobRecord>, StoreError> {
+        self.store.get(id)
+    }
+    fn list(&self, filter: &Filter, cursor: Option<&str>, most: usize) -> Result<Page, StoreError> {
+        self.store.list(filter, cursor, most)
+    }
+    fn retry(&self, id: &str) -> Result<JobState, StoreError> {
+        self.store.retry(id)
+    }
+    fn purge(&self, filter: &Filter) -> Result<u64, StoreError> {
+        self.store.purge(filter)
+    }
+    fn pause(&self, queue: &str, paused: bool) -> Result<(), StoreError> {
+        self.store.pause(queue, paused)
+    }
+    fn queues(&self) -> Result<Vec<QueueFacts>, StoreError> {
+        self.store.queues()
+    }
+    fn sweep(&self) -> Result<(), StoreError> {
+        self.store.sweep()
+    }
+    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
+        self.store.read_log(id, cursor, most)
+    }
+    fn save_breakers(&self, snapshots: &[BreakerSnapshot]) -> Result<(), StoreError> {
+        self.store.save_breakers(snapshots)
+    }
+    fn load_breakers(&self) -> Result<Vec<BreakerSnapshot>, StoreError> {
+        self.store.load_breakers()
+    }
+}
+
+/// The same for every worker on this store; `place` is in the arguments of all that the jobs run.
+fn batch(place: &Path) -> Vec<Submission> {
+    let one = |number: usize| {
+        let script = "echo begun; sleep 1; echo done";
+        let mark = place.display().to_string();
+        let source = json!({
+            "name": format!("job {number}"), "idempotency_key": format!("k{number}"), "wall_ms": 120_000,
+            "deliveries": 9, "command": ["sh", "-c", script, mark],
+        });
+        Submission { spec: JobSpec::read(source).expect("valid"), owner: "test".to_owned() }
+    };
+    (0..JOBS).map(one).collect()
+}
+
+fn worker(store: Arc<dyn JobStore>) -> Worker {
+    let settings = WorkerSettings {
+        name: "w".to_owned(),
+        slots: JOBS,
+        queues: Vec::new(),
+        only: None,
+        lease: LEASE,
+        complain: |problem| panic!("{problem}"),
+    };
+    Worker::new(Place { engine: Engine::new().expect("an engine"), store, defaults: Vec::new() }, settings)
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let begun = monotonic_nanoseconds();
+    while !is() {
+        assert!(monotonic_nanoseconds() - begun < 100_000_000_000, "never: {what}");
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+}
+
+/// The worker that dies: not a test by itself.
+#[test]
+#[ignore = "started by the test beside it"]
+fn doomed() {
+    let (Ok(directory), Ok(point)) = (std::env::var("CRASH_STATE"), std::env::var("CRASH_POINT")) else {
+        return;
+    };
+    let store = SqliteJobs::open(Path::new(&directory)).expect("opened");
+    let (signal, point) = match point.strip_prefix("stop ") {
+        Some(point) => (Signal::STOP, point.to_owned()),
+        None => (Signal::KILL, point),
+    };
+    let store: Arc<dyn JobStore> = Arc::new(Deadly { store, point, signal, passed: AtomicU32::new(0) });
+    store.submit(&batch(Path::new(&directory))).expect("submitted");
+    worker(store).work();
+}
+
+#[test]
+fn whatever_is_killed_no_job_is_lost_and_none_is_recorded_twice() {
+    let rounds = if std::env::var_os("SANDTIMER_FULL").is_some() { 42 } else { 1 };
+    for point in POINTS.iter().cycle().take(POINTS.len() * rounds) {
+        let place = tempfile::tempdir().expect("a directory");
+        let mut child = doomed_worker(place.path(), point);
+        until("the worker dies", || child.try_wait().expect("waited").is_some());
+        let status = child.wait().expect("waited");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{point}");
+        until("what the dead worker had started is dead", || !is_something_alive(place.path()));
+        check(place.path(), point);
+        assert!(!is_something_alive(place.path()), "{point}");
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the worker is a process of its own, which is waited for")]
+fn doomed_worker(place: &Path, point: &str) -> Child {
+    Command::new(std::env::current_exe().expect("a path"))
+        .args(["--exact", "doomed", "--ignored", "--nocapture"])
+        .env("CRASH_STATE", place)
+        .env("CRASH_POINT", point)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("started")
+}
+
+/// A worker that is stopped with a result in its hands, for longer than its lease.
+#[test]
+fn a_worker_that_comes_back_too_late_is_fenced() {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut child = doomed_worker(place.path(), "stop before finish");
+    let status = format!("/proc/{}/stat", child.id());
+    let is_stopped = || std::fs::read_to_string(&status).expect("readable").contains(") T ");
+    until("the worker has stopped", is_stopped);
+    check(place.path(), "stopped");
+    let worker = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("a pidfd");
+    pidfd_send_signal(&worker, Signal::CONT).expect("sent");
+    let store = SqliteJobs::open(place.path()).expect("opened");
+    let jobs = store.list(&Filter::default(), None, 99).expect("listed").jobs;
+    let get = |id: &str| store.get(id).expect("readable").expect("there");
+    until("its late result is kept", || jobs.iter().any(|line| !get(&line.id).duplicates.is_empty()));
+    for line in &jobs {
+        let record = get(&line.id);
+        assert!(record.result.expect("a result").ok, "the recorded result stays");
+        assert_eq!((record.line.state, record.line.ended_ms), (JobState::Ended, line.ended_ms));
+    }
+    pidfd_send_signal(&worker, Signal::KILL).expect("sent");
+    child.wait().expect("waited");
+}
+
+/// Whether a process of a job of this store goes on, by its arguments.
+fn is_something_alive(place: &Path) -> bool {
+    let mark = place.display().to_string();
+    let entries = std::fs::read_dir("/proc").expect("readable").flatten();
+    let mut arguments = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    arguments.any(|arguments| String::from_utf8_lossy(&arguments).contains(&mark))
+}
+
+/// What is there after a kill, and after another worker has taken over.
+fn check(place: &Path, point: &str) {
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(place).expect("opened"));
+    let deadlines = |store: &dyn JobStore| {
+        let lines = store.list(&Filter::default(), None, 99).expect("listed").jobs;
+        let mut deadlines: Vec<_> = lines.into_iter().map(|line| (line.id, line.deadline_ms)).collect();
+        deadlines.sort();
+        deadlines
+    };
+    let before = deadlines(&*store);
+    // A submission is whole or was not heard of; whoever got no answer submits again, under the same keys.
+    assert_eq!(before.len(), if point == "before submit" { 0 } else { JOBS }, "{point}");
+    let again = store.submit(&batch(place)).expect("submitted");
+    assert!(point == "before submit" || again.iter().all(|one| one.existed), "{point}");
+    let worker = worker(Arc::clone(&store));
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        let is_over =
+            |one: &Submitted| store.get(&one.id).expect("readable").expect("there").line.state.is_over();
+        until("all are over", || again.iter().all(is_over));
+        worker.drain();
+    });
+    for one in &again {
+        let record = store.get(&one.id).expect("readable").expect("there");
+        assert_eq!((record.line.state, record.line.ok), (JobState::Ended, Some(true)), "{point}: {record:?}");
+        assert!(record.duplicates.is_empty(), "{point}: a dead worker says nothing");
+        let result = record.result.expect("a result");
+        assert_eq!(result.outcome.expect("an outcome").tree.survivors, Some(0), "{point}");
+    }
+    if point != "before submit" {
+        assert_eq!(deadlines(&*store), before, "{point}: no deadline is reset");
+    }
+}

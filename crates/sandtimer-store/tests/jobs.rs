@@ -1,0 +1,265 @@
+//! Jobs from submission to result: a real store, a real engine, real processes.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandtimer::Engine;
+use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
+use sandtimer::job::{Cancelled, JobRecord, JobSpec, JobState, JobStore, Phase, Status, Submission};
+use sandtimer::model::{Layer, LimitKind};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_store::SqliteJobs;
+use serde_json::{Value, json};
+
+/// After this a test has failed.
+const HARD_STOP: Duration = Duration::from_secs(170);
+
+fn submit(store: &dyn JobStore, source: Value) -> String {
+    let spec = JobSpec::read(source).expect("a valid spec");
+    store.submit(&[Submission { spec, owner: "test".to_owned() }]).expect("submitted").remove(0).id
+}
+
+fn pause(time: Duration) {
+    std::thread::park_timeout(time);
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let begun = monotonic_nanoseconds();
+    while !is() {
+        assert!(monotonic_nanoseconds() - begun < HARD_STOP.as_nanos() as u64, "never: {what}");
+        pause(Duration::from_millis(20));
+    }
+}
+
+fn settings(name: &str) -> WorkerSettings {
+    WorkerSettings {
+        name: name.to_owned(),
+        slots: 2,
+        queues: Vec::new(),
+        only: None,
+        lease: Duration::from_secs(30),
+        complain: |problem| panic!("{problem}"),
+    }
+}
+
+/// Runs a job to its end, with what `meanwhile` does beside it.
+fn run_with(source: Value, meanwhile: impl Fn(&dyn JobStore, &str)) -> (JobRecord, String) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
+    let engine = Engine::new().expect("an engine");
+    let place = Place { engine, store: Arc::clone(&store), defaults: Vec::new() };
+    let worker = Worker::new(place, settings("one"));
+    let id = submit(&*store, source);
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        meanwhile(&*store, &id);
+        until("the job is over", || store.get(&id).expect("readable").expect("there").line.state.is_over());
+        worker.drain();
+    });
+    let log = store.read_log(&id, 0, 1 << 20).expect("readable").bytes;
+    let record = store.get(&id).expect("readable").expect("there");
+    if let Some(outcome) = record.result.as_ref().and_then(|result| result.outcome.as_ref()) {
+        assert_eq!(outcome.tree.survivors, Some(0), "it is recorded when everything is dead");
+    }
+    (record, String::from_utf8_lossy(&log).into_owned())
+}
+
+fn run(source: Value) -> (JobRecord, String) {
+    run_with(source, |_, _| {})
+}
+
+fn example(name: &str, scale: f64) -> Value {
+    let directory =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/jobs").canonicalize().expect("there");
+    let text = std::fs::read_to_string(directory.join(name)).expect("readable");
+    let mut source = JobSpec::json_of_toml(&text).expect("TOML");
+    source["cwd"] = directory.to_str().expect("text").into();
+    source["time_scale"] = scale.into();
+    source
+}
+
+#[test]
+fn a_stubborn_loop_is_ended_by_the_deadline_of_its_job() {
+    let (record, log) = run(example("calculator.toml", 0.2));
+    let result = record.result.expect("a result");
+    let verdict = result.verdict.expect("a verdict");
+    assert_eq!(result.status, Status::Timeout, "{log}");
+    assert_eq!((verdict.layer, verdict.kind), (Layer::Job, LimitKind::Wall));
+    assert_eq!((verdict.scope, verdict.limit_ms), (format!("job/{}", record.line.id), Some(24_000)));
+    assert!(verdict.elapsed_ms >= 24_000, "{}", verdict.elapsed_ms);
+    let error = result.error.expect("a message");
+    assert!(
+        error.starts_with("Stopped by the job's wall limit of 24 s") && error.contains("went to 20 attempts"),
+        "{error}"
+    );
+    // Five calls of three attempts and a fallback, then none: the breaker is open.
+    assert_eq!(result.spent.attempts, 20, "{log}");
+    assert_eq!(result.spent.backoff_ms, 5 * (20 + 40 + 80));
+    assert!(result.spent.refused > 0 && result.turns.expect("turns") < 24);
+    let breaker =
+        result.breakers.iter().find(|breaker| breaker.key == "calculator:calculate").expect("there");
+    assert_eq!((breaker.state.as_str(), breaker.failures_in_a_row), ("open", 5));
+    assert!(
+        log.contains("[SYSTEM: calculator:calculate circuit breaker open - try different approach]"),
+        "{log}"
+    );
+    assert_eq!(record.line.state, JobState::Ended);
+    assert_eq!(record.line.ok, Some(false));
+}
+
+#[test]
+fn a_loop_that_takes_another_way_is_done() {
+    let (record, log) = run(example("another_way.toml", 0.5));
+    let result = record.result.expect("a result");
+    assert_eq!(result.status, Status::Ok, "{:?} {log}", result.error);
+    assert_eq!(result.value, Some(json!(42)));
+    // Five that fail, one that is refused, one on the abacus, one that says so.
+    assert_eq!(result.turns, Some(8));
+    assert_eq!((result.spent.attempts, result.spent.refused), (21, 2));
+}
+
+#[test]
+fn steps_go_in_order_with_retries_and_a_fallback() {
+    let place = tempfile::tempdir().expect("a directory");
+    let at = |script: &str| json!(["sh", "-c", script]);
+    let (record, log) = run(json!({
+        "workspaces": [place.path()],
+        "cwd": place.path(),
+        "steps": [
+            {"name": "second", "needs": ["first"], "command": at("cat made"), "attempts": 2,
+             "fallback": [{"command": at("echo instead")}]},
+            {"name": "first", "command": at("test -e tried || { touch tried; exit 3; }"), "attempts": 2, "backoff_ms": [5]},
+        ],
+    }));
+    let result = record.result.expect("a result");
+    assert_eq!(result.status, Status::Ok, "{:?} {log}", result.error);
+    assert!(result.degraded && result.steps[1].degraded && !result.steps[0].degraded);
+    let names: Vec<&str> = result.steps.iter().map(|step| step.name.as_str()).collect();
+    assert_eq!(names, ["first", "second"]);
+    assert_eq!(result.spent.attempts, 5);
+    assert!(log.contains("instead"));
+}
+
+#[test]
+fn a_step_that_fails_ends_the_job_and_says_which() {
+    let (record, _) = run(json!({
+        "steps": [
+            {"name": "bad", "command": ["sh", "-c", "echo no such thing >&2; exit 7"]},
+            {"name": "never", "needs": ["bad"], "command": ["true"]},
+        ],
+    }));
+    let result = record.result.expect("a result");
+    assert_eq!(result.status, Status::Failed);
+    let error = result.error.expect("a message");
+    assert!(error.starts_with("bad: ") && error.contains("exit code 7: no such thing"), "{error}");
+    assert_eq!(result.steps.iter().map(|step| step.ok).collect::<Vec<_>>(), [Some(false), None]);
+}
+
+#[test]
+fn a_busy_loop_and_its_daemon_are_dead_when_the_job_is_recorded() {
+    let script = "setsid sh -c 'trap \"\" TERM; while :; do :; done' & trap '' TERM; while :; do :; done";
+    let (record, _) = run(json!({"wall_ms": 1500, "command": ["sh", "-c", script], "attempts": 5}));
+    let result = record.result.expect("a result");
+    let verdict = result.verdict.expect("a verdict");
+    assert_eq!((result.status, verdict.layer, verdict.phase), (Status::Timeout, Layer::Job, Phase::Running));
+    assert_eq!(result.spent.attempts, 1, "a job whose time is over tries nothing again");
+    assert_eq!(result.outcome.expect("an outcome").tree.survivors, Some(0));
+}
+
+#[test]
+fn the_layer_whose_limit_it_was_is_named() {
+    let sleep = json!(["sleep", "60"]);
+    let (record, _) = run(json!({"command": sleep, "limits": {"wall_ms": 200}, "wall_ms": 60_000}));
+    let result = record.result.expect("a result");
+    assert_eq!(result.status, Status::Failed);
+    assert!(result.error.expect("a message").contains("the run's wall limit of 200 ms"));
+    let (record, _) =
+        run(json!({"steps": [{"name": "slow", "command": sleep, "wall_ms": 200, "attempts": 9}]}));
+    let error = record.result.expect("a result").error.expect("a message");
+    assert!(error.contains("slow: Stopped by the call's wall limit"), "{error}");
+    let endless = json!({"command": ["sh", "-c", "echo '{\"action\": \"x\", \"input\": 1}'"]});
+    let action = json!({"x": {"command": ["true"]}});
+    let (record, _) = run(json!({"loop": {"driver": endless, "actions": action, "iterations": 3}}));
+    let result = record.result.expect("a result");
+    let verdict = result.verdict.expect("a verdict");
+    assert_eq!((result.status, verdict.layer, verdict.kind), (Status::Budget, Layer::Loop, LimitKind::Turns));
+    assert_eq!(result.turns, Some(3));
+    let driver = json!({"command": ["sleep", "60"]});
+    let (record, _) = run(json!({"loop": {"driver": driver, "wall_ms": 300}, "wall_ms": 60_000}));
+    let verdict = record.result.expect("a result").verdict.expect("a verdict");
+    assert_eq!((verdict.layer, verdict.limit_ms), (Layer::Loop, Some(300)));
+}
+
+#[test]
+fn a_cancel_ends_what_runs_and_what_waits() {
+    let jobs = [
+        json!({"command": ["sh", "-c", "echo begun; sleep 600"]}),
+        json!({"command": ["sh", "-c", "echo begun; exit 1"], "attempts": 2, "backoff_ms": [600_000]}),
+    ];
+    for source in jobs {
+        let (record, _) = run_with(source, |store, id| {
+            until("it has begun", || {
+                store.read_log(id, 0, 99).expect("readable").bytes.starts_with(b"begun")
+            });
+            pause(Duration::from_millis(100));
+            assert_eq!(store.cancel(id, "the test wants it").expect("asked"), Cancelled::Asked);
+        });
+        let result = record.result.expect("a result");
+        assert_eq!((record.line.state, result.status), (JobState::Cancelled, Status::Cancelled));
+        assert!(result.error.expect("a message").contains("the test wants it"));
+    }
+}
+
+#[test]
+fn a_driver_that_talks_nonsense_is_quoted() {
+    let (record, _) = run(json!({"loop": {"driver": {"command": ["echo", "hello"]}}}));
+    let error = record.result.expect("a result").error.expect("a message");
+    assert!(
+        error.contains("the driver failed in turn 1: it answered `hello`; it must answer with one line"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_breaker_of_the_store_outlives_its_job() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
+    let engine = Engine::new().expect("an engine");
+    let worker =
+        Worker::new(Place { engine, store: Arc::clone(&store), defaults: Vec::new() }, settings("one"));
+    let source = json!({"command": ["false"], "key": "a:b", "breaker": {"failures": 2, "open_ms": "1h", "scope": "store"}});
+    let errors: Vec<String> = std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        let one = |_| {
+            let id = submit(&*store, source.clone());
+            until("it is over", || store.get(&id).expect("readable").expect("there").line.state.is_over());
+            store.get(&id).expect("readable").expect("there").line.error.expect("a message")
+        };
+        let errors = (0..3).map(one).collect();
+        worker.drain();
+        errors
+    });
+    assert!(
+        errors[1].contains("exit code 1") && errors[2].contains("[SYSTEM: a:b circuit breaker open"),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn a_worker_that_is_told_to_drain_brings_its_job_to_the_end() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
+    let engine = Engine::new().expect("an engine");
+    let worker =
+        Worker::new(Place { engine, store: Arc::clone(&store), defaults: Vec::new() }, settings("one"));
+    let slow = submit(&*store, json!({"command": ["sh", "-c", "echo begun; sleep 0.5"]}));
+    let state = |id: &String| store.get(id).expect("readable").expect("there").line.state;
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        until("it has begun", || state(&slow) == JobState::Leased);
+        worker.drain();
+    });
+    let late = submit(&*store, json!({"command": ["true"]}));
+    assert_eq!((state(&slow), state(&late)), (JobState::Ended, JobState::Queued));
+}

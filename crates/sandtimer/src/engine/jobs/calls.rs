@@ -1,0 +1,270 @@
+//! One call: asks [`Call`] what is next, and does it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use super::level::{Level, now};
+use super::{Execution, Stopped};
+use crate::engine::{Run, Spec, Stream};
+use crate::job::{Action, CallRecord, Phase, Program, WaySpec};
+use crate::limits::Limits;
+use crate::model::{Ending, Layer, Outcome, Source};
+use crate::resilience::{Call, CallEnd, Judged, SpentOn, Step, Way, judge};
+
+/// How often the output of a run is copied to the job's log while it goes on.
+const COPY: Duration = Duration::from_millis(100);
+/// How much of it at a time.
+const PIECE: usize = 64 << 10;
+
+/// What a call came to.
+pub(super) struct Called {
+    pub record: CallRecord,
+    /// Of its last attempt.
+    pub outcome: Option<Arc<Outcome>>,
+    /// The line for a model, where breakers refused.
+    pub feedback: Option<String>,
+}
+
+/// Which of a run's streams are the job's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Logged {
+    Both,
+    /// A driver's stdout is for the loop.
+    Stderr,
+}
+
+impl Execution<'_> {
+    /// One call from its first attempt to its end. `of`: its name, and the turn it is made in.
+    pub(super) fn call(
+        &mut self,
+        around: &Level,
+        of: (&str, Option<u32>),
+        action: &Action,
+        stdin: &[u8],
+    ) -> Result<Called, Stopped> {
+        let (name, turn) = of;
+        self.check(around, Phase::Running, &format!("before `{name}`"))?;
+        let level = around.open(&self.place.engine, Layer::Call, name, action.wall)?;
+        let keys: Vec<&str> = action.ways.iter().filter_map(|way| way.key.as_deref()).collect();
+        self.fetch_breakers(&keys, now())?;
+        let mut call = Call::new(action.ways.iter().map(way).collect(), level.end()).seed(now().as_nanos());
+        let mut last = None;
+        let ended = self.attempts((name, &level), action, stdin, (&mut call, &mut last));
+        self.keep_breakers(&keys, now());
+        self.count(call.spent(), turn.is_some() && name == super::turns::DRIVER);
+        let end = match ended {
+            Ok(end) => end,
+            Err(stopped) => {
+                // What was tried before it was stopped is a part of where the time went.
+                let said = Some("it was stopped".to_owned());
+                let spent = call.spent().to_vec();
+                self.note(CallRecord {
+                    name: name.to_owned(),
+                    turn,
+                    ok: false,
+                    degraded: false,
+                    said,
+                    spent,
+                });
+                return Err(stopped);
+            }
+        };
+        let (ok, degraded, said) = match &end {
+            CallEnd::Done { way } => (true, *way > 0, None),
+            CallEnd::Ignored => (false, false, last.as_deref().map(said_by_limit)),
+            CallEnd::Failed(why) => (false, false, Some(why.to_string())),
+        };
+        let feedback = match &end {
+            CallEnd::Failed(crate::resilience::Why::BreakerOpen { feedback }) => Some(feedback.clone()),
+            _ => None,
+        };
+        let spent = call.spent().to_vec();
+        let record = CallRecord { name: name.to_owned(), turn, ok, degraded, said, spent };
+        if let Some(said) = &record.said {
+            let turn = turn.map_or_else(String::new, |turn| format!("turn {turn}: "));
+            self.remark(&format!("{turn}{name}: {said}"));
+        }
+        Ok(Called { record, outcome: last, feedback })
+    }
+
+    fn attempts(
+        &mut self,
+        (name, level): (&str, &Level),
+        action: &Action,
+        stdin: &[u8],
+        (call, last): (&mut Call, &mut Option<Arc<Outcome>>),
+    ) -> Result<CallEnd, Stopped> {
+        loop {
+            match call.next(&mut self.breakers, now()) {
+                Step::Over(end) => return Ok(end),
+                Step::Wait { until } => {
+                    let until = level.end().map_or(until, |end| end.min(until));
+                    self.control.wait(until);
+                    self.check(level, Phase::Backoff, &format!("in a pause between attempts of `{name}`"))?;
+                }
+                Step::Attempt { way, number } => {
+                    let way = &action.ways[way];
+                    let attempted = self.attempt((name, level), way, number, stdin);
+                    let judged = match &attempted {
+                        Ok(outcome) => judge(outcome, &way.expected),
+                        Err(_) => Judged::Ignored,
+                    };
+                    call.ended(judged, &mut self.breakers, &mut self.budgets, now());
+                    let outcome = attempted?;
+                    *last = Some(Arc::clone(&outcome));
+                    self.check_outcome(level, &outcome, name)?;
+                }
+            }
+        }
+    }
+
+    /// One attempt: a run.
+    fn attempt(
+        &mut self,
+        (name, level): (&str, &Level),
+        way: &WaySpec,
+        number: u32,
+        stdin: &[u8],
+    ) -> Result<Arc<Outcome>, Stopped> {
+        self.check(level, Phase::Running, &format!("before an attempt of `{name}`"))?;
+        let attempt = level.open(&self.place.engine, Layer::Attempt, &format!("attempt-{number}"), None)?;
+        let command = self.command(level, &way.program)?;
+        let mut spec =
+            Spec::command(command).limits(merged(&way.limits, &self.spec.limits)).stdin_bytes(stdin);
+        spec.defaults.clone_from(&self.place.defaults);
+        spec.parent = Some(attempt.id());
+        spec.environment =
+            self.spec.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        spec.environment.push(("SANDTIMER_TIME_SCALE".into(), self.spec.time_scale.to_string().into()));
+        spec.environment.push(("SANDTIMER_JOB".into(), self.held.id.as_str().into()));
+        spec.working_directory.clone_from(&self.spec.working_directory);
+        spec.read_only.extend(self.spec.working_directory.clone());
+        // The worker's own directory is nobody's business.
+        spec.private_workspace = true;
+        spec.workspaces.clone_from(&self.spec.workspaces);
+        spec.network = self.spec.network;
+        let run = Arc::new(self.place.engine.start(spec)?);
+        self.control.began(&run);
+        let logged = if name == super::turns::DRIVER { Logged::Stderr } else { Logged::Both };
+        let outcome = self.follow(&run, logged);
+        self.control.ended();
+        self.outcome = Some(Arc::clone(&outcome));
+        Ok(outcome)
+    }
+
+    /// What is executed, TypeScript read before the level's end.
+    fn command(&self, level: &Level, program: &Program) -> Result<Vec<String>, Stopped> {
+        match (program.command().map_err(Stopped::Failed)?, program) {
+            (Some(command), _) => Ok(command),
+            #[cfg(feature = "javascript")]
+            (None, Program::Code { code, .. }) => {
+                let within = level.end().map(|end| end.since(now()));
+                Ok(self.place.engine.typescript(code, within)?.command())
+            }
+            (None, _) => Err(Stopped::Failed("there is nothing to execute".to_owned())),
+        }
+    }
+
+    /// Waits until everything of a run is dead, and copies what it writes to the log meanwhile.
+    fn follow(&self, run: &Run, logged: Logged) -> Arc<Outcome> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut settled = run.settled();
+        let mut cursors = [0, 0];
+        loop {
+            let polled = Pin::new(&mut settled).poll(&mut Context::from_waker(&waker));
+            self.copy(run, logged, &mut cursors);
+            match polled {
+                Poll::Ready(outcome) => return outcome,
+                Poll::Pending => std::thread::park_timeout(COPY),
+            }
+        }
+    }
+
+    fn copy(&self, run: &Run, logged: Logged, cursors: &mut [u64; 2]) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            if stream == Stream::Stdout && logged == Logged::Stderr {
+                continue;
+            }
+            let cursor = &mut cursors[stream as usize];
+            // Output that cannot be read back is missing in the Outcome too, which says so.
+            while let Ok(chunk) = run.output(stream, *cursor, PIECE)
+                && chunk.next_cursor > *cursor
+            {
+                *cursor = chunk.next_cursor;
+                if chunk.dropped_before > 0 {
+                    self.remark(&format!("{} bytes were dropped here", chunk.dropped_before));
+                }
+                self.log(&chunk.bytes);
+            }
+        }
+    }
+
+    /// Stops where a run's Outcome is the end of more than its attempt.
+    fn check_outcome(&self, level: &Level, outcome: &Outcome, name: &str) -> Result<(), Stopped> {
+        if let Some(halt) = self.control.halted() {
+            return Err(Stopped::Halted(halt));
+        }
+        if outcome.ending == Ending::InfraError {
+            return Err(Stopped::Infrastructure(said_by_limit(outcome)));
+        }
+        let verdict = outcome.verdict.as_ref().filter(|verdict| verdict.source == Source::Ancestor);
+        let bound = verdict.and_then(|verdict| level.bound(verdict.layer));
+        match bound.filter(|bound| bound.layer <= Layer::Loop) {
+            Some(bound) => {
+                let doing = format!("in an attempt of `{name}`; everything it had started is dead");
+                Err(Stopped::Limit(Box::new(bound.verdict(Phase::Running, &doing))))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Adds to where the time went.
+    fn count(&mut self, spent: &[SpentOn], is_driver: bool) {
+        let total = &mut self.result.spent;
+        for piece in spent {
+            match piece {
+                SpentOn::Attempt { ms, .. } if is_driver => total.driver_ms += ms,
+                SpentOn::Attempt { ms, .. } => {
+                    (total.attempts_ms, total.attempts) = (total.attempts_ms + ms, total.attempts + 1)
+                }
+                SpentOn::Backoff { ms } => total.backoff_ms += ms,
+                SpentOn::BreakerOpen { .. } => total.refused += 1,
+            }
+        }
+    }
+}
+
+/// Wakes the thread that waits.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn way(spec: &WaySpec) -> Way {
+    Way { key: spec.key.clone(), retry: spec.retry.clone(), limit: None }
+}
+
+/// Limits, and of those that do not say anything the other's.
+fn merged(first: &Limits, second: &Limits) -> Limits {
+    let mut limits = second.clone();
+    for key in crate::limits::Key::ALL {
+        if first.get(key) != crate::limits::Setting::Inherit {
+            limits.set(key, first.get(key));
+        }
+    }
+    limits
+}
+
+/// One line on why an Outcome is no success.
+fn said_by_limit(outcome: &Outcome) -> String {
+    let sentence = outcome.verdict.as_ref().map(|verdict| verdict.sentence.clone());
+    let message = || outcome.error.as_ref().and_then(|error| error["message"].as_str()).map(str::to_owned);
+    sentence.or_else(message).unwrap_or_else(|| "it could not go on".to_owned())
+}

@@ -1,0 +1,128 @@
+//! The scopes of a job, and which of them is over first.
+
+use std::time::Duration;
+
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use crate::engine::{Engine, Error, Scope};
+use crate::job::{JobVerdict, Phase};
+use crate::limits::{FAR_FUTURE, Limits};
+use crate::model::{Layer, LimitKind, time};
+use crate::scope::{Carried, ScopeId};
+use crate::time::Moment;
+
+pub(super) fn now() -> Moment {
+    Moment::from_nanos(monotonic_nanoseconds())
+}
+
+/// An open scope of a job. Its deadline is the enforcer's to keep; here it is known for what goes on between runs.
+#[derive(Debug)]
+pub(super) struct Level {
+    scope: Scope,
+    /// Its own and those around it, outermost first.
+    bounds: Vec<Bound>,
+    path: String,
+    begun: Moment,
+}
+
+/// The wall of one level.
+#[derive(Debug, Clone)]
+pub(super) struct Bound {
+    pub layer: Layer,
+    pub path: String,
+    pub begun: Moment,
+    pub end: Moment,
+}
+
+impl Level {
+    /// The job's own: its clock began with its submission.
+    pub fn job(engine: &Engine, id: &str, age: Duration, left: Option<Duration>) -> Result<Self, Error> {
+        let now = now();
+        let begun = now.before(age);
+        let end = left.map(|left| now.after(left));
+        let carried = Carried { start: begun, own_end: end };
+        let limits = limits(end.map(|end| end.since(begun)));
+        let path = format!("job/{id}");
+        let scope = engine.open_carried_scope(None, Layer::Job, path.clone(), (&limits, Some(carried)))?;
+        let bound = end.map(|end| Bound { layer: Layer::Job, path: path.clone(), begun, end });
+        Ok(Level { scope, bounds: bound.into_iter().collect(), path, begun })
+    }
+
+    /// One inside it.
+    pub fn open(
+        &self,
+        engine: &Engine,
+        layer: Layer,
+        name: &str,
+        wall: Option<Duration>,
+    ) -> Result<Self, Error> {
+        let begun = now();
+        let name = name.replace('/', "_");
+        let scope = engine.open_scope(Some(self.scope.id()), layer, name.clone(), &limits(wall))?;
+        let path = format!("{}/{name}", self.path);
+        let mut bounds = self.bounds.clone();
+        if let Some(wall) = wall.filter(|wall| *wall < FAR_FUTURE) {
+            bounds.push(Bound { layer, path: path.clone(), begun, end: begun.after(wall) });
+        }
+        Ok(Level { scope, bounds, path, begun })
+    }
+
+    /// Milliseconds since its clock began.
+    pub fn age_ms(&self) -> u64 {
+        milliseconds(now().since(self.begun))
+    }
+
+    /// Such as `job/7f3/loop`.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub fn id(&self) -> ScopeId {
+        self.scope.id()
+    }
+
+    /// When the first of its bounds ends.
+    pub fn end(&self) -> Option<Moment> {
+        self.bounds.iter().map(|bound| bound.end).min()
+    }
+
+    /// The outermost bound that is over.
+    pub fn over(&self) -> Option<&Bound> {
+        let now = now();
+        self.bounds.iter().find(|bound| bound.end <= now)
+    }
+
+    /// The bound of this layer.
+    pub fn bound(&self, layer: Layer) -> Option<&Bound> {
+        self.bounds.iter().find(|bound| bound.layer == layer)
+    }
+}
+
+impl Bound {
+    /// What is said when it has ended what is inside it.
+    pub fn verdict(&self, phase: Phase, doing: &str) -> JobVerdict {
+        let limit_ms = milliseconds(self.end.since(self.begun));
+        let name = format!("{:?}", self.layer).to_lowercase();
+        JobVerdict {
+            kind: LimitKind::Wall,
+            layer: self.layer,
+            scope: self.path.clone(),
+            phase,
+            limit_ms: Some(limit_ms),
+            limit: None,
+            elapsed_ms: milliseconds(now().since(self.begun)),
+            sentence: format!(
+                "Stopped by the {name}'s wall limit of {} (set by the job's spec), {doing}.",
+                time(limit_ms)
+            ),
+        }
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn limits(wall: Option<Duration>) -> Limits {
+    wall.map_or_else(Limits::new, |wall| Limits::new().wall(wall))
+}

@@ -1,0 +1,246 @@
+//! Executes jobs.
+//!
+//! ```text
+//! worker    leases jobs, one thread for each slot; a keeper thread renews leases and hears of cancels
+//! mod       one leased job, from its spec to its result
+//! turns     a loop: the driver is asked, its action is called, it is told what came of it
+//! calls     one call: attempts, pauses, fallbacks; every attempt is a run
+//! level     the scopes, whose deadlines the enforcer keeps
+//! control   the word that ends a job from outside
+//! ```
+//! What a job does is always a run in a sandbox, inside the job's scope. So the deadline is kept by the enforcer whatever
+//! the code does, and when [`execute`] returns, everything the job started is dead.
+
+mod calls;
+mod control;
+mod level;
+mod turns;
+mod worker;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::{Engine, Error};
+use crate::job::{
+    BreakerScope, CallRecord, Held, JobResult, JobSpec, JobSpent, JobStore, JobVerdict, Leased, Phase,
+    Status, StepRecord, StepSpec, Work,
+};
+use crate::limits::Limits;
+use crate::model::{Layer, Outcome, Source, time};
+use crate::resilience::{BreakerSnapshot, Breakers, Budgets};
+use crate::time::Moment;
+
+pub use control::{Control, Halt};
+use level::{Level, now};
+pub use worker::{Worker, WorkerSettings};
+
+/// Calls that a result lists.
+const CALLS: usize = 100;
+
+/// What a job meets where it is executed.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub engine: Engine,
+    pub store: Arc<dyn JobStore>,
+    /// Limits of the worker's own, for what a spec does not say.
+    pub defaults: Vec<(Source, Limits)>,
+}
+
+/// Why a job's work stops short.
+#[derive(Debug)]
+enum Stopped {
+    /// A limit of the job or its loop.
+    Limit(Box<JobVerdict>),
+    Halted(Halt),
+    /// Sandtimer could not do its part.
+    Infrastructure(String),
+    /// What was asked for cannot be done, wherever it is tried.
+    Failed(String),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Files(_)
+            | Error::NoCommand
+            | Error::Nul { .. }
+            | Error::Limit(_)
+            | Error::Workspaces(_) => Stopped::Failed(error.to_string()),
+            error => Stopped::Infrastructure(error.to_string()),
+        }
+    }
+}
+
+/// One job under way.
+struct Execution<'a> {
+    place: &'a Place,
+    control: &'a Control,
+    held: &'a Held,
+    spec: &'a JobSpec,
+    breakers: Breakers,
+    budgets: Budgets,
+    result: JobResult,
+    outcome: Option<Arc<Outcome>>,
+}
+
+/// Executes a leased job. The result, and whether it may be handed out again.
+pub fn execute(place: &Place, leased: &Leased, control: &Control) -> (JobResult, bool) {
+    let spec = match JobSpec::read(leased.spec.clone()) {
+        Ok(spec) => spec,
+        Err(error) => return (JobResult::bare(Status::Failed, Some(error.to_string())), false),
+    };
+    let mut execution = Execution {
+        place,
+        control,
+        held: &leased.held,
+        spec: &spec,
+        breakers: Breakers::new(spec.breaker.settings.clone(), now().as_nanos()),
+        budgets: Budgets::default(),
+        result: JobResult::bare(Status::Ok, None),
+        outcome: None,
+    };
+    execution.result.spent.queued_ms = leased.leased_ms.saturating_sub(leased.due_ms);
+    let ended = execution.work(leased);
+    let again = execution.settle(ended);
+    (execution.result, again)
+}
+
+impl Execution<'_> {
+    fn work(&mut self, leased: &Leased) -> Result<(), Stopped> {
+        let store_now = self.place.store.now_ms();
+        let age = Duration::from_millis(store_now.saturating_sub(leased.submitted_ms));
+        let left =
+            leased.deadline_ms.map(|deadline| Duration::from_millis(deadline.saturating_sub(store_now)));
+        let job = Level::job(&self.place.engine, &leased.held.id, age, left)?;
+        match &self.spec.work {
+            Work::Action(action) => {
+                let called = self.call(&job, (&self.spec.name, None), action, &[])?;
+                self.take(called)
+            }
+            Work::Steps(steps) => self.steps(&job, steps),
+            Work::Loop(spec) => self.turns(&job, spec),
+        }
+    }
+
+    fn steps(&mut self, job: &Level, steps: &[StepSpec]) -> Result<(), Stopped> {
+        let unbegun = |step: &StepSpec| StepRecord { name: step.name.clone(), ok: None, degraded: false };
+        self.result.steps = steps.iter().map(unbegun).collect();
+        for (index, step) in steps.iter().enumerate() {
+            let called = self.call(job, (&step.name, None), &step.action, &[])?;
+            let record = &mut self.result.steps[index];
+            (record.ok, record.degraded) = (Some(called.record.ok), called.record.degraded);
+            self.take(called)?;
+        }
+        Ok(())
+    }
+
+    /// Takes up what became of a call that the job stands or falls with.
+    fn take(&mut self, called: calls::Called) -> Result<(), Stopped> {
+        let failed = (!called.record.ok).then(|| {
+            let said = called.record.said.clone().unwrap_or_default();
+            format!("{}: {said}", called.record.name)
+        });
+        self.note(called.record);
+        failed.map_or(Ok(()), |failed| Err(Stopped::Failed(failed)))
+    }
+
+    fn note(&mut self, record: CallRecord) {
+        self.result.degraded |= record.degraded;
+        if self.result.calls.len() == CALLS {
+            self.result.calls.remove(0);
+            self.result.calls_dropped += 1;
+        }
+        self.result.calls.push(record);
+    }
+
+    /// Writes down how it ended. Whether it may be handed out again.
+    fn settle(&mut self, ended: Result<(), Stopped>) -> bool {
+        let result = &mut self.result;
+        result.breakers = self.breakers.snapshot(now());
+        result.outcome = self.outcome.as_deref().cloned();
+        let mut again = false;
+        (result.status, result.error) = match ended {
+            Ok(()) => (Status::Ok, None),
+            Err(Stopped::Limit(mut verdict)) => {
+                verdict.sentence.push_str(&where_time_went(result.spent));
+                let status = if verdict.limit_ms.is_some() { Status::Timeout } else { Status::Budget };
+                let sentence = verdict.sentence.clone();
+                result.verdict = Some(*verdict);
+                (status, Some(sentence))
+            }
+            Err(Stopped::Halted(Halt::Cancel(reason))) => {
+                (Status::Cancelled, Some(format!("Cancelled: {reason}.")))
+            }
+            Err(Stopped::Halted(Halt::Lost)) => (Status::Lost, Some("its worker lost the lease".to_owned())),
+            Err(Stopped::Halted(Halt::GiveBack)) => {
+                again = true;
+                (Status::Lost, Some("its worker was told to end, and gave it back".to_owned()))
+            }
+            Err(Stopped::Infrastructure(problem)) => {
+                again = true;
+                (Status::InfraError, Some(problem))
+            }
+            Err(Stopped::Failed(said)) => (Status::Failed, Some(said)),
+        };
+        result.ok = result.status == Status::Ok;
+        again
+    }
+
+    /// Stops where the job or its loop is over, or something was said.
+    fn check(&self, level: &Level, phase: Phase, doing: &str) -> Result<(), Stopped> {
+        if let Some(halt) = self.control.halted() {
+            return Err(Stopped::Halted(halt));
+        }
+        match level.over().filter(|bound| bound.layer <= Layer::Loop) {
+            Some(bound) => Err(Stopped::Limit(Box::new(bound.verdict(phase, doing)))),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds to the job's log. That it cannot be written is no reason to end the job; that the lease is lost is the keeper's
+    /// to see.
+    fn log(&self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            let _ = self.place.store.append_log(self.held, bytes);
+        }
+    }
+
+    fn remark(&self, text: &str) {
+        self.log(format!("sandtimer: {text}\n").as_bytes());
+    }
+
+    /// Breakers that jobs share are read before a call, and written after it.
+    fn fetch_breakers(&mut self, keys: &[&str], now: Moment) -> Result<(), Stopped> {
+        if self.spec.breaker.scope == BreakerScope::Store && !keys.is_empty() {
+            let mut kept = self
+                .place
+                .store
+                .load_breakers()
+                .map_err(|error| Stopped::Infrastructure(error.to_string()))?;
+            kept.retain(|snapshot| keys.contains(&snapshot.key.as_str()));
+            self.breakers.restore(kept, now);
+        }
+        Ok(())
+    }
+
+    fn keep_breakers(&mut self, keys: &[&str], now: Moment) {
+        if self.spec.breaker.scope == BreakerScope::Store && !keys.is_empty() {
+            let mut all: Vec<BreakerSnapshot> = self.breakers.snapshot(now);
+            all.retain(|snapshot| keys.contains(&snapshot.key.as_str()));
+            // One failure more or less in a row is not worth the job.
+            let _ = self.place.store.save_breakers(&all);
+        }
+    }
+}
+
+/// The second sentence of a verdict.
+fn where_time_went(spent: JobSpent) -> String {
+    let JobSpent { queued_ms, attempts_ms, backoff_ms, driver_ms, attempts, .. } = spent;
+    let driver = if driver_ms > 0 { format!(", {} to the driver", time(driver_ms)) } else { String::new() };
+    format!(
+        " Of its time {} went to {attempts} attempts, {} to pauses between them{driver}, {} to waiting for a worker.",
+        time(attempts_ms),
+        time(backoff_ms),
+        time(queued_ms)
+    )
+}

@@ -1,0 +1,160 @@
+//! A loop. Each turn is a fresh run of the driver, which is told on stdin what came of the turn before, and answers with one
+//! line of JSON: `{"action": "…", "input": …}` or `{"done": …}`, and `"state"`, which it is given back the next time.
+
+use serde_json::{Value, json};
+
+use super::calls::Called;
+use super::level::{Level, now};
+use super::{Execution, Stopped};
+use crate::job::{CallRecord, Guard, JobVerdict, LoopSpec, Phase, Stop};
+use crate::model::Layer;
+
+/// The name of the driver's calls.
+pub(super) const DRIVER: &str = "driver";
+/// Of an action's output, the driver is told so much of its end.
+const TOLD: usize = 16 << 10;
+
+/// What the driver wants.
+enum Wish {
+    Act { action: String, input: Value },
+    Done(Value),
+}
+
+impl Execution<'_> {
+    pub(super) fn turns(&mut self, job: &Level, spec: &LoopSpec) -> Result<(), Stopped> {
+        let level = job.open(&self.place.engine, Layer::Loop, "loop", spec.wall)?;
+        let mut guard = Guard::new(spec);
+        let mut told = Value::Null;
+        let mut state = Value::Null;
+        loop {
+            self.check(&level, Phase::Running, "between turns")?;
+            let number = guard.begin().map_err(|stop| Stopped::Limit(Box::new(budget(stop, &level))))?;
+            self.result.turns = Some(number);
+            let turn =
+                level.open(&self.place.engine, Layer::Turn, &format!("turn-{number}"), spec.turn_wall)?;
+            let asked = json!({
+                "turn": number,
+                "feedback": told["feedback"],
+                "last": told["last"],
+                "state": state,
+                "left": {
+                    "turns": spec.iterations.map(|most| most - number),
+                    "wall_ms": level.end().map(|end| end.since(now()).as_millis() as u64),
+                },
+            });
+            let (wish, new_state) = self.ask(&turn, spec, number, &asked)?;
+            state = new_state;
+            match wish {
+                Wish::Done(value) => {
+                    self.result.value = Some(value);
+                    return Ok(());
+                }
+                Wish::Act { action, input } => {
+                    let ok;
+                    (told, ok) = self.act(&turn, spec, (number, &action), &input)?;
+                    guard.ended(&action, &input, ok);
+                }
+            }
+        }
+    }
+
+    /// Asks the driver what to do.
+    fn ask(
+        &mut self,
+        turn: &Level,
+        spec: &LoopSpec,
+        number: u32,
+        asked: &Value,
+    ) -> Result<(Wish, Value), Stopped> {
+        let stdin = format!("{asked}\n").into_bytes();
+        let called = self.call(turn, (DRIVER, Some(number)), &spec.driver, &stdin)?;
+        let failed = |said: String| Stopped::Failed(format!("the driver failed in turn {number}: {said}"));
+        if let (false, said) = (called.record.ok, called.record.said.clone()) {
+            self.note(called.record);
+            return Err(failed(said.unwrap_or_default()));
+        }
+        let stdout = called.outcome.as_ref().map(|outcome| outcome.stdout.clone()).unwrap_or_default();
+        wish(&stdout).map_err(failed)
+    }
+
+    /// Calls an action. What the driver is told, and whether the turn was a success.
+    fn act(
+        &mut self,
+        turn: &Level,
+        spec: &LoopSpec,
+        (number, name): (u32, &str),
+        input: &Value,
+    ) -> Result<(Value, bool), Stopped> {
+        let Some(action) = spec.actions.get(name) else {
+            let known: Vec<&str> = spec.actions.keys().map(String::as_str).collect();
+            let feedback = format!("[SYSTEM: there is no action `{name}`; there are: {}]", known.join(", "));
+            self.remark(&format!("turn {number}: {feedback}"));
+            return Ok((told(name, input, None, Some(feedback)), false));
+        };
+        let stdin = format!("{input}\n").into_bytes();
+        let called = self.call(turn, (name, Some(number)), action, &stdin)?;
+        let feedback = called.feedback.clone();
+        let answer = (told(name, input, Some(&called), feedback), called.record.ok);
+        self.note(called.record);
+        Ok(answer)
+    }
+}
+
+/// What the driver is told of a turn.
+fn told(name: &str, input: &Value, called: Option<&Called>, feedback: Option<String>) -> Value {
+    let record = called.map(|called| &called.record);
+    let said = record.and_then(|record| record.said.clone());
+    let output = called.and_then(|called| called.outcome.as_ref()).map(|outcome| end_of(&outcome.stdout));
+    let is = |what: fn(&CallRecord) -> bool| record.is_some_and(what);
+    let failed = || said.as_ref().map(|said| format!("[SYSTEM: {name} failed: {said}]"));
+    json!({
+        "feedback": feedback.or_else(failed),
+        "last": {
+            "action": name,
+            "input": input,
+            "ok": is(|record| record.ok),
+            "degraded": is(|record| record.degraded),
+            "output": output,
+            "error": said,
+        },
+    })
+}
+
+fn end_of(text: &str) -> &str {
+    let start = (text.len().saturating_sub(TOLD)..=text.len()).find(|index| text.is_char_boundary(*index));
+    &text[start.unwrap_or(0)..]
+}
+
+/// Reads the driver's answer: the last line it wrote.
+fn wish(stdout: &str) -> Result<(Wish, Value), String> {
+    const ALLOWED: &str = "one line of JSON, {\"action\": \"…\", \"input\": …} or {\"done\": …}";
+    let line = stdout.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let shown: String = line.chars().take(200).collect();
+    let refused = || format!("it answered `{shown}`; it must answer with {ALLOWED}");
+    let mut answer: Value = serde_json::from_str(line).map_err(|_| refused())?;
+    let fields = answer.as_object_mut().ok_or_else(refused)?;
+    let state = fields.remove("state").unwrap_or(Value::Null);
+    match (fields.remove("action"), fields.remove("done")) {
+        (Some(Value::String(action)), None) => {
+            let input = fields.remove("input").unwrap_or(Value::Null);
+            Ok((Wish::Act { action, input }, state))
+        }
+        (None, Some(value)) => Ok((Wish::Done(value), state)),
+        _ => Err(refused()),
+    }
+}
+
+/// What is said when there was too much of something.
+fn budget(stop: Stop, level: &Level) -> JobVerdict {
+    let Stop { kind, limit, what } = stop;
+    JobVerdict {
+        kind,
+        layer: Stop::LAYER,
+        scope: level.path().to_owned(),
+        phase: Phase::Running,
+        limit_ms: None,
+        limit: Some(limit.into()),
+        elapsed_ms: level.age_ms(),
+        sentence: format!("Stopped by the loop's limit of {limit} {what} (set by the job's spec)."),
+    }
+}

@@ -1,0 +1,208 @@
+//! A worker: leases jobs for its free slots, and executes each on a thread of its own.
+//!
+//! The keeper is another thread, which does nothing but renew leases and hear what is wanted of them; it dies with the
+//! process, and the leases run out then. A lease that cannot be renewed for its whole length counts as lost.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::control::{Control, Halt};
+use super::level::now;
+use super::{Place, execute};
+use crate::job::{Finish, Held, JobResult, LeaseRequest, Leased, Renewal, Status, StoreError};
+use crate::time::Moment;
+
+/// How often a worker with a free slot looks for a job.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often the keeper looks whether somebody wants an end.
+const HEAR: Duration = Duration::from_millis(50);
+/// How long a worker waits after the store has failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// How a worker works.
+#[derive(Debug, Clone)]
+pub struct WorkerSettings {
+    /// For people: who has a job.
+    pub name: String,
+    /// Jobs at a time.
+    pub slots: usize,
+    /// From these queues; from all where it is empty.
+    pub queues: Vec<String>,
+    /// Only this job.
+    pub only: Option<String>,
+    pub lease: Duration,
+    /// Is told what goes wrong beside jobs.
+    pub complain: fn(&str),
+}
+
+/// Executes jobs until it is told to end.
+#[derive(Debug)]
+pub struct Worker {
+    place: Place,
+    settings: WorkerSettings,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    draining: bool,
+    ended: bool,
+    jobs: HashMap<String, (Held, Arc<Control>)>,
+}
+
+impl Worker {
+    pub fn new(place: Place, settings: WorkerSettings) -> Self {
+        Worker { place, settings, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Works until it is told to end and every job it has is over.
+    pub fn work(&self) {
+        thread::scope(|scope| {
+            scope.spawn(|| self.keep());
+            loop {
+                let mut state = self.state();
+                if state.draining && state.jobs.is_empty() {
+                    state.ended = true;
+                    self.changed.notify_all();
+                    return;
+                }
+                let free = if state.draining { 0 } else { self.settings.slots - state.jobs.len() };
+                drop(state);
+                let leased = self.lease(free);
+                if leased.is_empty() {
+                    let state = self.state();
+                    // A job that ended since the look has rung already: a look too much is the price of none.
+                    drop(self.changed.wait_timeout(state, LOOK));
+                }
+                for job in leased {
+                    let control = Arc::new(Control::default());
+                    let entry = (job.held.clone(), Arc::clone(&control));
+                    self.state().jobs.insert(job.held.id.clone(), entry);
+                    scope.spawn(move || self.conduct(&job, &control));
+                }
+            }
+        });
+    }
+
+    /// Leases nothing more; [`Worker::work`] returns when what goes on is over.
+    pub fn drain(&self) {
+        self.state().draining = true;
+        self.changed.notify_all();
+    }
+
+    /// As [`Worker::drain`], and gives back what goes on: it is ended here, and handed out again.
+    pub fn give_back(&self) {
+        self.drain();
+        for (_, control) in self.state().jobs.values() {
+            control.halt(Halt::GiveBack);
+        }
+    }
+
+    fn lease(&self, slots: usize) -> Vec<Leased> {
+        if slots == 0 {
+            return Vec::new();
+        }
+        let WorkerSettings { name, queues, only, lease, .. } = self.settings.clone();
+        let request = LeaseRequest { worker: name, slots, queues, only, lease };
+        self.place.store.lease(&request).unwrap_or_else(|error| {
+            (self.settings.complain)(&format!("no job can be leased: {error}"));
+            drop(self.changed.wait_timeout(self.state(), AFTER_FAILURE));
+            Vec::new()
+        })
+    }
+
+    /// One job, from its lease to its end in the store.
+    fn conduct(&self, job: &Leased, control: &Control) {
+        let executed = catch_unwind(AssertUnwindSafe(|| execute(&self.place, job, control)));
+        let (result, again) = executed.unwrap_or_else(|_| {
+            let said = "the worker failed while it executed the job; it has said so on its stderr";
+            (JobResult::bare(Status::InfraError, Some(said.to_owned())), true)
+        });
+        self.finish(Finish { held: job.held.clone(), result, again });
+        self.state().jobs.remove(&job.held.id);
+        self.changed.notify_all();
+    }
+
+    /// Records a result. A store that does not take it is asked again for as long as a lease lasts.
+    fn finish(&self, finish: Finish) {
+        let until = now().after(self.settings.lease);
+        let finishes = [finish];
+        while let Err(error) = self.place.store.finish(&finishes) {
+            let last = now() >= until;
+            let then = if last { "; it is left to its lease" } else { "; it is tried again" };
+            let id = &finishes[0].held.id;
+            (self.settings.complain)(&format!("the result of job {id} cannot be recorded: {error}{then}"));
+            if last {
+                return;
+            }
+            drop(self.changed.wait_timeout(self.state(), AFTER_FAILURE));
+        }
+    }
+
+    /// Renews leases, and passes on what is wanted of them.
+    fn keep(&self) {
+        let every = self.settings.lease / 3;
+        let mut renewed = now();
+        let mut heard = now();
+        loop {
+            let (state, _) =
+                self.changed.wait_timeout(self.state(), HEAR).unwrap_or_else(PoisonError::into_inner);
+            if state.ended {
+                return;
+            }
+            let jobs: Vec<(Held, Arc<Control>)> = state.jobs.values().cloned().collect();
+            drop(state);
+            if jobs.is_empty() {
+                // What is leased next has its whole lease ahead.
+                renewed = now();
+                continue;
+            }
+            if now().since(heard) < HEAR {
+                continue;
+            }
+            heard = now();
+            let held: Vec<Held> = jobs.iter().map(|(held, _)| held.clone()).collect();
+            let due = now().since(renewed) >= every;
+            let answers = if due {
+                self.place.store.renew(&held, self.settings.lease)
+            } else {
+                self.place.store.look(&held)
+            };
+            match answers {
+                Ok(answers) => {
+                    pass_on(&jobs, answers);
+                    renewed = if due { heard } else { renewed };
+                }
+                Err(error) => self.not_renewed(&jobs, renewed, &error),
+            }
+        }
+    }
+
+    fn not_renewed(&self, jobs: &[(Held, Arc<Control>)], renewed: Moment, error: &StoreError) {
+        if now().since(renewed) > self.settings.lease {
+            (self.settings.complain)(&format!(
+                "leases cannot be renewed, and what goes on is ended: {error}"
+            ));
+            jobs.iter().for_each(|(_, control)| control.halt(Halt::Lost));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A flag, a flag and a table; whole whatever happened.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn pass_on(jobs: &[(Held, Arc<Control>)], answers: Vec<Renewal>) {
+    for ((_, control), answer) in jobs.iter().zip(answers) {
+        match answer {
+            Renewal::Kept => {}
+            Renewal::Cancel(reason) => control.halt(Halt::Cancel(reason)),
+            Renewal::Lost => control.halt(Halt::Lost),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Durable work: what a job is, and what a store of jobs must do. Nothing here starts, waits or keeps anything.
+//!
+//! ```text
+//! spec      what somebody asks for, read from TOML or JSON; every refusal names the field
+//! program   what a run executes
+//! table     the reader behind both
+//! graph     steps in an order in which each comes after what it needs
+//! guard     when a loop has gone on for long enough
+//! result    what became of a job
+//! store     the trait of stores, and the states of a job
+//! ```
+//! The engine's `jobs` executes them; stores are in `sandtimer-store`. See `docs/design/jobs.md`.
+
+mod graph;
+mod guard;
+mod program;
+mod result;
+mod spec;
+mod store;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use guard::{Guard, Stop};
+pub use program::{Language, Program};
+pub use result::{CallRecord, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord};
+pub use spec::{
+    Action, BreakerChoice, BreakerScope, Concurrency, JobSpec, LoopSpec, SpecError, StepSpec, WaySpec, Work,
+};
+pub use store::{
+    Cancelled, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore, LeaseRequest, Leased,
+    Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+};

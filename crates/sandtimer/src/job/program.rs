@@ -1,0 +1,85 @@
+//! What a run executes: a command, or code in a language.
+
+use super::spec::{SpecError, missing};
+use super::table::{Table, nearest, refused};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Program {
+    Command(Vec<String>),
+    Code { language: Language, code: String },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    Python,
+    Bash,
+    JavaScript,
+    TypeScript,
+}
+
+/// Reads one of both.
+pub(super) fn program(table: &mut Table) -> Result<Program, SpecError> {
+    let (command_path, code_path, language_path) =
+        (table.at("command"), table.at("code"), table.at("language"));
+    match (table.texts("command")?, table.text("code")?) {
+        (Some(command), None) if !command.is_empty() => Ok(Program::Command(command)),
+        (Some(_), None) => Err(missing(&command_path, "a program and its arguments")),
+        (None, Some(code)) => {
+            let name = table.text("language")?.ok_or_else(|| missing(&language_path, LANGUAGES))?;
+            let language = language(&name).ok_or_else(|| {
+                let near = nearest(&name, LANGUAGE_NAMES.into_iter()).unwrap_or_default();
+                refused(
+                    &language_path,
+                    &name.as_str().into(),
+                    &format!("{LANGUAGES}; the nearest is `{near}`"),
+                )
+            })?;
+            let program = Program::Code { language, code };
+            program.command().map_err(|problem| SpecError { path: code_path, problem })?;
+            Ok(program)
+        }
+        (None, None) => Err(missing(&command_path, "a program and its arguments, or `code` with `language`")),
+        (Some(_), Some(_)) => {
+            Err(SpecError { path: code_path, problem: "stands beside `command`; use one of them".to_owned() })
+        }
+    }
+}
+
+const LANGUAGE_NAMES: [&str; 4] = ["python", "bash", "javascript", "typescript"];
+const LANGUAGES: &str = "`python`, `bash`, `javascript` or `typescript`";
+
+fn language(name: &str) -> Option<Language> {
+    let languages = [Language::Python, Language::Bash, Language::JavaScript, Language::TypeScript];
+    LANGUAGE_NAMES.iter().position(|known| *known == name).map(|index| languages[index])
+}
+
+impl Program {
+    /// What is executed; `None` for TypeScript, which the engine reads first.
+    ///
+    /// # Errors
+    /// A language that this build does not have.
+    pub fn command(&self) -> Result<Option<Vec<String>>, String> {
+        let texts = |parts: &[&str]| Ok(Some(parts.iter().map(|part| (*part).to_owned()).collect()));
+        match self {
+            Program::Command(command) => Ok(Some(command.clone())),
+            Program::Code { language: Language::Python, code } => texts(&["python3", "-c", code]),
+            Program::Code { language: Language::Bash, code } => texts(&["bash", "-c", code, "bash"]),
+            Program::Code { language: Language::JavaScript, code } => node(code),
+            Program::Code { language: Language::TypeScript, .. } if cfg!(feature = "javascript") => Ok(None),
+            Program::Code { language: Language::TypeScript, .. } => Err(NO_JAVASCRIPT.to_owned()),
+        }
+    }
+}
+
+#[cfg(feature = "javascript")]
+fn node(code: &str) -> Result<Option<Vec<String>>, String> {
+    let program = crate::script::Program::of(code, false).map_err(|error| error.to_string())?;
+    Ok(Some(program.command()))
+}
+
+#[cfg(not(feature = "javascript"))]
+fn node(_: &str) -> Result<Option<Vec<String>>, String> {
+    Err(NO_JAVASCRIPT.to_owned())
+}
+
+const NO_JAVASCRIPT: &str = "this build has no JavaScript; use `python` or `bash`";

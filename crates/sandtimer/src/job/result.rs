@@ -1,0 +1,153 @@
+//! What became of a job. Plain data, written to stores and printed as it is.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::model::{Layer, LimitKind, Outcome, time};
+use crate::resilience::{BreakerSnapshot, SpentOn};
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Ok,
+    /// A program failed, after its retries and fallbacks.
+    Failed,
+    /// A limit of time ended it.
+    Timeout,
+    /// A count of a loop's turns or failures was used up.
+    Budget,
+    Cancelled,
+    /// Sandtimer could not do its part.
+    InfraError,
+    /// The worker's lease was lost before there was a result.
+    Lost,
+}
+
+/// Where in its life a limit caught the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    Queued,
+    Running,
+    Backoff,
+}
+
+/// The limit that ended a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobVerdict {
+    pub kind: LimitKind,
+    pub layer: Layer,
+    /// The path of the scope, such as `job/7f3/loop/turn-5`.
+    pub scope: String,
+    pub phase: Phase,
+    /// For limits of time.
+    pub limit_ms: Option<u64>,
+    /// For counts.
+    pub limit: Option<u64>,
+    pub elapsed_ms: u64,
+    pub sentence: String,
+}
+
+/// One call: what was tried, and where its time went.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallRecord {
+    /// The step or action.
+    pub name: String,
+    pub turn: Option<u32>,
+    pub ok: bool,
+    /// By a fallback.
+    pub degraded: bool,
+    pub said: Option<String>,
+    pub spent: Vec<SpentOn>,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    pub name: String,
+    /// `None` where it was not begun.
+    pub ok: Option<bool>,
+    pub degraded: bool,
+}
+
+/// Where a job's time went, in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpent {
+    /// From submission, or its earliest start, to the lease.
+    pub queued_ms: u64,
+    pub attempts_ms: u64,
+    pub backoff_ms: u64,
+    /// The driver of a loop.
+    pub driver_ms: u64,
+    /// How many attempts were made.
+    pub attempts: u64,
+    /// Calls that a breaker refused.
+    pub refused: u64,
+}
+
+/// What became of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobResult {
+    pub status: Status,
+    pub ok: bool,
+    pub error: Option<String>,
+    pub verdict: Option<JobVerdict>,
+    /// What a loop's driver said in the end.
+    pub value: Option<Value>,
+    /// Something was done by a fallback.
+    pub degraded: bool,
+    pub turns: Option<u32>,
+    pub steps: Vec<StepRecord>,
+    /// The latest calls.
+    pub calls: Vec<CallRecord>,
+    /// Earlier ones that are not among them.
+    pub calls_dropped: u64,
+    /// The job's breakers in the end.
+    pub breakers: Vec<BreakerSnapshot>,
+    pub spent: JobSpent,
+    /// Of the last run.
+    pub outcome: Option<Outcome>,
+}
+
+impl JobResult {
+    /// One without anything but its status.
+    pub fn bare(status: Status, error: Option<String>) -> Self {
+        JobResult {
+            status,
+            ok: status == Status::Ok,
+            error,
+            verdict: None,
+            value: None,
+            degraded: false,
+            turns: None,
+            steps: Vec::new(),
+            calls: Vec::new(),
+            calls_dropped: 0,
+            breakers: Vec::new(),
+            spent: JobSpent::default(),
+            outcome: None,
+        }
+    }
+
+    /// Of a job whose deadline passed before it was begun, or begun again.
+    pub fn overdue(id: &str, limit_ms: u64, elapsed_ms: u64, deliveries: u32) -> Self {
+        let begun = if deliveries == 0 { "it was never begun" } else { "its worker was lost before" };
+        let sentence = format!(
+            "Stopped by the job's wall limit of {} (set by the job's spec), while it was queued: {begun}.",
+            time(limit_ms)
+        );
+        let verdict = JobVerdict {
+            kind: LimitKind::Wall,
+            layer: Layer::Job,
+            scope: format!("job/{id}"),
+            phase: Phase::Queued,
+            limit_ms: Some(limit_ms),
+            limit: None,
+            elapsed_ms,
+            sentence: sentence.clone(),
+        };
+        let spent = JobSpent { queued_ms: elapsed_ms, ..JobSpent::default() };
+        JobResult { verdict: Some(verdict), spent, ..JobResult::bare(Status::Timeout, Some(sentence)) }
+    }
+}

@@ -1,0 +1,368 @@
+//! What somebody asks for. Read from JSON or TOML by [`JobSpec::read`], which refuses whatever is not clearly meant; kept as
+//! the JSON it was read from, so that a store can compare and hand on what it was given.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::graph;
+use super::program::{Program, program};
+use super::table::{Table, refused};
+use crate::limits::Limits;
+use crate::resilience::{Backoff, BreakerSettings, Retry};
+
+/// How long a job that is over is kept unless its spec says otherwise.
+const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How often a job is handed to a worker before it is dead.
+const DELIVERIES: u32 = 3;
+
+/// A field that is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{path}`: {problem}")]
+pub struct SpecError {
+    /// The way to the field, such as `steps[2].attempts`.
+    pub path: String,
+    pub problem: String,
+}
+
+/// A job, as it was asked for.
+#[derive(Debug, Clone)]
+pub struct JobSpec {
+    pub name: String,
+    pub queue: String,
+    /// −100 to 100; more is earlier.
+    pub priority: i32,
+    /// Of the whole job, from its submission.
+    pub wall: Option<Duration>,
+    /// The same as a moment, in milliseconds since 1970.
+    pub deadline_ms: Option<u64>,
+    /// Not before this moment, in milliseconds since 1970.
+    pub not_before_ms: Option<u64>,
+    pub idempotency_key: Option<String>,
+    pub concurrency: Option<Concurrency>,
+    /// How long it is kept once it is over; `None` is for ever.
+    pub retention: Option<Duration>,
+    /// How often it is handed to a worker before it is dead.
+    pub deliveries: u32,
+    /// Of each run.
+    pub limits: Limits,
+    pub breaker: BreakerChoice,
+    pub environment: Vec<(String, String)>,
+    pub working_directory: Option<PathBuf>,
+    pub workspaces: Vec<PathBuf>,
+    pub network: bool,
+    /// What its durations were multiplied by.
+    pub time_scale: f64,
+    pub work: Work,
+    source: Value,
+}
+
+/// At most so many jobs with this key at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Concurrency {
+    pub key: String,
+    pub most: u32,
+}
+
+/// Whose results a breaker counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum BreakerScope {
+    #[default]
+    Job,
+    Store,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct BreakerChoice {
+    pub settings: BreakerSettings,
+    pub scope: BreakerScope,
+}
+
+/// What is done.
+#[derive(Debug, Clone)]
+pub enum Work {
+    Action(Action),
+    /// In an order in which each comes after what it needs.
+    Steps(Vec<StepSpec>),
+    Loop(Box<LoopSpec>),
+}
+
+/// One call: the way that is wanted, then the fallbacks.
+#[derive(Debug, Clone)]
+pub struct Action {
+    pub ways: Vec<WaySpec>,
+    /// Of the whole call, retries and fallbacks included.
+    pub wall: Option<Duration>,
+}
+
+#[derive(Debug, Clone)]
+pub struct WaySpec {
+    pub program: Program,
+    pub retry: Retry,
+    /// `name:action`, for its breaker.
+    pub key: Option<String>,
+    /// Exit codes that are no failure.
+    pub expected: Vec<i32>,
+    /// Of each run, before those of the job.
+    pub limits: Limits,
+}
+
+#[derive(Debug, Clone)]
+pub struct StepSpec {
+    pub name: String,
+    pub needs: Vec<String>,
+    pub action: Action,
+}
+
+/// A loop: a driver that is asked each turn what to do.
+#[derive(Debug, Clone)]
+pub struct LoopSpec {
+    pub driver: Action,
+    pub actions: BTreeMap<String, Action>,
+    pub iterations: Option<u32>,
+    /// Turns that fail, in all.
+    pub failures: Option<u32>,
+    /// Turns in a row with the same action and input.
+    pub repeats: Option<u32>,
+    pub wall: Option<Duration>,
+    pub turn_wall: Option<Duration>,
+}
+
+impl JobSpec {
+    /// Reads what was asked for.
+    ///
+    /// # Errors
+    /// The first field that is refused: its path, its value, and what is allowed.
+    pub fn read(source: Value) -> Result<Self, SpecError> {
+        let mut table = Table::of(source.clone(), "", 1.0)?;
+        let time_scale = scale(&mut table)?;
+        table.scale = time_scale;
+        let (working_directory, workspaces) = places(&mut table)?;
+        let spec = JobSpec {
+            name: table.name("name")?.unwrap_or_else(|| "job".to_owned()),
+            queue: table.name("queue")?.unwrap_or_else(|| "default".to_owned()),
+            priority: table.count("priority", -100, 100)?.unwrap_or(0) as i32,
+            wall: table.limit("wall_ms")?.flatten(),
+            deadline_ms: table.moment("deadline_ms")?,
+            not_before_ms: table.moment("not_before_ms")?,
+            idempotency_key: table.name("idempotency_key")?,
+            concurrency: concurrency(&mut table)?,
+            retention: table.limit("retention_ms")?.unwrap_or(Some(RETENTION)),
+            deliveries: table.small("deliveries", 1)?.unwrap_or(DELIVERIES),
+            limits: table.limits("limits")?,
+            breaker: breaker(&mut table)?,
+            environment: table.table("env")?.map(Table::open_texts).transpose()?.unwrap_or_default(),
+            working_directory,
+            workspaces,
+            network: table.flag("network")?,
+            time_scale,
+            work: work(&mut table)?,
+            source,
+        };
+        table.done()?;
+        spec.check_times()?;
+        Ok(spec)
+    }
+
+    /// Reads one from TOML.
+    ///
+    /// # Errors
+    /// As [`JobSpec::read`]; where it is no TOML, the place and the reason.
+    pub fn json_of_toml(text: &str) -> Result<Value, SpecError> {
+        toml::from_str::<Value>(text).map_err(|error| {
+            let before =
+                error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count());
+            SpecError { path: format!("line {}", before + 1), problem: error.message().to_owned() }
+        })
+    }
+
+    /// What it was read from.
+    pub fn source(&self) -> &Value {
+        &self.source
+    }
+
+    /// The moment by which it must be over, if it is submitted at this one.
+    ///
+    /// # Errors
+    /// When that has passed already.
+    pub fn deadline(&self, now_ms: u64) -> Result<Option<u64>, SpecError> {
+        if let Some(deadline) = self.deadline_ms
+            && deadline <= now_ms
+        {
+            let ago = now_ms - deadline;
+            let problem =
+                format!("{deadline} is {ago} ms in the past; use a moment after {now_ms}, or `wall_ms`");
+            return Err(SpecError { path: "deadline_ms".to_owned(), problem });
+        }
+        let wall = self.wall.map(|wall| u64::try_from(wall.as_millis()).unwrap_or(u64::MAX).max(1));
+        let deadline = self.deadline_ms.or_else(|| wall.map(|wall| now_ms.saturating_add(wall)));
+        if let (Some(deadline), Some(start)) = (deadline, self.not_before_ms)
+            && start >= deadline
+        {
+            let problem =
+                format!("{start} is not before the job's deadline, {deadline}; use an earlier moment");
+            return Err(SpecError { path: "not_before_ms".to_owned(), problem });
+        }
+        Ok(deadline)
+    }
+
+    fn check_times(&self) -> Result<(), SpecError> {
+        if self.wall.is_some() && self.deadline_ms.is_some() {
+            let problem = "stands beside `wall_ms`, which says the same; use one of them".to_owned();
+            return Err(SpecError { path: "deadline_ms".to_owned(), problem });
+        }
+        Ok(())
+    }
+}
+
+fn scale(table: &mut Table) -> Result<f64, SpecError> {
+    let Some(value) = table.take("time_scale") else { return Ok(1.0) };
+    let scale = value.as_f64().filter(|scale| (0.000_001..=1_000.0).contains(scale));
+    scale.ok_or_else(|| refused("time_scale", &value, "a number from 0.000001 to 1000"))
+}
+
+fn places(table: &mut Table) -> Result<(Option<PathBuf>, Vec<PathBuf>), SpecError> {
+    let absolute = |path: &str, text: String| {
+        let is_absolute = Path::new(&text).is_absolute();
+        is_absolute
+            .then(|| PathBuf::from(&text))
+            .ok_or_else(|| refused(path, &text.into(), "an absolute path"))
+    };
+    let cwd = table.text("cwd")?.map(|text| absolute("cwd", text)).transpose()?;
+    let workspaces = table.texts("workspaces")?.unwrap_or_default().into_iter().enumerate();
+    let workspaces = workspaces.map(|(index, text)| absolute(&format!("workspaces[{index}]"), text));
+    Ok((cwd, workspaces.collect::<Result<_, _>>()?))
+}
+
+fn concurrency(table: &mut Table) -> Result<Option<Concurrency>, SpecError> {
+    let Some(mut inner) = table.table("concurrency")? else { return Ok(None) };
+    let (path, most) = (inner.at("key"), inner.small("most", 1)?.unwrap_or(1));
+    let key =
+        inner.name("key")?.ok_or_else(|| missing(&path, "a text; jobs with the same one count together"))?;
+    inner.done()?;
+    Ok(Some(Concurrency { key, most }))
+}
+
+fn breaker(table: &mut Table) -> Result<BreakerChoice, SpecError> {
+    let mut choice = BreakerChoice::default();
+    let Some(mut inner) = table.table("breaker")? else { return Ok(choice) };
+    if let Some(failures) = inner.small("failures", 1)? {
+        // Whoever names a count means that one.
+        (choice.settings.consecutive, choice.settings.rate) = (Some(failures), None);
+    }
+    choice.settings.open = inner.time("open_ms")?.unwrap_or(choice.settings.open);
+    choice.settings.most_open = choice.settings.most_open.max(choice.settings.open);
+    choice.settings.successes = inner.small("successes", 1)?.unwrap_or(choice.settings.successes);
+    if let Some(scope) = inner.text("scope")? {
+        choice.scope = match scope.as_str() {
+            "job" => BreakerScope::Job,
+            "store" => BreakerScope::Store,
+            _ => return Err(refused(&inner.at("scope"), &scope.into(), "`job` or `store`")),
+        };
+    }
+    inner.done()?;
+    Ok(choice)
+}
+
+const KINDS: [&str; 4] = ["command", "code", "steps", "loop"];
+
+fn work(table: &mut Table) -> Result<Work, SpecError> {
+    let given: Vec<&str> = KINDS.into_iter().filter(|kind| table.has(kind)).collect();
+    match given[..] {
+        ["command" | "code"] => Ok(Work::Action(Action { ways: ways(table)?, wall: None })),
+        ["steps"] => steps(table),
+        ["loop"] => Ok(Work::Loop(Box::new(turns(table)?))),
+        // Seen by the reader of the rest, so that it is not unknown as well.
+        [] => Err(missing("command", "one of `command`, `code` with `language`, `steps`, `loop`")),
+        _ => {
+            let problem = format!("stands beside `{}`; a job has exactly one of them", given[1]);
+            Err(SpecError { path: given[0].to_owned(), problem })
+        }
+    }
+}
+
+fn steps(table: &mut Table) -> Result<Work, SpecError> {
+    let mut steps = Vec::new();
+    for mut inner in table.tables("steps")? {
+        let path = inner.at("name");
+        let name =
+            inner.name("name")?.ok_or_else(|| missing(&path, "a text; other steps name it in `needs`"))?;
+        let needs = inner.texts("needs")?.unwrap_or_default();
+        let action = action(&mut inner)?;
+        inner.done()?;
+        steps.push(StepSpec { name, needs, action });
+    }
+    if steps.is_empty() {
+        return Err(missing("steps", "a list with at least one step"));
+    }
+    graph::in_order(steps).map(Work::Steps)
+}
+
+fn turns(table: &mut Table) -> Result<LoopSpec, SpecError> {
+    let mut inner = table.table("loop")?.ok_or_else(|| missing("loop", "a table"))?;
+    let driver_path = inner.at("driver");
+    let mut driver =
+        inner.table("driver")?.ok_or_else(|| missing(&driver_path, "a table with a `command`"))?;
+    let mut actions = BTreeMap::new();
+    for (name, mut table) in inner.table("actions")?.map(Table::open).transpose()?.unwrap_or_default() {
+        let read = action(&mut table)?;
+        table.done()?;
+        actions.insert(name, read);
+    }
+    let read = LoopSpec {
+        driver: action(&mut driver)?,
+        actions,
+        iterations: inner.small("iterations", 1)?,
+        failures: inner.small("failures", 1)?,
+        repeats: inner.small("repeats", 1)?,
+        wall: inner.limit("wall_ms")?.flatten(),
+        turn_wall: inner.limit("turn_wall_ms")?.flatten(),
+    };
+    driver.done()?;
+    inner.done()?;
+    Ok(read)
+}
+
+fn action(table: &mut Table) -> Result<Action, SpecError> {
+    let wall = table.limit("wall_ms")?.flatten();
+    Ok(Action { ways: ways(table)?, wall })
+}
+
+/// The way that is wanted, in the table itself, and the fallbacks in their list.
+fn ways(table: &mut Table) -> Result<Vec<WaySpec>, SpecError> {
+    // A job's own limits have been taken by then: they are those of each run anyway.
+    let mut ways = vec![way(table)?];
+    for mut fallback in table.tables("fallback")? {
+        ways.push(way(&mut fallback)?);
+        fallback.done()?;
+    }
+    Ok(ways)
+}
+
+fn way(table: &mut Table) -> Result<WaySpec, SpecError> {
+    let program = program(table)?;
+    let mut retry = Retry::jittered(table.small("attempts", 1)?.unwrap_or(1));
+    if let Some(pauses) = table.times("backoff_ms")? {
+        retry.backoff = Backoff::Fixed(pauses);
+    }
+    if let Some(useful) = table.time("useful_ms")? {
+        retry.useful = useful;
+    }
+    let key = table.name("key")?;
+    let expected = expected(table)?;
+    Ok(WaySpec { program, retry, key, expected, limits: table.limits("limits")? })
+}
+
+fn expected(table: &mut Table) -> Result<Vec<i32>, SpecError> {
+    let path = table.at("expected");
+    let Some(value) = table.take("expected") else { return Ok(Vec::new()) };
+    let code = |code: &Value| code.as_i64().filter(|code| (0..=255).contains(code)).map(|code| code as i32);
+    let codes = value.as_array().and_then(|list| list.iter().map(code).collect());
+    codes.ok_or_else(|| refused(&path, &value, "a list of exit codes from 0 to 255"))
+}
+
+pub(super) fn missing(path: &str, what: &str) -> SpecError {
+    SpecError { path: path.to_owned(), problem: format!("is missing; use {what}") }
+}

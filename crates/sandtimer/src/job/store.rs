@@ -1,0 +1,368 @@
+//! What a store of jobs must do. Every call blocks, is whole or has no effect, and says so.
+//!
+//! ```text
+//! scheduled ─▶ queued ─▶ leased ─▶ ended      with a result, good or bad
+//!     │           │  ▲      ├────▶ dead       handed out too often without one
+//!     │           │  └──────┘
+//!     └───────────┴──────────────▶ cancelled
+//! ```
+//! A lease raises the job's epoch. Whoever writes for a leased job names the epoch it was given: a later one means that
+//! the lease was lost, and the write is refused or kept aside.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::result::JobResult;
+use super::spec::{JobSpec, SpecError};
+use crate::resilience::BreakerSnapshot;
+
+/// Why a store did not do it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    #[error(
+        "the idempotency key `{key}` belongs to job {existing}, which has another spec; use another key, or the same spec"
+    )]
+    Conflict { key: String, existing: String },
+    #[error("there is no job `{0}`")]
+    Unknown(String),
+    #[error("job {id} is {}; {remedy}", state.name())]
+    WrongState { id: String, state: JobState, remedy: &'static str },
+    /// The lease is somebody else's by now.
+    #[error("the lease of job {0} was lost")]
+    Lost(String),
+    #[error("the store is full ({0}); nothing was changed: free some space, or purge jobs that are over")]
+    Full(String),
+    #[error("another process kept the store busy for too long; try again")]
+    Busy,
+    #[error("the store has schema {found}, and this program knows up to {known}; use a newer sandtimer")]
+    Newer { found: i64, known: i64 },
+    #[error("the store cannot be used: {0}")]
+    Broken(String),
+}
+
+/// Where a job is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// Its earliest start is ahead.
+    Scheduled,
+    Queued,
+    /// A worker has it.
+    Leased,
+    /// There is a result.
+    Ended,
+    /// It was handed out too often without a result: a dead letter.
+    Dead,
+    Cancelled,
+}
+
+impl JobState {
+    pub const ALL: [JobState; 6] = [
+        JobState::Scheduled,
+        JobState::Queued,
+        JobState::Leased,
+        JobState::Ended,
+        JobState::Dead,
+        JobState::Cancelled,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            JobState::Scheduled => "scheduled",
+            JobState::Queued => "queued",
+            JobState::Leased => "leased",
+            JobState::Ended => "ended",
+            JobState::Dead => "dead",
+            JobState::Cancelled => "cancelled",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        JobState::ALL.into_iter().find(|state| state.name() == name)
+    }
+
+    pub fn is_over(self) -> bool {
+        matches!(self, JobState::Ended | JobState::Dead | JobState::Cancelled)
+    }
+}
+
+/// A job to be taken in.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    pub spec: JobSpec,
+    /// Whose it is; idempotency keys are each owner's own.
+    pub owner: String,
+}
+
+/// What became of a submission.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Submitted {
+    pub id: String,
+    pub state: JobState,
+    /// It had been submitted before, with the same idempotency key and the same spec.
+    pub existed: bool,
+}
+
+/// What a worker asks for.
+#[derive(Debug, Clone)]
+pub struct LeaseRequest {
+    pub worker: String,
+    /// At most so many: the free slots.
+    pub slots: usize,
+    /// From these queues; from all where it is empty.
+    pub queues: Vec<String>,
+    /// Only this job, of whichever queue.
+    pub only: Option<String>,
+    pub lease: Duration,
+}
+
+/// A lease of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub id: String,
+    pub epoch: u64,
+}
+
+/// A job that a worker has now.
+#[derive(Debug, Clone)]
+pub struct Leased {
+    pub held: Held,
+    /// As it was submitted; what cannot be read any more is the worker's to refuse.
+    pub spec: Value,
+    pub owner: String,
+    pub submitted_ms: u64,
+    /// From when on it could have been leased.
+    pub due_ms: u64,
+    pub leased_ms: u64,
+    pub deadline_ms: Option<u64>,
+    /// This one included.
+    pub deliveries: u32,
+}
+
+/// What a renewal found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Renewal {
+    Kept,
+    /// Somebody wants it ended, for this reason.
+    Cancel(String),
+    Lost,
+}
+
+/// The end of a lease.
+#[derive(Debug, Clone)]
+pub struct Finish {
+    pub held: Held,
+    pub result: JobResult,
+    /// The result is Sandtimer's failure: the job is handed out again if it may be.
+    pub again: bool,
+}
+
+/// What became of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    /// It is the job's result.
+    Recorded,
+    /// The job was given back, or is dead.
+    GivenBack,
+    /// The lease had been lost: it is kept beside the job.
+    Duplicate,
+}
+
+/// What a cancel did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cancelled {
+    /// It had not begun, and never will.
+    Cancelled,
+    /// Its worker has been asked to end it.
+    Asked,
+    /// It was over already.
+    TooLate,
+}
+
+/// Which jobs.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    pub owner: Option<String>,
+    pub queue: Option<String>,
+    pub state: Option<JobState>,
+}
+
+/// A job in a listing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobLine {
+    pub id: String,
+    pub name: String,
+    pub queue: String,
+    pub priority: i32,
+    pub state: JobState,
+    pub ok: Option<bool>,
+    pub error: Option<String>,
+    pub submitted_ms: u64,
+    pub due_ms: u64,
+    pub deadline_ms: Option<u64>,
+    pub leased_ms: Option<u64>,
+    pub ended_ms: Option<u64>,
+    pub deliveries: u32,
+    pub worker: Option<String>,
+    /// Why it is to be ended, where somebody asked for that.
+    pub cancel: Option<String>,
+}
+
+/// Everything about a job.
+#[derive(Debug, Clone, Serialize)]
+pub struct JobRecord {
+    #[serde(flatten)]
+    pub line: JobLine,
+    pub spec: Value,
+    pub result: Option<JobResult>,
+    /// What came of earlier deliveries, the latest last, at most three.
+    pub earlier: Vec<JobResult>,
+    /// Results that came after their lease was lost.
+    pub duplicates: Vec<JobResult>,
+    /// The store's moment of this answer.
+    pub now_ms: u64,
+}
+
+/// A part of a listing, the latest submission first.
+#[derive(Debug, Clone, Serialize)]
+pub struct Page {
+    pub jobs: Vec<JobLine>,
+    /// For the next part; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// What is known of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueFacts {
+    pub queue: String,
+    pub paused: bool,
+    pub scheduled: u64,
+    pub queued: u64,
+    pub leased: u64,
+    pub dead: u64,
+    /// How long the job has waited that waits longest.
+    pub oldest_ms: Option<u64>,
+}
+
+/// A part of a job's log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    pub bytes: Vec<u8>,
+    pub next_cursor: u64,
+}
+
+/// A store of jobs.
+pub trait JobStore: Send + Sync + Debug {
+    /// The store's clock: milliseconds since 1970 that never go back.
+    fn now_ms(&self) -> u64;
+
+    /// Takes in all of them, or none. Those whose idempotency key and spec are known are answered with the job there is.
+    ///
+    /// # Errors
+    /// The first submission that is refused.
+    fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError>;
+
+    /// Hands out at most as many jobs as there are slots, queues in turns.
+    ///
+    /// # Errors
+    /// Only those of the store itself, as for all that follow where nothing else is said.
+    fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError>;
+
+    /// Keeps leases for another `lease`, and says of each what is wanted.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError>;
+
+    /// What is wanted of each lease, without renewing it: cheap enough to ask many times a second.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError>;
+
+    /// Records what became of leased jobs, each by compare-and-set on its epoch.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError>;
+
+    /// Ends a job: at once where no worker has it.
+    ///
+    /// # Errors
+    /// A job that is not there.
+    fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError>;
+
+    /// Everything about a job, if it is there.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn get(&self, id: &str) -> Result<Option<JobRecord>, StoreError>;
+
+    /// A part of the jobs there are, the latest submission first, from behind `cursor`.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn list(&self, filter: &Filter, cursor: Option<&str>, most: usize) -> Result<Page, StoreError>;
+
+    /// Queues a job again that is over and did not succeed. Its deadline counts from now: a person's word is a new start.
+    ///
+    /// # Errors
+    /// A job that is not there, goes on, or succeeded.
+    fn retry(&self, id: &str) -> Result<JobState, StoreError>;
+
+    /// Forgets jobs that are over. How many that were.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn purge(&self, filter: &Filter) -> Result<u64, StoreError>;
+
+    /// Lets a queue hand out nothing, or go on. What is leased goes on.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn pause(&self, queue: &str, paused: bool) -> Result<(), StoreError>;
+
+    /// Every queue that has jobs or is paused.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn queues(&self) -> Result<Vec<QueueFacts>, StoreError>;
+
+    /// Does what time alone does: what is due is queued, lost leases are taken back, what is past its deadline ends, what
+    /// is past its retention is forgotten. [`JobStore::lease`] does it as well.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn sweep(&self) -> Result<(), StoreError>;
+
+    /// Adds to the log of a leased job.
+    ///
+    /// # Errors
+    /// [`StoreError::Lost`].
+    fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// Reads a job's log from an absolute byte position.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError>;
+
+    /// Keeps breakers that jobs share.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn save_breakers(&self, snapshots: &[BreakerSnapshot]) -> Result<(), StoreError>;
+
+    /// What was kept of them, their waits counted down to now.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn load_breakers(&self) -> Result<Vec<BreakerSnapshot>, StoreError>;
+}

@@ -1,0 +1,139 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::LimitKind;
+
+fn refused(source: Value) -> String {
+    JobSpec::read(source).expect_err("refused").to_string()
+}
+
+fn step(name: &str, needs: &[&str]) -> Value {
+    json!({"name": name, "needs": needs, "command": ["true"]})
+}
+
+#[test]
+fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
+    let command = json!(["true"]);
+    for (source, said) in [
+        (json!([]), "use a table of named fields"),
+        (json!({}), "`command`: is missing; use one of `command`, `code` with `language`, `steps`, `loop`"),
+        (json!({"command": ["a"], "steps": []}), "`command`: stands beside `steps`; a job has exactly one"),
+        (
+            json!({"command": command, "prioriti": 1}),
+            "`prioriti`: unknown field; the nearest known one is `priority`",
+        ),
+        (
+            json!({"command": command, "priority": 101}),
+            "`priority`: 101 is not allowed; use a whole number from -100 to 100",
+        ),
+        (json!({"command": command, "wall_ms": -1}), "`wall_ms`"),
+        (json!({"command": command, "limits": {"wall_ms": "soon"}}), "`limits.wall_ms`"),
+        (
+            json!({"command": command, "limits": {"memory": 1}}),
+            "`limits.memory`: unknown field; the nearest known one is `memory_bytes`",
+        ),
+        (json!({"command": command, "cwd": "here"}), "`cwd`: \"here\" is not allowed; use an absolute path"),
+        (json!({"command": []}), "`command`: is missing; use a program and its arguments"),
+        (json!({"code": "1"}), "`language`: is missing"),
+        (json!({"code": "1", "language": "pyton"}), "the nearest is `python`"),
+        (json!({"command": command, "concurrency": {"most": 2}}), "`concurrency.key`: is missing"),
+        (
+            json!({"command": command, "breaker": {"scope": "node"}}),
+            "`breaker.scope`: \"node\" is not allowed; use `job` or `store`",
+        ),
+        (
+            json!({"command": command, "wall_ms": 5, "deadline_ms": 5}),
+            "`deadline_ms`: stands beside `wall_ms`",
+        ),
+        (
+            json!({"command": command, "fallback": [{"command": ["x"], "attempts": 0}]}),
+            "`fallback[0].attempts`: 0 is not allowed",
+        ),
+        (
+            json!({"steps": [step("a", &[]), step("a", &[])]}),
+            "`steps[1].name`: `a` is the name of an earlier step",
+        ),
+        (
+            json!({"steps": [step("fetch", &[]), step("b", &["fetsh"])]}),
+            "`fetsh` is no step; the nearest one is `fetch`",
+        ),
+        (
+            json!({"steps": [step("z", &["a"]), step("a", &["b"]), step("b", &["c"]), step("c", &["a"])]}),
+            "circle: a → b → c → a",
+        ),
+        (json!({"loop": {"iterations": 2}}), "`loop.driver`: is missing"),
+        (
+            json!({"loop": {"driver": {"command": ["d"]}, "actions": {"x": {"command": ["y"], "atempts": 1}}}}),
+            "`loop.actions.x.atempts`: unknown field; the nearest known one is `attempts`",
+        ),
+    ] {
+        let message = refused(source.clone());
+        assert!(message.contains(said), "{source}: {message}");
+    }
+}
+
+#[test]
+fn a_deadline_in_the_past_and_a_start_behind_it_are_refused() {
+    let read = |source| JobSpec::read(source).expect("valid");
+    let past = read(json!({"command": ["x"], "deadline_ms": 1000}));
+    assert!(past.deadline(1500).expect_err("past").to_string().contains("1000 is 500 ms in the past"));
+    assert_eq!(past.deadline(999).expect("ahead"), Some(1000));
+    let late = read(json!({"command": ["x"], "wall_ms": "1s", "not_before_ms": 3000}));
+    assert!(
+        late.deadline(2000).expect_err("late").to_string().contains("`not_before_ms`: 3000 is not before")
+    );
+    assert_eq!(late.deadline(2001).expect("in time"), Some(3001));
+    assert_eq!(read(json!({"command": ["x"], "wall_ms": 0})).deadline(5).expect("no limit"), None);
+}
+
+#[test]
+fn steps_are_put_in_order_and_times_are_scaled() {
+    let spec = JobSpec::read(json!({
+        "time_scale": 0.5, "wall_ms": "2m", "limits": {"wall_ms": 100, "memory_bytes": "1M"},
+        "steps": [step("c", &["a", "b"]), step("b", &["a"]), step("a", &[])],
+    }))
+    .expect("valid");
+    let Work::Steps(steps) = &spec.work else { panic!("steps") };
+    assert_eq!(steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(spec.wall.expect("a wall").as_secs(), 60);
+    assert_eq!(spec.limits.get(LimitKind::Wall), crate::limits::Setting::At(50_000_000));
+    assert_eq!(spec.limits.get(LimitKind::Memory), crate::limits::Setting::At(1 << 20));
+}
+
+#[test]
+fn toml_is_read_as_the_same_and_its_errors_have_a_line() {
+    let text = "name = \"x\"\nwall_ms = \"1s\"\n[[steps]]\nname = \"a\"\ncommand = [\"true\"]\n";
+    let spec = JobSpec::read(JobSpec::json_of_toml(text).expect("TOML")).expect("valid");
+    assert_eq!(
+        spec.source(),
+        &json!({"name": "x", "wall_ms": "1s", "steps": [{"name": "a", "command": ["true"]}]})
+    );
+    assert_eq!(JobSpec::json_of_toml("a = 1\nb = ").expect_err("broken").path, "line 2");
+}
+
+#[test]
+fn a_loop_is_guarded_by_turns_failures_and_repetition() {
+    let guard = |fields: Value| {
+        let mut source = json!({"driver": {"command": ["d"]}});
+        source.as_object_mut().expect("a table").extend(fields.as_object().expect("a table").clone());
+        let spec = JobSpec::read(json!({"loop": source})).expect("valid");
+        let Work::Loop(spec) = spec.work else { panic!("a loop") };
+        Guard::new(&spec)
+    };
+    let run = |mut guard: Guard, turn: &dyn Fn(u32) -> (&'static str, Value, bool)| {
+        for number in 1..100 {
+            match guard.begin() {
+                Ok(count) => assert_eq!(count, number),
+                Err(stop) => return (number - 1, stop.kind),
+            }
+            let (action, input, ok) = turn(number);
+            guard.ended(action, &input, ok);
+        }
+        (99, LimitKind::Wall)
+    };
+    let differs = |number: u32| ("a", json!(number), number % 2 == 0);
+    assert_eq!(run(guard(json!({"iterations": 24})), &differs), (24, LimitKind::Turns));
+    assert_eq!(run(guard(json!({"failures": 3})), &differs), (5, LimitKind::Failures));
+    assert_eq!(run(guard(json!({"repeats": 4})), &|_| ("a", json!(1), true)), (4, LimitKind::Turns));
+    assert_eq!(run(guard(json!({"repeats": 4})), &differs), (99, LimitKind::Wall));
+}
