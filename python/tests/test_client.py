@@ -251,7 +251,11 @@ def test_everything_can_be_awaited(client: sandtimer.Client) -> None:
         async with await client.acontext() as ctx:
             assert ctx.id in [each["context_id"] for each in await client.acontexts()]
             await ctx.arun("x = 1")
-            assert (await ctx.ainfo())["executions"] == 1 and await ctx.aundo() and not await ctx.aundo()
+            assert (await ctx.ainfo())["executions"] == 1
+            (branch,) = await ctx.abranch(timeout=20.0)
+            async with branch:
+                assert (await branch.arun("x += 1; x")).value == 2
+            assert await ctx.aundo() and not await ctx.aundo()
             run = await ctx.astart("import time; print('on', flush=True); time.sleep(60)")
             async for chunk in run.aoutput():
                 assert await ctx.ainterrupt()
@@ -486,3 +490,18 @@ def test_a_client_outlives_a_fork(client: sandtimer.Client) -> None:
     if child == 0:
         os._exit(client.run(["true"]).exit_code or 0)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_contexts_branch_and_say_why_not(server: str) -> None:
+    client = sandtimer.Client(server)
+    with client.context(timeout=20.0) as ctx, client.session() as shell:
+        ctx.run("x = [1]")
+        branches = ctx.branch(3, memory="1GB")
+        assert [branch.run(f"x.append({number}); x").value for number, branch in enumerate(branches)] == [[1, 0], [1, 1], [1, 2]]
+        assert ctx.run("x").value == [1]
+        for branch in branches:
+            branch.close()
+        for refused, code in ((lambda: ctx.branch(0), "bad_field"), (lambda: shell.branch(), "no_branch")):
+            with pytest.raises(sandtimer.ServerError) as raised:
+                refused()
+            assert raised.value.code == code

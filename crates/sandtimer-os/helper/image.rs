@@ -15,7 +15,7 @@
 use crate::sys::{self, Fd, call};
 
 const PAGE: usize = 4096;
-const SEGMENTS: usize = 2048;
+const SEGMENTS: usize = 4096;
 const RUNS: usize = 8192;
 const TEXTS: usize = 128 << 10;
 /// The longest /proc/self/maps.
@@ -24,9 +24,11 @@ const STACK: usize = 64 << 10;
 /// Pages that are looked at together.
 const ENTRIES: usize = 8192;
 /// Pages between two runs that are written along with them.
-const GAP: usize = 4;
+const GAP: usize = 1;
 /// A run of so many bytes is mapped; shorter ones are copied.
 const MAPPED_FROM: u64 = 64 << 10;
+/// The same in a delta, whose length bounds into how many pieces memory falls by that.
+const MAPPED_FROM_IN_DELTA: u64 = 8 << 10;
 /// A delta of more is written as a whole image.
 const LONGEST_DELTA: u64 = 4 << 20;
 
@@ -51,6 +53,7 @@ mod nr {
     pub const LSEEK: usize = 8;
     pub const MPROTECT: usize = 10;
     pub const BRK: usize = 12;
+    pub const MADVISE: usize = 28;
     pub const PREAD: usize = 17;
     pub const PWRITE: usize = 18;
     pub const SIGALTSTACK: usize = 131;
@@ -243,9 +246,6 @@ fn written(scratch: &mut Scratch, file: Fd, base: u64) -> Result<u64, isize> {
         return Ok(length << 2 | TOO_SHORT);
     }
     let table = &mut scratch.table;
-    for run in &mut table.runs[..table.run_count] {
-        run.mapped &= !delta;
-    }
     for (start, length) in parts(table) {
         transfer(nr::PWRITE, file, start, length, start - table.address)?;
     }
@@ -253,7 +253,7 @@ fn written(scratch: &mut Scratch, file: Fd, base: u64) -> Result<u64, isize> {
         transfer(nr::PWRITE, file, run.start, run.length, run.at)?;
     }
     // From here on this is a process that has taken the image, too: what it changes is told from what it does not.
-    for run in table.runs[..table.run_count].iter().filter(|run| run.mapped) {
+    for run in table.runs[..table.run_count].iter().filter(|run| run.mapped && !delta) {
         map(run.start, run.length, run.protection, PRIVATE | FIXED, file, run.at)?;
     }
     Ok(length << 2 | if delta { DELTA } else { WHOLE })
@@ -277,7 +277,8 @@ fn describe(scratch: &mut Scratch, base: u64) -> Result<u64, isize> {
     }
     let length = read_maps(&mut scratch.maps)?;
     let pagemap = checked(sys::open_at(sys::AT_FDCWD, c"/proc/self/pagemap".as_ptr().cast(), sys::O_RDONLY, 0))? as Fd;
-    let mut pages = Pages { file: pagemap, entries: &mut scratch.entries, end: CONTENTS };
+    let mapped_from = if base == 0 { MAPPED_FROM } else { MAPPED_FROM_IN_DELTA };
+    let mut pages = Pages { file: pagemap, entries: &mut scratch.entries, mapped_from, end: CONTENTS };
     let mut known = Known { path: (0, 0), identity: None, base, has_base: false };
     let mut result = Ok(());
     // Both in the order of addresses.
@@ -383,8 +384,9 @@ fn add(table: &mut Table, line: &Line<'_>, pages: &mut Pages<'_>, known: &mut Kn
     let is_base = known.base != 0 && line.inode == known.base && line.path.starts_with(b"/memfd:sandtimer-image");
     known.has_base |= is_base;
     let named = line.inode != 0 && !kept && !is_base;
-    let identity = if named { known.of(table, line.path)? } else { None };
-    if line.shared && (identity.is_none() || line.protection & WRITE != 0) {
+    // What may be written to is written down, so that nobody has to look for its file.
+    let identity = if named && line.protection & WRITE == 0 { known.of(table, line.path)? } else { None };
+    if line.shared && identity.is_none() {
         return Err(SHARES_MEMORY);
     }
     let kind = match (kept, identity) {
@@ -413,7 +415,7 @@ fn add(table: &mut Table, line: &Line<'_>, pages: &mut Pages<'_>, known: &mut Kn
     }
     // Of a file that the other does not see, or sees another of, everything counts.
     let all = named && identity.is_none();
-    pages.note(table, line, all, line.path == b"[stack]")
+    pages.note(table, line, all, if line.path == b"[stack]" { Put::Copied } else { Put::ByLength })
 }
 
 impl Known {
@@ -451,23 +453,32 @@ fn identity(file: Fd) -> Option<Identity> {
     known.then_some(Identity { device: stat[0], inode: stat[1], size: stat[6], modified: [stat[11], stat[12]] })
 }
 
+/// How the contents of a run come to where they belong.
+#[derive(Clone, Copy)]
+enum Put {
+    Copied,
+    Mapped,
+    ByLength,
+}
+
 /// Which pages are a process's own.
 struct Pages<'a> {
     file: Fd,
     entries: &'a mut [u64; ENTRIES],
+    mapped_from: u64,
     /// Where the next run goes in the image.
     end: u64,
 }
 
 impl Pages<'_> {
     /// Notes the runs of own pages in a range, or that all of it is one.
-    fn note(&mut self, table: &mut Table, line: &Line<'_>, all: bool, stack: bool) -> Result<(), isize> {
+    fn note(&mut self, table: &mut Table, line: &Line<'_>, all: bool, put: Put) -> Result<(), isize> {
         if line.protection & READ == 0 && line.end - line.start > 1 << 30 {
             // Reserved, and never used as long as nobody may read it.
             return Ok(());
         }
         if all {
-            return self.run(table, line, (line.start, line.end), stack);
+            return self.run(table, line, (line.start, line.end), Put::Mapped);
         }
         let (mut run, mut at) = (None, line.start);
         while at < line.end {
@@ -487,7 +498,7 @@ impl Pages<'_> {
                 run = match run {
                     Some((start, end)) if page - end <= (GAP * PAGE) as u64 => Some((start, page + PAGE as u64)),
                     Some(run) => {
-                        self.run(table, line, run, stack)?;
+                        self.run(table, line, run, put)?;
                         Some((page, page + PAGE as u64))
                     }
                     None => Some((page, page + PAGE as u64)),
@@ -495,10 +506,10 @@ impl Pages<'_> {
             }
             at += (count * PAGE) as u64;
         }
-        run.map_or(Ok(()), |run| self.run(table, line, run, stack))
+        run.map_or(Ok(()), |run| self.run(table, line, run, put))
     }
 
-    fn run(&mut self, table: &mut Table, line: &Line<'_>, (start, end): (u64, u64), stack: bool) -> Result<(), isize> {
+    fn run(&mut self, table: &mut Table, line: &Line<'_>, (start, end): (u64, u64), put: Put) -> Result<(), isize> {
         if line.protection & READ == 0 {
             return Err(UNREADABLE);
         }
@@ -506,8 +517,12 @@ impl Pages<'_> {
             return Err(TOO_MUCH);
         }
         let length = end - start;
-        let copied = stack || line.protection & WRITE != 0 && length < MAPPED_FROM;
-        table.runs[table.run_count] = Run { start, length, at: self.end, protection: line.protection, mapped: !copied };
+        let mapped = match put {
+            Put::Copied => false,
+            Put::Mapped => true,
+            Put::ByLength => line.protection & WRITE == 0 || length >= self.mapped_from,
+        };
+        table.runs[table.run_count] = Run { start, length, at: self.end, protection: line.protection, mapped };
         table.run_count += 1;
         self.end += length;
         Ok(())
@@ -570,7 +585,7 @@ pub fn take([file, companion, base]: [Fd; 3], channel: Fd, thread_id: *mut i32) 
     call!(nr::CLOSE_RANGE, COMPANION, 15, 0);
     call!(nr::DUP2, companion, COMPANION);
     sys::close(companion);
-    let top = scratch.stack.as_mut_ptr() as u64 + STACK as u64;
+    let top = (scratch.stack.as_mut_ptr() as u64 + STACK as u64) & !15;
     on_stack(scratch, &raw const taking, top)
 }
 
@@ -694,6 +709,9 @@ fn copy(file: Fd, run: &Run) -> Result<(), isize> {
         _ => Ok(()),
     };
     allow(READ | WRITE)?;
+    // All pages at once, where the kernel can (Linux 5.14): one by one each costs a fault.
+    const POPULATE_WRITE: usize = 23;
+    call!(nr::MADVISE, run.start, run.length, POPULATE_WRITE);
     transfer(nr::PREAD, file, run.start, run.length, run.at)?;
     allow(run.protection)
 }

@@ -167,7 +167,9 @@ def unpack(file):
                 except FileExistsError:
                     pass
             elif kind == 0o120000:
-                os.symlink(what, path)
+                # What is there already leads to what is shown of an installation, in both.
+                if not os.path.lexists(path):
+                    os.symlink(what, path)
             elif kind == 0o100000:
                 with open(path, "wb") as copy:
                     for start in range(0, what, 1 << 20):

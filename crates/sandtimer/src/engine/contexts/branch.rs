@@ -33,7 +33,7 @@ use crate::zygote::Language;
 /// How long an image may take: writing takes a second for each GB. Infrastructure: always finite.
 const IMAGE_LIMIT: u64 = 30_000_000_000;
 /// What an image over another may grow from one to the next without being asked for twice.
-const GROWTH: u64 = 512 << 10;
+const GROWTH: u64 = 256 << 10;
 /// The largest image, beside its table.
 const MOST_BYTES: u64 = 5 << 30;
 
