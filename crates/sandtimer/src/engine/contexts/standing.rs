@@ -23,6 +23,8 @@ use super::super::{Inner, Spec};
 use super::shell::Shell;
 use super::{ContextSpec, cell_request, interpreter, variables};
 use crate::context::{Frame, Nonce, Said, ScriptNonce, checkpoint_request, said, script_request};
+use crate::limits::{Key, check_at_least};
+use crate::model::LimitKind;
 use crate::supervise::run::{Job, Live, Running, Used};
 use crate::zygote::{Answer, Language};
 
@@ -34,6 +36,8 @@ const INIT_LIMIT: u64 = 2_000_000_000;
 const DYING_LIMIT: u64 = 250_000_000;
 /// The one to go back to, and the one before.
 const MOST_CHECKPOINTS: usize = 2;
+/// What no interpreter begins under: what it writes to of the memory that it has from before.
+const LEAST_MEMORY: u64 = 8 << 20;
 /// The longest source that is sent in a packet.
 const INLINE_SOURCE: usize = 32 * 1024;
 
@@ -78,6 +82,8 @@ impl Standing {
         run.require = spec.require;
         let opened = super::start::open(&source.inner, &run)?;
         let scope = opened.scope;
+        check_at_least(&opened.effective, Key::Kind(LimitKind::Memory), LEAST_MEMORY)
+            .inspect_err(|_| super::start::close(&source.inner, scope))?;
         let begun = variables(spec).to_string();
         let taken = loop {
             let child = match &spec.workspace {
