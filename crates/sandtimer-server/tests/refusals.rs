@@ -12,18 +12,23 @@ use serde_json::{Value, json};
 use support::{Serving, raw, said, tokens};
 
 #[test]
-fn a_disk_limit_that_leaves_no_room_for_a_workspace_is_refused() {
+fn limits_that_nothing_begins_under_are_refused() {
     let serving = Serving::start();
     let client = serving.client();
-    for (path, body) in [
-        ("/v1/runs", json!({"command": ["true"], "disk_bytes": 1})),
-        ("/v1/sessions", json!({"disk_bytes": 4096})),
+    for (path, body, key, least) in [
+        ("/v1/runs", json!({"command": ["true"], "disk_bytes": 1}), "disk_bytes", "65536"),
+        ("/v1/sessions", json!({"disk_bytes": 4096}), "disk_bytes", "65536"),
+        ("/v1/contexts", json!({"memory_bytes": "1M"}), "memory_bytes", "8M"),
+        ("/v1/contexts", json!({"memory_bytes": "1M", "language": "javascript"}), "memory_bytes", "8M"),
     ] {
         let (status, refused) = client.post(path, &body);
         assert_eq!((status, &refused["code"]), (400, &json!("bad_limit")), "{refused}");
-        assert_eq!(refused["details"]["key"], "disk_bytes", "{refused}");
-        assert!(refused["message"].as_str().expect("a text").contains("use `65536` or more"), "{refused}");
+        assert_eq!(refused["details"]["key"], key, "{refused}");
+        let said = refused["message"].as_str().expect("a text");
+        assert!(said.contains(&format!("use `{least}` or more")), "{refused}");
     }
+    let (status, made) = client.post("/v1/contexts", &json!({"memory_bytes": "8M"}));
+    assert_eq!(status, 201, "{made}");
 }
 
 #[test]

@@ -405,7 +405,6 @@ impl Context {
     }
 
     #[cfg(not(feature = "javascript"))]
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "as with the feature")]
     fn source(&self, _: &Standing, source: String, _: &start::Opened) -> Result<String, Error> {
         Ok(source)
     }

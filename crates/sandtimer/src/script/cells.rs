@@ -22,7 +22,7 @@ pub(crate) fn cell(source: &str, is_typescript: bool) -> String {
     if !code.contains("import") && !code.contains("export") {
         return format!("x{code}");
     }
-    let script = deep(&code, as_script);
+    let script = deep(&code, false, as_script);
     format!("x{}", script.unwrap_or(code))
 }
 

@@ -56,7 +56,7 @@ impl SyntaxError {
 /// # Errors
 /// Where and why it is no TypeScript.
 pub fn javascript(source: &str) -> Result<String, SyntaxError> {
-    deep(source, |source| GLOBALS.set(&Globals::new(), || strip(lower::lower(source)?)))
+    deep(source, true, |source| GLOBALS.set(&Globals::new(), || strip(lower::lower(source)?)))
 }
 
 /// The types of the whole language, and nothing of what is more than types.

@@ -79,7 +79,7 @@ fn is_module(code: &str) -> bool {
     if !["import", "export", "await"].iter().any(|word| code.contains(word)) {
         return false;
     }
-    let found = deep(code, |code| {
+    let found = deep(code, false, |code| {
         let parsed = Parsed::read(code, ecmascript())?;
         let mut search = Search(false);
         parsed.module.visit_with(&mut search);

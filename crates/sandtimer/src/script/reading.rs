@@ -7,6 +7,7 @@
 //! There is TypeScript that nobody writes and that takes time without end to read: what may be types or not is read both ways,
 //! in one another that doubles with each. It also computes: members of an enum that are sums of texts. A thread that does so
 //! cannot be ended, so who reads for others has it done apart; here it is answered in time, and what goes on is bounded.
+//! JavaScript is read here: that takes time as it is long (a nesting of 4,000 some 40 ms, whichever it is).
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -120,11 +121,12 @@ pub(crate) fn check_length(source: &str, most: usize) -> Result<(), SyntaxError>
 /// cannot be read.
 pub(super) fn deep<T: Send + 'static>(
     source: &str,
+    is_typescript: bool,
     read: impl FnOnce(&str) -> Result<T, SyntaxError> + Send + 'static,
 ) -> Result<T, SyntaxError> {
     let is_apart = IS_APART.load(Ordering::Relaxed);
     check_length(source, if is_apart { MOST_READ_APART } else { MOST_READ })?;
-    if !is_apart && is_ambiguous(source) {
+    if is_typescript && !is_apart && is_ambiguous(source) {
         return Err(unreadable("the code has more `<` or `>(` in one another than are read"));
     }
     let place = Reader::new().ok_or_else(|| unreadable("too much code is being read; try again"))?;

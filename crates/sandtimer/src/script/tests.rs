@@ -117,3 +117,28 @@ fn reading_that_takes_too_long_is_given_up_and_steps_back() {
         |stat: String| stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(16)).map(str::to_owned);
     assert_eq!(readers.map(nice).collect::<Vec<_>>(), [Some("19".to_owned())]);
 }
+
+/// JavaScript is read once: what may be a pattern is made one afterwards.
+#[test]
+fn javascript_is_read_in_time_whatever_is_nested_in_it() {
+    use sandtimer_os::clock::monotonic_nanoseconds;
+    for (open, close) in [
+        ("(a,b=", ")=>0"),
+        ("async ({a=", "})=>0"),
+        ("(async (a=", "))"),
+        ("a?(b):c=>", ""),
+        ("`${", "}`"),
+        ("[...", "]"),
+        ("(function(){", "})"),
+    ] {
+        let source = format!("import('b');{}a=>0{}", open.repeat(4_000), close.repeat(4_000));
+        let begun = monotonic_nanoseconds();
+        let _ = cell(&source, false);
+        assert!(monotonic_nanoseconds() - begun < 4_000_000_000, "{open}");
+    }
+    let html = format!("import a from 'a'\nconst b = '{}'", "<br>".repeat(1_000));
+    assert!(
+        cell(&html, false).starts_with("xconst { default: a }"),
+        "what begins types is nothing in JavaScript"
+    );
+}

@@ -26,6 +26,8 @@ use super::{ContextSpec, interpreter, variables};
 use crate::context::{
     Frame, Nonce, Said, ScriptNonce, cell_request, checkpoint_request, said, script_request,
 };
+use crate::limits::{Key, check_at_least};
+use crate::model::LimitKind;
 use crate::supervise::run::{Job, Live, Running, Used};
 use crate::zygote::{Answer, Language};
 
@@ -37,6 +39,8 @@ const INIT_LIMIT: u64 = 2_000_000_000;
 const DYING_LIMIT: u64 = 250_000_000;
 /// The one to go back to, and the one before.
 const MOST_CHECKPOINTS: usize = 2;
+/// What no interpreter begins under: what it writes to of the memory that it has from before.
+const LEAST_MEMORY: u64 = 8 << 20;
 /// The longest source that is sent in a packet.
 const INLINE_SOURCE: usize = 32 * 1024;
 
@@ -83,6 +87,8 @@ impl Standing {
         let run = run_of(source, spec);
         let opened = super::start::open(&source.inner, &run)?;
         let scope = opened.scope;
+        check_at_least(&opened.effective, Key::Kind(LimitKind::Memory), LEAST_MEMORY)
+            .inspect_err(|_| super::start::close(&source.inner, scope))?;
         let begun = variables(spec, false).to_string();
         let taken = loop {
             let child = match &spec.workspace {
