@@ -49,6 +49,9 @@ _sandtimer() {
             sandtimer,pause)
                 cmd="sandtimer__subcmd__pause"
                 ;;
+            sandtimer,progress)
+                cmd="sandtimer__subcmd__progress"
+                ;;
             sandtimer,ps)
                 cmd="sandtimer__subcmd__ps"
                 ;;
@@ -86,7 +89,7 @@ _sandtimer() {
 
     case "${cmd}" in
         sandtimer)
-            opts="-h -V --help --version run python bash node ts serve ps logs kill extend pause resume doctor bench config completions generate"
+            opts="-h -V --help --version run python bash node ts serve ps logs kill extend pause resume progress doctor bench config completions generate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -540,6 +543,24 @@ _sandtimer() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
                     fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__progress)
+            opts="-h --unit --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --unit)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)

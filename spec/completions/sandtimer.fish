@@ -38,6 +38,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "kill" -d 'End a
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "extend" -d 'Move the wall limit of a run of a server later'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "pause" -d 'Stop the processes of a run of a server, and the run\'s own clocks'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "resume" -d 'Let a paused run of a server go on'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "progress" -d 'Report, from inside a run, how far it is'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "doctor" -d 'Show what this machine can enforce, and what is missing'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bench" -d 'Measure how late limits are and what a sandbox costs, on this machine'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "config" -d 'Show the settings that apply here'
@@ -228,6 +229,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l server -d
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand resume" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand progress" -l unit -d 'What is counted, such as epoch' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand progress" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l require -d 'Exit with 125 unless this tier (T0–T3) or kill class (K0–K3) can be had; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -s h -l help -d 'Print help'

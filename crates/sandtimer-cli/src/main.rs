@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, Command};
-use commands::{Failure, bench, config as settings, doctor, generate, remote, run, serve};
+use commands::{Failure, bench, config as settings, doctor, generate, progress, remote, run, serve};
 
 fn main() -> ExitCode {
     // A panic has been reported on stderr by then; what is left is that it is Sandtimer's failure.
@@ -48,6 +48,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Extend(given)) => remote::extend(&given),
         Some(Command::Pause(given)) => remote::pause(&given),
         Some(Command::Resume(given)) => remote::resume(&given),
+        Some(Command::Progress(given)) => progress::main(&given),
         Some(Command::Doctor(given)) => Ok(doctor::main(&given)),
         Some(Command::Bench(given)) => Ok(bench::main(&given)),
         Some(Command::Config(given)) => settings::main(&given),

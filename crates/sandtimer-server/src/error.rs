@@ -229,11 +229,11 @@ impl From<&sandtimer::Error> for Code {
     fn from(error: &sandtimer::Error) -> Self {
         use sandtimer::Error;
         match error {
-            Error::NoCommand | Error::Workspaces(_) => Code::BadField,
+            Error::NoCommand | Error::Workspaces(_) | Error::NothingToFollow => Code::BadField,
             Error::Files(FilesError::NotFound { .. }) => Code::CommandNotFound,
             Error::Files(FilesError::NotExecutable { .. }) => Code::CommandNotExecutable,
             Error::Files(_) => Code::BadField,
-            Error::Limit(_) | Error::Grace { .. } => Code::BadLimit,
+            Error::Limit(_) | Error::Grace { .. } | Error::Budget(_) => Code::BadLimit,
             Error::Scope(ScopeError::Unknown(_)) => Code::RunEnded,
             Error::Scope(_) => Code::WrongState,
             Error::Refused(_) => Code::Refused,

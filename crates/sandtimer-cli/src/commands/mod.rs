@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod generate;
+pub(crate) mod progress;
 pub(crate) mod remote;
 pub(crate) mod run;
 pub(crate) mod serve;

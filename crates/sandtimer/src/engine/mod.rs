@@ -10,6 +10,7 @@ mod children;
 mod contexts;
 mod disk;
 mod error;
+mod follow;
 mod launchers;
 mod owners;
 mod park;
@@ -47,7 +48,7 @@ pub use refill::Stats;
 pub use run::{Grown, Run, Settled, Started, Stream, Wait, Warned};
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
-pub use start::new_run_id;
+pub use start::{PROGRESS_VARIABLE, new_run_id};
 pub use threads::Armed;
 pub use workspace::{make_workspace, workspace_owner};
 

@@ -15,7 +15,7 @@ use super::Inner;
 use super::calls::Ended;
 use super::error::Error;
 use crate::limits::Effective;
-use crate::model::{LimitKind, Outcome, Warning};
+use crate::model::{LimitKind, Outcome, Progress, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::collector::SharedSpool;
 use crate::supervise::orders::Command;
@@ -254,6 +254,11 @@ impl Run {
             Stream::Stdout => pipes.stdout.take(),
             Stream::Stderr => pipes.stderr.take(),
         }
+    }
+
+    /// How far it is, and when it will be done, as far as its captured output says so.
+    pub fn progress(&self) -> Option<Progress> {
+        self.running.progress(monotonic_nanoseconds())
     }
 
     /// Tells the engine that output was seen, for those who read piped output themselves: the stall limit asks.

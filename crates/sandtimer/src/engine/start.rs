@@ -41,6 +41,9 @@ const DEFAULT_OUTPUT: u64 = 10 << 20;
 /// Size of the private directories where no disk limit is set, as far as memory allows.
 const PRIVATE_BYTES: u64 = 1 << 34;
 
+/// Names the descriptor that a command can report its progress to.
+pub const PROGRESS_VARIABLE: &str = "SANDTIMER_PROGRESS_FD";
+
 /// Starts a run.
 pub(super) fn start(inner: &Arc<Inner>, spec: Spec) -> Result<Run, Error> {
     let opened = open(inner, &spec)?;
@@ -106,6 +109,9 @@ fn validate(spec: &Spec) -> Result<(), Error> {
     for (name, value) in &spec.environment {
         nul("variable", name)?;
         nul("variable", value)?;
+    }
+    if spec.stall_by_progress && !spec.is_followed() {
+        return Err(Error::NothingToFollow);
     }
     if spec.workspaces.len() > WORKSPACES {
         return Err(Error::Workspaces(spec.workspaces.len()));
@@ -180,12 +186,16 @@ fn begin_in(
 ) -> Result<Run, Error> {
     let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
     let mut prepared = prepare(inner, &spec, &opened.effective, slot)?;
-    append_command(&mut prepared, &spec);
+    append_command(&mut prepared, &mut spec);
     let streams = Streams::make(inner, &mut spec, &opened.effective)?;
     let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
     let spawned_at = monotonic_nanoseconds();
-    let descriptors =
-        Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), given: &[] };
+    let descriptors = Descriptors {
+        slot,
+        stdio: streams.inside(),
+        control: init_control.as_fd(),
+        given: &streams.reports(),
+    };
     let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
     let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
     let sandbox = Sandbox {
@@ -512,11 +522,17 @@ pub(super) fn environment(
     list
 }
 
-fn append_command(prepared: &mut Prepared, spec: &Spec) {
+fn append_command(prepared: &mut Prepared, spec: &mut Spec) {
+    let mut given = Vec::new();
+    if spec.progress_channel {
+        // The one descriptor that is given behind those of the plan.
+        given.push(prepared.numbered().len() as u64);
+        spec.environment.push((PROGRESS_VARIABLE.into(), "3".into()));
+    }
     let Some(executable) = &prepared.files.executable else { return };
     let environment =
         environment(spec, &prepared.files, prepared.private.as_ref().map(PrivateDirectory::path));
-    push_execute(&mut prepared.plan.program, spec, executable, &environment);
+    push_execute(&mut prepared.plan.program, spec, executable, &environment, &given);
     prepared.plan.names.push("execute the command");
 }
 
@@ -526,13 +542,14 @@ pub(super) fn push_execute(
     spec: &Spec,
     executable: &Executable,
     environment: &[(OsString, OsString)],
+    given: &[u64],
 ) {
     if executable.needs_shell {
         let mut arguments: Vec<OsString> = vec!["sh".into(), executable.path.clone().into_os_string()];
         arguments.extend(spec.command.iter().skip(1).cloned());
-        plan::execute(program, Path::new("/bin/sh"), &arguments, environment);
+        plan::execute(program, Path::new("/bin/sh"), &arguments, environment, given);
     } else {
-        plan::execute(program, &executable.path, &spec.command, environment);
+        plan::execute(program, &executable.path, &spec.command, environment, given);
     }
 }
 

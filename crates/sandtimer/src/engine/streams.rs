@@ -30,6 +30,8 @@ pub(super) struct Streams {
     stdin_write: Option<OwnedFd>,
     stdin_bytes: Option<Vec<u8>>,
     outputs: [OutputStream; 2],
+    /// Both ends of the progress channel, the engine's first.
+    reports: Option<(OwnedFd, OwnedFd)>,
 }
 
 impl Streams {
@@ -38,6 +40,10 @@ impl Streams {
             pipe_with(PipeFlags::CLOEXEC)
                 .map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })
         };
+        let reports = if spec.progress_channel { Some(pipe()?) } else { None };
+        if let Some((read, _)) = &reports {
+            set_nonblocking(read)?;
+        }
         if let Some(terminal) = spec.terminal.take() {
             let copy = || terminal.try_clone().map_err(Error::system("cannot copy the terminal"));
             let output = || -> Result<OutputStream, Error> {
@@ -48,6 +54,7 @@ impl Streams {
                 stdin_write: None,
                 stdin_bytes: None,
                 outputs: [output()?, output()?],
+                reports,
             });
         }
         let (stdin, stdin_write, stdin_bytes) = match std::mem::take(&mut spec.stdin) {
@@ -77,7 +84,7 @@ impl Streams {
             Ok(OutputStream { inside, read: Some(read), spool })
         };
         let outputs = [output(spec.stdout)?, output(spec.stderr)?];
-        Ok(Streams { stdin, stdin_write, stdin_bytes, outputs })
+        Ok(Streams { stdin, stdin_write, stdin_bytes, outputs, reports })
     }
 
     /// Where captured output goes, for those who read it by cursor.
@@ -87,6 +94,11 @@ impl Streams {
 
     pub(super) fn inside(&self) -> [BorrowedFd<'_>; 3] {
         [self.stdin.as_fd(), self.outputs[0].inside.as_fd(), self.outputs[1].inside.as_fd()]
+    }
+
+    /// The sandbox's end of the progress channel.
+    pub(super) fn reports(&self) -> Vec<BorrowedFd<'_>> {
+        self.reports.iter().map(|(_, inside)| inside.as_fd()).collect()
     }
 
     /// Splits the engine's ends between the collector and the owner; the sandbox's ends are closed.
@@ -108,7 +120,8 @@ impl Streams {
             }
         };
         let outputs = [split(stdout, &mut pipes.stdout), split(stderr, &mut pipes.stderr)];
-        (Attachment { run, outputs, stdin }, pipes)
+        let reports = self.reports.map(|(read, _)| read);
+        (Attachment { run, outputs, stdin, reports }, pipes)
     }
 }
 

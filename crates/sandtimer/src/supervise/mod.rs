@@ -8,10 +8,12 @@
 pub(crate) mod collector;
 pub(crate) mod ending;
 pub(crate) mod enforcer;
+pub(crate) mod follower;
 pub(crate) mod listeners;
 mod look;
 pub(crate) mod orders;
 pub mod output;
+mod reports;
 pub(crate) mod run;
 pub(crate) mod sentence;
 

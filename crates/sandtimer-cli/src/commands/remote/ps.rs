@@ -15,7 +15,7 @@ use crate::render;
 
 /// Runs that a server lists at a time.
 const MOST: u64 = 1000;
-const HEAD: [&str; 7] = ["KIND", "ID", "STATE", "ELAPSED", "LIMIT", "IDLE", "COMMAND"];
+const HEAD: [&str; 8] = ["KIND", "ID", "STATE", "ELAPSED", "LIMIT", "PROGRESS", "IDLE", "COMMAND"];
 
 pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, Failure> {
     let client = Client::new(&given.server)?;
@@ -41,7 +41,7 @@ pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-type Row = [String; 7];
+type Row = [String; 8];
 
 fn run(run: &Value, now: u64) -> Row {
     let state = match (run["status"].as_str(), run["paused"].as_bool(), run["ending"].as_str()) {
@@ -59,6 +59,7 @@ fn run(run: &Value, now: u64) -> Row {
         printable(state),
         elapsed(end.saturating_sub(begun)),
         limit(&run["wall_ms"]),
+        progress(&run["progress"]),
         "-".to_owned(),
         printable(&command.collect::<Vec<_>>().join(" ")),
     ]
@@ -72,6 +73,7 @@ fn context(context: &Value, now: u64) -> Row {
         text(&context["context_id"]),
         text(&context["status"]),
         elapsed(now.saturating_sub(begun)),
+        "-".to_owned(),
         "-".to_owned(),
         match context["idle_left_ms"].as_u64() {
             Some(left) => format!("ends in {}", elapsed(left)),
@@ -87,6 +89,15 @@ fn text(value: &Value) -> String {
 
 fn limit(wall: &Value) -> String {
     written(LimitKind::Wall.into(), wall.as_u64().map(|milliseconds| milliseconds.saturating_mul(1_000_000)))
+}
+
+/// `8/15, 2m05s left`
+fn progress(progress: &Value) -> String {
+    let count = |value: &Value| value.as_f64().map(|count| ((count * 10.0).round() / 10.0).to_string());
+    let Some(done) = count(&progress["done"]) else { return "-".to_owned() };
+    let of = count(&progress["total"]).map_or(String::new(), |total| format!("/{total}"));
+    let left = progress["eta_ms"].as_u64().map_or(String::new(), |left| format!(", {} left", elapsed(left)));
+    format!("{done}{of}{left}")
 }
 
 /// `350ms`, `12.3s`, `4m05s`, `2h30m`.
@@ -110,7 +121,7 @@ fn columns() -> usize {
 fn table(rows: &[Row], width: Option<usize>) -> String {
     let head = HEAD.map(str::to_owned);
     let all = || std::iter::once(&head).chain(rows);
-    let widths: [usize; 7] =
+    let widths: [usize; 8] =
         std::array::from_fn(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let mut table = String::new();
     for row in all() {
@@ -131,7 +142,8 @@ mod tests {
     fn a_line_for_each_thing_and_what_is_somebody_elses_stays_on_it() {
         let one = run(
             &json!({"run_id": "a1", "status": "running", "paused": true, "command": ["sh", "-c", "a\n\u{1b}[2J"],
-                "created_at_ms": 1_000, "ended_at_ms": null, "ending": null, "wall_ms": 90_000}),
+                "created_at_ms": 1_000, "ended_at_ms": null, "ending": null, "wall_ms": 90_000,
+                "progress": {"done": 7.512, "total": 15.0, "eta_ms": 125_000}}),
             66_400,
         );
         let other = context(
@@ -141,9 +153,9 @@ mod tests {
         let shown = table(&[other, one], None);
         assert_eq!(
             shown,
-            "KIND     ID  STATE   ELAPSED  LIMIT  IDLE           COMMAND\n\
-             session  c2  idle    400ms    -      ends in 2h01m  bash\n\
-             run      a1  paused  1m05s    90s    -              sh -c a \\u{1b}[2J\n"
+            "KIND     ID  STATE   ELAPSED  LIMIT  PROGRESS            IDLE           COMMAND\n\
+             session  c2  idle    400ms    -      -                   ends in 2h01m  bash\n\
+             run      a1  paused  1m05s    90s    7.5/15, 2m05s left  -              sh -c a \\u{1b}[2J\n"
         );
         assert!(table(&[], Some(10)).lines().all(|line| line.chars().count() <= 10));
     }
