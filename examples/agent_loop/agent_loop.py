@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any, Callable, Iterator
+from collections import deque
+from typing import Any, Callable
 
 import sandtimer
 from tools import Tools
@@ -47,11 +48,20 @@ def read(minute: float) -> Step:
     return minute, "Let me see how far it is", "ReadBashOutput", {"shell_id": None}
 
 
+WAITING = "It should be done by now"
+
+
+def wait(minute: float) -> Step:
+    """Reads until it is over, every three minutes."""
+    return minute, WAITING, "ReadBashOutput", {"shell_id": None}
+
+
 SCENARIOS: dict[str, list[Step]] = {
     "walkthrough": [
         estimate(0, "train_complex_model"),
         start(0.5, train((8, 1.8), (7, 3.8))),
-        *(read(minute) for minute in (2.7, 6, 10, 15.7, 20, 25, 30.8, 37, 43)),
+        *(read(minute) for minute in (2.7, 6, 10, 15.7, 20, 25, 30.8, 37)),
+        wait(43),
     ],
     "exceeds": [
         estimate(0, "train_complex_model"),
@@ -61,16 +71,18 @@ SCENARIOS: dict[str, list[Step]] = {
     "overruns": [
         estimate(0, "train_complex_model"),
         start(0.5, train((15, 3.0))),
-        *(read(minute) for minute in (10, 20, 31, 36, 41, 50)),
+        *(read(minute) for minute in (10, 20, 31, 36, 41)),
+        wait(50),
     ],
     "sequence": [
         estimate(0, "explore_data"),
         start(0.5, train((3, 2.0), name="EDA", total=3)),
         read(4),
-        read(11),
-        estimate(12, "train_complex_model"),
-        start(12.5, train((15, 1.8))),
-        *(read(minute) for minute in (20, 30, 45)),
+        wait(8),
+        estimate(9, "train_complex_model"),
+        start(9.5, train((15, 1.8))),
+        *(read(minute) for minute in (18, 28)),
+        wait(38),
     ],
 }
 # What it does in its last turn, once it was told.
@@ -84,11 +96,11 @@ def loop(scenario: str, speed: float, show: Callable[[str], None]) -> sandtimer.
     """Works through a scenario; gives the budget as it is then."""
     manager = sandtimer.TimeoutManager(speed=speed)
     tools = Tools(manager)
-    steps: Iterator[Step] = iter(SCENARIOS[scenario])
+    steps = deque(SCENARIOS[scenario])
     shell_id, timed_out = "", False
     try:
         while True:
-            step = None if timed_out else next(steps, None)
+            step = steps.popleft() if steps and not timed_out else None
             if step is not None:
                 # A model would take its time to answer.
                 _wait_until(60 * step[0], manager, speed)
@@ -105,6 +117,8 @@ def loop(scenario: str, speed: float, show: Callable[[str], None]) -> sandtimer.
                 result = tools.use(tool, **given)
                 if result.startswith("Started background process: "):
                     shell_id = result.split()[-1]
+                if said == WAITING and "RUNNING" in result.splitlines()[0] and step is not None:
+                    steps.appendleft((step[0] + 3, *step[1:]))
                 shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
                 show(f'  Agent: "{said}"\n  {tool}({shown})\n{_indented(result)}')
             check = manager.check_timeout()

@@ -47,6 +47,8 @@ class RunOptions(WholeLimits, total=False):
     stdin: Union[str, bytes, None]
     warn: float
     on_output_limit: str
+    stall_by: str
+    progress_channel: bool
     workspace: Any
 
 
@@ -136,6 +138,8 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "stdin": ("stdin", input_text),
     "workspace": ("workspace", _workspace),
     "on_output_limit": ("on_output_limit", _text),
+    "stall_by": ("stall_by", _text),
+    "progress_channel": ("progress_channel", _arguments.flag),
 }
 
 

@@ -16,6 +16,7 @@ import time
 from typing import Any, Callable, Iterator, Mapping, Optional, Union
 
 from . import _arguments, _native
+from ._locks import Guard
 from .errors import InvalidLimit
 
 Seconds = Union[int, float, None]
@@ -96,6 +97,7 @@ class TimeoutManager:
         # The estimate that the next background process is of, and which process each task is.
         self._estimated: Optional[dict[str, Any]] = None
         self._processes: dict[str, str] = {}
+        self._guard = Guard()
 
     def _now(self) -> float:
         if self._clock is not None:
@@ -263,18 +265,16 @@ class TimeoutManager:
         _arguments.text("result", result, "use the text that the tool printed")
         tool_input = {} if tool_input is None else tool_input
         process = str(tool_input.get("shell_id") or tool_input.get("bash_id") or "")
-        failed = False
-        if tool == "EstimateTaskDuration":
-            self._estimated = self.parse_estimate_result(result) or self._estimated
-        elif tool == "Bash":
-            self._begun(_BACKGROUND.match(result))
-        elif tool in _READERS:
-            completed = _COMPLETED.match(result)
-            if completed is not None:
-                failed = completed[1] not in (None, "0")
+        completed = _COMPLETED.match(result) if tool in _READERS else None
+        failed = completed is not None and completed[1] not in (None, "0")
+        # An agent may use several tools at a time.
+        with self._guard.lock:
+            if tool == "EstimateTaskDuration":
+                self._estimated = self.parse_estimate_result(result) or self._estimated
+            elif tool == "Bash":
+                self._begun(_BACKGROUND.match(result))
+            elif tool == "KillShell" or completed is not None:
                 self._over(process)
-        elif tool == "KillShell":
-            self._over(process)
         if tool in _READERS:
             # Asking again whether it is done is how one waits.
             self.register_activity()

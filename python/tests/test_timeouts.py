@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 from typing import Any, Callable, Optional
 
@@ -261,6 +262,25 @@ def test_processes_have_a_task_each(clock: Clock) -> None:
     assert limit(check, "failures")["used"] == 1
     assert manager.get_task_status("train_complex_model") is None
     manager.observe_tool("KillShell", "Killed bash_2", {"shell_id": "bash_2"})
+    assert manager.get_task_status() is None
+
+
+def test_tools_may_be_used_at_the_same_time() -> None:
+    manager = TimeoutManager(None, None, None)
+
+    def use(number: int) -> None:
+        for step in range(50):
+            manager.observe_tool("EstimateTaskDuration", ESTIMATE)
+            manager.observe_tool("Bash", f"Started background process: bash_{number}_{step}")
+            given = {"shell_id": f"bash_{number}_{step}"}
+            manager.observe_tool("ReadBashOutput", "[COMPLETED (exit code: 0)]", given)
+            manager.check_timeout()
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(use, number) for number in range(8)]:
+            done.result()
+    # An estimate is of one process, whichever begins next.
+    assert 0 < manager.get_summary()["tasks_completed"] <= 400
     assert manager.get_task_status() is None
 
 

@@ -58,6 +58,9 @@ pub(crate) enum Command {
     /// Say how long a task or a command is likely to take
     #[command(after_long_help = ESTIMATE_NOTES)]
     Estimate(EstimateArguments),
+    /// Report, from inside a run, how far it is
+    #[command(after_long_help = PROGRESS_NOTES)]
+    Progress(ProgressArguments),
     /// Show what this machine can enforce, and what is missing
     Doctor(DoctorArguments),
     /// Measure how late limits are and what a sandbox costs, on this machine
@@ -84,6 +87,11 @@ terminal of its own, and Ctrl-C and Ctrl-Z are the command's. Three times Ctrl-C
 same, unless the command edits its input itself, as editors, shells and interpreters do at their prompts; one more does \
 not wait for the grace. Else its limits, or SIGTERM to sandtimer, end it. Stopping \
 sandtimer itself (SIGTSTP, SIGSTOP) stops no clock: limits go on being enforced.";
+
+const PROGRESS_NOTES: &str = "\
+Writes one line, such as {\"done\":8,\"total\":15,\"unit\":\"epoch\"}, to the descriptor that SANDTIMER_PROGRESS_FD names. \
+Runs have one where that was asked for (`progress_channel` of POST /v1/runs). Without one nobody listens, and nothing is done: \
+a script may be run anywhere.";
 
 const LANGUAGE_NOTES: &str = "\
 Arguments for the program that begin with a dash go behind `--`. The file has to be below the current directory or a \
@@ -259,6 +267,16 @@ pub(crate) struct PsArguments {
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) server: ServerFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProgressArguments {
+    /// What is done, of how much: 8/15, or 8
+    #[arg(value_name = "DONE/TOTAL")]
+    pub(crate) done: String,
+    /// What is counted, such as epoch
+    #[arg(long)]
+    pub(crate) unit: Option<String>,
 }
 
 #[derive(Debug, Args)]

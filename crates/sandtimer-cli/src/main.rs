@@ -16,7 +16,8 @@ use clap::Parser;
 
 use args::{Arguments, Command};
 use commands::{
-    Failure, bench, config as settings, doctor, estimate, generate, jobs, mcp, read, remote, run, serve,
+    Failure, bench, config as settings, doctor, estimate, generate, jobs, mcp, progress, read, remote, run,
+    serve,
 };
 
 fn main() -> ExitCode {
@@ -53,6 +54,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(Command::Pause(given)) => remote::pause(&given),
         Some(Command::Resume(given)) => remote::resume(&given),
         Some(Command::Estimate(given)) => estimate::main(given),
+        Some(Command::Progress(given)) => progress::main(&given),
         Some(Command::Doctor(given)) => Ok(doctor::main(&given)),
         Some(Command::Bench(given)) => Ok(bench::main(&given)),
         Some(Command::Config(given)) => settings::main(&given),

@@ -11,6 +11,16 @@ use crate::clock::monotonic_nanoseconds;
 use crate::socket::{self, bytes_of, from_bytes};
 use crate::wire::{Notice, Order};
 
+/// A copy of a descriptor that this process was started with, by its number.
+pub fn inherited(number: i32) -> io::Result<OwnedFd> {
+    if number < 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: borrowed for the next call alone, in which the kernel refuses a number that is not open.
+    let given = unsafe { BorrowedFd::borrow_raw(number) };
+    given.try_clone_to_owned()
+}
+
 /// Sends SIGKILL. A process that is gone already is not an error.
 pub fn kill(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     signal(pidfd, Signal::KILL)

@@ -247,12 +247,14 @@ impl From<&sandtimer::Error> for Code {
     fn from(error: &sandtimer::Error) -> Self {
         use sandtimer::Error;
         match error {
-            Error::NoCommand | Error::Workspaces(_) | Error::BranchCount(_) => Code::BadField,
+            Error::NoCommand | Error::Workspaces(_) | Error::BranchCount(_) | Error::NothingToFollow => {
+                Code::BadField
+            }
             Error::NoBranch(_) => Code::NoBranch,
             Error::Files(FilesError::NotFound { .. }) => Code::CommandNotFound,
             Error::Files(FilesError::NotExecutable { .. }) => Code::CommandNotExecutable,
             Error::Files(_) | Error::Script(_) | Error::Directory { .. } => Code::BadField,
-            Error::Limit(_) | Error::Grace { .. } => Code::BadLimit,
+            Error::Limit(_) | Error::Grace { .. } | Error::Budget(_) => Code::BadLimit,
             Error::Scope(ScopeError::Unknown(_)) => Code::RunEnded,
             Error::Scope(_) => Code::WrongState,
             Error::Refused(_) => Code::Refused,

@@ -246,3 +246,40 @@ fn a_silent_stream_shows_that_it_lives() {
     client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
     assert!(lines.any(|line| line == "event: ended"));
 }
+
+#[test]
+fn progress_is_read_out_of_output_and_told() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let script = "for epoch in 1 2 3; do echo \"Epoch $epoch/15: loss=1\"; sleep 0.1; done; sleep 60";
+    let id = client.start(json!({"command": script, "wall_ms": 20_000}));
+    let seen = (0..20_000).map(|_| client.get(&format!("/v1/runs/{id}")).1);
+    let mut known = seen.filter(|run| run["progress"]["done"] == json!(3.0) || run["status"] == "ended");
+    let told = known.next().expect("it ends");
+    assert_eq!(told["progress"]["total"], json!(15.0), "{told}");
+    assert!(told["progress"]["eta_ms"].as_u64().is_some(), "{told}");
+    let listed = client.get("/v1/runs?status=running").1;
+    assert_eq!(listed["runs"][0]["progress"]["done"], json!(3.0), "{listed}");
+    let killed = client.post(&format!("/v1/runs/{id}/kill"), &json!({})).1;
+    assert_eq!(killed["outcome"]["verdict"]["progress"]["done"], json!(3.0), "{killed}");
+}
+
+#[test]
+fn only_progress_resets_a_stall_limit_that_is_by_progress() {
+    let serving = Serving::start();
+    let client = serving.client();
+    // A spinner: output, and no progress.
+    let spinner = "echo '[1/9] a'; echo '[2/9] b'; while :; do echo working; sleep 0.1; done";
+    let asked =
+        |by: &str, wall| json!({"command": spinner, "stall_ms": 1500, "stall_by": by, "wall_ms": wall});
+    let stalled = client.run(&asked("progress", 60_000));
+    let verdict = &outcome(&stalled)["verdict"];
+    assert_eq!(
+        (&stalled["outcome"]["ending"], &verdict["kind"]),
+        (&json!("stalled"), &json!("stall")),
+        "{stalled}"
+    );
+    assert!(verdict["sentence"].as_str().is_some_and(|text| text.contains("it was at 2 of 9")), "{stalled}");
+    let goes_on = client.run(&asked("output", 4000));
+    assert_eq!(outcome(&goes_on)["verdict"]["kind"], "wall", "{goes_on}");
+}

@@ -644,3 +644,64 @@ fn what_only_a_time_of_many_runs_needed_is_given_back() {
         }
     });
 }
+
+#[test]
+fn a_command_reports_its_progress_by_a_descriptor_of_its_own() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        let script = r#"echo $SANDTIMER_PROGRESS_FD; echo '[1/99] a'; echo '[2/99] b'; echo nonsense >&3
+            echo '{"done": 8, "total": 15, "unit": "epoch"}' >&3; echo '[3/99] c'; sleep 1000"#;
+        let mut spec = shell(script).limits(Limits::new().wall(seconds(3.0)));
+        spec.progress_channel = true;
+        let outcome = engine.start(spec).unwrap().settled_blocking();
+        let verdict = outcome.verdict.clone().unwrap();
+        let progress = verdict.progress.expect("it was reported");
+        assert_eq!((progress.done, progress.total), (8.0, Some(15.0)), "{}", outcome.stdout);
+        assert!(outcome.stdout.starts_with("3\n"), "{}", outcome.stdout);
+        assert!(verdict.sentence.contains("it was at 8 of 15"), "{}", verdict.sentence);
+        // Without it there is no such descriptor.
+        let outcome = engine.start(shell("ls /proc/self/fd; echo ${SANDTIMER_PROGRESS_FD-none}")).unwrap();
+        let outcome = outcome.settled_blocking();
+        assert_eq!(outcome.stdout, "0\n1\n2\n3\nnone\n");
+    });
+}
+
+#[test]
+fn reports_are_heard_while_the_command_is_silent() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        let mut spec =
+            shell("for i in 1 2 3; do echo '{\"done\":'$i',\"total\":15}'; sleep 0.2; done >&3; sleep 1000");
+        (spec.progress_channel, spec.stdout) = (true, sandtimer::Output::Null);
+        let run = engine.start(spec.limits(Limits::new().wall(seconds(60.0)))).unwrap();
+        let (_hold, gone) = channel::<()>();
+        let done = || run.progress().map(|progress| progress.done);
+        while done() != Some(3.0) {
+            let _ = gone.recv_timeout(seconds(0.01));
+        }
+        // Two intervals of 0.2 s and more are known of, and twelve are left.
+        assert!(run.progress().unwrap().eta_ms > Some(1000), "{:?}", run.progress());
+        run.cancel("enough");
+    });
+}
+
+#[test]
+fn a_flood_of_reports_ends_with_its_run() {
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        let mut spec = shell("while :; do echo '{\"done\": 1, \"total\": 15}'; done >&3");
+        spec.progress_channel = true;
+        let outcome = engine.start(spec.limits(Limits::new().wall(seconds(1.0)))).unwrap().settled_blocking();
+        assert_eq!(outcome.ending, Ending::Timeout, "{outcome:?}");
+        assert_dead(&outcome);
+    });
+}
+
+#[test]
+fn a_stall_limit_by_progress_needs_somebody_who_hears_of_it() {
+    let engine = Engine::new().unwrap();
+    let mut spec = shell("true");
+    (spec.stdout, spec.stderr) = (sandtimer::Output::Null, sandtimer::Output::Piped);
+    spec.stall_by_progress = true;
+    assert!(matches!(engine.start(spec), Err(Error::NothingToFollow)));
+}

@@ -103,6 +103,8 @@ fn requests() -> Value {
         "task_type": with(reference("TaskType"), "What kind of work it is: its duration is remembered as that, too."),
         "warn_ms": number("How long before the wall limit a `warning` event comes."),
         "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
+        "stall_by": with(words(&["output", "progress"]), "What resets the stall limit: output or use of the processor, unless given; or only that it gets further, as its output says."),
+        "progress_channel": truth("Gives the command descriptor 3, named by SANDTIMER_PROGRESS_FD, for lines such as `{\"done\": 8, \"total\": 15, \"unit\": \"epoch\"}`, which beat what its output says."),
         "wait_ms": number("How long the answer waits for the end; without it until the end, however long, but with a terminal not at all; 0 is not at all."),
         "detach": truth("The run goes on if this client goes away while it waits. Without it, it is cancelled."),
     });
@@ -143,6 +145,7 @@ fn runs() -> Value {
             "created_at_ms": since("When it was started"),
             "ended_at_ms": nullable(since("When it ended")),
             "effective": reference("Effective"),
+            "progress": nullable(reference("Progress")),
             "outcome": nullable(reference("Outcome")),
         })),
         "RunSummary": answer(json!({
@@ -159,6 +162,7 @@ fn runs() -> Value {
             "ending": nullable(reference("Ending")),
             "ok": nullable(truth("Exited with 0.")),
             "exit_code": nullable(json!({"type": "integer"})),
+            "progress": nullable(reference("Progress")),
             "sentence": nullable(text("That of its verdict, where a limit or a cancel ended it.")),
         })),
         "RunList": answer(json!({"runs": list(reference("RunSummary")), "total": number("How many there are.")})),
@@ -251,6 +255,11 @@ fn outcome() -> Value {
             "isolation": reference("Isolation"),
             "path": words(&["parked", "cold", "exec", "fork", "spawn"]),
         })),
+        "Progress": with(answer(json!({
+            "done": {"type": "number"},
+            "total": nullable(json!({"type": "number"})),
+            "eta_ms": nullable(number("Milliseconds until it is done, if it goes on as so far.")),
+        })), "How far a run is, as its output says: the run's word. Of a command whose output is captured."),
         "Verdict": verdict(),
         "Tree": answer(json!({
             "killed": amount(),
@@ -302,7 +311,7 @@ fn verdict() -> Value {
         "enforced_by": words(&["enforcer", "init", "watchdog", "kernel"]),
         "signals": list(answer(json!({"signal": text(""), "at_ms": amount()}))),
         "last_output_age_ms": nullable(amount()),
-        "progress": anything("How far the run said it was."),
+        "progress": nullable(reference("Progress")),
         "waiting_for": nullable(waiting_for("What its command waited for shortly before.")),
         "spent": answer(json!({"queued_ms": amount(), "spawn_ms": amount(), "attempts": list(anything("")), "paused_ms": amount()})),
         "sentence": text("One or two sentences for a person or a model."),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sandtimer::Run;
 use sandtimer::engine::Stream;
-use sandtimer::model::{Outcome, Warning};
+use sandtimer::model::{Outcome, Progress, Warning};
 use sandtimer::supervise::output::Chunk;
 use sandtimer::task::estimate::Question;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
@@ -209,6 +209,14 @@ impl LiveRun {
         }
     }
 
+    /// How far it is, while it goes on and as far as its output says so. What it was at when a limit ended it is in the verdict.
+    fn progress(&self) -> Option<Progress> {
+        match self.phase() {
+            Phase::Running(run) => run.progress(),
+            Phase::Queued(_) | Phase::Ended(_) => None,
+        }
+    }
+
     /// What is answered about it.
     pub async fn view(&self) -> Result<Value, Refusal> {
         let phase = self.phase();
@@ -223,6 +231,7 @@ impl LiveRun {
             "created_at_ms": self.begun.created_at_ms,
             "ended_at_ms": ended_at,
             "effective": self.effective(),
+            "progress": self.progress(),
             "outcome": outcome.as_deref(),
         }))
     }
@@ -252,6 +261,7 @@ impl LiveRun {
             "ending": facts.map(|outcome| outcome.ending),
             "ok": facts.map(|outcome| outcome.ok),
             "exit_code": facts.and_then(|outcome| outcome.exit_code),
+            "progress": self.progress(),
             "sentence": facts.and_then(|outcome| outcome.verdict.as_ref()).map(|verdict| &verdict.sentence),
         })
     }

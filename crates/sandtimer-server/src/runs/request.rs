@@ -56,6 +56,8 @@ pub(crate) struct RunRequest {
     limits: Limits,
     warn: Option<Duration>,
     end_on_output_limit: bool,
+    stall_by_progress: bool,
+    progress_channel: bool,
     /// `None`: until the run is over.
     pub wait: Option<Duration>,
     pub detach: bool,
@@ -89,6 +91,8 @@ impl RunRequest {
             network: fields.truth("network")?.unwrap_or(false),
             warn: fields.milliseconds("warn_ms")?,
             end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
+            stall_by_progress: fields.word("stall_by", &["output", "progress"])? == Some("progress"),
+            progress_channel: fields.truth("progress_channel")?.unwrap_or(false),
             wait: fields.milliseconds("wait_ms")?,
             detach: fields.truth("detach")?.unwrap_or(false),
             workspace: fields.text("workspace")?,
@@ -126,6 +130,8 @@ impl RunRequest {
             limits,
             warn: None,
             end_on_output_limit: false,
+            stall_by_progress: false,
+            progress_channel: false,
             wait: None,
             detach,
             workspace: Some(workspace),
@@ -220,6 +226,8 @@ impl RunRequest {
             limits: self.limits.clone(),
             warn: self.warn,
             end_on_output_limit: self.end_on_output_limit,
+            stall_by_progress: self.stall_by_progress,
+            progress_channel: self.progress_channel,
             ..Spec::default()
         }
     }

@@ -31,6 +31,9 @@ pub enum Error {
     /// An outer scope is gone or its time is over.
     #[error(transparent)]
     Scope(#[from] ScopeError),
+    /// A stall limit by progress, and nobody who reads the output.
+    #[error("a stall limit by progress needs output that is captured, or a progress channel")]
+    NothingToFollow,
     /// Options of a budget contradict its limits.
     #[error(transparent)]
     Budget(#[from] OptionsError),

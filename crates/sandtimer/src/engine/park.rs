@@ -187,8 +187,12 @@ impl Parked {
         let opened = start::open(&inner, &spec)?;
         let scope = opened.scope;
         let started = (|| {
-            if Shape::of(&spec, &opened.effective) != self.shape || spec.terminal.is_some() {
-                let reason = "program, files, network, memory, processes, disk and open files must be those it was parked for";
+            if Shape::of(&spec, &opened.effective) != self.shape
+                || spec.terminal.is_some()
+                || spec.progress_channel
+            {
+                let reason = "program, files, network, memory, processes, disk and open files must be those it was parked for, \
+                              and there is no room for a terminal or a progress channel";
                 let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
                 return Err(Error::System { doing: "cannot use the parked sandbox", source });
             }
@@ -230,6 +234,7 @@ impl Parked {
                 spec,
                 executable,
                 &start::environment(spec, &self.files, sandbox.private.as_ref().map(PrivateDirectory::path)),
+                &[],
             );
         }
         let doing = "cannot use the parked sandbox";

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
+use super::follow::Following;
 use super::start::{Opened, Sandbox};
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
@@ -89,6 +90,8 @@ pub(super) fn running_at(
     spec: &Spec,
     (job, belongings): (Option<Job>, Belongings),
 ) -> Arc<Running> {
+    // A call answers; what it prints by the way is nobody's measure of it.
+    let follower = (job.is_none() && spec.is_followed()).then(|| Arc::new(Following::default()) as _);
     let effective = opened.effective;
     let deadline_layers = deadline_layers(inner, &effective);
     Arc::new(Running {
@@ -120,6 +123,8 @@ pub(super) fn running_at(
         sweeps_itself: inner.sweeps_itself(),
         shown: place.shown,
         on_output_limit_end: spec.end_on_output_limit,
+        follower,
+        stall_by_progress: spec.stall_by_progress,
         private_directory: belongings.private,
         namespace: Mutex::new(belongings.namespace),
         waiting: Arc::default(),

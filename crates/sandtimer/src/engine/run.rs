@@ -16,7 +16,7 @@ use super::calls::Ended;
 use super::error::Error;
 use super::terminal;
 use crate::limits::{Effect, Effective, nanoseconds};
-use crate::model::{LimitKind, Outcome, WaitingFor, Warning};
+use crate::model::{LimitKind, Outcome, Progress, WaitingFor, Warning};
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
 use crate::supervise::Look;
 use crate::supervise::collector::SharedSpool;
@@ -310,6 +310,11 @@ impl Run {
             Stream::Stdout => pipes.stdout.take(),
             Stream::Stderr => pipes.stderr.take(),
         }
+    }
+
+    /// How far it is, and when it will be done, as far as its captured output says so.
+    pub fn progress(&self) -> Option<Progress> {
+        self.running.progress(monotonic_nanoseconds())
     }
 
     /// Tells the engine that output was seen, for those who read piped output themselves: the stall limit asks.

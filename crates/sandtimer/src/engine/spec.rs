@@ -91,6 +91,11 @@ pub struct Spec {
     pub warn: Option<Duration>,
     /// Past the output limit the run is ended instead of going on with its output dropped.
     pub end_on_output_limit: bool,
+    /// The stall limit counts from when the run last got further, as its captured output says, and from nothing else.
+    pub stall_by_progress: bool,
+    /// Gives the command a pipe as descriptor 3, which the variable SANDTIMER_PROGRESS_FD names, to report its progress to:
+    /// lines such as `{"done": 8, "total": 15, "unit": "epoch"}`. What it reports beats what is read out of its output.
+    pub progress_channel: bool,
     /// The scope the run belongs to.
     pub parent: Option<ScopeId>,
     /// The level of the run's own scope.
@@ -155,6 +160,12 @@ impl Spec {
     pub fn warn(mut self, before: Duration) -> Self {
         self.warn = Some(before);
         self
+    }
+
+    /// Whether the engine hears of its progress.
+    pub(crate) fn is_followed(&self) -> bool {
+        let is_captured = self.terminal.is_none() && [self.stdout, self.stderr].contains(&Output::Capture);
+        is_captured || self.progress_channel
     }
 
     /// Refuses to run below this tier.

@@ -43,6 +43,8 @@ const PRIVATE_BYTES: u64 = 1 << 34;
 
 /// What is needed of the disk where the sandbox has a workspace of its own: room to make it in.
 pub(super) const LEAST_DISK: u64 = 64 << 10;
+/// Names the descriptor that a command can report its progress to.
+pub const PROGRESS_VARIABLE: &str = "SANDTIMER_PROGRESS_FD";
 
 /// Starts a run.
 pub(super) fn start(inner: &Arc<Inner>, spec: Spec) -> Result<Run, Error> {
@@ -109,6 +111,9 @@ fn validate(spec: &Spec) -> Result<(), Error> {
     for (name, value) in &spec.environment {
         nul("variable", name)?;
         nul("variable", value)?;
+    }
+    if spec.stall_by_progress && !spec.is_followed() {
+        return Err(Error::NothingToFollow);
     }
     if spec.workspaces.len() > WORKSPACES {
         return Err(Error::Workspaces(spec.workspaces.len()));
@@ -189,11 +194,11 @@ fn begin_in(
     let mut prepared = prepare(inner, &spec, &opened.effective, slot)?;
     let program = spec.program.take().map(|text| os::sealed_text("sandtimer-program", text.as_bytes()));
     let program = program.transpose().map_err(Error::system("cannot write the program"))?;
-    append_command(&mut prepared, &spec, program.is_some());
-    let given: Vec<_> = program.iter().map(AsFd::as_fd).collect();
+    append_command(&mut prepared, &mut spec, program.is_some());
     let mut streams = Streams::make(inner, &mut spec, &opened.effective)?;
     let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
     let spawned_at = monotonic_nanoseconds();
+    let given: Vec<_> = program.iter().map(AsFd::as_fd).chain(streams.reports()).collect();
     let descriptors =
         Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), given: &given };
     let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
@@ -520,17 +525,20 @@ pub(super) fn environment(
     list
 }
 
-/// Has the sandbox become the command, which is given the first descriptor behind the plan's own where it has a program.
-fn append_command(prepared: &mut Prepared, spec: &Spec, has_program: bool) {
+/// Has the sandbox become the command, which is given the descriptors behind the plan's own, from number 3 on: that of its
+/// program, if it has one, and that of its progress channel.
+fn append_command(prepared: &mut Prepared, spec: &mut Spec, has_program: bool) {
     let first = prepared.numbered().len() as u64;
+    let mut given: Vec<u64> = has_program.then_some(first).into_iter().collect();
+    if spec.progress_channel {
+        let number = (3 + given.len()).to_string();
+        given.push(first + given.len() as u64);
+        spec.environment.push((PROGRESS_VARIABLE.into(), number.into()));
+    }
     let Some(executable) = &prepared.files.executable else { return };
     let environment =
         environment(spec, &prepared.files, prepared.private.as_ref().map(PrivateDirectory::path));
-    if has_program {
-        plan::execute_with(&mut prepared.plan, &spec.command, &executable.path, &environment, &[first]);
-        return;
-    }
-    push_execute(&mut prepared.plan.program, spec, executable, &environment);
+    push_execute(&mut prepared.plan.program, spec, executable, &environment, &given);
     prepared.plan.names.push("execute the command");
 }
 
@@ -540,13 +548,14 @@ pub(super) fn push_execute(
     spec: &Spec,
     executable: &Executable,
     environment: &[(OsString, OsString)],
+    given: &[u64],
 ) {
     if executable.needs_shell {
         let mut arguments: Vec<OsString> = vec!["sh".into(), executable.path.clone().into_os_string()];
         arguments.extend(spec.command.iter().skip(1).cloned());
-        plan::execute(program, Path::new("/bin/sh"), &arguments, environment);
+        plan::execute(program, Path::new("/bin/sh"), &arguments, environment, given);
     } else {
-        plan::execute(program, &executable.path, &spec.command, environment);
+        plan::execute(program, &executable.path, &spec.command, environment, given);
     }
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Streams {
     coming: Option<(Coming, Output)>,
     /// Its master, to resize it by; its slave, so that it does not hang up while something of the run lives.
     terminal: Option<(OwnedFd, OwnedFd)>,
+    /// Both ends of the progress channel, the engine's first.
+    reports: Option<(OwnedFd, OwnedFd)>,
 }
 
 impl Streams {
@@ -44,9 +46,14 @@ impl Streams {
             pipe_with(PipeFlags::CLOEXEC)
                 .map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })
         };
+        let reports = if spec.progress_channel { Some(pipe()?) } else { None };
+        if let Some((read, _)) = &reports {
+            set_nonblocking(read)?;
+        }
         let limit = effective.get(LimitKind::Output).map(|effect| effect.value);
         if let Some(terminal) = spec.terminal.take() {
-            return Self::of_terminal(inner, &terminal, spec.stdout, limit);
+            let streams = Self::of_terminal(inner, &terminal, spec.stdout, limit)?;
+            return Ok(Streams { reports, ..streams });
         }
         let (stdin, stdin_write, stdin_bytes) = match std::mem::take(&mut spec.stdin) {
             Stdin::Null => (null(OFlags::RDONLY)?, None, None),
@@ -80,6 +87,7 @@ impl Streams {
             outputs: [captured, captured_errors],
             coming: None,
             terminal: None,
+            reports,
         })
     }
 
@@ -101,6 +109,7 @@ impl Streams {
             ],
             coming: Some((coming, kind)),
             terminal: None,
+            reports: None,
         })
     }
 
@@ -129,6 +138,11 @@ impl Streams {
         [self.inside[0].as_fd(), self.inside[1].as_fd(), self.inside[2].as_fd()]
     }
 
+    /// The sandbox's end of the progress channel.
+    pub(super) fn reports(&self) -> Vec<BorrowedFd<'_>> {
+        self.reports.iter().map(|(_, inside)| inside.as_fd()).collect()
+    }
+
     /// Splits the engine's ends between the collector and the owner; the sandbox's ends are closed.
     pub(super) fn attach(self, run: Arc<Running>) -> (Attachment, Pipes) {
         let mut pipes = Pipes::default();
@@ -150,7 +164,8 @@ impl Streams {
         let outputs = [split(stdout, &mut pipes.stdout), split(stderr, &mut pipes.stderr)];
         let (master, terminal) = self.terminal.unzip();
         pipes.terminal = master;
-        (Attachment { run, outputs, stdin, terminal }, pipes)
+        let reports = self.reports.map(|(read, _)| read);
+        (Attachment { run, outputs, stdin, terminal, reports }, pipes)
     }
 }
 

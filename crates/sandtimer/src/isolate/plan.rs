@@ -249,8 +249,10 @@ pub fn execute(
     path: &Path,
     arguments: &[OsString],
     environment: &[(OsString, OsString)],
+    descriptors: &[u64],
 ) -> u64 {
-    become_program(program, op::EXECUTE, path, arguments, environment, &[])
+    let op = if descriptors.is_empty() { op::EXECUTE } else { op::EXECUTE_WITH };
+    become_program(program, op, path, arguments, environment, descriptors)
 }
 
 /// Appends the last step of a program that is given more descriptors than the standard ones: become it. `descriptors` are the

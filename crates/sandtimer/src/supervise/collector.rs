@@ -17,6 +17,7 @@ use sandtimer_os::process;
 use super::look::look;
 use super::orders::{Command, EnforcerHandle};
 use super::output::Spool;
+use super::reports::Reports;
 use super::run::{Facts, Running};
 use super::sentence;
 use crate::model::LimitKind;
@@ -56,12 +57,15 @@ pub(crate) struct Attachment {
     pub stdin: Option<(OwnedFd, Vec<u8>)>,
     /// The slave of its terminal, which would hang up whenever no process of the run has it open.
     pub terminal: Option<OwnedFd>,
+    /// The read end of the progress channel.
+    pub reports: Option<OwnedFd>,
 }
 
 /// After death, how long the pipes may take to end: only something outside the sandbox could hold one open.
 const DRAIN_LIMIT: u64 = 200_000_000;
 const WAKE: u64 = u64::MAX;
 const STDIN: u64 = 2;
+const REPORTS: u64 = 3;
 /// Streams of runs that are over have no row; they are counted from here.
 const LATE: usize = sandtimer_os::wire::ROWS;
 
@@ -73,6 +77,7 @@ struct Streams {
     stdin: Option<(OwnedFd, Vec<u8>, usize)>,
     /// Held until the run is dead.
     terminal: Option<OwnedFd>,
+    reports: Option<Reports>,
     dead: Option<Box<Facts>>,
     drain_until: u64,
     limit_reported: bool,
@@ -126,7 +131,7 @@ impl CollectorHandle {
         let row = attachment.run.row;
         let outputs = [0, 1].map(|index| attachment.outputs[index].as_ref().map(|(fd, _)| fd.clone()));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        let mut ready = attachment.stdin.is_some();
+        let mut ready = attachment.stdin.is_some() || attachment.reports.is_some();
         for (index, fd) in outputs.iter().enumerate() {
             // Edge-triggered: an event of a run that the collector does not know yet must not keep it busy.
             ready |= fd
@@ -238,6 +243,8 @@ impl Collector {
                         // What nobody will read any more need not be written.
                         streams.close_stdin(&self.epoll);
                         streams.terminal = None;
+                        streams.hear_reports(&mut self.buffer, &self.epoll);
+                        streams.close_reports(&self.epoll);
                         for output in 0..2 {
                             self.stream(run.row, output);
                         }
@@ -249,7 +256,7 @@ impl Collector {
     }
 
     fn attach(&mut self, attachment: Attachment) {
-        let Attachment { run, outputs, stdin, terminal } = attachment;
+        let Attachment { run, outputs, stdin, terminal, reports } = attachment;
         let row = run.row;
         let mut streams = Streams {
             run,
@@ -257,6 +264,7 @@ impl Collector {
             spools: [None, None],
             stdin: None,
             terminal,
+            reports: None,
             dead: None,
             drain_until: u64::MAX,
             limit_reported: false,
@@ -273,6 +281,10 @@ impl Collector {
             let _ = epoll::add(&self.epoll, &fd, token(row, STDIN), epoll::EventFlags::OUT);
             streams.stdin = Some((fd, bytes, 0));
         }
+        if let Some(fd) = reports {
+            let _ = epoll::add(&self.epoll, &fd, token(row, REPORTS), epoll::EventFlags::IN);
+            streams.reports = Some(Reports::new(fd));
+        }
         self.streams.insert(row, streams);
     }
 
@@ -281,6 +293,10 @@ impl Collector {
         let Some(streams) = self.streams.get_mut(&row) else { return };
         if kind == STDIN {
             streams.feed(&self.epoll);
+            return;
+        }
+        if kind == REPORTS {
+            streams.hear_reports(&mut self.buffer, &self.epoll);
             return;
         }
         let rounds = if streams.dead.is_some() { 64 } else { 8 };
@@ -361,6 +377,7 @@ impl Streams {
     fn store(&mut self, index: usize, bytes: &[u8], enforcer: Option<&EnforcerHandle>) {
         let now = monotonic_nanoseconds();
         self.run.note_output(now);
+        self.run.follow(index, bytes, now);
         let Some(spool) = &self.spools[index] else { return };
         let mut spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
         spool.write(bytes, now);
@@ -386,6 +403,22 @@ impl Streams {
     fn close_stdin(&mut self, epoll: &OwnedFd) {
         if let Some((fd, ..)) = self.stdin.take() {
             let _ = epoll::delete(epoll, &fd);
+        }
+    }
+
+    /// Takes what was reported; closes the channel once nobody can report any more.
+    fn hear_reports(&mut self, buffer: &mut [u8], epoll: &OwnedFd) {
+        let Some(reports) = &mut self.reports else { return };
+        let run = &self.run;
+        let now = monotonic_nanoseconds();
+        if !reports.hear(buffer, |line| run.hear_report(line, now)) {
+            self.close_reports(epoll);
+        }
+    }
+
+    fn close_reports(&mut self, epoll: &OwnedFd) {
+        if let Some(reports) = self.reports.take() {
+            let _ = epoll::delete(epoll, reports.channel());
         }
     }
 

@@ -8,11 +8,13 @@
 pub(crate) mod collector;
 pub(crate) mod ending;
 pub(crate) mod enforcer;
+pub(crate) mod follower;
 pub(crate) mod listeners;
 pub(crate) mod look;
 pub(crate) mod orders;
 pub mod output;
 pub(crate) mod ports;
+mod reports;
 pub(crate) mod run;
 pub(crate) mod seen;
 pub(crate) mod sentence;

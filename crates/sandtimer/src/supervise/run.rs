@@ -13,12 +13,13 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 
+use super::follower::Follower;
 use super::listeners::Listeners;
 use super::orders::Shown;
 use crate::isolate::cgroup::{Counters, Slot};
 use crate::limits::{Effect, Effective};
 use crate::model::{
-    Degraded, Ending, Enforcer, Isolation, LimitKind, Outcome, Path, State, WaitingFor, Warning,
+    Degraded, Ending, Enforcer, Isolation, LimitKind, Outcome, Path, Progress, State, WaitingFor, Warning,
 };
 use crate::time::DeadlineCell;
 
@@ -277,6 +278,10 @@ pub(crate) struct Running {
     /// The watchdog that was told beforehand how this is killed.
     pub shown: Option<Shown>,
     pub on_output_limit_end: bool,
+    /// Reads its progress out of its captured output.
+    pub follower: Option<Arc<dyn Follower>>,
+    /// Only getting further is activity; output and computing are not.
+    pub stall_by_progress: bool,
     /// The run's own temporary directory on the host, where there is no mount namespace to hide it in.
     pub private_directory: Option<PrivateDirectory>,
     /// Held until the outcome is out: taking the mounts apart waits for RCU.
@@ -362,6 +367,33 @@ impl Running {
     }
 
     /// Remembers what the command was seen to wait for.
+    /// Captured output was read.
+    pub fn follow(&self, stream: usize, bytes: &[u8], now: u64) {
+        if let Some(follower) = &self.follower {
+            follower.output(stream, bytes, self.started_at.load(Ordering::Acquire), now);
+        }
+    }
+
+    /// It has reported this line.
+    pub fn hear_report(&self, line: &[u8], now: u64) {
+        if let Some(follower) = &self.follower {
+            follower.report(line, self.started_at.load(Ordering::Acquire), now);
+        }
+    }
+
+    /// How far it is, as far as its output says so.
+    pub fn progress(&self, now: u64) -> Option<Progress> {
+        self.follower.as_ref()?.progress(now)
+    }
+
+    /// When it was last active as the stall limit has it, processor time apart; 0 for never.
+    pub fn active_at(&self) -> u64 {
+        match &self.follower {
+            Some(follower) if self.stall_by_progress => follower.advanced_at(),
+            _ => self.last_output.load(Ordering::Relaxed),
+        }
+    }
+
     pub fn note_look(&self, seen: Option<(u64, WaitingFor)>) {
         *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = seen;
     }

@@ -8,8 +8,8 @@ use super::output::{Collected, encode};
 use super::run::{Cause, Facts, Reply, Running, Used};
 use crate::limits::Effect;
 use crate::model::{
-    Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Proof, SentSignal, Source, Spent, State, Tree,
-    Usage, Verdict, WaitingFor, time,
+    Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Progress, Proof, SentSignal, Source, Spent,
+    State, Tree, Usage, Verdict, WaitingFor, time,
 };
 
 /// The most output an Outcome carries of each stream; the rest is read by cursor.
@@ -297,7 +297,7 @@ fn verdict(
             })
             .collect(),
         last_output_age_ms: (last_output > 0).then(|| milliseconds(at.saturating_sub(last_output))),
-        progress: None,
+        progress: run.progress(at),
         waiting_for: waiting_for(run, facts, kind),
         spent: Spent {
             queued_ms: milliseconds(run.spawned_at.saturating_sub(run.submitted_at)),
@@ -367,7 +367,9 @@ fn sentence(
             };
             let waiting = waiting_for(run, facts, kind)
                 .map_or(String::new(), |what| format!("; {}", was_waiting(what)));
-            text.push_str(&format!(" It had used {cpu} of CPU; {output}{waiting}."));
+            let progress =
+                run.progress(facts.verdict_at).map_or(String::new(), |progress| how_far(&progress));
+            text.push_str(&format!(" It had used {cpu} of CPU; {output}{waiting}{progress}."));
         }
         Ending::OutOfMemory => {
             text.push_str(&format!(" At its peak it used {}.", bytes(usage.memory_peak_bytes)));
@@ -377,6 +379,15 @@ fn sentence(
     text.push(' ');
     text.push_str(&remains(run, facts));
     text
+}
+
+/// `; it was at 8 of 15`
+fn how_far(progress: &Progress) -> String {
+    let count = |count: f64| ((count * 100.0).round() / 100.0).to_string();
+    match progress.total {
+        Some(total) => format!("; it was at {} of {}", count(progress.done), count(total)),
+        None => format!("; it was at {}", count(progress.done)),
+    }
 }
 
 fn remains(run: &Running, facts: &Facts) -> String {

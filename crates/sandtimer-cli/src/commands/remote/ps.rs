@@ -15,7 +15,8 @@ use crate::render;
 
 /// Runs that a server lists at a time.
 const MOST: u64 = 1000;
-const HEAD: [&str; 8] = ["KIND", "ID", "STATE", "WAITS FOR", "ELAPSED", "LIMIT", "IDLE", "COMMAND"];
+const HEAD: [&str; 9] =
+    ["KIND", "ID", "STATE", "WAITS FOR", "ELAPSED", "LIMIT", "PROGRESS", "IDLE", "COMMAND"];
 const PROCESS_HEAD: [&str; 6] = ["PID", "WAITS FOR", "IN", "CPU", "THREADS", "NAME"];
 
 pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, Failure> {
@@ -71,7 +72,7 @@ fn process(process: &Value) -> [String; 6] {
     ]
 }
 
-type Row = [String; 8];
+type Row = [String; 9];
 
 fn run(run: &Value, now: u64) -> Row {
     let state = match (run["status"].as_str(), run["paused"].as_bool(), run["ending"].as_str()) {
@@ -90,6 +91,7 @@ fn run(run: &Value, now: u64) -> Row {
         text(&run["waiting_for"]),
         elapsed(end.saturating_sub(begun)),
         limit(&run["wall_ms"]),
+        progress(&run["progress"]),
         "-".to_owned(),
         printable(&command.collect::<Vec<_>>().join(" ")),
     ]
@@ -105,6 +107,7 @@ fn context(context: &Value, now: u64) -> Row {
         "-".to_owned(),
         elapsed(now.saturating_sub(begun)),
         "-".to_owned(),
+        "-".to_owned(),
         match context["idle_left_ms"].as_u64() {
             Some(left) => format!("ends in {}", elapsed(left)),
             None => "kept".to_owned(),
@@ -119,6 +122,15 @@ fn text(value: &Value) -> String {
 
 fn limit(wall: &Value) -> String {
     written(LimitKind::Wall.into(), wall.as_u64().map(|milliseconds| milliseconds.saturating_mul(1_000_000)))
+}
+
+/// `8/15, 2m05s left`
+fn progress(progress: &Value) -> String {
+    let count = |value: &Value| value.as_f64().map(|count| ((count * 10.0).round() / 10.0).to_string());
+    let Some(done) = count(&progress["done"]) else { return "-".to_owned() };
+    let of = count(&progress["total"]).map_or(String::new(), |total| format!("/{total}"));
+    let left = progress["eta_ms"].as_u64().map_or(String::new(), |left| format!(", {} left", elapsed(left)));
+    format!("{done}{of}{left}")
 }
 
 /// `350ms`, `12.3s`, `4m05s`, `2h30m`.
@@ -168,7 +180,8 @@ mod tests {
     fn a_line_for_each_thing_and_what_is_somebody_elses_stays_on_it() {
         let one = run(
             &json!({"run_id": "a1", "status": "running", "paused": true, "command": ["sh", "-c", "a\n\u{1b}[2J"],
-                "created_at_ms": 1_000, "ended_at_ms": null, "ending": null, "wall_ms": 90_000, "waiting_for": "stopped"}),
+                "created_at_ms": 1_000, "ended_at_ms": null, "ending": null, "wall_ms": 90_000, "waiting_for": "stopped",
+                "progress": {"done": 7.512, "total": 15.0, "eta_ms": 125_000}}),
             66_400,
         );
         let other = context(
@@ -178,9 +191,9 @@ mod tests {
         let shown = table(HEAD, &[other, one], None);
         assert_eq!(
             shown,
-            "KIND     ID  STATE   WAITS FOR  ELAPSED  LIMIT  IDLE           COMMAND\n\
-             session  c2  idle    -          400ms    -      ends in 2h01m  bash\n\
-             run      a1  paused  stopped    1m05s    90s    -              sh -c a \\u{1b}[2J\n"
+            "KIND     ID  STATE   WAITS FOR  ELAPSED  LIMIT  PROGRESS            IDLE           COMMAND\n\
+             session  c2  idle    -          400ms    -      -                   ends in 2h01m  bash\n\
+             run      a1  paused  stopped    1m05s    90s    7.5/15, 2m05s left  -              sh -c a \\u{1b}[2J\n"
         );
         assert!(table(HEAD, &[], Some(10)).lines().all(|line| line.chars().count() <= 10));
     }

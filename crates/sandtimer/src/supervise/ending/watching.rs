@@ -1,7 +1,5 @@
 //! What a run does while it lives: samples of its processor time, silence, and what is said before a limit ends it.
 
-use std::sync::atomic::Ordering;
-
 use sandtimer_os::process;
 use sandtimer_os::wire::{Notice, order};
 
@@ -80,9 +78,9 @@ impl Ending {
             return;
         }
         let Some(stall) = self.limit_of(LimitKind::Stall) else { return };
-        let output = self.run.last_output.load(Ordering::Relaxed);
-        let busy =
-            cpu_microseconds.saturating_sub(before).saturating_mul(1000) > elapsed / 100 * IDLE_PERCENT;
+        let output = self.run.active_at();
+        let used = cpu_microseconds.saturating_sub(before).saturating_mul(1000);
+        let busy = used > elapsed / 100 * IDLE_PERCENT && !self.run.stall_by_progress;
         if busy {
             self.last_activity = now;
         }

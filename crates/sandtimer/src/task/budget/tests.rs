@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::limits::{Ceilings, Place, Setting, nest, precedence};
+use crate::limits::{Ceilings, Limits, Place, Setting, nest, precedence};
 use crate::model::{Layer, Source};
 
 const MINUTE: u64 = 60;

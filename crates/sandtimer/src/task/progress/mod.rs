@@ -107,10 +107,11 @@ impl Tracker {
         let counters = &mut self.counters;
         let mut left = MOST_LINES;
         lines.feed(bytes, |line| {
-            if left > 0 && line.len() != std::mem::take(peeked) {
+            if line.len() != std::mem::take(peeked) && left > 0 && patterns::may_tell(line) {
+                // Whatever it says: matching is what costs.
+                left -= 1;
                 let seen = patterns::sightings(line);
                 if seen[0].is_some() {
-                    left -= 1;
                     counters.see(&seen);
                 }
             }

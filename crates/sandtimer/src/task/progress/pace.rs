@@ -112,10 +112,11 @@ impl Pace {
             [only] => (only.rate(), FIRST),
             [_, rest @ ..] => rate_of(rest, left),
         };
-        // Of the unit that goes on: what was spent on it is spent, but it is not done yet.
+        // Of the unit that goes on what was spent on it is spent, but it is not done yet; the longer one has waited beyond what
+        // it should take, the longer it may take still.
         let spent = now.since(at).as_secs_f64();
         let unit = rate * left.min(1.0);
-        let current = (unit - spent).max(unit / 10.0);
+        let current = (unit - spent).max(unit / 10.0).max((spent - unit) / 2.0);
         Some(made(rate * left - unit + current, deviation))
     }
 

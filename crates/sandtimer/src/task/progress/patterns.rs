@@ -72,7 +72,7 @@ pattern!(
 pattern!(PERCENT_DONE, r"(?i-u)(?P<done>\d{1,3}(?:\.\d+)?)\s?% (?:complete|completed|done|finished)\b");
 
 /// Whether a line may hold any of them, at a glance.
-fn may_tell(line: &[u8]) -> bool {
+pub(super) fn may_tell(line: &[u8]) -> bool {
     line.iter().any(u8::is_ascii_digit)
         && (line.iter().any(|byte| matches!(byte, b'/' | b'%'))
             || matches!(line.trim_ascii_start().first(), Some(b'[' | b'{'))

@@ -1,0 +1,21 @@
+//! Whoever makes something of a run's output and reports while they come.
+//!
+//! It is called on the collector's thread for every piece of them, so it must not wait, and what it costs is every run's.
+//! What it says is the job's word: it may be told, and may keep a run from being stalled where that was chosen.
+
+use crate::model::Progress;
+
+/// Follows one run's captured output.
+pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
+    /// The run, which began at `started`, has written this. Times are monotonic nanoseconds.
+    fn output(&self, stream: usize, bytes: &[u8], started: u64, now: u64);
+
+    /// It has reported this line.
+    fn report(&self, line: &[u8], started: u64, now: u64);
+
+    /// How far it is.
+    fn progress(&self, now: u64) -> Option<Progress>;
+
+    /// When it last got further; 0 for never.
+    fn advanced_at(&self) -> u64;
+}

@@ -1,0 +1,110 @@
+//! What a budget is made from, and what it answers with.
+
+use std::time::Duration;
+
+use super::scaled;
+use crate::limits::Limits;
+use crate::model::Layer;
+use crate::time::Moment;
+
+/// What happens to a task's processes when its time is up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnTaskTimeout {
+    /// The agent is told; what it started goes on.
+    #[default]
+    Tell,
+    /// The engine ends what runs in the task.
+    End,
+}
+
+/// How a budget behaves beside its limits.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Time kept for the wrap-up turn, within the wall: by default a twentieth of it, 60 s without one. Zero: no such turn.
+    pub wrap_up: Option<Duration>,
+    /// A task's time is up at its longest duration times this.
+    pub max_duration_factor: f64,
+    pub on_task_timeout: OnTaskTimeout,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { wrap_up: None, max_duration_factor: 1.0, on_task_timeout: OnTaskTimeout::default() }
+    }
+}
+
+/// Options that no budget can follow.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum OptionsError {
+    #[error("max_duration_factor {0} is no factor: use a number above 0, such as 1.5")]
+    Factor(f64),
+    #[error(
+        "wrap_up {wrap_up:?} leaves nothing of the wall limit of {wall:?}: use less than the wall, or 0 for none"
+    )]
+    WrapUp { wrap_up: Duration, wall: Duration },
+}
+
+/// What ended the agent's normal work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// The wall, less what is kept for the wrap-up turn.
+    Wall,
+    Turns,
+    Stall,
+    Failures,
+    /// A task took longer than it may.
+    Task {
+        name: String,
+        limit: Duration,
+        estimated: Option<Duration>,
+    },
+}
+
+/// What a turn that was begun is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    Work,
+    /// The last one: for putting things in order.
+    WrapUp,
+    /// None: the budget is over.
+    Refused,
+}
+
+/// What bounds the runs that an agent begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunBound {
+    /// Whose limit it is: the loop's, a task's, or the wrap-up turn's.
+    pub layer: Layer,
+    /// When the clock of that limit began.
+    pub start: Moment,
+    /// When everything must be over.
+    pub end: Option<Moment>,
+    /// When it was asked for.
+    pub now: Moment,
+    /// The longest silence of each run.
+    pub stall: Option<Duration>,
+}
+
+impl RunBound {
+    /// As limits of a scope whose clock begins at its opening, with `speed` seconds of the budget in a second of that clock.
+    pub fn limits(&self, speed: f64) -> Limits {
+        let mut limits = Limits::new();
+        if let Some(end) = self.end {
+            limits = limits.wall(scaled(end.since(self.now), 1.0 / speed));
+        }
+        if let Some(stall) = self.stall {
+            limits = limits.stall(scaled(stall, 1.0 / speed));
+        }
+        limits
+    }
+}
+
+/// A task to be begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskOf<'a> {
+    pub name: &'a str,
+    /// How long it typically takes.
+    pub estimated: Option<Duration>,
+    /// The longest it should take; None is unlimited.
+    pub max: Option<Duration>,
+}
