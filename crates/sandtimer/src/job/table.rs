@@ -218,13 +218,17 @@ fn setting(path: &str, format: Format, value: &Value) -> Result<Setting, SpecErr
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    parse_text(path, format, &text, "the job's spec")
-        .map_err(|error| SpecError { path: path.to_owned(), problem: error.to_string() })
+    parse_text(path, format, &text, "the job's spec").map_err(|error| {
+        let said = error.to_string();
+        // It begins with the path, which is said already.
+        let problem = said.strip_prefix(&format!("{path}: ")).unwrap_or(&said).to_owned();
+        SpecError { path: path.to_owned(), problem }
+    })
 }
 
-/// The known name with the fewest characters to change.
+/// The known name that begins with this one, else the one with the fewest characters to change.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    known.min_by_key(|known| distance(known, name))
+    known.min_by_key(|known| (!known.starts_with(name), distance(known, name)))
 }
 
 fn distance(one: &str, other: &str) -> usize {

@@ -43,7 +43,7 @@ fn follow(given: &OneJob, shows_log: bool, most: Option<Duration>) -> Result<Exi
     let store = open(&given.store)?;
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
     let follower = Follower::new(&*store, &given.id, &signals, shows_log);
-    match follower.to_the_end(most, &|_, _| Err(StoreError::Busy))? {
+    match follower.follow(most, &|_, _| Err(StoreError::Busy))? {
         Followed::Over(record) => {
             answer(&given.store, &record, || format!("{}\n", text::ending(&record)));
             Ok(exit_code(&record))
@@ -69,7 +69,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Until the job is over, `most` has passed, or a signal that `asked` does not take.
-    pub(super) fn to_the_end(
+    pub(super) fn follow(
         mut self,
         most: Option<Duration>,
         asked: &dyn Fn(u32, &str) -> Result<(), StoreError>,

@@ -70,7 +70,7 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
                 Ok(())
             }
         };
-        let followed = Follower::new(&*store, &id, &signals, !given.store.json).to_the_end(None, &asked);
+        let followed = Follower::new(&*store, &id, &signals, !given.store.json).follow(None, &asked);
         // Whatever became of the following, nothing more is begun here.
         worker.drain();
         if followed.is_err() {
