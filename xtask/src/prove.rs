@@ -32,6 +32,23 @@ const PROOFS: &[Proof] = &[
     Proof { name: "bench-spawn", command: &["target/release/sandtimer", "bench", "spawn"], minutes: 60 },
     Proof { name: "bench-many", command: &["target/release/sandtimer", "bench", "many"], minutes: 60 },
     Proof {
+        name: "bench-estimates",
+        command: &[
+            "cargo",
+            "test",
+            "--quiet",
+            "--release",
+            "--package",
+            "sandtimer",
+            "--test",
+            "estimates",
+            "--",
+            "--nocapture",
+            "--test-threads=1",
+        ],
+        minutes: 60,
+    },
+    Proof {
         name: "tests-full-size",
         command: &[
             "cargo",
