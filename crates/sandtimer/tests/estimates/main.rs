@@ -10,7 +10,7 @@ mod synthetic;
 
 use std::io::Write;
 
-use evaluation::{Evaluation, SIZES, walk};
+use evaluation::{SIZES, walk};
 use sandtimer::task::estimate::{Estimator, Finished, Question};
 use sandtimer_os::clock::monotonic_nanoseconds;
 

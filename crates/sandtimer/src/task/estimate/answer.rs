@@ -160,7 +160,7 @@ mod tests {
             (5.0, "5s"),
             (59.7, "1m 0s"),
             (3599.9, "1h 0m"),
-            (1799.999_9, "30m 0s"),
+            (1_799.999_9, "30m 0s"),
         ] {
             assert_eq!(duration_text(seconds), text, "{seconds}");
         }
