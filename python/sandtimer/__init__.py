@@ -6,6 +6,7 @@ from ._client_files import ClientFiles, ClientWorkspace
 from ._client_run import ClientRun, OutputChunk, RunEvent
 from ._context import Context, ContextInfo
 from ._decorator import sandboxed
+from ._estimate import Estimate, estimate
 from ._futures import CallFuture
 from ._host import HostLoad
 from ._judge import Judgement, Judgements
@@ -21,6 +22,7 @@ from .errors import (
     ContextLost,
     Crashed,
     DeadlineExceeded,
+    EstimateRefused,
     InvalidLimit,
     IsolationRefused,
     LimitExceeded,
@@ -57,6 +59,8 @@ __all__ = [
     "ContextLost",
     "Crashed",
     "DeadlineExceeded",
+    "Estimate",
+    "EstimateRefused",
     "HostLoad",
     "InvalidLimit",
     "Isolation",
@@ -90,6 +94,7 @@ __all__ = [
     "Usage",
     "Verdict",
     "__version__",
+    "estimate",
     "retry",
     "sandboxed",
 ]

@@ -80,6 +80,10 @@ class Unserializable(SandtimerError, TypeError):
     """An argument or a result cannot be carried from one process to another."""
 
 
+class EstimateRefused(SandtimerError, ValueError):
+    """What was asked cannot be estimated: an unknown type (the nearest are named), a size that is none, an unknown command."""
+
+
 class InvalidLimit(SandtimerError, ValueError):
     """A limit is not a number, size or duration that can be kept."""
 

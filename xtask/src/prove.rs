@@ -37,6 +37,23 @@ const PROOFS: &[Proof] = &[
         minutes: 60,
     },
     Proof {
+        name: "bench-estimates",
+        command: &[
+            "cargo",
+            "test",
+            "--quiet",
+            "--release",
+            "--package",
+            "sandtimer",
+            "--test",
+            "estimates",
+            "--",
+            "--nocapture",
+            "--test-threads=1",
+        ],
+        minutes: 60,
+    },
+    Proof {
         name: "tests-full-size",
         command: &[
             "cargo",

@@ -11,6 +11,7 @@ mod calls;
 mod contexts;
 mod decode;
 mod errors;
+mod estimates;
 mod limits;
 mod memory;
 mod resilience;
@@ -30,6 +31,8 @@ mod _sandtimer {
     use super::contexts::{Context, Contexts, Execution};
     #[pymodule_export]
     use super::decode::decode;
+    #[pymodule_export]
+    use super::estimates::estimate;
     #[pymodule_export]
     use super::limits::Checked;
     #[pymodule_export]

@@ -84,7 +84,7 @@ const GLOBAL_RUNS: usize = 13;
 /// Upper half of the normal distribution at every twentieth, which pools begin with.
 const NORMAL: [f32; 10] = [0.0, 0.126, 0.253, 0.385, 0.524, 0.674, 0.842, 1.036, 1.282, 1.645];
 /// How much wider than normal scores begin, by size of history.
-const STARTING_WIDTHS: [f32; SIZES] = [4.4, 1.9, 1.6, 1.4, 1.2, 1.1];
+const STARTING_WIDTHS: [f32; SIZES] = [3.0, 1.9, 1.6, 1.4, 1.2, 1.1];
 
 /// What the runs that an estimate rests on have in common with what was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -370,10 +370,11 @@ impl Estimator {
     }
 }
 
+/// From the middle outwards, for the first go first.
 fn starting(width: f32) -> Pool {
-    let above = NORMAL.iter().map(|score| width * score);
-    let below = NORMAL[1..].iter().map(|score| -width * score);
-    Pool::starting(above.chain(below))
+    let sides = NORMAL.iter().flat_map(|score| [width * score, -width * score]);
+    // The middle is one score, not two.
+    Pool::starting(sides.skip(1))
 }
 
 /// Which size of history so many runs are.

@@ -22,6 +22,8 @@ const STEP: f32 = 0.618_034;
 pub(super) struct Pool {
     newest: VecDeque<Score>,
     sorted: Vec<f32>,
+    /// Those at the front that nobody has seen: each that is seen takes the place of one.
+    assumed: usize,
     /// Of those in `newest`.
     measured: u32,
     held: u32,
@@ -46,37 +48,45 @@ pub(super) enum Held {
 #[derive(Serialize, Deserialize)]
 struct Written {
     newest: VecDeque<Score>,
+    assumed: usize,
     draws: u32,
 }
 
 impl From<Pool> for Written {
     fn from(pool: Pool) -> Self {
-        Written { newest: pool.newest, draws: pool.draws }
+        Written { newest: pool.newest, assumed: pool.assumed, draws: pool.draws }
     }
 }
 
 impl From<Written> for Pool {
     fn from(written: Written) -> Self {
-        let mut pool =
-            Pool { newest: VecDeque::new(), sorted: Vec::new(), measured: 0, held: 0, draws: written.draws };
+        let mut pool = Pool {
+            newest: VecDeque::new(),
+            sorted: Vec::new(),
+            assumed: 0,
+            measured: 0,
+            held: 0,
+            draws: written.draws,
+        };
         written.newest.into_iter().for_each(|score| pool.push(score.0, score.1));
-        pool
+        Pool { assumed: written.assumed, ..pool }
     }
 }
 
 impl Pool {
-    /// A pool that begins with these scores, as if they had been seen.
+    /// A pool that begins with these scores until others are seen, the first of them until the first other is.
     pub fn starting(scores: impl IntoIterator<Item = f32>) -> Self {
-        let newest = scores.into_iter().map(|score| Score(score, Held::Unknown)).collect();
-        Pool::from(Written { newest, draws: 0 })
+        let newest: VecDeque<Score> = scores.into_iter().map(|score| Score(score, Held::Unknown)).collect();
+        Pool::from(Written { assumed: newest.len(), newest, draws: 0 })
     }
 
     pub fn push(&mut self, score: f32, held: Held) {
-        if self.newest.len() == KEPT
+        if (self.assumed > 0 || self.newest.len() == KEPT)
             && let Some(oldest) = self.newest.pop_front()
         {
             let place = self.sorted.partition_point(|other| *other < oldest.0);
             self.sorted.remove(place);
+            self.assumed = self.assumed.saturating_sub(1);
             self.measured -= u32::from(oldest.1 != Held::Unknown);
             self.held -= u32::from(oldest.1 == Held::Yes);
         }

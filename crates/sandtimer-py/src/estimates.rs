@@ -1,0 +1,56 @@
+//! Estimates from the durations that a server of this user has kept.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use sandtimer::task::estimate::{Answer, Asked, Conditions, Estimator};
+use sandtimer_os::clock::calendar_milliseconds;
+use sandtimer_store::{DurationStore, Known, default_state_directory, own_name};
+
+use crate::errors::exception;
+
+/// What is asked, as Python passes it.
+#[derive(Debug, FromPyObject)]
+pub(crate) struct Question {
+    #[pyo3(item)]
+    task_type: Option<String>,
+    #[pyo3(item)]
+    command: Option<Vec<String>>,
+    #[pyo3(item)]
+    data_size_mb: Option<f64>,
+    #[pyo3(item)]
+    complexity: Option<String>,
+    #[pyo3(item)]
+    context: Option<String>,
+    /// In seconds.
+    #[pyo3(item)]
+    budget: Option<f64>,
+    #[pyo3(item)]
+    state_dir: Option<PathBuf>,
+}
+
+/// JSON of the answer, and where a damaged history was moved to.
+#[pyfunction]
+pub(crate) fn estimate(py: Python<'_>, question: Question) -> PyResult<(String, Option<PathBuf>)> {
+    let answered = py.detach(|| answer(question));
+    let (answer, moved_aside) = answered.map_err(|message| exception(py, "EstimateRefused", &message))?;
+    Ok((answer.object().to_string(), moved_aside))
+}
+
+fn answer(question: Question) -> Result<(Answer, Option<PathBuf>), String> {
+    let Question { task_type, command, data_size_mb, complexity, context, budget, state_dir } = question;
+    let wrong = |seconds| format!("budget={seconds}: not a number of seconds from 0 on");
+    let budget =
+        budget.map(|seconds| Duration::try_from_secs_f64(seconds).map_err(|_| wrong(seconds))).transpose()?;
+    let asked = Asked { task_type, command, data_size_mb, complexity, context, budget };
+    // What is asked wrongly is refused before anything is read.
+    asked.question("", Conditions::default()).map_err(|error| error.to_string())?;
+    let known = match state_dir.or_else(default_state_directory) {
+        Some(directory) => DurationStore::known(&directory, calendar_milliseconds()),
+        None => Ok(Known { estimator: Estimator::new(), moved_aside: None }),
+    };
+    let known = known.map_err(|error| error.to_string())?;
+    let answer = known.estimator.answer(asked, &own_name(), Conditions::here());
+    Ok((answer.map_err(|error| error.to_string())?, known.moved_aside))
+}

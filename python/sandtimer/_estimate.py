@@ -1,0 +1,106 @@
+"""How long something is likely to take, from the durations that a server of this user has kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional, Union
+
+from .errors import UnsupportedPlatform
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long something is likely to take, in seconds, and what that rests on. `str()` is the same as text."""
+
+    best: float
+    """One run of twenty is shorter."""
+    typical: float
+    """Half of the runs are shorter."""
+    worst: float
+    """One run of twenty is longer."""
+    runs: int
+    """How many runs it rests on."""
+    basis: str
+    """What these have in common with what was asked: exact, any_load, template, class, type, global; or prior: a table."""
+    censored_rate: float
+    """The part of these runs that was stopped before its end."""
+    coverage: Optional[float]
+    """The part of recent runs with a history like this that took no longer than their worst case."""
+    fits_budget: Optional[bool]
+    """The worst case is over within the budget."""
+    chance_within_budget: Optional[float]
+    """The chance that it is over by then."""
+    suggested_limit: float
+    """A timeout that ends next to no healthy run."""
+    limit_rests_on_runs: bool
+    """Runs show that it does, and not only a table."""
+    text: str
+    """The block that people and agents read."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def estimate(
+    task_type: Optional[str] = None,
+    data_size_mb: Optional[float] = None,
+    complexity: Optional[str] = None,
+    context: Optional[str] = None,
+    *,
+    command: Union[str, Sequence[str], None] = None,
+    budget: Optional[float] = None,
+    state_dir: Union[str, os.PathLike[str], None] = None,
+) -> Estimate:
+    """Say how long a type of task, or a command, is likely to take.
+
+    It rests on the runs that this user's server has kept in `state_dir`, those that have the most in common with what is
+    asked; without such runs on a table, which `basis` says. `command` is a line for a shell, or a list; `budget` is how many
+    seconds there are for it. What cannot be estimated raises `EstimateRefused`, an unknown type with the nearest names.
+
+    >>> import sandtimer
+    >>> estimate = sandtimer.estimate("train_complex_model", data_size_mb=2300, budget=7200, state_dir="/nowhere")
+    >>> estimate.typical, estimate.worst, estimate.fits_budget, estimate.basis
+    (1800.0, 5400.0, True, 'prior')
+    """
+    if not sys.platform.startswith("linux"):
+        raise UnsupportedPlatform(f"estimates are made on Linux, and this is {sys.platform}; ask a server")
+    from ._sandtimer import estimate as answer
+
+    if isinstance(command, str):
+        command = ["sh", "-c", command]
+    asked = {
+        "task_type": task_type,
+        "command": None if command is None else list(command),
+        "data_size_mb": data_size_mb,
+        "complexity": complexity,
+        "context": context,
+        "budget": budget,
+        "state_dir": None if state_dir is None else os.fspath(state_dir),
+    }
+    answered, moved_aside = answer(asked)
+    if moved_aside is not None:
+        warnings.warn(
+            f"the durations of runs were damaged and begin anew; the old file is {moved_aside}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    found = json.loads(answered)
+    return Estimate(
+        best=found["best_ms"] / 1000,
+        typical=found["typical_ms"] / 1000,
+        worst=found["worst_ms"] / 1000,
+        runs=found["runs"],
+        basis=found["basis"],
+        censored_rate=found["censored_rate"],
+        coverage=found["coverage"],
+        fits_budget=found["fits_budget"],
+        chance_within_budget=found["chance_within_budget"],
+        suggested_limit=found["suggested_limit_ms"] / 1000,
+        limit_rests_on_runs=found["limit_rests_on_runs"],
+        text=found["text"],
+    )
