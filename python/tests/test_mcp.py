@@ -29,6 +29,15 @@ def data(result: Any) -> Any:
     return result.structured_content
 
 
+async def running(client: Any, command: str) -> str:
+    for _ in range(200):
+        for run in data(await client.call_tool("list_runs"))["runs"]:
+            if run["command"][-1] == command:
+                return str(run["run_id"])
+        await asyncio.sleep(0.05)
+    raise AssertionError("it does not run")
+
+
 @pytest.fixture(scope="module", params=["legacy", "2026-07-28"])
 def connect(request: pytest.FixtureRequest, server: str) -> Callable[[Act], None]:
     """Runs something with a client of the server."""
@@ -228,15 +237,32 @@ def test_a_cancelled_call_ends_its_run_unless_it_is_in_the_background(connect: C
         ended = await client.call_tool("wait", {"run_ids": [run], "wait_ms": 20000})
         assert data(ended)["runs"][0]["ending"] == "cancelled"
 
-    async def running(client: Any, command: str) -> str:
-        for _ in range(200):
-            for run in data(await client.call_tool("list_runs"))["runs"]:
-                if run["command"][-1] == command:
-                    return str(run["run_id"])
-            await asyncio.sleep(0.05)
-        raise AssertionError("it does not run")
-
     connect(act)
+
+
+def test_a_client_without_a_session_that_vanishes_takes_what_it_waited_for(server: str) -> None:
+    mark = f"sleep 62; : {time.monotonic_ns()}"
+
+    async def main() -> None:
+        async with mcp.Client(f"{server}/mcp", mode="2026-07-28") as client:
+            reader, writer = await asyncio.open_connection(*server.removeprefix("http://").split(":"))
+            about = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "t", "version": "1"}, "clientCapabilities": {}}
+            meta = {f"io.modelcontextprotocol/{key}": value for key, value in about.items()}
+            params = {"name": "bash", "arguments": {"command": mark}, "_meta": meta}
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+            head = {
+                "Host": "localhost", "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+                "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "bash",
+                "Content-Length": len(body),
+            }
+            lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+            writer.write(f"POST /mcp HTTP/1.1\r\n{lines}\r\n{body}".encode())
+            run = await running(client, mark)
+            writer.transport.abort()
+            ended = await client.call_tool("wait", {"run_ids": [run], "wait_ms": 20000})
+            assert data(ended)["runs"][0]["ending"] == "cancelled"
+
+    asyncio.run(asyncio.wait_for(main(), HARD_STOP))
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])

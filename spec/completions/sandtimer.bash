@@ -31,6 +31,9 @@ _sandtimer() {
             sandtimer,doctor)
                 cmd="sandtimer__subcmd__doctor"
                 ;;
+            sandtimer,estimate)
+                cmd="sandtimer__subcmd__estimate"
+                ;;
             sandtimer,extend)
                 cmd="sandtimer__subcmd__extend"
                 ;;
@@ -57,6 +60,9 @@ _sandtimer() {
                 ;;
             sandtimer,python)
                 cmd="sandtimer__subcmd__python"
+                ;;
+            sandtimer,read-typescript)
+                cmd="sandtimer__subcmd__read__subcmd__typescript"
                 ;;
             sandtimer,resume)
                 cmd="sandtimer__subcmd__resume"
@@ -89,7 +95,7 @@ _sandtimer() {
 
     case "${cmd}" in
         sandtimer)
-            opts="-h -V --help --version run python bash node ts serve mcp ps logs kill extend pause resume doctor bench config completions generate"
+            opts="-h -V --help --version run python bash node ts serve mcp ps logs kill extend pause resume estimate doctor bench config completions read-typescript generate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -305,6 +311,47 @@ _sandtimer() {
             case "${prev}" in
                 --require)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__estimate)
+            opts="-h --command --data-size-mb --complexity --context --budget --list --json --state-dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --command)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --data-size-mb)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --complexity)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --budget)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state-dir)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
                     return 0
                     ;;
                 *)
@@ -695,6 +742,20 @@ _sandtimer() {
                     COMPREPLY=($(compgen -W "seccomp landlock mount pid ipc net uid cgroup rlimits" -- "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__read__subcmd__typescript)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

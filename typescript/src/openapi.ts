@@ -554,6 +554,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/runs/{id}/terminal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A WebSocket to a run's terminal. Binary messages are bytes, typed and shown. Text messages are JSON objects of one field: `resize` of `columns` and `rows` from the client; `lagged` of `dropped` and `next_cursor`, `ended` of what the event `ended` has, and `error`, an Error, from the server. Where no header can be set, the token is offered as the protocol `sandtimer.token.` and its base64url, beside the protocol `sandtimer` */
+        get: operations["get_runs_terminal"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/runs/{id}/wait": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Wait until a process of a run listens on a TCP port, or the run is over */
+        post: operations["post_runs_wait"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sessions": {
         parameters: {
             query?: never;
@@ -641,6 +675,92 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tasks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Your tasks, the oldest first */
+        get: operations["get_tasks"];
+        put?: never;
+        /** Begin to follow a piece of work beside its estimate */
+        post: operations["post_tasks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tasks/estimate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say how long a type of task, or a command, is likely to take: from your runs, or from a table */
+        post: operations["post_tasks_estimate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tasks/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One task */
+        get: operations["get_tasks_one"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tasks/{id}/bind": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** From now on a task's clock is a run's, and it ends with that run */
+        post: operations["post_tasks_bind"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tasks/{id}/complete": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say that a task is over; a run that it is bound to goes on */
+        post: operations["post_tasks_complete"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/workspaces": {
         parameters: {
             query?: never;
@@ -681,6 +801,27 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        Asked: {
+            /** @description How much time there is for it. */
+            budget_ms?: number;
+            /** @description A list of texts, or a line for a shell. */
+            command?: string[] | string;
+            /**
+             * @description moderate unless given.
+             * @enum {string}
+             */
+            complexity?: "simple" | "moderate" | "complex";
+            /** @description Words that tell it from others of its type; they are compared, not understood. */
+            context?: string;
+            /** @description Megabytes of data that it works on. */
+            data_size_mb?: number;
+            /** @description This, a command, or both. */
+            task_type?: components["schemas"]["TaskType"];
+        };
+        Bind: {
+            /** @description The run. */
+            run_id?: string;
+        };
         BranchRequest: {
             /** @description How many; 1 unless given. */
             count?: number;
@@ -985,7 +1126,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
+            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "nothing_known" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -993,6 +1134,42 @@ export interface components {
             message: string;
             /** @description The same request may succeed later. */
             retryable: boolean;
+        };
+        Estimate: {
+            /**
+             * @description What these runs have in common with what was asked: the very same; beside another load; all but numbers and paths; type, size and machine; type; only their owner. prior: there are none, and the figures are those of a table.
+             * @enum {string}
+             */
+            basis: "exact" | "any_load" | "template" | "class" | "type" | "global" | "prior";
+            /** @description One run of twenty is shorter. */
+            best_ms: number;
+            /** @description The part of these runs that was stopped before its end. */
+            censored_rate: number;
+            /** @description The chance that it is over by then. */
+            chance_within_budget: number | null;
+            /** @enum {string} */
+            complexity: "simple" | "moderate" | "complex";
+            /** @description As asked. */
+            context: string | null;
+            /** @description The part of recent runs with a history like this that took no longer than their worst case. */
+            coverage: number | null;
+            /** @description As asked. */
+            data_size_mb: number | null;
+            /** @description The worst case is over within `budget_ms`. */
+            fits_budget: boolean | null;
+            /** @description Runs show that it does, and not only a table. */
+            limit_rests_on_runs: boolean;
+            /** @description How many runs it rests on; where `basis` is neither exact nor any_load, of how many different things. */
+            runs: number;
+            /** @description A wall limit that ends next to no healthy run. */
+            suggested_limit_ms: number;
+            task_type: components["schemas"]["TaskType"] | null;
+            /** @description The same for people and agents. */
+            text: string;
+            /** @description Half of the runs are shorter. */
+            typical_ms: number;
+            /** @description One run of twenty is longer. */
+            worst_ms: number;
         };
         Executed: {
             context_id: string;
@@ -1225,6 +1402,8 @@ export interface components {
             /** @enum {string} */
             language?: "python" | "javascript" | "typescript" | "bash";
             memory_bytes?: components["schemas"]["Limit"];
+            /** @description Gives the host's network, loopback included; where there are tokens, only to those whose line says `network`. */
+            network?: boolean;
             /**
              * @description What happens past the output limit; `drop` unless given.
              * @enum {string}
@@ -1238,7 +1417,10 @@ export interface components {
             stdin?: string;
             /** @description Keeps stdin open for POST /v1/runs/{id}/stdin. */
             stdin_open?: boolean;
-            /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
+            /** @description What kind of work it is: its duration is remembered as that, too. */
+            task_type?: components["schemas"]["TaskType"];
+            terminal?: components["schemas"]["Terminal"];
+            /** @description How long the answer waits for the end; without it until the end, however long, but with a terminal not at all; 0 is not at all. */
             wait_ms?: number;
             wall_ms?: components["schemas"]["Limit"];
             /** @description How long before the wall limit a `warning` event comes. */
@@ -1301,6 +1483,59 @@ export interface components {
         };
         /** @enum {string} */
         Source: "call" | "session" | "env" | "config" | "builtin" | "ceiling" | "ancestor";
+        Task: {
+            /** @description Milliseconds since 1970; of its run, where it has one. */
+            begun_at_ms: number;
+            elapsed_ms: number;
+            ended_at_ms: number | null;
+            estimate: components["schemas"]["Estimate"];
+            /** @description It takes, or took, longer than its worst case. */
+            is_over_worst: boolean;
+            /** @description It takes, or took, longer than typical. */
+            is_overdue: boolean;
+            /** @description What is left of it, given how long it goes on; null once it ended. */
+            left_typical_ms: number | null;
+            left_worst_ms: number | null;
+            name: string;
+            /** @description The run that it is bound to. */
+            run_id: string | null;
+            /** @enum {string} */
+            status: "open" | "queued" | "running" | "ended";
+            task_id: string;
+        };
+        TaskList: {
+            tasks: components["schemas"]["Task"][];
+        };
+        TaskRequest: {
+            /** @description How much time there is for it. */
+            budget_ms?: number;
+            /** @description A list of texts, or a line for a shell. */
+            command?: string[] | string;
+            /**
+             * @description moderate unless given.
+             * @enum {string}
+             */
+            complexity?: "simple" | "moderate" | "complex";
+            /** @description Words that tell it from others of its type; they are compared, not understood. */
+            context?: string;
+            /** @description Megabytes of data that it works on. */
+            data_size_mb?: number;
+            /** @description What to call it; the type or the command unless given. */
+            name?: string;
+            /** @description The run that it is bound to. */
+            run_id?: string;
+            /** @description This, a command, or both. */
+            task_type?: components["schemas"]["TaskType"];
+        };
+        /** @enum {string} */
+        TaskType: "load_data" | "explore_data" | "data_profiling" | "visualize_data" | "clean_data" | "feature_engineering" | "handle_missing_values" | "encode_categorical" | "scale_features" | "train_simple_model" | "train_complex_model" | "train_deep_learning" | "hyperparameter_tuning" | "cross_validation" | "evaluate_model" | "generate_predictions" | "calculate_metrics" | "process_large_dataset" | "merge_large_dataframes" | "aggregate_data" | "write_script" | "debug_code" | "refactor_code" | "read_small_file" | "read_large_file" | "write_file" | "understand_competition" | "prepare_submission" | "ensemble_models";
+        /** @description Gives the command a terminal for stdin, stdout and stderr, all of which is stdout then; see /v1/runs/{id}/terminal. */
+        Terminal: {
+            /** @description 80 unless given. */
+            columns?: number;
+            /** @description 24 unless given. */
+            rows?: number;
+        };
         Tree: {
             dead_after_ms: number | null;
             killed: number;
@@ -1350,6 +1585,19 @@ export interface components {
                 spawn_ms: number;
             };
             waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
+        };
+        Wait: {
+            port?: number;
+            /** @description How long to wait; without it until the run is over. */
+            wait_ms?: number;
+        };
+        Waited: {
+            /** @description A process of the run listens on it; else the run is over, or the time is. */
+            listening: boolean;
+            port: number;
+            run_id: string;
+            /** @enum {string} */
+            status: "queued" | "running" | "ended";
         };
         Workspace: {
             /** @description Milliseconds since 1970. */
@@ -3304,7 +3552,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `network_refused` */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4219,6 +4467,174 @@ export interface operations {
             };
         };
     };
+    get_runs_terminal: {
+        parameters: {
+            query?: {
+                /** @description What was had before: where to begin; 0 unless given. */
+                cursor?: number;
+                /** @description What becomes of the run when this connection closes; `keep` unless given. */
+                on_close?: "keep" | "end";
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A WebSocket. */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `run_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `no_terminal` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `upgrade_required` */
+            426: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_runs_wait: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Wait"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Waited"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `run_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `no_network` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     get_sessions: {
         parameters: {
             query?: never;
@@ -4725,6 +5141,445 @@ export interface operations {
             };
             /** @description `spawn_timeout`, `system`, `shutting_down` */
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_tasks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskList"];
+                };
+            };
+            /** @description `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_tasks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["TaskRequest"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Task"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `run_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `nothing_known` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_tasks_estimate: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Asked"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Estimate"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `nothing_known` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_tasks_one: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Task"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `task_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_tasks_bind: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Bind"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Task"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `run_not_found`, `task_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `task_ended` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_tasks_complete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Empty"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Task"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `task_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `task_ended` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
                 headers: {
                     [name: string]: unknown;
                 };
