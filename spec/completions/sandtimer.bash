@@ -780,7 +780,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__serve)
-            opts="-h --listen --state-dir --token-file --keep-runs --keep-for --interpreter-spawn-timeout-ms --interpreter-prewarm-timeout-ms --interpreter-execution-timeout-ms --vm-execution-timeout-ms --command-timeout-ms --max-output-size-bytes --prewarm --pool --help"
+            opts="-h --listen --state-dir --token-file --keep-runs --keep-for --log --log-format --interpreter-spawn-timeout-ms --interpreter-prewarm-timeout-ms --interpreter-execution-timeout-ms --vm-execution-timeout-ms --command-timeout-ms --max-output-size-bytes --prewarm --pool --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -817,6 +817,14 @@ _sandtimer() {
                     return 0
                     ;;
                 --keep-for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -110,6 +110,12 @@ pub(crate) struct ServeArguments {
     /// How long they are kept [default: 7d]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) keep_for: Option<OsString>,
+    /// What of itself it says on stderr: off, error, warn, info (runs), debug (requests) or trace [default: warn]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log: Option<OsString>,
+    /// How it is said: text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<OsString>,
     #[command(flatten)]
     pub(crate) policy: PolicyFlags,
 }

@@ -19,7 +19,7 @@ use super::record::Record;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal, storage};
 use crate::owned::{Owned, Registry};
-use crate::{Retention, Shared};
+use crate::{Retention, Shared, trace};
 
 /// Warnings that are kept of a run; the first ones.
 const MOST_WARNINGS: usize = 100;
@@ -45,6 +45,8 @@ pub(crate) struct LiveRun {
     owner: Owner,
     phase: watch::Sender<Phase>,
     warnings: watch::Sender<Vec<Warning>>,
+    /// The request that asked for it.
+    place: Option<trace::Place>,
     pub(super) input: Input,
 }
 
@@ -67,7 +69,12 @@ impl LiveRun {
             known => OnceLock::from(known),
         };
         let (phase, warnings) = (watch::Sender::new(phase), watch::Sender::default());
-        LiveRun { begun, effective, owner, phase, warnings, input }
+        LiveRun { begun, effective, owner, phase, warnings, place: trace::here(), input }
+    }
+
+    /// The request that asked for it, among the spans of its trace.
+    pub fn place(&self) -> Option<trace::Place> {
+        self.place
     }
 
     /// Milliseconds since 1970.
