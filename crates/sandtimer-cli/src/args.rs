@@ -141,6 +141,12 @@ pub(crate) struct ServeArguments {
     /// End when nobody is connected and nothing runs; for the server that `sandtimer mcp` starts
     #[arg(long, hide = true)]
     pub(crate) end_when_unused: bool,
+    /// What of itself it says on stderr: off, error, warn, info (runs), debug (requests) or trace [default: warn]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log: Option<OsString>,
+    /// How it is said: text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<OsString>,
     #[command(flatten)]
     pub(crate) policy: PolicyFlags,
 }

@@ -376,3 +376,114 @@ fn typescript_whose_reading_has_no_end_is_ended_and_keeps_nobody_from_reading() 
     let said = large["outcome"]["error"]["message"].as_str().expect("a message");
     assert!(said.starts_with("reading the code took "), "{large}");
 }
+
+/// A collector of traces on a port of its own: its address, and the spans of each request that it gets.
+fn collector() -> (String, std::sync::mpsc::Receiver<Vec<Value>>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut reader = BufReader::new(stream);
+            // A connection may hold several requests.
+            while let Some(head) = head(&mut reader) {
+                assert!(
+                    head.starts_with("POST /v1/traces ") && head.contains("authorization: x y"),
+                    "{head}"
+                );
+                let length =
+                    head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+                let mut body = vec![0; length.expect("a length")];
+                reader.read_exact(&mut body).expect("a body");
+                let body: Value = serde_json::from_slice(&body).expect("JSON");
+                let part = &body["resourceSpans"][0];
+                assert_eq!(part["resource"]["attributes"][0]["value"]["stringValue"], "a-service", "{body}");
+                let spans = part["scopeSpans"][0]["spans"].as_array().expect("spans").clone();
+                let answer =
+                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+                if tell.send(spans).is_err() || reader.get_mut().write_all(answer).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    (format!("http://{address}"), told)
+}
+
+/// The head of a request, with its names in lower case; `None` at the end.
+fn head(reader: &mut impl BufRead) -> Option<String> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        head += &match line.split_once(": ") {
+            Some((name, value)) => format!("{}: {value}", name.to_lowercase()),
+            None => line,
+        };
+    }
+    Some(head)
+}
+
+fn fact<'a>(span: &'a Value, name: &str) -> &'a Value {
+    let attributes = span["attributes"].as_array().expect("attributes");
+    let found = attributes.iter().find(|attribute| attribute["key"] == name);
+    found.map_or(&Value::Null, |attribute| {
+        attribute["value"].as_object().and_then(|value| value.values().next()).unwrap_or(&Value::Null)
+    })
+}
+
+#[test]
+fn requests_and_runs_are_logged_and_traced_without_what_was_sent() {
+    let state = tempfile::tempdir().expect("a directory");
+    let (endpoint, told) = collector();
+    let mut command = serve(state.path());
+    command.args(["--log", "debug", "--log-format", "json"]);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).env("OTEL_SERVICE_NAME", "a-service");
+    command.env("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=x y");
+    let mut serving = Serving::start(&mut command);
+    let body = json!({"command": "echo hush-hush; sleep 20", "env": {"SECRET": "hush-hush"}, "wall_ms": 200});
+    let run = serving.ask("POST", "/v1/runs", &body);
+    let id = run["run_id"].as_str().expect("an id");
+    serving.ask("GET", &format!("/v1/runs/{id}"), &Value::Null);
+
+    let mut spans: Vec<Value> = Vec::new();
+    while spans.len() < 3 {
+        spans.extend(told.recv_timeout(Duration::from_secs(20)).expect("spans in time"));
+    }
+    let named =
+        |name: &str| spans.iter().find(|span| span["name"] == name).unwrap_or_else(|| panic!("{spans:?}"));
+    let (request, ended) = (named("POST /v1/runs"), named("run"));
+    assert_eq!((&ended["traceId"], &ended["parentSpanId"]), (&request["traceId"], &request["spanId"]));
+    assert_ne!(named("GET /v1/runs/{id}")["traceId"], request["traceId"]);
+    assert_eq!(
+        (fact(ended, "sandtimer.ending"), fact(ended, "sandtimer.layer")),
+        (&json!("timeout"), &json!("run"))
+    );
+    assert_eq!(
+        (fact(ended, "sandtimer.limit_kind"), fact(ended, "sandtimer.limit_ms")),
+        (&json!("wall"), &json!("200"))
+    );
+    assert_eq!(
+        (fact(ended, "sandtimer.run_id"), fact(request, "http.response.status_code")),
+        (&json!(id), &json!("200"))
+    );
+    assert!(!format!("{spans:?}").contains("hush-hush"));
+
+    serving.signal(Signal::TERM);
+    assert!(serving.child.wait().expect("it ends").success());
+    let mut said = String::new();
+    serving.child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert!(!said.contains("hush-hush"), "{said}");
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let line = |message: &str| {
+        lines.iter().find(|line| line["message"] == message).unwrap_or_else(|| panic!("{said}"))
+    };
+    assert_eq!((&line("run began")["run_id"], &line("run ended")["run_id"]), (&json!(id), &json!(id)));
+    assert_eq!(
+        (&line("run ended")["ending"], &line("run ended")["limit_kind"]),
+        (&json!("timeout"), &json!("wall"))
+    );
+    assert_eq!((&line("request")["route"], &line("request")["status"]), (&json!("/v1/runs"), &json!(200)));
+}

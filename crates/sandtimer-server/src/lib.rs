@@ -18,6 +18,7 @@
 //! files        /v1/files: their files, used with the rights of their owner
 //! page         /: live runs and contexts, for people
 //! events       server-sent events with ids from which a reader goes on
+//! trace        log lines and spans, for operators
 //! error        the one list of errors
 //! ```
 //! No thread per run or request: a run is a task that waits for the engine's futures. Building a sandbox, the disk, and what is
@@ -44,6 +45,7 @@ mod quota;
 mod runs;
 mod tasks;
 mod tenants;
+mod trace;
 mod workspaces;
 
 use std::io;
@@ -65,6 +67,7 @@ pub use auth::{Owner, TokenError, Tokens};
 pub use mcp::document as mcp_tools;
 pub use openapi::document as openapi;
 pub use policy::{Defaults, Interpreters, Pool, READY};
+pub use trace::{Collector, CollectorError};
 
 use contexts::LiveContexts;
 use facts::Facts;
@@ -73,6 +76,7 @@ use quota::Places;
 use runs::Runs;
 use tasks::{Durations, Tasks};
 use tenants::Tenants;
+use trace::Traces;
 use workspaces::Workspaces;
 
 /// The runtime's threads. Handlers wait; they do not compute.
@@ -168,6 +172,8 @@ pub struct Settings {
     pub patience: Duration,
     /// How long a stream of events is silent before a comment shows that it lives.
     pub heartbeat: Duration,
+    /// Where spans of requests and runs are sent, if anywhere.
+    pub collector: Option<Collector>,
     pub host: Host,
 }
 
@@ -198,6 +204,7 @@ pub(crate) struct App {
     pub interpreters: Interpreters,
     pub places: Places,
     pub tenants: Tenants,
+    pub traces: Traces,
     pub patience: Duration,
     pub heartbeat: Duration,
     pub host: Host,
@@ -273,6 +280,7 @@ impl Server {
             .map_err(StartError::Threads)?;
         let app = Arc::new(App {
             tenants: Tenants::open(&engine, settings.tokens.as_ref())?,
+            traces: Traces::start(settings.collector).map_err(StartError::Threads)?,
             engine,
             places: Places::of(settings.tokens.as_ref()),
             tokens: settings.tokens,

@@ -9,8 +9,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_server::{Defaults, Host, Interpreters, Listen, Pool, Retention, Server, Settings, Tokens};
+use sandtimer_server::{
+    Collector, Defaults, Host, Interpreters, Listen, Pool, Retention, Server, Settings, Tokens,
+};
 use serde_json::{Value, json};
+use tracing_subscriber::filter::LevelFilter;
 
 use super::{Failure, config, doctor, read};
 use crate::args::ServeArguments;
@@ -101,6 +104,45 @@ pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is said of the server on its stderr, and how. Its complaints are a line of text, or a record among the others.
+struct Log {
+    level: Given,
+    format: Given,
+    is_json: bool,
+}
+
+impl Log {
+    /// Begins it. Nothing of what is asked for or run is ever in it.
+    fn begin(arguments: &ServeArguments) -> Result<Self, Failure> {
+        let level = Given::read("log", arguments.log.as_ref());
+        let format = Given::read("log-format", arguments.log_format.as_ref());
+        let text = level.text()?.unwrap_or("warn");
+        let most = text.parse::<LevelFilter>();
+        let most = most.map_err(|_| {
+            level.refused(text.as_ref(), "is not one of off, error, warn, info, debug, trace")
+        })?;
+        let is_json = match format.text()?.unwrap_or("text") {
+            "text" => false,
+            "json" => true,
+            other => return Err(format.refused(other.as_ref(), "is neither text nor json")),
+        };
+        let builder = tracing_subscriber::fmt().with_max_level(most).with_writer(std::io::stderr);
+        // One that was begun before stays; there is one server in a process.
+        let _ = match is_json {
+            true => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish()),
+            false => tracing::subscriber::set_global_default(builder.with_ansi(false).finish()),
+        };
+        Ok(Log { level, format, is_json })
+    }
+
+    fn complain(&self) -> Box<dyn Fn(&str) + Send + Sync> {
+        match self.is_json {
+            true => Box::new(|message| tracing::error!("{message}")),
+            false => Box::new(render::complaint),
+        }
+    }
+}
+
 /// Waits for a signal, or until the server has been unused for [`UNUSED`], if it is to end then.
 fn wait_for_end(signals: &Signals, unless_used: Option<&Server>) {
     let mut used_at = monotonic_nanoseconds();
@@ -128,6 +170,9 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
     let tokens = Given::read("token-file", arguments.token_file.as_ref());
     let keep_runs = Given::read("keep-runs", arguments.keep_runs.as_ref());
     let keep_for = Given::read("keep-for", arguments.keep_for.as_ref());
+    let log = Log::begin(arguments)?;
+    let collector = Collector::from_variables(|name| std::env::var(name).ok())
+        .map_err(|error| Failure::usage(error.to_string()))?;
     let address = address(&listen)?;
     let state_directory = match &state.value {
         Some(value) => PathBuf::from(value),
@@ -152,6 +197,8 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             "token_file": tokens.shown(path.as_ref().map(|path| path.display().to_string())),
             "keep_runs": keep_runs.shown(retention.runs),
             "keep_for_ms": keep_for.shown(retention.age.map(|age| age.as_millis() as u64)),
+            "log": log.level.shown(log.level.text()?.unwrap_or("warn")),
+            "log_format": log.format.shown(log.format.text()?.unwrap_or("text")),
         },
     });
     Ok(Settings {
@@ -176,10 +223,11 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
         },
         patience: PATIENCE,
         heartbeat: HEARTBEAT,
+        collector,
         host: Host {
             facts: Box::new(|| doctor::examine().json()),
             config: config_facts,
-            complain: Box::new(render::complaint),
+            complain: log.complain(),
         },
     })
 }

@@ -29,6 +29,7 @@ use crate::auth::Owner;
 use crate::error::{Code, Refusal, storage};
 use crate::owned::Owned;
 use crate::quota::{Kind, Taken};
+use crate::trace;
 use crate::workspaces::{self, Using};
 
 /// How long a record may be written and not yet on the disk.
@@ -66,12 +67,14 @@ pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Res
     }
     let place = app.places.take(&owner, Kind::Runs)?;
     let (tell, told) = oneshot::channel();
+    let here = trace::here();
     // A task of its own: were the request dropped in the middle, there would be a run that nobody knows.
     tokio::spawn(async move {
         let cancel = !request.detach;
         let queued = app.metrics.queued();
         let starter = app.clone();
-        let started = tokio::task::spawn_blocking(move || begin(&starter, &owner, request)).await;
+        let beginning = move || trace::within(here, || begin(&starter, &owner, request));
+        let started = tokio::task::spawn_blocking(beginning).await;
         drop(queued);
         let started = started.unwrap_or_else(|_| Err(could_not_start()));
         // One that is not heard is dropped.
@@ -160,6 +163,7 @@ pub(crate) fn drop_queued(app: &Shared, live: &Arc<LiveRun>, reason: &str, told:
 
 /// Sees a run to its end and its record. What it holds of its owner's quota and of a workspace is given back at its end.
 async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: (Option<Taken>, Option<Using>)) {
+    trace::begun(&live);
     let feeding = live.clone();
     let fed = tokio::spawn(async move { feeding.input.feed_first().await });
     let mut waiting = run.wait();
@@ -200,6 +204,7 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: (Option<Tak
     if let Some(finished) = learned {
         app.keep_duration(&finished);
     }
+    trace::ended(&app, &live, &last, ended_at);
     if app.runs.is_over_full() {
         // A panic there was reported by itself.
         let _ = tokio::task::spawn_blocking(move || app.runs.thin_out()).await;

@@ -20,7 +20,7 @@ use super::record::Record;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal, storage};
 use crate::owned::{Owned, Registry};
-use crate::{Retention, Shared};
+use crate::{Retention, Shared, trace};
 
 /// Warnings that are kept of a run; the first ones.
 const MOST_WARNINGS: usize = 100;
@@ -49,6 +49,8 @@ pub(crate) struct LiveRun {
     pub input: Input,
     /// What its duration will be remembered under; `None` for code in a context.
     question: OnceLock<std::sync::Mutex<Question>>,
+    /// The request that asked for it.
+    place: Option<trace::Place>,
 }
 
 impl Owned for LiveRun {
@@ -70,7 +72,16 @@ impl LiveRun {
             known => OnceLock::from(known),
         };
         let (phase, warnings) = (watch::Sender::new(phase), watch::Sender::default());
-        LiveRun { begun, effective, owner, phase, warnings, input, question: OnceLock::new() }
+        LiveRun {
+            begun,
+            effective,
+            owner,
+            phase,
+            warnings,
+            input,
+            question: OnceLock::new(),
+            place: trace::here(),
+        }
     }
 
     pub fn id_text(&self) -> &str {
@@ -80,6 +91,11 @@ impl LiveRun {
     /// What is executed, as listings show it.
     pub fn command_line(&self) -> String {
         self.begun.command.join(" ")
+    }
+
+    /// The request that asked for it, among the spans of its trace.
+    pub fn place(&self) -> Option<trace::Place> {
+        self.place
     }
 
     /// Milliseconds since 1970.

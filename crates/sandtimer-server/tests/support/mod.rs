@@ -30,6 +30,7 @@ pub fn settings(state: &Path) -> Settings {
         interpreters: Interpreters { python: Pool { ready: 0, prewarm: None }, ..Interpreters::default() },
         patience: HARD_STOP,
         heartbeat: HARD_STOP,
+        collector: None,
         host: Host {
             facts: Box::new(|| json!({"tier": "T3"})),
             config: json!({"limits": {}, "policy": {}, "server": {}}),

@@ -214,8 +214,10 @@ impl Estimator {
         let keys = question.keys();
         let known = self.forecast(question, &keys, false);
         let estimate = match (known, question.task_type()) {
-            (Some(forecast), _) => self.estimate(&forecast),
-            (None, Some(task)) => {
+            // The table knows more of a type than runs of anything do.
+            (Some(forecast), Some(_)) if forecast.rung < RUNGS - 1 => self.estimate(&forecast),
+            (Some(forecast), None) => self.estimate(&forecast),
+            (_, Some(task)) => {
                 let seconds = task.prior(question.size_mb(), question.how_complex());
                 Estimate::new(seconds, Rung::Prior, 0)
             }
