@@ -33,6 +33,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "node" -d 'Run a
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "ts" -d 'Run a TypeScript file, or code given with -c, in a sandbox, with Node.js'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "serve" -d 'Serve runs over HTTP'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "mcp" -d 'Give an agent tools over stdin and stdout, by the Model Context Protocol'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "jobs" -d 'Submit durable work, execute it, and see what became of it'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "ps" -d 'List what goes on in a server: runs, contexts, sessions'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "logs" -d 'Print what a run of a server has written'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "kill" -d 'End a run of a server, or a context or session'
@@ -40,6 +41,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "extend" -d 'Mov
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "pause" -d 'Stop the processes of a run of a server, and the run\'s own clocks'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "resume" -d 'Let a paused run of a server go on'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "estimate" -d 'Say how long a task or a command is likely to take'
+complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "progress" -d 'Report, from inside a run, how far it is'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "doctor" -d 'Show what this machine can enforce, and what is missing'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "bench" -d 'Measure how late limits are and what a sandbox costs, on this machine'
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "config" -d 'Show the settings that apply here'
@@ -212,6 +214,72 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l turns -d 'Ho
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l stall -d 'Longest time that something it started may neither write nor compute' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l state-dir -d 'Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`; the socket in XDG_RUNTIME_DIR]' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "submit" -d 'Submit one job, or many from standard input'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "run" -d 'Submit a job, work on it here, and wait for its end'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "work" -d 'Execute jobs until told to end'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "list" -d 'List jobs, the latest first'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "show" -d 'Show everything about a job'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "wait" -d 'Wait until a job is over; the exit code says how'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "watch" -d 'Print what a job writes as it comes, until it is over'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "cancel" -d 'End a job'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "retry" -d 'Queue a job again that failed, is dead or was cancelled; its deadline counts from now'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "purge" -d 'Forget jobs that are over'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "pause" -d 'Let a queue hand out nothing more'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "resume" -d 'Let a paused queue go on'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -f -a "queues" -d 'Show every queue: its depth and how long the oldest job has waited'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from submit" -l time-scale -d 'What every duration in the spec is multiplied by; SANDTIMER_TIME_SCALE sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from submit" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from submit" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from submit" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from run" -l time-scale -d 'What every duration in the spec is multiplied by; SANDTIMER_TIME_SCALE sets it too' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from run" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from run" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from work" -l slots -d 'Jobs at a time' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from work" -l queue -d 'Only from this queue; may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from work" -l lease -d 'How long a job stays with this worker if it says nothing more [default: 30s]; at least 1s' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from work" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from work" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from work" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from list" -l most -d 'At most so many' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from list" -l cursor -d 'Go on behind an earlier listing, at its `next`' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from list" -l queue -d 'Only of this queue' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from list" -l state -d 'Only in this state: scheduled, queued, leased, ended, dead, cancelled' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from list" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from list" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from show" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from show" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l for -d 'How long at most, such as 30s; then the exit code is 75, and the job goes on' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from wait" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from watch" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from watch" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from watch" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from cancel" -l reason -d 'Why, for the job\'s result' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from cancel" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from cancel" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from cancel" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from retry" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from retry" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from retry" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from purge" -l queue -d 'Only of this queue' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from purge" -l state -d 'Only in this state: scheduled, queued, leased, ended, dead, cancelled' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from purge" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from purge" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from purge" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from pause" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from pause" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from pause" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from resume" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from resume" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from resume" -s h -l help -d 'Print help'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from queues" -l state-dir -d 'Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from queues" -l json -d 'Print JSON'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and __fish_seen_subcommand_from queues" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -l server -d 'The server\'s address [default: http://127.0.0.1:7880]; SANDTIMER_SERVER sets it too' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -l token-file -d 'A file that holds the token; SANDTIMER_TOKEN is the token itself' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ps" -s a -l all -d 'Runs that are over as well'
@@ -248,6 +316,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l state-d
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l list -d 'List the types of task, with how long each takes as far as no runs are known'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand progress" -l unit -d 'What is counted, such as epoch' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand progress" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l require -d 'Exit with 125 unless this tier (T0–T3) or kill class (K0–K3) can be had; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand doctor" -s h -l help -d 'Print help'

@@ -1367,6 +1367,13 @@ export interface components {
             truncated: boolean;
             waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
         };
+        /** @description How far a run is, as its output says: the run's word. Of a command whose output is captured. */
+        Progress: {
+            done: number;
+            /** @description Milliseconds until it is done, if it goes on as so far. */
+            eta_ms: number | null;
+            total: number | null;
+        };
         Run: {
             /** @description The beginning of the command. */
             command: string[];
@@ -1376,6 +1383,7 @@ export interface components {
             /** @description When it ended, in milliseconds since 1970. */
             ended_at_ms: number | null;
             outcome: components["schemas"]["Outcome"] | null;
+            progress: components["schemas"]["Progress"] | null;
             run_id: string;
             /** @enum {string} */
             status: "queued" | "running" | "ended";
@@ -1412,6 +1420,13 @@ export interface components {
             open_files?: components["schemas"]["Limit"];
             output_bytes?: components["schemas"]["Limit"];
             processes?: components["schemas"]["Limit"];
+            /** @description Gives the command descriptor 3, named by SANDTIMER_PROGRESS_FD, for lines such as `{"done": 8, "total": 15, "unit": "epoch"}`, which beat what its output says. */
+            progress_channel?: boolean;
+            /**
+             * @description What resets the stall limit: output or use of the processor, unless given; or only that it gets further, as its output says.
+             * @enum {string}
+             */
+            stall_by?: "output" | "progress";
             stall_ms?: components["schemas"]["Limit"];
             /** @description What the command reads from its stdin; without it there is nothing to read. */
             stdin?: string;
@@ -1442,6 +1457,7 @@ export interface components {
             /** @description Exited with 0. */
             ok: boolean | null;
             paused: boolean;
+            progress: components["schemas"]["Progress"] | null;
             run_id: string;
             /** @description That of its verdict, where a limit or a cancel ended it. */
             sentence: string | null;
@@ -1567,8 +1583,7 @@ export interface components {
             limit_ms: number | null;
             /** @description The variable, flag or line of a file that set the limit, where that is known. */
             origin?: string;
-            /** @description How far the run said it was. */
-            progress: unknown;
+            progress: components["schemas"]["Progress"] | null;
             /** @description The scope's path in the tree. */
             scope: string;
             /** @description One or two sentences for a person or a model. */
