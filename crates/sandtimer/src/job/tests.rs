@@ -131,7 +131,7 @@ fn a_loop_is_guarded_by_turns_failures_and_repetition() {
         }
         (99, LimitKind::Wall)
     };
-    let differs = |number: u32| ("a", json!(number), number % 2 == 0);
+    let differs = |number: u32| ("a", json!(number), number.is_multiple_of(2));
     assert_eq!(run(guard(json!({"iterations": 24})), &differs), (24, LimitKind::Turns));
     assert_eq!(run(guard(json!({"failures": 3})), &differs), (5, LimitKind::Failures));
     assert_eq!(run(guard(json!({"repeats": 4})), &|_| ("a", json!(1), true)), (4, LimitKind::Turns));
