@@ -117,10 +117,11 @@ fn what_goes_on_is_listed_paused_extended_and_ended() {
     let session = session["context_id"].as_str().expect("an id");
     let listed = serving.said(&["ps"]);
     let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["KIND", "ID", "STATE", "WAITS", "FOR", "ELAPSED", "LIMIT", "IDLE", "COMMAND"]);
+    let head = "KIND ID STATE WAITS FOR ELAPSED LIMIT PROGRESS IDLE COMMAND";
+    assert_eq!(lines[0].join(" "), head);
     assert_eq!(lines[1][..3], ["session", session, "idle"]);
     assert_eq!(
-        (&lines[2][..3], lines[2][5], &lines[2][7..9]),
+        (&lines[2][..3], lines[2][5], &lines[2][8..10]),
         (&["run", run.as_str(), "running"][..], "1m", &["sh", "-c"][..])
     );
     // It may be on its way there.
