@@ -157,6 +157,7 @@ impl Execution<'_> {
     }
 
     /// What is executed, TypeScript read before the level's end.
+    #[cfg_attr(not(feature = "javascript"), expect(unused_variables, reason = "nothing is read"))]
     fn command(&self, level: &Level, program: &Program) -> Result<Vec<String>, Stopped> {
         match (program.command().map_err(Stopped::Failed)?, program) {
             (Some(command), _) => Ok(command),
