@@ -103,14 +103,17 @@ class CircuitOpen(SandtimerError):
     what a model is told: the line to act on, then when and why. The text is the feedback's second line.
     """
 
-    def __init__(self, name: str, retry_after: Any, feedback: str) -> None:
-        super().__init__(name, retry_after, feedback)
-        self.name = name
-        self.retry_after = retry_after
-        self.feedback = feedback
+    name: str = ""
+    retry_after: Any = None
+    feedback: str = ""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if len(arguments) == 3:
+            self.name, self.retry_after, self.feedback = arguments
 
     def __str__(self) -> str:
-        return self.feedback.partition("\n")[2]
+        return self.feedback.partition("\n")[2] or super().__str__()
 
 
 class LimitExceeded(SandtimerError):
