@@ -17,7 +17,6 @@ pub(crate) fn run() -> Result {
     step::timed("arrows between crates and modules", deps)?;
     step::timed("clippy", || step::cargo(CLIPPY))?;
     step::timed("build", || step::cargo(&["build", "--workspace"]))?;
-    step::timed("release build", || step::cargo(&["build", "--release", "--package", "sandtimer-cli"]))?;
     step::timed("tests", tests)?;
     step::timed("documentation tests", || with_python(&["test", "--workspace", "--doc"]))?;
     python()?;
@@ -35,10 +34,11 @@ fn tests() -> Result {
     with_python(&["test", "--workspace", "--lib", "--bins", "--tests"])
 }
 
-/// Runs cargo with the prepared Python and npm packages named to the tests.
+/// Runs cargo with the binary that was built and the prepared Python and npm packages named to the tests.
 fn with_python(arguments: &[&str]) -> Result {
     let mut command = step::command("cargo", arguments);
     let (name, modules) = compat::variable();
+    command.env("SANDTIMER_BIN", setup::binary());
     command.env("SANDTIMER_TEST_PYTHON", setup::python(&root())).env(name, modules);
     step::run(command)
 }
