@@ -288,21 +288,7 @@ fn unknown(key: &str, section: &str, origin: &str) -> Failure {
     let sections = if section.is_empty() { ["limits", "max", "prewarm", "pool"].as_slice() } else { &[] };
     let starts = STARTS.iter().map(|start| start.file);
     let known = names().map(|(name, _)| name.file).chain(starts).chain(sections.iter().copied());
-    let nearest = known.min_by_key(|known| distance(known, key)).unwrap_or("wall");
+    let begins: String = key.chars().take(64).collect();
+    let nearest = known.min_by_key(|known| strsim::levenshtein(known, &begins)).unwrap_or("wall");
     Failure::usage(format!("{origin}: unknown key `{key}`{place}; the nearest known one is `{nearest}`"))
-}
-
-/// How many characters have to change.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, character) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
-        for (column, candidate) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(character != *candidate);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[other.len()]
 }

@@ -213,7 +213,7 @@ pub fn zygote(
         plan.names.push(name);
     };
     push("keep the zygote's capabilities", op::PRIVILEGED_IDENTITY, &[uid, uid, ZYGOTE_CAPABILITIES]);
-    become_program(&mut plan.program, op::EXECUTE_WITH, path, command, environment, descriptors);
+    execute(&mut plan.program, path, command, environment, descriptors);
     plan.names.push("execute the interpreter");
 }
 
@@ -243,7 +243,7 @@ fn empty() -> Plan {
     }
 }
 
-/// Appends the last step: become the command.
+/// Appends the last step: become the command. `descriptors` are the indices of those that it is given from number 3 on.
 pub fn execute(
     program: &mut Program,
     path: &Path,
@@ -252,30 +252,6 @@ pub fn execute(
     descriptors: &[u64],
 ) -> u64 {
     let op = if descriptors.is_empty() { op::EXECUTE } else { op::EXECUTE_WITH };
-    become_program(program, op, path, arguments, environment, descriptors)
-}
-
-/// Appends the last step of a program that is given more descriptors than the standard ones: become it. `descriptors` are the
-/// indices of those from number 3 on.
-pub fn execute_with(
-    plan: &mut Plan,
-    command: &[OsString],
-    path: &Path,
-    environment: &[(OsString, OsString)],
-    descriptors: &[u64],
-) {
-    become_program(&mut plan.program, op::EXECUTE_WITH, path, command, environment, descriptors);
-    plan.names.push("execute the command");
-}
-
-fn become_program(
-    program: &mut Program,
-    op: u16,
-    path: &Path,
-    arguments: &[OsString],
-    environment: &[(OsString, OsString)],
-    descriptors: &[u64],
-) -> u64 {
     let variables: Vec<OsString> = environment
         .iter()
         .map(|(name, value)| {
@@ -291,6 +267,18 @@ fn become_program(
     let mut numbers = vec![arguments.len() as u64];
     numbers.extend_from_slice(descriptors);
     program.push(op, true, &numbers, &strings)
+}
+
+/// The same for the command of a whole plan, by its name.
+pub fn execute_with(
+    plan: &mut Plan,
+    command: &[OsString],
+    path: &Path,
+    environment: &[(OsString, OsString)],
+    descriptors: &[u64],
+) {
+    execute(&mut plan.program, path, command, environment, descriptors);
+    plan.names.push("execute the command");
 }
 
 /// Resource limits, as prlimit(2) takes them: resource, soft, hard. `counted` says whether the processes of the job's user

@@ -228,19 +228,6 @@ fn setting(path: &str, format: Format, value: &Value) -> Result<Setting, SpecErr
 
 /// The known name that begins with this one, else the one with the fewest characters to change.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    known.min_by_key(|known| (!known.starts_with(name), distance(known, name)))
-}
-
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, character) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
-        for (column, candidate) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(character != *candidate);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[other.len()]
+    let begins: String = name.chars().take(64).collect();
+    known.min_by_key(|known| (!known.starts_with(name), strsim::levenshtein(known, &begins)))
 }

@@ -188,3 +188,17 @@ fn the_text_is_the_descriptions() {
     let nothing = Asked::default().question("me", Conditions::default());
     assert_eq!(nothing, Err(EstimateError::NothingAsked));
 }
+
+#[test]
+fn runs_of_other_things_do_not_outweigh_the_table() {
+    let mut estimator = Estimator::new();
+    for number in 0..40 {
+        // Numbers would make them one thing.
+        let other = Question::command(&["tool".to_owned() + &"y".repeat(number), "now".to_owned()]);
+        estimator.record(&finished(&other, 0.5)).expect("a run");
+    }
+    let unknown = Question::command(&["never".to_owned(), "run".to_owned()]);
+    assert_eq!(estimator.predict(&unknown).expect("an estimate").basis, Rung::Global);
+    let training = estimator.predict(&task("train_complex_model")).expect("an estimate");
+    assert_eq!((training.basis, training.typical_seconds), (Rung::Prior, 30.0 * MINUTE));
+}
