@@ -24,6 +24,7 @@ DISPLAY_PACKET = 48 * 1024
 MOST_DISPLAYED = 64 << 20
 # A copy of more than this takes longer than most cells.
 MOST_RESIDENT = 4 << 30
+REHEARSAL = '{"source": "_ = 0\\n_ + 0", "file": false, "stdin": false}'
 TEXT_TYPES = (
     ("text/html", "_repr_html_"),
     ("text/markdown", "_repr_markdown_"),
@@ -85,7 +86,7 @@ class Context:
                 reason, pid = "a copy could not be made: " + os.strerror(-pid), 0
         os.write(self.channel, b"K" + nonce + pid.to_bytes(4, "little") + reason.encode("utf-8", "replace")[:1000])
         if pid and not select.select([self.channel], [], [], 0)[0]:
-            rehearse()
+            self.rehearse()
 
     def why_not(self):
         """Why a copy of this process would not be what this process is; empty if it would."""
@@ -116,55 +117,66 @@ class Context:
             os.dup2(file, standard)
             os.close(file)
         self.displayed = 0
-        interrupted = False
-        try:
-            signal.signal(signal.SIGINT, self.interrupt)
-            sys.stdin = open(0, "r", closefd=False, errors="replace")
-            try:
-                self.running = True
-                value = self.run(source)
-                results = [bundle(value)] if value is not None else []
-            finally:
-                self.running = False
-            reply = {"status": "ok", "results": results}
-        except BaseException as error:
-            self.running = False
-            interrupted = isinstance(error, KeyboardInterrupt)
-            reply = {"status": "error", "results": [], "error": self.describe(error)}
+        reply = self.reply(source, self.main)
         try:
             reply["results"] = self.figures() + reply["results"]
         except BaseException as error:
-            reply = {"status": "error", "results": [], "error": self.describe(error)}
+            reply = self.raised(error)
         self.count += 1
-        reply["execution_count"], reply["interrupted"] = self.count, interrupted
         flush()
-        data = as_json(reply)
-        kind = VALUE if reply["status"] == "ok" else RAISED
-        packet, kept = answer(kind, data, ())
+        packet, kept = self.packet(reply)
         os.write(self.channel, packet)
         if kept and os.read(self.channel, 1) == SEND:
             for view in kept:
                 for start in range(0, view.nbytes, INLINE):
                     os.write(self.channel, view[start : start + INLINE])
 
+    def reply(self, source, namespace):
+        """Executes a cell; what there is to say of it."""
+        try:
+            signal.signal(signal.SIGINT, self.interrupt)
+            sys.stdin = open(0, "r", closefd=False, errors="replace")
+            try:
+                self.running = True
+                value = self.run(source, namespace)
+                results = [bundle(value)] if value is not None else []
+            finally:
+                self.running = False
+            return {"status": "ok", "results": results, "interrupted": False}
+        except BaseException as error:
+            self.running = False
+            return dict(self.raised(error), interrupted=isinstance(error, KeyboardInterrupt))
+
+    def raised(self, error):
+        return {"status": "error", "results": [], "error": self.describe(error), "interrupted": False}
+
+    def packet(self, reply):
+        """An answer, and what of it is too long for a packet."""
+        reply["execution_count"] = self.count
+        return answer(VALUE if reply["status"] == "ok" else RAISED, as_json(reply), ())
+
+    def rehearse(self):
+        """Does what every cell does, while nobody waits: the first write to a page that is shared with a copy costs a fault."""
+        self.packet(self.reply(json.loads(REHEARSAL)["source"], {}))
+
     def interrupt(self, *_):
         # One that comes too late is nobody's.
         if self.running:
             raise KeyboardInterrupt
 
-    def run(self, source):
+    def run(self, source, namespace):
         """Executes a cell; the value of its last line, if that is an expression without a semicolon behind it."""
         body, last = compiled(source, "<cell %d>" % (self.count + 1))
-        self.evaluate(body)
+        self.evaluate(body, namespace)
         if last is None:
             return None
-        value = self.evaluate(last)
+        value = self.evaluate(last, namespace)
         if value is not None:
-            self.main["_"] = value
+            namespace["_"] = value
         return value
 
-    def evaluate(self, code):
-        value = eval(code, self.main)
+    def evaluate(self, code, namespace):
+        value = eval(code, namespace)
         if code.co_flags & inspect.CO_COROUTINE:
             if self.loop is None or self.loop.is_closed():
                 self.loop = asyncio.new_event_loop()
@@ -229,17 +241,6 @@ def compiled(source, name):
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     body = compile(tree, name, "exec", flags=flags, dont_inherit=True)
     return body, last and compile(last, name, "eval", flags=flags, dont_inherit=True)
-
-
-def rehearse():
-    """Does what every cell does, while nobody waits: the first write to a page that is shared with a copy costs a fault."""
-    request = json.loads('{"source": "0", "file": false, "stdin": false}')
-    file = open("/dev/null", "r", errors="replace")
-    value = eval(compiled(request["source"], "<rehearsal>")[1], {})
-    data = as_json({"status": "ok", "results": [bundle(value)], "execution_count": 0, "interrupted": False})
-    answer(VALUE, data, ())
-    del linecache.cache["<rehearsal>"]
-    file.close()
 
 
 def own_children():
