@@ -34,3 +34,44 @@ fn what_cannot_be_is_refused() {
         assert!(String::from_utf8_lossy(&output.stderr).contains(word), "{output:?}");
     }
 }
+
+/// `sandtimer run`, with its exit code, its output and what it says itself.
+fn run(flags: &[&str], script: &str) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+    let arguments = [&["run"], flags, &["--", "sh", "-c", script]].concat();
+    let output = command.args(arguments).env("SANDTIMER_CONFIG", "").output().expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+const BUSY: &str = "echo \"on $SANDTIMER_PROGRESS_FD\"; while :; do :; done";
+
+#[test]
+fn a_run_that_computes_and_gets_no_further_stalls_by_progress_alone() {
+    let by =
+        |ground| run(&["--progress-channel", "--stall", "500ms", "--stall-by", ground, "--wall", "3s"], BUSY);
+    let (code, out, errors) = by("progress");
+    assert_eq!((code, out.as_str()), (Some(124), "on 3\n"), "{errors}");
+    assert!(errors.contains("stall limit of 500 ms"), "{errors}");
+    let (code, _, errors) = by("output");
+    assert!(code == Some(124) && errors.contains("wall limit of 3 s"), "{errors}");
+}
+
+#[test]
+fn what_a_run_reports_keeps_it_from_stalling_and_is_told_in_its_sentence() {
+    let script =
+        "for i in 1 2 3 4 5 6; do echo '{\"done\":'$i',\"total\":15}' >&3; sleep 0.25; done; sleep 60";
+    let flags = ["--progress-channel", "--stall", "1s", "--stall-by", "progress", "--wall", "30s"];
+    let (code, _, errors) = run(&flags, script);
+    assert_eq!(code, Some(124), "{errors}");
+    assert!(errors.contains("stall limit of 1 s") && errors.contains("6 of 15"), "{errors}");
+}
+
+#[test]
+fn a_stall_by_progress_that_nobody_would_see_is_refused() {
+    let (code, _, errors) = run(&["--stall", "1s", "--stall-by", "progress"], "true");
+    assert_eq!(code, Some(125));
+    assert!(errors.contains("--stall-by: ") && errors.contains("progress channel"), "{errors}");
+    assert_eq!(run(&["--stall", "1s", "--stall-by", "progress", "--json"], "true").0, Some(0));
+    assert_eq!(run(&["--stall-by", "luck"], "true").0, Some(125));
+}
