@@ -388,6 +388,10 @@ pub(crate) struct Settings {
     /// What happens at the output limit
     #[arg(long, value_name = "ACTION", default_value = "drop", help_heading = "Limits")]
     pub(crate) on_output_limit: OnOutputLimit,
+    /// Tell the run so long before its wall or cpu limit, such as 30s:USR1: by the signal, those of its processes that handle it;
+    /// with --progress-channel by a line on the descriptor that SANDTIMER_NOTICE_FD names
+    #[arg(long, value_name = "DURATION[:SIGNAL]", allow_hyphen_values = true, help_heading = "Limits")]
+    pub(crate) warn: Option<OsString>,
     /// What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise
     #[arg(long, value_name = "WHAT", default_value = "output", help_heading = "Limits")]
     pub(crate) stall_by: StallBy,

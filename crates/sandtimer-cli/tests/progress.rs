@@ -75,3 +75,30 @@ fn a_stall_by_progress_that_nobody_would_see_is_refused() {
     assert_eq!(run(&["--stall", "1s", "--stall-by", "progress", "--json"], "true").0, Some(0));
     assert_eq!(run(&["--stall-by", "luck"], "true").0, Some(125));
 }
+
+#[test]
+fn a_run_is_told_before_its_limit_by_signal_and_by_channel() {
+    let script = "trap 'echo told' USR1; while :; do sleep 0.05; done";
+    let (code, out, errors) = run(&["--wall", "1500ms", "--warn", "700ms:usr1"], script);
+    assert_eq!((code, out.as_str()), (Some(124), "told\n"), "{errors}");
+    let script = "read line <&$SANDTIMER_NOTICE_FD; echo \"$line\"; sleep 60";
+    let (_, out, errors) = run(&["--wall", "1500ms", "--warn", "700ms", "--progress-channel"], script);
+    assert!(out.contains("\"limit\":\"wall\""), "{out} {errors}");
+    assert!(errors.contains("the wall limit ends it in "), "{errors}");
+}
+
+#[test]
+fn a_notice_that_cannot_be_is_refused_or_said_so() {
+    for (given, word) in [
+        ("soon", "--warn: `soon`"),
+        ("30s:LOUD", "--warn: `LOUD`"),
+        ("30s:KILL", "--warn: signal 9"),
+        ("0", "--warn: `0`"),
+        ("-1s", "--warn: `-1s`"),
+    ] {
+        let (code, _, errors) = run(&["--wall", "60s", "--warn", given], "true");
+        assert!(code == Some(125) && errors.contains(word), "{given}: {errors}");
+    }
+    let (code, _, errors) = run(&["--warn", "1s"], "true");
+    assert!(code == Some(0) && errors.contains("no wall or cpu limit to warn of"), "{errors}");
+}

@@ -208,6 +208,10 @@ fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) 
         without: left_out(&settings.without)?,
         ..Spec::default()
     };
+    if let Some(given) = &settings.warn {
+        let (before, signal) = config::notice(given)?;
+        (spec.warn, spec.warn_signal) = (Some(before), signal);
+    }
     let place = terminal::place();
     let mode = match (settings.json, place) {
         (true, _) => Mode::Json,
@@ -244,6 +248,7 @@ fn by_flag(error: sandtimer::Error) -> Failure {
         sandtimer::Error::Refused(_) => "--require: ",
         sandtimer::Error::Grace { .. } => "--grace: ",
         sandtimer::Error::NothingToFollow => "--stall-by: ",
+        sandtimer::Error::NoticeSignal(_) => "--warn: ",
         _ => "",
     };
     let failure = Failure::from(error);
