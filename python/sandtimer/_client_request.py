@@ -47,6 +47,7 @@ class RunOptions(WholeLimits, total=False):
     stdin: Union[str, bytes, None]
     warn: float
     on_output_limit: str
+    warn_signal: str
     stall_by: str
     progress_channel: bool
     workspace: Any
@@ -127,6 +128,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "grace": ("grace_ms", _milliseconds),
     "idle": ("idle_ms", _milliseconds),
     "warn": ("warn_ms", _milliseconds),
+    "warn_signal": ("warn_signal", _text),
     "memory": ("memory_bytes", _size),
     "output": ("output_bytes", _size),
     "disk": ("disk_bytes", _size),

@@ -43,7 +43,7 @@ def _without_run(ending: str, code: str, message: str, tree: dict[str, Any], **f
         "value": None, "error": {"code": code, "message": message}, "results": [], "execution_count": None,
         "verdict": None, "tree": tree, "state": "none",
         "usage": {**dict.fromkeys(zeros, 0), "run_queue_ms": None},
-        "isolation": {"tier": "T0", "kill": "K0", "deadline_layers": [], "degraded": []}, "path": "parked",
+        "isolation": {"tier": "T0", "kill": "K0", "deadline_layers": [], "degraded": []}, "path": "parked", "notices": [],
     }  # fmt: skip
     return Record({**record, **facts})
 
@@ -280,6 +280,11 @@ class Outcome:
     def execution_count(self) -> Optional[int]:
         """The number of the run in its context's interpreter."""
         return self._wait()["execution_count"]  # type: ignore[no-any-return]
+
+    @property
+    def notices(self) -> list[dict[str, Any]]:
+        """What the run itself was told of limits that were near: kind, at_ms, left_ms, signal, processes."""
+        return list(self._wait().get("notices", ()))
 
     def to_dict(self) -> dict[str, Any]:
         """The outcome as it is on every wire, settled. The value is there where JSON can hold it."""

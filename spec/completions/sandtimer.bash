@@ -154,7 +154,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__bash)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --network --workspace --cwd --env --require --json --verbose --without --help"
+            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -202,6 +202,10 @@ _sandtimer() {
                     ;;
                 --on-output-limit)
                     COMPREPLY=($(compgen -W "drop end" -- "${cur}"))
+                    return 0
+                    ;;
+                --stall-by)
+                    COMPREPLY=($(compgen -W "output progress" -- "${cur}"))
                     return 0
                     ;;
                 --workspace)
@@ -900,7 +904,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__node)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --network --workspace --cwd --env --require --json --verbose --without --help"
+            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -948,6 +952,10 @@ _sandtimer() {
                     ;;
                 --on-output-limit)
                     COMPREPLY=($(compgen -W "drop end" -- "${cur}"))
+                    return 0
+                    ;;
+                --stall-by)
+                    COMPREPLY=($(compgen -W "output progress" -- "${cur}"))
                     return 0
                     ;;
                 --workspace)
@@ -1068,7 +1076,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__python)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --network --workspace --cwd --env --require --json --verbose --without --help"
+            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1116,6 +1124,10 @@ _sandtimer() {
                     ;;
                 --on-output-limit)
                     COMPREPLY=($(compgen -W "drop end" -- "${cur}"))
+                    return 0
+                    ;;
+                --stall-by)
+                    COMPREPLY=($(compgen -W "output progress" -- "${cur}"))
                     return 0
                     ;;
                 --workspace)
@@ -1199,7 +1211,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__run)
-            opts="-v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --network --workspace --cwd --env --require --json --verbose --without --help"
+            opts="-v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1243,6 +1255,10 @@ _sandtimer() {
                     ;;
                 --on-output-limit)
                     COMPREPLY=($(compgen -W "drop end" -- "${cur}"))
+                    return 0
+                    ;;
+                --stall-by)
+                    COMPREPLY=($(compgen -W "output progress" -- "${cur}"))
                     return 0
                     ;;
                 --workspace)
@@ -1367,7 +1383,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__ts)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --network --workspace --cwd --env --require --json --verbose --without --help"
+            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1415,6 +1431,10 @@ _sandtimer() {
                     ;;
                 --on-output-limit)
                     COMPREPLY=($(compgen -W "drop end" -- "${cur}"))
+                    return 0
+                    ;;
+                --stall-by)
+                    COMPREPLY=($(compgen -W "output progress" -- "${cur}"))
                     return 0
                     ;;
                 --workspace)

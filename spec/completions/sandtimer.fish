@@ -50,7 +50,7 @@ complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "read-typescript
 complete -c sandtimer -n "__fish_sandtimer_needs_command" -f -a "generate" -d 'Write the manual page, completions and references'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l cpu -d 'Processor time of all its processes together' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l stall -d 'Longest time without output and without CPU use' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l stall -d 'Longest time without output and without CPU use, or as --stall-by says' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l grace -d 'Time between SIGTERM and the kill' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l memory -d 'Memory of all its processes together, such as 512M' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l processes -d 'Processes and threads alive at once' -r
@@ -59,6 +59,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l disk -d 'Byt
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l open-files -d 'Open files of each of its processes' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
 end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l stall-by -d 'What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise' -r -f -a "output\t'Output, or use of the processor'
+progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
@@ -72,6 +74,7 @@ net\t''
 uid\t''
 cgroup\t''
 rlimits\t''"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l progress-channel -d 'Give it a descriptor, named by SANDTIMER_PROGRESS_FD, to report its progress to: see `sandtimer progress`'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l network -d 'Give it the host\'s network'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
@@ -79,7 +82,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s h -l help -d
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s c -d 'Run this code instead of a file' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l cpu -d 'Processor time of all its processes together' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l stall -d 'Longest time without output and without CPU use' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l stall -d 'Longest time without output and without CPU use, or as --stall-by says' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l grace -d 'Time between SIGTERM and the kill' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l memory -d 'Memory of all its processes together, such as 512M' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l processes -d 'Processes and threads alive at once' -r
@@ -88,6 +91,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l disk -d '
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l open-files -d 'Open files of each of its processes' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
 end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l stall-by -d 'What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise' -r -f -a "output\t'Output, or use of the processor'
+progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
@@ -101,6 +106,7 @@ net\t''
 uid\t''
 cgroup\t''
 rlimits\t''"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l progress-channel -d 'Give it a descriptor, named by SANDTIMER_PROGRESS_FD, to report its progress to: see `sandtimer progress`'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l network -d 'Give it the host\'s network'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
@@ -108,7 +114,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s h -l help
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s c -d 'Run this code instead of a file' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l cpu -d 'Processor time of all its processes together' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l stall -d 'Longest time without output and without CPU use' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l stall -d 'Longest time without output and without CPU use, or as --stall-by says' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l grace -d 'Time between SIGTERM and the kill' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l memory -d 'Memory of all its processes together, such as 512M' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l processes -d 'Processes and threads alive at once' -r
@@ -117,6 +123,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l disk -d 'By
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l open-files -d 'Open files of each of its processes' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
 end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l stall-by -d 'What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise' -r -f -a "output\t'Output, or use of the processor'
+progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
@@ -130,6 +138,7 @@ net\t''
 uid\t''
 cgroup\t''
 rlimits\t''"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l progress-channel -d 'Give it a descriptor, named by SANDTIMER_PROGRESS_FD, to report its progress to: see `sandtimer progress`'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l network -d 'Give it the host\'s network'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
@@ -137,7 +146,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s h -l help -
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s c -d 'Run this code instead of a file' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l cpu -d 'Processor time of all its processes together' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l stall -d 'Longest time without output and without CPU use' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l stall -d 'Longest time without output and without CPU use, or as --stall-by says' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l grace -d 'Time between SIGTERM and the kill' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l memory -d 'Memory of all its processes together, such as 512M' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l processes -d 'Processes and threads alive at once' -r
@@ -146,6 +155,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l disk -d 'By
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l open-files -d 'Open files of each of its processes' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
 end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l stall-by -d 'What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise' -r -f -a "output\t'Output, or use of the processor'
+progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
@@ -159,6 +170,7 @@ net\t''
 uid\t''
 cgroup\t''
 rlimits\t''"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l progress-channel -d 'Give it a descriptor, named by SANDTIMER_PROGRESS_FD, to report its progress to: see `sandtimer progress`'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l network -d 'Give it the host\'s network'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
@@ -166,7 +178,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s h -l help -
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -s c -d 'Run this code instead of a file' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l wall -d 'Longest time, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` is none' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l cpu -d 'Processor time of all its processes together' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l stall -d 'Longest time without output and without CPU use' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l stall -d 'Longest time without output and without CPU use, or as --stall-by says' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l grace -d 'Time between SIGTERM and the kill' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l memory -d 'Memory of all its processes together, such as 512M' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l processes -d 'Processes and threads alive at once' -r
@@ -175,6 +187,8 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l disk -d 'Byte
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l open-files -d 'Open files of each of its processes' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
 end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l stall-by -d 'What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise' -r -f -a "output\t'Output, or use of the processor'
+progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
@@ -188,6 +202,7 @@ net\t''
 uid\t''
 cgroup\t''
 rlimits\t''"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l progress-channel -d 'Give it a descriptor, named by SANDTIMER_PROGRESS_FD, to report its progress to: see `sandtimer progress`'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l network -d 'Give it the host\'s network'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'

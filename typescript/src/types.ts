@@ -75,7 +75,7 @@ export type RunEvent =
   | At<"started", { readonly run_id: string; readonly created_at_ms: number; readonly effective: Effective }>
   | At<"stdout", Said>
   | At<"stderr", Said>
-  | At<"warning", { readonly kind: "wall" | "stall"; readonly message: string; readonly left_ms?: number; readonly quiet_ms?: number }>
+  | At<"warning", { readonly kind: "wall" | "cpu" | "stall"; readonly message: string; readonly left_ms?: number; readonly quiet_ms?: number }>
   | At<"lagged", { readonly stream: Stream; readonly dropped: number; readonly next_cursor: number }>
   | At<"ended", RunEnd>;
 

@@ -90,7 +90,7 @@ sandtimer itself (SIGTSTP, SIGSTOP) stops no clock: limits go on being enforced.
 
 const PROGRESS_NOTES: &str = "\
 Writes one line, such as {\"done\":8,\"total\":15,\"unit\":\"epoch\"}, to the descriptor that SANDTIMER_PROGRESS_FD names. \
-Runs have one where that was asked for (`progress_channel` of POST /v1/runs). Without one nobody listens, and nothing is done: \
+Runs have one where that was asked for (--progress-channel, `progress_channel` of POST /v1/runs). Without one nobody listens, and nothing is done: \
 a script may be run anywhere.";
 
 const LANGUAGE_NOTES: &str = "\
@@ -357,7 +357,7 @@ pub(crate) struct LimitFlags {
     /// Processor time of all its processes together
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) cpu: Option<OsString>,
-    /// Longest time without output and without CPU use
+    /// Longest time without output and without CPU use, or as --stall-by says
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) stall: Option<OsString>,
     /// Time between SIGTERM and the kill
@@ -388,6 +388,16 @@ pub(crate) struct Settings {
     /// What happens at the output limit
     #[arg(long, value_name = "ACTION", default_value = "drop", help_heading = "Limits")]
     pub(crate) on_output_limit: OnOutputLimit,
+    /// Tell the run so long before its wall or cpu limit, such as 30s:USR1: by the signal, those of its processes that handle it;
+    /// with --progress-channel by a line on the descriptor that SANDTIMER_NOTICE_FD names
+    #[arg(long, value_name = "DURATION[:SIGNAL]", allow_hyphen_values = true, help_heading = "Limits")]
+    pub(crate) warn: Option<OsString>,
+    /// What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise
+    #[arg(long, value_name = "WHAT", default_value = "output", help_heading = "Limits")]
+    pub(crate) stall_by: StallBy,
+    /// Give it a descriptor, named by SANDTIMER_PROGRESS_FD, to report its progress to: see `sandtimer progress`
+    #[arg(long)]
+    pub(crate) progress_channel: bool,
     /// Give it the host's network
     #[arg(long)]
     pub(crate) network: bool,
@@ -421,6 +431,15 @@ pub(crate) enum OnOutputLimit {
     Drop,
     /// End the run
     End,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StallBy {
+    /// Output, or use of the processor
+    #[default]
+    Output,
+    /// Only that it gets further, as it reports or as its output says
+    Progress,
 }
 
 /// The least that must be in force.

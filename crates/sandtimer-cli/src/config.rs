@@ -6,11 +6,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sandtimer::limits::{
     Ceilings, Effective, Format, Key, Limits, Own, Place, Setting, Unit, nest, parse_text, precedence,
 };
 use sandtimer::model::{Layer, LimitKind, Source};
+use sandtimer::supervise::signal_number;
 use toml::{Table, Value};
 
 use crate::args::{LimitFlags, PolicyFlags};
@@ -284,6 +286,24 @@ pub(crate) fn from_flags(flags: &LimitFlags) -> Result<Limits, Failure> {
         }
     }
     Ok(limits)
+}
+
+/// `--warn 30s:USR1`: how long before a limit, and by which signal.
+pub(crate) fn notice(given: &OsStr) -> Result<(Duration, Option<i32>), Failure> {
+    let origin = "the command line";
+    let text = as_text("--warn", given, origin)?;
+    let (time, signal) = text.rsplit_once(':').map_or((text, None), |(time, signal)| (time, Some(signal)));
+    let Setting::At(nanoseconds) = parse_text("--warn", Format::flag(LimitKind::Wall), time, origin)? else {
+        return Err(Failure::usage(format!(
+            "--warn: `{text}` is no time before a limit; use one such as 30s"
+        )));
+    };
+    let number = |name: &str| {
+        signal_number(&name.to_ascii_uppercase()).ok_or_else(|| {
+            Failure::usage(format!("--warn: `{name}` is no signal (from {origin}); use a name such as USR1"))
+        })
+    };
+    Ok((Duration::from_nanos(nanoseconds), signal.map(number).transpose()?))
 }
 
 fn as_text<'a>(key: &str, value: &'a OsStr, origin: &str) -> Result<&'a str, Failure> {

@@ -34,3 +34,71 @@ fn what_cannot_be_is_refused() {
         assert!(String::from_utf8_lossy(&output.stderr).contains(word), "{output:?}");
     }
 }
+
+/// `sandtimer run`, with its exit code, its output and what it says itself.
+fn run(flags: &[&str], script: &str) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+    let arguments = [&["run"], flags, &["--", "sh", "-c", script]].concat();
+    let output = command.args(arguments).env("SANDTIMER_CONFIG", "").output().expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+const BUSY: &str = "echo \"on $SANDTIMER_PROGRESS_FD\"; while :; do :; done";
+
+#[test]
+fn a_run_that_computes_and_gets_no_further_stalls_by_progress_alone() {
+    let by =
+        |ground| run(&["--progress-channel", "--stall", "500ms", "--stall-by", ground, "--wall", "3s"], BUSY);
+    let (code, out, errors) = by("progress");
+    assert_eq!((code, out.as_str()), (Some(124), "on 3\n"), "{errors}");
+    assert!(errors.contains("stall limit of 500 ms"), "{errors}");
+    let (code, _, errors) = by("output");
+    assert!(code == Some(124) && errors.contains("wall limit of 3 s"), "{errors}");
+}
+
+#[test]
+fn what_a_run_reports_keeps_it_from_stalling_and_is_told_in_its_sentence() {
+    let script =
+        "for i in 1 2 3 4 5 6; do echo '{\"done\":'$i',\"total\":15}' >&3; sleep 0.25; done; sleep 60";
+    let flags = ["--progress-channel", "--stall", "1s", "--stall-by", "progress", "--wall", "30s"];
+    let (code, _, errors) = run(&flags, script);
+    assert_eq!(code, Some(124), "{errors}");
+    assert!(errors.contains("stall limit of 1 s") && errors.contains("6 of 15"), "{errors}");
+}
+
+#[test]
+fn a_stall_by_progress_that_nobody_would_see_is_refused() {
+    let (code, _, errors) = run(&["--stall", "1s", "--stall-by", "progress"], "true");
+    assert_eq!(code, Some(125));
+    assert!(errors.contains("--stall-by: ") && errors.contains("progress channel"), "{errors}");
+    assert_eq!(run(&["--stall", "1s", "--stall-by", "progress", "--json"], "true").0, Some(0));
+    assert_eq!(run(&["--stall-by", "luck"], "true").0, Some(125));
+}
+
+#[test]
+fn a_run_is_told_before_its_limit_by_signal_and_by_channel() {
+    let script = "trap 'echo told' USR1; while :; do sleep 0.05; done";
+    let (code, out, errors) = run(&["--wall", "1500ms", "--warn", "700ms:usr1"], script);
+    assert_eq!((code, out.as_str()), (Some(124), "told\n"), "{errors}");
+    let script = "read line <&$SANDTIMER_NOTICE_FD; echo \"$line\"; sleep 60";
+    let (_, out, errors) = run(&["--wall", "1500ms", "--warn", "700ms", "--progress-channel"], script);
+    assert!(out.contains("\"limit\":\"wall\""), "{out} {errors}");
+    assert!(errors.contains("the wall limit ends it in "), "{errors}");
+}
+
+#[test]
+fn a_notice_that_cannot_be_is_refused_or_said_so() {
+    for (given, word) in [
+        ("soon", "--warn: `soon`"),
+        ("30s:LOUD", "--warn: `LOUD`"),
+        ("30s:KILL", "--warn: signal 9"),
+        ("0", "--warn: `0`"),
+        ("-1s", "--warn: `-1s`"),
+    ] {
+        let (code, _, errors) = run(&["--wall", "60s", "--warn", given], "true");
+        assert!(code == Some(125) && errors.contains(word), "{given}: {errors}");
+    }
+    let (code, _, errors) = run(&["--warn", "1s"], "true");
+    assert!(code == Some(0) && errors.contains("no wall or cpu limit to warn of"), "{errors}");
+}

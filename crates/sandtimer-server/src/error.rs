@@ -247,9 +247,12 @@ impl From<&sandtimer::Error> for Code {
     fn from(error: &sandtimer::Error) -> Self {
         use sandtimer::Error;
         match error {
-            Error::NoCommand | Error::Workspaces(_) | Error::BranchCount(_) | Error::NothingToFollow => {
-                Code::BadField
-            }
+            Error::NoCommand
+            | Error::Workspaces(_)
+            | Error::BranchCount(_)
+            | Error::NothingToFollow
+            | Error::NoticeSignal(_)
+            | Error::NoticeTime => Code::BadField,
             Error::NoBranch(_) => Code::NoBranch,
             Error::Files(FilesError::NotFound { .. }) => Code::CommandNotFound,
             Error::Files(FilesError::NotExecutable { .. }) => Code::CommandNotExecutable,

@@ -234,6 +234,36 @@ fn a_warning_comes_before_the_wall() {
 }
 
 #[test]
+fn a_run_is_told_before_its_wall_by_the_signal_of_its_caller() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let script = "trap 'echo told' USR1; while :; do sleep 0.05; done";
+    let asked = |signal: serde_json::Value| json!({"command": script, "wall_ms": 1500, "warn_ms": 700, "warn_signal": signal});
+    for signal in [json!("SIGUSR1"), json!("USR1"), json!(10)] {
+        let run = client.run(&asked(signal));
+        assert_eq!(
+            (&run["outcome"]["stdout"], &run["outcome"]["ending"]),
+            (&json!("told\n"), &json!("timeout")),
+            "{run}"
+        );
+        let notice = &run["outcome"]["notices"][0];
+        assert_eq!(
+            (&notice["kind"], &notice["signal"], &notice["processes"]),
+            (&json!("wall"), &json!("SIGUSR1"), &json!(1))
+        );
+    }
+    for (wrong, word) in [
+        (asked(json!("SIGKILL")), "no process can handle it"),
+        (asked(json!("LOUD")), "warn_signal"),
+        (json!({"command": script, "warn_signal": "USR1"}), "how long before"),
+    ] {
+        let (status, answer) = client.post("/v1/runs", &wrong);
+        assert_eq!((status, &answer["code"]), (400, &json!("bad_field")), "{answer}");
+        assert!(answer["message"].as_str().is_some_and(|message| message.contains(word)), "{answer}");
+    }
+}
+
+#[test]
 fn a_silent_stream_shows_that_it_lives() {
     let serving = Serving::with(|settings| settings.heartbeat = std::time::Duration::from_millis(50));
     let client = serving.client();

@@ -267,6 +267,7 @@ pub fn bare_outcome(run_id: &str, ending: Ending, error: serde_json::Value, unkn
         error: Some(error),
         results: Vec::new(),
         execution_count: None,
+        notices: Vec::new(),
         verdict: None,
         tree: Tree { killed: 0, survivors: Some(0), proof: Proof::PidNamespaceGone, dead_after_ms: None },
         state: State::Lost,

@@ -207,6 +207,48 @@ pub struct SentSignal {
     pub at_ms: u64,
 }
 
+/// The Python stack of a thread, as it was seen from outside: the run's word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PythonThread {
+    /// Its number inside the sandbox, where the interpreter says it: from Python 3.11 on.
+    pub thread: Option<u32>,
+    /// The innermost first.
+    pub frames: Vec<PythonFrame>,
+    /// There is more of it, which was not or could not be read.
+    pub truncated: bool,
+}
+
+/// A frame of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PythonFrame {
+    pub function: String,
+    pub file: String,
+    pub line: Option<u32>,
+}
+
+impl fmt::Display for PythonFrame {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PythonFrame { function, file, line } = self;
+        let line = line.map_or(String::new(), |line| format!(":{line}"));
+        write!(formatter, "`{function}` at {file}{line}")
+    }
+}
+
+/// Word that a run itself was given of a limit that was near.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// The limit.
+    pub kind: LimitKind,
+    /// When, in milliseconds since the run began.
+    pub at_ms: u64,
+    /// What was left until the limit, in milliseconds.
+    pub left_ms: u64,
+    /// The signal that was chosen for it.
+    pub signal: Option<String>,
+    /// How many processes were sent it: those that handle it.
+    pub processes: u64,
+}
+
 /// How far the run said it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
@@ -270,6 +312,9 @@ pub struct Verdict {
     pub last_output_age_ms: Option<u64>,
     pub progress: Option<Progress>,
     pub waiting_for: Option<WaitingFor>,
+    /// The Python stacks of the first of its processes that is an interpreter, where they were seen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub python: Vec<PythonThread>,
     pub spent: Spent,
     /// One or two sentences for a person or a model.
     pub sentence: String,
@@ -285,6 +330,11 @@ pub enum Warning {
         /// Milliseconds until the ending starts.
         left_ms: u64,
     },
+    /// The limit of processor time is near.
+    Cpu {
+        /// Milliseconds of processor time until then.
+        left_ms: u64,
+    },
     /// No output for longer than the stall limit; the run goes on because it uses the processor.
     Stall {
         /// Milliseconds without output.
@@ -296,6 +346,9 @@ impl fmt::Display for Warning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Warning::Wall { left_ms } => write!(formatter, "the wall limit ends it in {}", time(*left_ms)),
+            Warning::Cpu { left_ms } => {
+                write!(formatter, "the cpu limit ends it after {} more of processor time", time(*left_ms))
+            }
             Warning::Stall { quiet_ms } => write!(
                 formatter,
                 "busy but quiet for {}: longer than its stall limit, but it goes on because it uses the processor",
@@ -410,4 +463,7 @@ pub struct Outcome {
     pub usage: Usage,
     pub isolation: Isolation,
     pub path: Path,
+    /// What the run itself was told of limits that were near.
+    #[serde(default)]
+    pub notices: Vec<Notice>,
 }

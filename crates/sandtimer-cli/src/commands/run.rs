@@ -15,7 +15,7 @@ use sandtimer::script::{Program, SyntaxError};
 use sandtimer::{Engine, Options, Output, Spec, Stdin, engine};
 
 use super::{Failure, read};
-use crate::args::{LanguageArguments, Layer, OnOutputLimit, Require, RunArguments, Settings};
+use crate::args::{LanguageArguments, Layer, OnOutputLimit, Require, RunArguments, Settings, StallBy};
 use crate::config::{self, Config};
 use crate::passthrough::{self, Input};
 use crate::signals::Signals;
@@ -203,9 +203,15 @@ fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) 
         defaults: config.defaults(config::Uses::Commands),
         require: requirement(&settings.require),
         end_on_output_limit: settings.on_output_limit == OnOutputLimit::End,
+        stall_by_progress: settings.stall_by == StallBy::Progress,
+        progress_channel: settings.progress_channel,
         without: left_out(&settings.without)?,
         ..Spec::default()
     };
+    if let Some(given) = &settings.warn {
+        let (before, signal) = config::notice(given)?;
+        (spec.warn, spec.warn_signal) = (Some(before), signal);
+    }
     let place = terminal::place();
     let mode = match (settings.json, place) {
         (true, _) => Mode::Json,
@@ -241,6 +247,8 @@ fn by_flag(error: sandtimer::Error) -> Failure {
         sandtimer::Error::Files(FilesError::StartingDirectory { .. }) => "--cwd: ",
         sandtimer::Error::Refused(_) => "--require: ",
         sandtimer::Error::Grace { .. } => "--grace: ",
+        sandtimer::Error::NothingToFollow => "--stall-by: ",
+        sandtimer::Error::NoticeSignal(_) => "--warn: ",
         _ => "",
     };
     let failure = Failure::from(error);

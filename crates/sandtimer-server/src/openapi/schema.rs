@@ -101,7 +101,8 @@ fn requests() -> Value {
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of the command."},
         "workspace": text("The id of the workspace that it works in, as /workspace; an empty one of its own unless given."),
         "task_type": with(reference("TaskType"), "What kind of work it is: its duration is remembered as that, too."),
-        "warn_ms": number("How long before the wall limit a `warning` event comes."),
+        "warn_ms": number("How long before the wall limit, and before the cpu limit, a `warning` event comes."),
+        "warn_signal": with(json!({"oneOf": [text("Such as `SIGUSR1`."), number("1 to 31.")]}), "A signal that is then sent to those of its processes that handle it. With `progress_channel` it also reads a line such as `{\"limit\": \"wall\", \"left_ms\": 30000}` from the descriptor that SANDTIMER_NOTICE_FD names."),
         "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
         "stall_by": with(words(&["output", "progress"]), "What resets the stall limit: output or use of the processor, unless given; or only that it gets further, as its output says."),
         "progress_channel": truth("Gives the command descriptor 3, named by SANDTIMER_PROGRESS_FD, for lines such as `{\"done\": 8, \"total\": 15, \"unit\": \"epoch\"}`, which beat what its output says."),
@@ -203,8 +204,23 @@ fn waiting_for(meaning: &str) -> Value {
     with(words(&["stdin", "sleep", "network", "child", "cpu", "io", "stopped"]), meaning)
 }
 
+/// Stacks, which are there only where they could be read.
+fn python() -> Value {
+    let meaning = "Where it is CPython (3.9 to 3.13) and could be read from outside: the stack of each of its threads, the oldest \
+                   thread first; the run's word. Of a verdict: of the first process that is one, shortly before.";
+    with(list(reference("PythonThread")), meaning)
+}
+
+fn python_thread() -> Value {
+    answer(json!({
+        "thread": nullable(number("Its number inside the sandbox; from Python 3.11 on.")),
+        "frames": list(answer(json!({"function": text(""), "file": text(""), "line": nullable(number(""))}))),
+        "truncated": truth("There is more of it, which was not or could not be read."),
+    }))
+}
+
 fn processes() -> Value {
-    let process = answer(json!({
+    let mut process = answer(json!({
         "pid": number("Its number inside the sandbox."),
         "depth": number("How far it is from the command, which is 0."),
         "name": text("What it calls itself."),
@@ -213,6 +229,7 @@ fn processes() -> Value {
         "wait_channel": nullable(text("The kernel's function in which its first thread waits, such as `do_wait`.")),
         "cpu_ms": number("Its own processor time."),
     }));
+    process["properties"]["python"] = python();
     answer(json!({
         "run_id": text(""),
         "sentence": text("What it is doing, for a person or a model."),
@@ -254,7 +271,16 @@ fn outcome() -> Value {
             "usage": reference("Usage"),
             "isolation": reference("Isolation"),
             "path": words(&["parked", "cold", "exec", "fork", "spawn"]),
+            "notices": list(reference("Notice")),
         })),
+        "Notice": answer(json!({
+            "kind": words(&["wall", "cpu"]),
+            "at_ms": number("Milliseconds since it began."),
+            "left_ms": number("Milliseconds that were left until the limit."),
+            "signal": optional_text("The signal that was chosen for it."),
+            "processes": number("How many processes were sent it: those that handle it."),
+        })),
+        "PythonThread": python_thread(),
         "Progress": with(answer(json!({
             "done": {"type": "number"},
             "total": nullable(json!({"type": "number"})),
@@ -320,6 +346,7 @@ fn verdict() -> Value {
         text("The variable, flag or line of a file that set the limit, where that is known.");
     verdict["properties"]["limit"] =
         number("The limit in bytes or pieces, for kinds that are not measured in time.");
+    verdict["properties"]["python"] = python();
     verdict["properties"]["extended_ms"] = number(
         "By how much the run was extended, where it was; limit_ms is the limit as it was when it fired.",
     );

@@ -11,16 +11,15 @@ use axum::response::Response;
 use axum::routing::post;
 use rustix::fs::OFlags;
 use sandtimer::Run;
-use sandtimer::supervise::signal_number;
 use sandtimer_os::clock::monotonic_nanoseconds;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::unix::pipe;
 use tokio::sync::{Mutex, watch};
 
-use super::find;
+use super::{find, request};
 use crate::Shared;
 use crate::auth::Owner;
-use crate::body::{self, Id, Object, refused};
+use crate::body::{self, Id, Object};
 use crate::error::{Code, Refusal};
 
 /// How long a kill waits for the end unless it says otherwise.
@@ -112,13 +111,7 @@ async fn signal(
 ) -> Result<Response, Refusal> {
     let given = fields.value("signal").unwrap_or_default();
     fields.finish()?;
-    let number = match &given {
-        Value::String(name) => signal_number(name),
-        Value::Number(number) => number.as_i64().and_then(|number| i32::try_from(number).ok()),
-        _ => None,
-    };
-    let number = number.filter(|number| (1..=64).contains(number));
-    let number = number.ok_or_else(|| refused("signal", &given, "a signal, such as \"SIGUSR1\" or 10"))?;
+    let number = request::signal("signal", &given)?;
     let run = find(&app, &id, &owner)?.running()?;
     run.signal(number).map_err(|_| Refusal::new(Code::RunEnded, format!("the run `{id}` is over")))?;
     Ok(body::json(&json!({"run_id": id, "signal": number})))

@@ -9,6 +9,7 @@ use sandtimer::limits::{Key, Setting};
 use sandtimer::model::LimitKind;
 use sandtimer::scope::ScopeId;
 use sandtimer::script::Program;
+use sandtimer::supervise::signal_number;
 use sandtimer::task::estimate::{Conditions, Question, TaskType};
 use sandtimer::{Engine, Limits, Spec, Stdin};
 use serde_json::Value;
@@ -55,6 +56,7 @@ pub(crate) struct RunRequest {
     pub network: bool,
     limits: Limits,
     warn: Option<Duration>,
+    warn_signal: Option<i32>,
     end_on_output_limit: bool,
     stall_by_progress: bool,
     progress_channel: bool,
@@ -90,6 +92,10 @@ impl RunRequest {
             terminal: fields.value("terminal").map(|size| terminal_size("terminal", size)).transpose()?,
             network: fields.truth("network")?.unwrap_or(false),
             warn: fields.milliseconds("warn_ms")?,
+            warn_signal: fields
+                .value("warn_signal")
+                .map(|given| signal("warn_signal", &given))
+                .transpose()?,
             end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
             stall_by_progress: fields.word("stall_by", &["output", "progress"])? == Some("progress"),
             progress_channel: fields.truth("progress_channel")?.unwrap_or(false),
@@ -129,6 +135,7 @@ impl RunRequest {
             network: false,
             limits,
             warn: None,
+            warn_signal: None,
             end_on_output_limit: false,
             stall_by_progress: false,
             progress_channel: false,
@@ -225,12 +232,24 @@ impl RunRequest {
             terminal: self.terminal.map(|(columns, rows)| Terminal { columns, rows, like: None }),
             limits: self.limits.clone(),
             warn: self.warn,
+            warn_signal: self.warn_signal,
             end_on_output_limit: self.end_on_output_limit,
             stall_by_progress: self.stall_by_progress,
             progress_channel: self.progress_channel,
             ..Spec::default()
         }
     }
+}
+
+/// A signal, by its name or number.
+pub(super) fn signal(name: &str, given: &Value) -> Result<i32, Refusal> {
+    let number = match given {
+        Value::String(name) => signal_number(name),
+        Value::Number(number) => number.as_i64().and_then(|number| i32::try_from(number).ok()),
+        _ => None,
+    };
+    let number = number.filter(|number| (1..=64).contains(number));
+    number.ok_or_else(|| refused(name, given, "a signal, such as \"SIGUSR1\" or 10"))
 }
 
 /// `{"columns": 80, "rows": 24}`, each of which may be left out.

@@ -358,8 +358,14 @@ impl Child {
         let running = place::running(&self.inner, sandbox, opened, spec, Some(job));
         let spool = || Arc::new(Mutex::new(Spool::new(output, handed.directory.clone())));
         let outputs = born.outputs.map(|fd| Some((Arc::new(fd), spool())));
-        let attachment =
-            Attachment { run: running.clone(), outputs, stdin: None, terminal: None, reports: None };
+        let attachment = Attachment {
+            run: running.clone(),
+            outputs,
+            stdin: None,
+            terminal: None,
+            reports: None,
+            notices: None,
+        };
         Some(Given { running, attachment })
     }
 }

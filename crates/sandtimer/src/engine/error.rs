@@ -34,6 +34,12 @@ pub enum Error {
     /// A stall limit by progress, and nobody who reads the output.
     #[error("a stall limit by progress needs output that is captured, or a progress channel")]
     NothingToFollow,
+    /// A signal that no process can handle.
+    #[error("signal {0} cannot be a notice, for no process can handle it; use one such as SIGUSR1")]
+    NoticeSignal(i32),
+    /// A signal for a notice without a time.
+    #[error("a notice by signal needs how long before the limit it is to come")]
+    NoticeTime,
     /// Options of a budget contradict its limits.
     #[error(transparent)]
     Budget(#[from] OptionsError),

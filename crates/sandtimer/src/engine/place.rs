@@ -4,6 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
+use rustix::process::Signal;
+
 use super::follow::Following;
 use super::start::{Opened, Sandbox};
 use super::{Inner, Spec};
@@ -106,6 +108,8 @@ pub(super) fn running_at(
         grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
         extended: Mutex::default(),
         warn: spec.warn.map(nanoseconds),
+        warn_signal: spec.warn_signal.and_then(Signal::from_named_raw),
+        notices: Mutex::default(),
         effective,
         scope: opened.place,
         submitted_at: opened.submitted_at,
@@ -113,6 +117,7 @@ pub(super) fn running_at(
         started_at: AtomicU64::new(0),
         last_output: AtomicU64::new(0),
         looked: Mutex::default(),
+        stacks: Mutex::default(),
         isolation: Isolation { deadline_layers, ..place.isolation.clone() },
         step_names: place.names.clone(),
         optional_steps: place.optional.clone(),

@@ -87,14 +87,18 @@ pub struct Spec {
     /// Limits from further out, by source.
     pub defaults: Vec<(Source, Limits)>,
     pub require: Require,
-    /// How long before its wall limit the run's owner wants a word; see [`Run::warned`](super::Run::warned).
+    /// How long before its wall limit, and its cpu limit, the run's owner wants a word; see [`Run::warned`](super::Run::warned).
     pub warn: Option<Duration>,
+    /// A signal that is then sent to those of the run's processes that handle it, such as SIGUSR1; of its cpu limit too.
+    pub warn_signal: Option<i32>,
     /// Past the output limit the run is ended instead of going on with its output dropped.
     pub end_on_output_limit: bool,
     /// The stall limit counts from when the run last got further, as its captured output says, and from nothing else.
     pub stall_by_progress: bool,
     /// Gives the command a pipe as descriptor 3, which the variable SANDTIMER_PROGRESS_FD names, to report its progress to:
     /// lines such as `{"done": 8, "total": 15, "unit": "epoch"}`. What it reports beats what is read out of its output.
+    /// With `warn` there is a second one, named by SANDTIMER_NOTICE_FD, from which it reads a line such as
+    /// `{"limit": "wall", "left_ms": 30000}` before a limit.
     pub progress_channel: bool,
     /// The scope the run belongs to.
     pub parent: Option<ScopeId>,
@@ -156,10 +160,21 @@ impl Spec {
         self
     }
 
-    /// Gives a [`Warning`](crate::model::Warning) this long before the wall limit.
+    /// Gives a [`Warning`](crate::model::Warning) this long before the wall limit, and before the cpu limit.
     pub fn warn(mut self, before: Duration) -> Self {
         self.warn = Some(before);
         self
+    }
+
+    /// Has the run itself hear of that by this signal.
+    pub fn warn_signal(mut self, signal: i32) -> Self {
+        self.warn_signal = Some(signal);
+        self
+    }
+
+    /// Whether it is given a channel to hear of limits by.
+    pub(crate) fn has_notices(&self) -> bool {
+        self.progress_channel && self.warn.is_some()
     }
 
     /// Whether the engine hears of its progress.

@@ -43,6 +43,8 @@ const PRIVATE_BYTES: u64 = 1 << 34;
 
 /// What is needed of the disk where the sandbox has a workspace of its own: room to make it in.
 pub(super) const LEAST_DISK: u64 = 64 << 10;
+/// Names the descriptor that a command can read notices of its limits from.
+const NOTICE_VARIABLE: &str = "SANDTIMER_NOTICE_FD";
 /// Names the descriptor that a command can report its progress to.
 pub const PROGRESS_VARIABLE: &str = "SANDTIMER_PROGRESS_FD";
 
@@ -115,6 +117,9 @@ fn validate(spec: &Spec) -> Result<(), Error> {
     if spec.stall_by_progress && !spec.is_followed() {
         return Err(Error::NothingToFollow);
     }
+    if let Some(signal) = spec.warn_signal {
+        check_notice(spec, signal)?;
+    }
     if spec.workspaces.len() > WORKSPACES {
         return Err(Error::Workspaces(spec.workspaces.len()));
     }
@@ -122,6 +127,16 @@ fn validate(spec: &Spec) -> Result<(), Error> {
         nul("path", directory.as_os_str())?;
     }
     Ok(())
+}
+
+/// A signal for a notice is one that a process can have a handler for.
+fn check_notice(spec: &Spec, signal: i32) -> Result<(), Error> {
+    const KILL: i32 = 9;
+    const STOP: i32 = 19;
+    if !(1..32).contains(&signal) || [KILL, STOP].contains(&signal) {
+        return Err(Error::NoticeSignal(signal));
+    }
+    if spec.warn.is_none() { Err(Error::NoticeTime) } else { Ok(()) }
 }
 
 fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Result<Opened, Error> {
@@ -198,7 +213,7 @@ fn begin_in(
     let mut streams = Streams::make(inner, &mut spec, &opened.effective)?;
     let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
     let spawned_at = monotonic_nanoseconds();
-    let given: Vec<_> = program.iter().map(AsFd::as_fd).chain(streams.reports()).collect();
+    let given: Vec<_> = program.iter().map(AsFd::as_fd).chain(streams.channels()).collect();
     let descriptors =
         Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), given: &given };
     let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
@@ -526,14 +541,15 @@ pub(super) fn environment(
 }
 
 /// Has the sandbox become the command, which is given the descriptors behind the plan's own, from number 3 on: that of its
-/// program, if it has one, and that of its progress channel.
+/// program, if it has one, and those of its progress channel and its notices.
 fn append_command(prepared: &mut Prepared, spec: &mut Spec, has_program: bool) {
     let first = prepared.numbered().len() as u64;
     let mut given: Vec<u64> = has_program.then_some(first).into_iter().collect();
-    if spec.progress_channel {
+    let channels = [(spec.progress_channel, PROGRESS_VARIABLE), (spec.has_notices(), NOTICE_VARIABLE)];
+    for (_, variable) in channels.into_iter().filter(|(is_given, _)| *is_given) {
         let number = (3 + given.len()).to_string();
         given.push(first + given.len() as u64);
-        spec.environment.push((PROGRESS_VARIABLE.into(), number.into()));
+        spec.environment.push((variable.into(), number.into()));
     }
     let Some(executable) = &prepared.files.executable else { return };
     let environment =

@@ -38,6 +38,8 @@ pub(super) struct Streams {
     terminal: Option<(OwnedFd, OwnedFd)>,
     /// Both ends of the progress channel, the engine's first.
     reports: Option<(OwnedFd, OwnedFd)>,
+    /// Both ends of the notice channel, the engine's first.
+    notices: Option<(OwnedFd, OwnedFd)>,
 }
 
 impl Streams {
@@ -47,13 +49,15 @@ impl Streams {
                 .map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })
         };
         let reports = if spec.progress_channel { Some(pipe()?) } else { None };
-        if let Some((read, _)) = &reports {
-            set_nonblocking(read)?;
+        let notices = if spec.has_notices() { Some(pipe()?) } else { None };
+        let notices = notices.map(|(read, write)| (write, read));
+        for (ours, _) in reports.iter().chain(&notices) {
+            set_nonblocking(ours)?;
         }
         let limit = effective.get(LimitKind::Output).map(|effect| effect.value);
         if let Some(terminal) = spec.terminal.take() {
             let streams = Self::of_terminal(inner, &terminal, spec.stdout, limit)?;
-            return Ok(Streams { reports, ..streams });
+            return Ok(Streams { reports, notices, ..streams });
         }
         let (stdin, stdin_write, stdin_bytes) = match std::mem::take(&mut spec.stdin) {
             Stdin::Null => (null(OFlags::RDONLY)?, None, None),
@@ -88,6 +92,7 @@ impl Streams {
             coming: None,
             terminal: None,
             reports,
+            notices,
         })
     }
 
@@ -110,6 +115,7 @@ impl Streams {
             coming: Some((coming, kind)),
             terminal: None,
             reports: None,
+            notices: None,
         })
     }
 
@@ -138,9 +144,9 @@ impl Streams {
         [self.inside[0].as_fd(), self.inside[1].as_fd(), self.inside[2].as_fd()]
     }
 
-    /// The sandbox's end of the progress channel.
-    pub(super) fn reports(&self) -> Vec<BorrowedFd<'_>> {
-        self.reports.iter().map(|(_, inside)| inside.as_fd()).collect()
+    /// The sandbox's ends of the progress channel and the notice channel.
+    pub(super) fn channels(&self) -> Vec<BorrowedFd<'_>> {
+        self.reports.iter().chain(&self.notices).map(|(_, inside)| inside.as_fd()).collect()
     }
 
     /// Splits the engine's ends between the collector and the owner; the sandbox's ends are closed.
@@ -164,8 +170,8 @@ impl Streams {
         let outputs = [split(stdout, &mut pipes.stdout), split(stderr, &mut pipes.stderr)];
         let (master, terminal) = self.terminal.unzip();
         pipes.terminal = master;
-        let reports = self.reports.map(|(read, _)| read);
-        (Attachment { run, outputs, stdin, terminal, reports }, pipes)
+        let [reports, notices] = [self.reports, self.notices].map(|ends| ends.map(|(ours, _)| ours));
+        (Attachment { run, outputs, stdin, terminal, reports, notices }, pipes)
     }
 }
 

@@ -15,12 +15,14 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 
 use super::look::look;
+use super::notices;
 use super::orders::{Command, EnforcerHandle};
 use super::output::Spool;
 use super::reports::Reports;
 use super::run::{Facts, Running};
+use super::seen::note_stacks;
 use super::sentence;
-use crate::model::LimitKind;
+use crate::model::{LimitKind, Warning};
 
 /// What the collector is told.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(crate) enum ToCollector {
     Attach(Box<Attachment>),
     /// A limit is near: see what the command waits for.
     Look(Arc<Running>),
+    /// Tell the run itself of a limit that is near.
+    Warn(Arc<Running>, Warning),
     /// The job's process is dead.
     Reap(Arc<Running>),
     /// The enforcer has no word of its death within the bound.
@@ -59,6 +63,8 @@ pub(crate) struct Attachment {
     pub terminal: Option<OwnedFd>,
     /// The read end of the progress channel.
     pub reports: Option<OwnedFd>,
+    /// The write end of the notice channel.
+    pub notices: Option<OwnedFd>,
 }
 
 /// After death, how long the pipes may take to end: only something outside the sandbox could hold one open.
@@ -78,6 +84,7 @@ struct Streams {
     /// Held until the run is dead.
     terminal: Option<OwnedFd>,
     reports: Option<Reports>,
+    notices: Option<OwnedFd>,
     dead: Option<Box<Facts>>,
     drain_until: u64,
     limit_reported: bool,
@@ -215,6 +222,13 @@ impl Collector {
                 ToCollector::Look(run) => {
                     let seen = look(&run);
                     run.note_look(seen.map(|seen| (monotonic_nanoseconds(), seen)));
+                    note_stacks(run);
+                }
+                ToCollector::Warn(run, warning) => {
+                    let streams =
+                        self.streams.get(&run.row).filter(|streams| Arc::ptr_eq(&streams.run, &run));
+                    let channel = streams.and_then(|streams| streams.notices.as_ref());
+                    notices::give(&run, warning, channel, monotonic_nanoseconds());
                 }
                 ToCollector::Reap(run) => {
                     if let Some(job) = &run.job {
@@ -256,7 +270,7 @@ impl Collector {
     }
 
     fn attach(&mut self, attachment: Attachment) {
-        let Attachment { run, outputs, stdin, terminal, reports } = attachment;
+        let Attachment { run, outputs, stdin, terminal, reports, notices } = attachment;
         let row = run.row;
         let mut streams = Streams {
             run,
@@ -265,6 +279,7 @@ impl Collector {
             stdin: None,
             terminal,
             reports: None,
+            notices,
             dead: None,
             drain_until: u64::MAX,
             limit_reported: false,

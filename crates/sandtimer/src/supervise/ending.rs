@@ -79,6 +79,10 @@ pub(crate) struct Ending {
     to_reap: bool,
     /// The end of the wall that notice was given of.
     warned_of: u64,
+    /// Notice was given of the limit of processor time.
+    warned_of_cpu: bool,
+    /// Of what the run itself is to be told.
+    notice: Option<Warning>,
     /// Since when it could have written output.
     quiet_since: u64,
     /// Since when it was quiet when notice of that was given.
@@ -112,6 +116,8 @@ impl Ending {
             look: false,
             to_reap: false,
             warned_of: 0,
+            warned_of_cpu: false,
+            notice: None,
             quiet_since: now,
             warned_of_quiet: 0,
             interrupted_before: 0,
@@ -380,7 +386,7 @@ impl Ending {
             if self.wall_warning().is_some_and(|at| at <= now) {
                 self.warned_of = self.ending_starts();
                 let left_ms = (self.warned_of - now) / 1_000_000;
-                self.run.waiting.warn(Warning::Wall { left_ms });
+                self.warn(Warning::Wall { left_ms });
             }
             if self.next_sample.is_some_and(|at| at <= now) {
                 self.sample(now);

@@ -301,7 +301,7 @@ impl Enforcer {
             // A watchdog that does not listen is replaced when it is dead; init stands behind it meanwhile.
             let _ = watchdog.wake();
         }
-        let messages = [ending.look(), ending.reap(), ending.report()];
+        let messages = [ending.look(), ending.notice(), ending.reap(), ending.report()];
         let run = ending.is_dead().then(|| ending.run.clone());
         let next = ending.next_time().filter(|at| ending.scheduled != Some(*at));
         if let Some(run) = &run {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
+use rustix::process::Signal;
 
 use super::follower::Follower;
 use super::listeners::Listeners;
@@ -19,7 +20,8 @@ use super::orders::Shown;
 use crate::isolate::cgroup::{Counters, Slot};
 use crate::limits::{Effect, Effective};
 use crate::model::{
-    Degraded, Ending, Enforcer, Isolation, LimitKind, Outcome, Path, Progress, State, WaitingFor, Warning,
+    Degraded, Ending, Enforcer, Isolation, LimitKind, Notice, Outcome, Path, Progress, PythonThread, State,
+    WaitingFor, Warning,
 };
 use crate::time::DeadlineCell;
 
@@ -255,6 +257,10 @@ pub(crate) struct Running {
     pub extended: Mutex<Option<Extended>>,
     /// How long before the wall its owner wants to hear of it, in nanoseconds.
     pub warn: Option<u64>,
+    /// The signal by which the run itself hears of it.
+    pub warn_signal: Option<Signal>,
+    /// What it was told; the collector's.
+    pub notices: Mutex<Vec<Notice>>,
     /// Monotonic nanoseconds: submitted, and sandbox requested.
     pub submitted_at: u64,
     pub spawned_at: u64,
@@ -264,6 +270,8 @@ pub(crate) struct Running {
     pub last_output: AtomicU64,
     /// What the command was last seen to wait for, and when; the collector's.
     pub looked: Mutex<Option<(u64, WaitingFor)>>,
+    /// Its Python stacks as they were last seen, and when.
+    pub stacks: Mutex<(u64, Vec<PythonThread>)>,
     pub isolation: Isolation,
     pub step_names: Vec<&'static str>,
     pub optional_steps: Vec<(u64, &'static str)>,
@@ -366,7 +374,6 @@ impl Running {
         self.last_output.store(now, Ordering::Relaxed);
     }
 
-    /// Remembers what the command was seen to wait for.
     /// Captured output was read.
     pub fn follow(&self, stream: usize, bytes: &[u8], now: u64) {
         if let Some(follower) = &self.follower {
@@ -394,8 +401,14 @@ impl Running {
         }
     }
 
+    /// Remembers what the command was seen to wait for.
     pub fn note_look(&self, seen: Option<(u64, WaitingFor)>) {
         *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+    }
+
+    /// Remembers its Python stacks.
+    pub fn note_stacks(&self, at: u64, stacks: Vec<PythonThread>) {
+        *self.stacks.lock().unwrap_or_else(PoisonError::into_inner) = (at, stacks);
     }
 
     /// Keeps the run's mount namespace.

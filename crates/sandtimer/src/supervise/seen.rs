@@ -1,19 +1,26 @@
 //! What a run is doing while it goes on, for whoever asks: its processes, what each waits for, and since when nothing came.
 //!
-//! A look from outside, as short as [`super::look`]'s and as bounded: nothing is stopped, no memory of the job is read, and what
-//! cannot be known is not guessed. Between two reads a process may have gone; then it is not listed.
+//! A look from outside, as short as [`super::look`]'s and as bounded: nothing is stopped, no memory of the job is read but that of
+//! Python interpreters (`python`), and what cannot be known is not guessed. Between two reads a process may have gone; then it is not listed.
 
 use std::fs;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
+use sandtimer_os::clock::monotonic_nanoseconds;
 use serde::Serialize;
 
 use super::look::{Process, children, command_of, is_over, read};
+use super::python;
 use super::run::Running;
-use crate::model::WaitingFor;
+use crate::model::{PythonThread, Tier, WaitingFor};
 
 /// Processes that are listed, from the first on.
 const MOST: usize = 64;
+/// How long the stacks of a run's interpreters may take to be read; they take a millisecond.
+const MOST_TIME: u64 = 100_000_000;
 
 /// What a run is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -45,6 +52,9 @@ pub struct SeenProcess {
     pub wait_channel: Option<String>,
     /// Its own processor time in milliseconds.
     pub cpu_ms: u64,
+    /// Where it is CPython (3.9 to 3.13) and could be read: the stack of each of its threads, the oldest thread first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub python: Vec<PythonThread>,
 }
 
 impl Look {
@@ -68,8 +78,10 @@ impl Look {
             }
             _ => String::new(),
         };
+        let frame = self.processes.iter().find_map(|process| process.python.first()?.frames.first());
+        let place = frame.map_or(String::new(), |frame| format!(" Python is in {frame}."));
         format!(
-            "It {doing}{below}, has printed nothing for {}, and used {} of processor time.",
+            "It {doing}{below}, has printed nothing for {}, and used {} of processor time.{place}",
             time(self.quiet_ms),
             time(self.cpu_ms)
         )
@@ -96,38 +108,108 @@ fn time(milliseconds: u64) -> String {
 }
 
 /// What this run is doing at `now`, in monotonic nanoseconds.
-pub(crate) fn look_closer(run: &Running, now: u64) -> Look {
+pub(crate) fn look_closer(run: &Arc<Running>, now: u64) -> Look {
     let since = match run.last_output.load(Ordering::Relaxed) {
         0 => run.started_at.load(Ordering::Acquire),
         last => last,
     };
-    let (processes, truncated) = processes(run);
+    let (mut processes, truncated) = processes(run);
+    add_stacks(run, &mut processes, now);
+    if is_over(run) {
+        processes.clear();
+    }
+    let processes: Vec<SeenProcess> = processes.into_iter().map(|(_, seen)| seen).collect();
     Look {
         waiting_for: processes.first().and_then(|process| process.waiting_for),
         quiet_ms: if since == 0 { 0 } else { now.saturating_sub(since) / 1_000_000 },
         cpu_ms: run.cpu_microseconds() / 1_000,
+        truncated: truncated && !processes.is_empty(),
         processes,
-        truncated,
     }
 }
 
-fn processes(run: &Running) -> (Vec<SeenProcess>, bool) {
-    let first = command_of(run);
-    let (mut open, mut seen) = (first.map(|pid| (pid, 0)).into_iter().collect::<Vec<_>>(), Vec::new());
-    while let Some((pid, depth)) = open.pop() {
-        if seen.len() == MOST {
-            return (seen, true);
+/// Has the Python stacks of a run's first interpreter noted, without waiting for that.
+pub(super) fn note_stacks(run: Arc<Running>) {
+    if !may_be_read(&run) {
+        return;
+    }
+    // Where all readers are at work there are none.
+    python::apart(move || {
+        let now = monotonic_nanoseconds();
+        let found = tree(&run).0.into_iter().find(|(pid, _)| python::is_python(*pid));
+        if let Some((pid, _)) = found
+            && let Some(stacks) = stacks_of(&run, pid, now + MOST_TIME)
+        {
+            run.note_stacks(now, stacks);
         }
-        seen.extend(process(pid, depth));
-        let process = Process::of(pid);
-        let below = process.numbers("task").into_iter();
+    });
+}
+
+/// Behind the filter of system calls nothing can stay away from memory that it has (userfaultfd(2)), and keep a reader waiting.
+fn may_be_read(run: &Running) -> bool {
+    run.isolation.tier != Tier::T0
+}
+
+/// Adds the Python stacks of interpreters, as far as they are read in time.
+fn add_stacks(run: &Arc<Running>, processes: &mut [(u32, SeenProcess)], now: u64) {
+    let interpreters: Vec<u32> =
+        processes.iter().map(|(pid, _)| *pid).filter(|pid| python::is_python(*pid)).collect();
+    if interpreters.is_empty() || !may_be_read(run) {
+        return;
+    }
+    let (sender, receiver) = channel();
+    let (until, reader) = (now + MOST_TIME, run.clone());
+    python::apart(move || {
+        for pid in interpreters {
+            // Nobody may wait any more.
+            let _ = sender.send((pid, stacks_of(&reader, pid, until)));
+        }
+    });
+    let left = || Duration::from_nanos((until + MOST_TIME).saturating_sub(monotonic_nanoseconds()));
+    while let Ok((pid, stacks)) = receiver.recv_timeout(left()) {
+        if let Some((_, seen)) = processes.iter_mut().find(|(number, _)| *number == pid) {
+            seen.python = stacks.unwrap_or_default();
+        }
+    }
+}
+
+/// The Python stacks of a process, if it was the run's all the while: numbers are used again.
+fn stacks_of(run: &Running, pid: u32, until: u64) -> Option<Vec<PythonThread>> {
+    let begun = || begun_at(&read(&format!("/proc/{pid}/stat"))?);
+    let before = begun()?;
+    let stacks = python::threads(pid, until)?;
+    let is_it = tree(run).0.iter().any(|(number, _)| *number == pid) && begun() == Some(before);
+    (is_it && !is_over(run)).then_some(stacks)
+}
+
+/// When a process began, in ticks: the 22nd field of proc_pid_stat(5).
+fn begun_at(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+/// The processes of a run with their depths, and whether there are more.
+fn tree(run: &Running) -> (Vec<(u32, usize)>, bool) {
+    let mut open: Vec<(u32, usize)> = command_of(run).map(|pid| (pid, 0)).into_iter().collect();
+    let mut found = Vec::new();
+    while let Some((pid, depth)) = open.pop() {
+        if found.len() == MOST {
+            return (found, true);
+        }
+        found.push((pid, depth));
+        let below = Process::of(pid).numbers("task").into_iter();
         let below = below.flat_map(|thread| children(&format!("/proc/{pid}/task/{thread}")));
         let at = open.len();
         open.extend(below.map(|child| (child, depth + 1)));
         // The first of them is looked at next.
         open[at..].reverse();
     }
-    if is_over(run) { (Vec::new(), false) } else { (seen, false) }
+    (found, false)
+}
+
+fn processes(run: &Running) -> (Vec<(u32, SeenProcess)>, bool) {
+    let (found, truncated) = tree(run);
+    let seen = found.into_iter().filter_map(|(pid, depth)| Some((pid, process(pid, depth)?)));
+    (seen.collect(), truncated)
 }
 
 fn process(pid: u32, depth: usize) -> Option<SeenProcess> {
@@ -146,6 +228,7 @@ fn process(pid: u32, depth: usize) -> Option<SeenProcess> {
         waiting_for: Process::of(pid).waits_for(),
         wait_channel: channel,
         cpu_ms: ticks * 1_000 / rustix::param::clock_ticks_per_second(),
+        python: Vec::new(),
     })
 }
 

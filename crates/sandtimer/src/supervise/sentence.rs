@@ -8,8 +8,8 @@ use super::output::{Collected, encode};
 use super::run::{Cause, Facts, Reply, Running, Used};
 use crate::limits::Effect;
 use crate::model::{
-    Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Progress, Proof, SentSignal, Source, Spent,
-    State, Tree, Usage, Verdict, WaitingFor, time,
+    Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Progress, Proof, PythonThread, SentSignal,
+    Source, Spent, State, Tree, Usage, Verdict, WaitingFor, time,
 };
 
 /// The most output an Outcome carries of each stream; the rest is read by cursor.
@@ -58,6 +58,7 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
         usage,
         isolation: run.applied(facts),
         path: run.path,
+        notices: run.notices.lock().unwrap_or_else(PoisonError::into_inner).clone(),
     }
 }
 
@@ -299,6 +300,7 @@ fn verdict(
         last_output_age_ms: (last_output > 0).then(|| milliseconds(at.saturating_sub(last_output))),
         progress: run.progress(at),
         waiting_for: waiting_for(run, facts, kind),
+        python: stacks(run, facts, kind),
         spent: Spent {
             queued_ms: milliseconds(run.spawned_at.saturating_sub(run.submitted_at)),
             spawn_ms: milliseconds(start.saturating_sub(run.spawned_at)),
@@ -312,15 +314,29 @@ fn verdict(
 
 /// What the command was waiting for when the enforcer ended it, if it was seen shortly before.
 fn waiting_for(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> Option<WaitingFor> {
-    let recent = match kind {
-        Some(LimitKind::Wall) => 1_000_000_000,
-        // Whatever it waits for, it has waited for since.
-        Some(LimitKind::Stall) => run.effective.get(LimitKind::Stall)?.value,
-        _ => return None,
-    };
+    let recent = recent(run, kind)?;
     let (at, what) = (*run.looked.lock().unwrap_or_else(PoisonError::into_inner))?;
     let by_enforcer = facts.enforced_by == Some(Enforcer::Enforcer);
     (by_enforcer && facts.verdict_at.saturating_sub(at) <= recent).then_some(what)
+}
+
+/// Its Python stacks, if they were seen as shortly before.
+fn stacks(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> Vec<PythonThread> {
+    let Some(recent) = recent(run, kind).filter(|_| facts.enforced_by == Some(Enforcer::Enforcer)) else {
+        return Vec::new();
+    };
+    let seen = run.stacks.lock().unwrap_or_else(PoisonError::into_inner);
+    if facts.verdict_at.saturating_sub(seen.0) <= recent { seen.1.clone() } else { Vec::new() }
+}
+
+/// How long before the end of a limit a look counts.
+fn recent(run: &Running, kind: Option<LimitKind>) -> Option<u64> {
+    match kind {
+        Some(LimitKind::Wall) => Some(1_000_000_000),
+        // Whatever it waits for, it has waited for since.
+        Some(LimitKind::Stall) => Some(run.effective.get(LimitKind::Stall)?.value),
+        _ => None,
+    }
 }
 
 fn was_waiting(what: WaitingFor) -> &'static str {
@@ -367,9 +383,12 @@ fn sentence(
             };
             let waiting = waiting_for(run, facts, kind)
                 .map_or(String::new(), |what| format!("; {}", was_waiting(what)));
+            let stacks = stacks(run, facts, kind);
+            let frame = stacks.first().and_then(|thread| thread.frames.first());
+            let place = frame.map_or(String::new(), |frame| format!("; Python was in {frame}"));
             let progress =
                 run.progress(facts.verdict_at).map_or(String::new(), |progress| how_far(&progress));
-            text.push_str(&format!(" It had used {cpu} of CPU; {output}{waiting}{progress}."));
+            text.push_str(&format!(" It had used {cpu} of CPU; {output}{waiting}{place}{progress}."));
         }
         Ending::OutOfMemory => {
             text.push_str(&format!(" At its peak it used {}.", bytes(usage.memory_peak_bytes)));

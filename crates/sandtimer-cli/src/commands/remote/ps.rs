@@ -53,7 +53,9 @@ fn processes(client: &Client, id: &str, json: bool) -> Result<ExitCode, Failure>
         return Ok(ExitCode::SUCCESS);
     }
     let rows: Vec<_> = seen["processes"].as_array().into_iter().flatten().map(process).collect();
-    render::print(&format!("{}\n\n{}", text(&seen["sentence"]), table(PROCESS_HEAD, &rows, width())));
+    let stacks: String = seen["processes"].as_array().into_iter().flatten().map(stacks).collect();
+    let table = table(PROCESS_HEAD, &rows, width());
+    render::print(&format!("{}\n\n{table}{stacks}", text(&seen["sentence"])));
     if seen["truncated"].as_bool() == Some(true) {
         render::note(&format!("the first {} of its processes are listed", rows.len()));
     }
@@ -70,6 +72,24 @@ fn process(process: &Value) -> [String; 6] {
         process["threads"].to_string(),
         format!("{}{}", "  ".repeat(indent), text(&process["name"])),
     ]
+}
+
+/// The Python stacks of a process, the innermost frame first.
+fn stacks(process: &Value) -> String {
+    let list = |value: &Value, name: &str| value[name].as_array().cloned().unwrap_or_default();
+    let mut shown = String::new();
+    for thread in list(process, "python") {
+        let number = thread["thread"].as_u64().map_or(String::new(), |number| format!(" {number}"));
+        shown.push_str(&format!("\nPython in {}, thread{number}:\n", process["pid"]));
+        for frame in list(&thread, "frames") {
+            let line = frame["line"].as_u64().map_or(String::new(), |line| format!(":{line}"));
+            shown.push_str(&format!("  {}  {}{line}\n", text(&frame["function"]), text(&frame["file"])));
+        }
+        if thread["truncated"].as_bool() == Some(true) {
+            shown.push_str("  …\n");
+        }
+    }
+    shown
 }
 
 type Row = [String; 9];
@@ -175,6 +195,18 @@ fn table<const COLUMNS: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stacks_stay_on_their_lines() {
+        let frame =
+            |function: &str, line: Value| json!({"function": function, "file": "/w/a\n.py", "line": line});
+        let thread = json!({"thread": 7, "frames": [frame("f", json!(3)), frame("<module>", Value::Null)], "truncated": true});
+        assert_eq!(
+            stacks(&json!({"pid": 2, "python": [thread]})),
+            "\nPython in 2, thread 7:\n  f  /w/a\\n.py:3\n  <module>  /w/a\\n.py\n  …\n"
+        );
+        assert_eq!(stacks(&json!({"pid": 2})), "");
+    }
 
     #[test]
     fn a_line_for_each_thing_and_what_is_somebody_elses_stays_on_it() {

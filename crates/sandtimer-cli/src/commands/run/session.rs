@@ -308,6 +308,10 @@ impl<'a> Session<'a> {
         if self.settings.verbose {
             self.tell_all(outcome);
         }
+        let bounded = |kind| self.run.effective().get(kind).is_some();
+        if self.settings.warn.is_some() && !bounded(LimitKind::Wall) && !bounded(LimitKind::Cpu) {
+            render::note("--warn: there was no wall or cpu limit to warn of");
+        }
     }
 
     /// Says on stderr under what the run was: limits, files, walls.

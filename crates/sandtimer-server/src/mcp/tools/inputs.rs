@@ -96,6 +96,16 @@ pub(super) const BASH: &[Input] = &[
     STALL,
     CPU,
     GRACE,
+    Input::new(
+        "warn_ms",
+        Kind::Number(None),
+        "How long before its wall limit, and its cpu limit, the command is told, by warn_signal.",
+    ),
+    Input::new(
+        "warn_signal",
+        Kind::Text,
+        "A signal, such as SIGUSR1, for those of its processes that handle it: to save what is done by then.",
+    ),
     Input::new("task_type", Kind::Text, "What kind of work it is, for estimates."),
     Input::new(
         "idempotency_key",

@@ -23,7 +23,9 @@ impl Ending {
     /// How long until processor time must be looked at again; `None` where no limit needs it.
     pub(super) fn sample_interval(&self) -> Option<u64> {
         let cpu = self.limit_of(LimitKind::Cpu).map(|limit| {
-            let left = limit.saturating_sub(self.last_cpu.1.saturating_mul(1000));
+            let ahead = if self.warned_of_cpu { 0 } else { self.run.warn.unwrap_or(0) };
+            let until = limit.saturating_sub(ahead);
+            let left = until.saturating_sub(self.last_cpu.1.saturating_mul(1000));
             // With every processor busy it cannot be used up earlier.
             (left / self.processors).max(SHORTEST_SAMPLE)
         });
@@ -77,6 +79,7 @@ impl Ending {
             self.limit(LimitKind::Cpu, now);
             return;
         }
+        self.warn_of_cpu(cpu_microseconds.saturating_mul(1000));
         let Some(stall) = self.limit_of(LimitKind::Stall) else { return };
         let output = self.run.active_at();
         let used = cpu_microseconds.saturating_sub(before).saturating_mul(1000);
@@ -98,6 +101,28 @@ impl Ending {
             self.warned_of_quiet = self.quiet_since;
             self.run.waiting.warn(Warning::Stall { quiet_ms: quiet / 1_000_000 });
         }
+    }
+
+    /// Gives notice of the limit of processor time once so much of it is used.
+    fn warn_of_cpu(&mut self, used: u64) {
+        let (Some(limit), Some(before)) = (self.limit_of(LimitKind::Cpu), self.run.warn) else { return };
+        let left = limit.saturating_sub(used);
+        if left <= before && !self.warned_of_cpu && self.notice.is_none() && self.phase == Phase::Running {
+            self.warned_of_cpu = true;
+            self.warn(Warning::Cpu { left_ms: left / 1_000_000 });
+        }
+    }
+
+    /// Word for the owner, and for the run itself.
+    pub(super) fn warn(&mut self, warning: Warning) {
+        self.run.waiting.warn(warning);
+        self.notice = Some(warning);
+    }
+
+    /// What the run is to be told: the collector's to do, as the look is.
+    pub fn notice(&mut self) -> Option<ToCollector> {
+        let warning = self.notice.take().filter(|_| self.phase == Phase::Running)?;
+        Some(ToCollector::Warn(self.run.clone(), warning))
     }
 
     /// When the ending starts if nothing moves: at the wall, or an ancestor's hard end.

@@ -1,0 +1,120 @@
+//! Tells a run of a limit that is near: a line on its notice channel, and a signal to those of its processes that handle it.
+//!
+//! Only what waits for the signal gets it: to others, such as the shell around a script, it would be the end. Numbers of
+//! processes are used again, so each is held by a pidfd that was opened before its parent still listed it. The collector's work, for
+//! it reads /proc; what came too late, because the ending has begun, is not given.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use sandtimer_os::process;
+
+use super::look::{Process, children, number_of, read};
+use super::run::Running;
+use super::sentence::signal_name;
+use crate::model::{LimitKind, Notice, Warning};
+
+/// Processes that are looked at.
+const MOST: usize = 1024;
+/// Notices that an Outcome tells of; the first ones.
+const MOST_NOTICES: usize = 16;
+
+/// Gives the run this word, by its channel if it has one. Nothing once its ending has begun.
+pub(super) fn give(run: &Running, warning: Warning, channel: Option<&OwnedFd>, now: u64) {
+    let (kind, left_ms) = match warning {
+        Warning::Wall { left_ms } => (LimitKind::Wall, left_ms),
+        Warning::Cpu { left_ms } => (LimitKind::Cpu, left_ms),
+        // Of its own silence a run need not be told.
+        Warning::Stall { .. } => return,
+    };
+    if run.cell.is_fired() || (channel.is_none() && run.warn_signal.is_none()) {
+        return;
+    }
+    if let Some(channel) = channel {
+        let line = serde_json::json!({"limit": kind, "left_ms": left_ms}).to_string() + "\n";
+        // One who does not read has no use for it, and is not waited for.
+        let _ = rustix::io::write(channel, line.as_bytes());
+    }
+    let processes = run.warn_signal.map_or(0, |signal| send(run, signal));
+    let started = run.started_at.load(Ordering::Acquire);
+    let at_ms = now.saturating_sub(started) / 1_000_000;
+    let signal = run.warn_signal.map(Signal::as_raw).map(signal_name);
+    let mut notices = run.notices.lock().unwrap_or_else(PoisonError::into_inner);
+    if notices.len() < MOST_NOTICES {
+        notices.push(Notice { kind, at_ms, left_ms, signal, processes });
+    }
+}
+
+/// A process of the run.
+struct Found {
+    pid: u32,
+    pidfd: OwnedFd,
+}
+
+/// Sends the signal to every process of the run that handles it; to how many.
+fn send(run: &Running, signal: Signal) -> u64 {
+    let init = number_of(run.pidfd.as_fd());
+    let mut open: Vec<Found> = init.map(below).unwrap_or_default();
+    if let Some(job) = &run.job
+        && let (Some(pid), Ok(pidfd)) = (number_of(job.pidfd.as_fd()), job.pidfd.try_clone())
+    {
+        open.push(Found { pid, pidfd });
+    }
+    let (mut seen, mut sent) = (0, 0);
+    while let Some(found) = open.pop().filter(|_| seen < MOST) {
+        seen += 1;
+        let (below, handles) = (below(found.pid), handles(found.pid, signal));
+        // What was read under its number was of it.
+        if process::is_dead(found.pidfd.as_fd()) {
+            continue;
+        }
+        open.extend(below);
+        if handles && !run.cell.is_fired() && process::signal(found.pidfd.as_fd(), signal).is_ok() {
+            sent += 1;
+        }
+    }
+    sent
+}
+
+/// The children of a process.
+fn below(parent: u32) -> Vec<Found> {
+    let listed = || -> Vec<u32> {
+        let threads = Process::of(parent).numbers("task").into_iter();
+        threads.flat_map(|thread| children(&format!("/proc/{parent}/task/{thread}"))).take(MOST).collect()
+    };
+    let open = |pid: u32| {
+        let pidfd = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
+        Some(Found { pid, pidfd })
+    };
+    let found: Vec<Found> = listed().into_iter().filter_map(open).collect();
+    let still = listed();
+    found.into_iter().filter(|found| still.contains(&found.pid)).collect()
+}
+
+fn handles(pid: u32, signal: Signal) -> bool {
+    read(&format!("/proc/{pid}/status")).is_some_and(|status| is_caught(&status, signal))
+}
+
+/// Whether the signal is in the set of caught ones; see proc_pid_status(5).
+fn is_caught(status: &str, signal: Signal) -> bool {
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    caught.is_some_and(|set| set >> (signal.as_raw() - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_set_of_caught_signals_is_read() {
+        let status = "SigIgn:\t0000000000001000\nSigCgt:\t0000000000000202\nCapInh:\t0\n";
+        assert!(is_caught(status, Signal::INT) && is_caught(status, Signal::USR1));
+        assert!(!is_caught(status, Signal::USR2) && !is_caught(status, Signal::PIPE));
+        for nothing in ["", "SigCgt:", "SigCgt: x"] {
+            assert!(!is_caught(nothing, Signal::USR1));
+        }
+    }
+}

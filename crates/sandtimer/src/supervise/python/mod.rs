@@ -1,0 +1,184 @@
+//! The Python stack of every thread of a process that is CPython, read from outside: nothing is installed, stopped or asked.
+//!
+//! Memory is the job's and moves while it is read: what does not fit together ends the stack there, and says so. Bounds are
+//! those of `memory`, and the counts below. The kernel may keep a reader waiting for as long as it is busy with the process, so
+//! this is done on threads that nobody depends on, of which there are a few.
+
+mod image;
+mod layout;
+mod lines;
+mod memory;
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use image::Image;
+use layout::Layout;
+use memory::Memory;
+
+use super::look::read_most;
+use crate::model::{PythonFrame, PythonThread};
+
+const MOST_INTERPRETERS: usize = 4;
+const MOST_THREADS: usize = 16;
+const MOST_FRAMES: usize = 32;
+/// Frames without code between others.
+const MOST_SKIPPED: usize = 256;
+/// Letters of a name.
+const LONGEST_TEXT: u64 = 256;
+/// Bytes of a table of lines.
+const LONGEST_TABLE: u64 = 64 << 10;
+/// Bytes of the list of mappings.
+const MOST_MAPS: u64 = 256 << 10;
+/// Readers at a time.
+const MOST_READERS: usize = 4;
+
+static READERS: AtomicUsize = AtomicUsize::new(0);
+
+/// One of the readers, as long as it lives.
+struct Reader;
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        READERS.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Has this done on a thread of its own. False where all of them are at work, perhaps for ever.
+pub(super) fn apart(work: impl FnOnce() + Send + 'static) -> bool {
+    let taken = READERS
+        .try_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < MOST_READERS).then_some(count + 1));
+    let Ok(_) = taken else { return false };
+    let reader = Reader;
+    let work = move || {
+        let _reader = reader;
+        work();
+    };
+    std::thread::Builder::new().name("st-look".to_owned()).stack_size(256 << 10).spawn(work).is_ok()
+}
+
+/// Whether its file is called as interpreters are.
+pub(super) fn is_python(pid: u32) -> bool {
+    let file = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"python"))
+}
+
+/// The threads of a process that is an interpreter, the oldest first; `None` where it is none that is known.
+pub(super) fn threads(pid: u32, until: u64) -> Option<Vec<PythonThread>> {
+    let maps = read_most(&format!("/proc/{pid}/maps"), MOST_MAPS)?;
+    let mut memory = Memory::of(pid, until)?;
+    let image = Image::find(&maps, &mut memory)?;
+    let layout = Layout::of(image, &mut memory)?;
+    let mut walk = Walk { layout, memory };
+    let mut threads = Vec::new();
+    let mut interpreter = walk.memory.number(image.runtime.checked_add(layout.interpreters)?)?;
+    for _ in 0..MOST_INTERPRETERS {
+        if interpreter == 0 || walk.threads_of(interpreter, &mut threads).is_none() {
+            break;
+        }
+        interpreter = walk.field(interpreter, layout.next_interpreter).unwrap_or(0);
+    }
+    threads.reverse();
+    (!threads.is_empty()).then_some(threads)
+}
+
+struct Walk {
+    layout: Layout,
+    memory: Memory,
+}
+
+impl Walk {
+    fn field(&mut self, structure: u64, distance: u64) -> Option<u64> {
+        self.memory.number(structure.checked_add(distance)?)
+    }
+
+    fn threads_of(&mut self, interpreter: u64, threads: &mut Vec<PythonThread>) -> Option<()> {
+        let mut state = self.field(interpreter, self.layout.threads)?;
+        while state != 0 && threads.len() < MOST_THREADS {
+            let number = self.layout.native_id.and_then(|distance| self.field(state, distance));
+            let mut thread = PythonThread {
+                thread: number.and_then(|number| number.try_into().ok()),
+                frames: Vec::new(),
+                truncated: false,
+            };
+            thread.truncated = self.frames_of(state, &mut thread.frames).is_none();
+            threads.push(thread);
+            state = self.field(state, self.layout.next_thread)?;
+        }
+        Some(())
+    }
+
+    /// `None` where the stack goes on, or cannot be read.
+    fn frames_of(&mut self, state: u64, frames: &mut Vec<PythonFrame>) -> Option<()> {
+        let mut frame = self.field(state, self.layout.frame)?;
+        if let Some(distance) = self.layout.indirect {
+            frame = self.field(frame, distance)?;
+        }
+        for _ in 0..MOST_SKIPPED {
+            if frame == 0 {
+                return Some(());
+            }
+            if frames.len() == MOST_FRAMES {
+                return None;
+            }
+            if !self.is_of_c(frame)? {
+                let seen = self.frame(frame)?;
+                frames.push(seen);
+            }
+            frame = self.field(frame, self.layout.previous)?;
+        }
+        None
+    }
+
+    /// A frame that stands where C calls Python.
+    fn is_of_c(&mut self, frame: u64) -> Option<bool> {
+        const OF_C: u8 = 3;
+        let Some(distance) = self.layout.owner else { return Some(false) };
+        Some(self.memory.byte(frame.checked_add(distance)?)? == OF_C)
+    }
+
+    fn frame(&mut self, frame: u64) -> Option<PythonFrame> {
+        let code = self.field(frame, self.layout.code)?;
+        let file = self.field(code, self.layout.file)?;
+        let name = self.field(code, self.layout.name)?;
+        let (file, function) = (self.text(file)?, self.text(name)?);
+        Some(PythonFrame { function, file, line: self.line(frame, code) })
+    }
+
+    fn line(&mut self, frame: u64, code: u64) -> Option<u32> {
+        let layout = self.layout;
+        let first = i64::from(self.memory.half(code.checked_add(layout.first_line)?)? as i32);
+        let at = frame.checked_add(layout.instruction)?;
+        let offset = match layout.kind {
+            layout::Lines::Table => i64::from(self.memory.half(at)? as i32),
+            layout::Lines::Ranges => i64::from(self.memory.half(at)? as i32) * 2,
+            layout::Lines::Locations => {
+                self.memory.number(at)?.wrapping_sub(code.checked_add(layout.instructions)?) as i64
+            }
+        };
+        let table = self.field(code, layout.lines)?;
+        let length = self.field(table, 16).filter(|length| *length <= LONGEST_TABLE)?;
+        let table = self.memory.bytes(table.checked_add(32)?, length as usize)?;
+        lines::line(layout.kind, &table, first, offset)
+    }
+
+    /// A compact text, or its beginning.
+    fn text(&mut self, address: u64) -> Option<String> {
+        const LENGTH: u64 = 16;
+        const STATE: u64 = 32;
+        let state = self.memory.half(address.checked_add(STATE)?)?;
+        let (width, is_compact, is_ascii) = (state >> 2 & 7, state >> 5 & 1 == 1, state >> 6 & 1 == 1);
+        if !is_compact || ![1, 2, 4].contains(&width) {
+            return None;
+        }
+        let length = self.field(address, LENGTH)?.min(LONGEST_TEXT);
+        let data = address.checked_add(if is_ascii { self.layout.ascii } else { self.layout.compact })?;
+        let bytes = self.memory.bytes(data, length as usize * width as usize)?;
+        let letter = |bytes: &[u8]| {
+            let number = bytes.iter().rev().fold(0u32, |number, byte| number << 8 | u32::from(*byte));
+            let letter = char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER);
+            if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter }
+        };
+        Some(bytes.chunks_exact(width as usize).map(letter).collect())
+    }
+}
