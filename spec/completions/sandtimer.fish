@@ -212,6 +212,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l state-dir 
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l token-file -d 'Who may ask: lines of a name and a token' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l keep-runs -d 'How many runs that are over are kept [default: 1000]; 0 or `unlimited` is all' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l keep-for -d 'How long they are kept [default: 7d]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l job-slots -d 'Jobs that it executes at a time [default: the number of processors]; 0 leaves them to `sandtimer jobs work`' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l log -d 'What of itself it says on stderr: off, error, warn, info (runs), debug (requests) or trace [default: warn]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l log-format -d 'How it is said: text or json [default: text]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l interpreter-spawn-timeout-ms -d 'How long an interpreter or a shell may take to start [default: 60000]; cannot be switched off' -r

@@ -3,6 +3,7 @@
 import { Context } from "./context.js";
 import { Http, type ClientOptions } from "./http.js";
 import { Workspace } from "./files.js";
+import { Job } from "./job.js";
 import { Run, WAIT_MS, query } from "./run.js";
 import type {
   Config,
@@ -11,6 +12,9 @@ import type {
   ForegroundRequest,
   Health,
   Host,
+  JobList,
+  JobRequest,
+  JobState,
   Outcome,
   RunInfo,
   RunList,
@@ -91,6 +95,31 @@ export class Client {
   /** The session with this id. */
   attachSession(id: string): Context {
     return new Context(this.#http, "sessions", id);
+  }
+
+  /** Submits a job: work that outlives this client and the server. */
+  async submit(request: JobRequest, options: Waitable = {}): Promise<Job> {
+    const [job] = await this.submitAll([request], options);
+    return job as Job;
+  }
+
+  /** Submits jobs, all of them or none. */
+  async submitAll(requests: readonly JobRequest[], { signal }: Waitable = {}): Promise<Job[]> {
+    const { jobs } = await this.#http.post<{ jobs: { job_id: string }[] }>("/v1/jobs", requests, signal);
+    return jobs.map((job) => new Job(this.#http, job.job_id));
+  }
+
+  /** Your jobs, the latest submission first; `next` is the `cursor` of the next part. */
+  jobs(
+    options: Waitable & { readonly queue?: string; readonly state?: JobState; readonly limit?: number; readonly cursor?: string } = {},
+  ): Promise<JobList> {
+    const { signal, ...asked } = options;
+    return this.#http.get(`/v1/jobs${query(asked)}`, signal);
+  }
+
+  /** The job with this id. */
+  attachJob(id: string): Job {
+    return new Job(this.#http, id);
   }
 
   /** Makes a workspace: a directory that runs (`workspace: id`), contexts and sessions can work in, and that outlives them. */

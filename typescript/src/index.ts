@@ -1,6 +1,7 @@
 export { Client } from "./client.js";
 export { Context } from "./context.js";
 export { Files, Workspace } from "./files.js";
+export { Job } from "./job.js";
 export { Run } from "./run.js";
 export { Terminal, type TerminalOptions } from "./terminal.js";
 export { SandtimerError, UnauthorizedError, UnreachableError } from "./errors.js";

@@ -365,6 +365,194 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Your jobs, the latest submission first */
+        get: operations["get_jobs"];
+        put?: never;
+        /** Submit one job, or many as a list or as JSON lines (application/x-ndjson), all of them or none */
+        post: operations["post_jobs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Let a queue hand out nothing more; what goes on goes on */
+        post: operations["post_jobs_pause"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/purge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Forget jobs that are over */
+        post: operations["post_jobs_purge"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/queues": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Your queues that have jobs or are paused: depth, and how long the oldest has waited */
+        get: operations["get_jobs_queues"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/requeue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Queue all your dead jobs again, or those of one queue */
+        post: operations["post_jobs_requeue"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Let a paused queue go on */
+        post: operations["post_jobs_resume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Everything about a job */
+        get: operations["get_jobs_one"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End a job: at once if nobody has begun it, else everything that it started */
+        post: operations["post_jobs_cancel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{id}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Server-sent events: state, log, ended. A reader that comes back with Last-Event-ID goes on where it was; after `ended` the answer is 204, unless the job was queued again */
+        get: operations["get_jobs_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{id}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a job has written, from a position, while it goes on and after */
+        get: operations["get_jobs_log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{id}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Queue a job again that failed, is dead or was cancelled; its deadline counts from now */
+        post: operations["post_jobs_retry"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/runs": {
         parameters: {
             query?: never;
@@ -1126,7 +1314,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "nothing_known" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
+            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "nothing_known" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -1266,6 +1454,280 @@ export interface components {
             kill: "K0" | "K1" | "K2" | "K3";
             /** @enum {string} */
             tier: "T0" | "T1" | "T2" | "T3";
+        };
+        Job: {
+            /** @description Why it is to be ended, where somebody asked for that. */
+            cancel: string | null;
+            /** @description By when it is over, in milliseconds since 1970. */
+            deadline_ms: number | null;
+            /** @description How often it was handed to a worker. */
+            deliveries: number;
+            /** @description From when on it may be executed, in milliseconds since 1970. */
+            due_ms: number;
+            /** @description Results that came after their lease was lost. */
+            duplicates: components["schemas"]["JobResult"][];
+            /** @description What came of earlier deliveries, the latest last; at most three. */
+            earlier: components["schemas"]["JobResult"][];
+            /** @description When it was over, in milliseconds since 1970. */
+            ended_ms: number | null;
+            /** @description Why it did not succeed. */
+            error: string | null;
+            job_id: string;
+            /** @description When a worker last began it, in milliseconds since 1970. */
+            leased_ms: number | null;
+            name: string;
+            /** @description The store's moment of this answer, in milliseconds since 1970. */
+            now_ms: number;
+            /** @description It succeeded; null until it is over. */
+            ok: boolean | null;
+            priority: number;
+            queue: string;
+            result: components["schemas"]["JobResult"] | null;
+            /** @description As it was submitted. */
+            spec: Record<string, never>;
+            state: components["schemas"]["JobState"];
+            /** @description When it was submitted, or retried, in milliseconds since 1970. */
+            submitted_ms: number;
+            /** @description Who has it, or had it last. */
+            worker: string | null;
+        };
+        JobCancel: {
+            /** @description For its result. */
+            reason?: string;
+            /** @description How long to wait for its end; 5000 unless given. */
+            wait_ms?: number;
+        };
+        JobCancelled: {
+            /**
+             * @description It had not begun; its worker was asked; it was over already.
+             * @enum {string}
+             */
+            cancelled: "cancelled" | "asked" | "too_late";
+            job_id: string;
+            state: components["schemas"]["JobState"];
+        };
+        JobList: {
+            jobs: components["schemas"]["JobSummary"][];
+            /** @description The `cursor` of the next part; null at the end. */
+            next: string | null;
+        };
+        JobLog: {
+            /** @description The position of the first byte of `data`. */
+            cursor: number;
+            /** @description In `encoding`. */
+            data: string;
+            encoding: components["schemas"]["Encoding"];
+            /** @description The job is over, and nothing comes behind `next_cursor`. */
+            ended: boolean;
+            job_id: string;
+            /** @description Where to go on. */
+            next_cursor: number;
+            state: components["schemas"]["JobState"];
+        };
+        JobPurge: {
+            /** @description Only of this queue. */
+            queue?: string;
+            /**
+             * @description Only in this state.
+             * @enum {string}
+             */
+            state?: "ended" | "dead" | "cancelled";
+        };
+        JobQueue: {
+            /** @description Its name. */
+            queue?: string;
+        };
+        JobQueuePaused: {
+            paused: boolean;
+            queue: string;
+        };
+        JobQueues: {
+            queues: {
+                /** @description Jobs that no worker could bring to a result. */
+                dead: number;
+                /** @description Jobs that a worker has. */
+                leased: number;
+                /** @description How long the job has waited that waits longest. */
+                oldest_ms: number | null;
+                /** @description It hands out nothing. */
+                paused: boolean;
+                queue: string;
+                /** @description Jobs that wait. */
+                queued: number;
+                /** @description Jobs whose earliest start is ahead. */
+                scheduled: number;
+            }[];
+        };
+        JobRequest: {
+            /** @description Of the command; 1 unless given. */
+            attempts?: number;
+            /** @description The pauses between attempts; jittered unless given. */
+            backoff_ms?: unknown[];
+            /** @description `failures`, `open_ms`, `successes`, and `scope`: `job` or `store`. */
+            breaker?: Record<string, never>;
+            /** @description A program in `language`. */
+            code?: string;
+            /** @description A program and its arguments. A job has this, `code`, `steps` or `loop`. */
+            command?: string[];
+            concurrency?: {
+                key?: string;
+                /** @description 1 unless given. */
+                most?: number;
+            };
+            /** @description The same as a moment, in milliseconds since 1970. */
+            deadline_ms?: number;
+            /** @description How often it is handed to a worker before it is dead; 3 unless given. */
+            deliveries?: number;
+            /** @description Variables of each run. */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description Exit codes that are no failure. */
+            expected?: number[];
+            /** @description Other ways, which are tried in turn when the command has failed. */
+            fallback?: Record<string, never>[];
+            /** @description The same key and spec is the same job; another spec is refused, and the job named. */
+            idempotency_key?: string;
+            /** @description `name:action`, for its breaker. */
+            key?: string;
+            /** @enum {string} */
+            language?: "python" | "bash" | "javascript" | "typescript";
+            /** @description Of each run, by their names, such as `memory_bytes`. */
+            limits?: Record<string, never>;
+            /** @description A `driver` that is asked each turn which of the `actions` to take. */
+            loop?: Record<string, never>;
+            /** @description For people; `job` unless given. */
+            name?: string;
+            /** @description Gives runs the host's network; where there are tokens, only to those whose line says `network`. */
+            network?: boolean;
+            /** @description Its earliest start, in milliseconds since 1970. */
+            not_before_ms?: number;
+            /** @description A head start of 60 s for each point. */
+            priority?: number;
+            /** @description `default` unless given. Each token has queues of its own. */
+            queue?: string;
+            /** @description How long it is kept once it is over; 7 days unless given. */
+            retention_ms?: components["schemas"]["Limit"];
+            /** @description Each with a `name`, what it `needs`, and a command or code. */
+            steps?: Record<string, never>[];
+            /** @description What every duration of the spec is multiplied by. */
+            time_scale?: number;
+            /** @description An attempt with less time left than this is not begun. */
+            useful_ms?: unknown;
+            /** @description Of the whole job, from its submission. */
+            wall_ms?: components["schemas"]["Limit"];
+        };
+        JobResult: {
+            breakers: unknown[];
+            /** @description The latest calls. */
+            calls: {
+                degraded: boolean;
+                /** @description The step or action. */
+                name: string;
+                ok: boolean;
+                /** @description Why it failed. */
+                said: string | null;
+                spent: unknown[];
+                turn: number | null;
+            }[];
+            /** @description Earlier ones that are not among them. */
+            calls_dropped: number;
+            /** @description Something was done by a fallback. */
+            degraded: boolean;
+            error: string | null;
+            ok: boolean;
+            outcome: components["schemas"]["Outcome"] | null;
+            spent: {
+                /** @description How many were made. */
+                attempts: number;
+                attempts_ms: number;
+                backoff_ms: number;
+                /** @description The driver of a loop. */
+                driver_ms: number;
+                /** @description From its submission, or its earliest start, to its lease. */
+                queued_ms: number;
+                /** @description Calls that a breaker refused. */
+                refused: number;
+            };
+            status: components["schemas"]["JobStatus"];
+            steps: {
+                degraded: boolean;
+                name: string;
+                /** @description null where it was not begun. */
+                ok: boolean | null;
+            }[];
+            /** @description Of a loop. */
+            turns: number | null;
+            /** @description What a loop's driver said in the end. */
+            value: unknown;
+            verdict: components["schemas"]["JobVerdict"] | null;
+        };
+        JobRetried: {
+            job_id: string;
+            state: components["schemas"]["JobState"];
+        };
+        /** @enum {string} */
+        JobState: "scheduled" | "queued" | "leased" | "ended" | "dead" | "cancelled";
+        /** @enum {string} */
+        JobStatus: "ok" | "failed" | "timeout" | "budget" | "cancelled" | "infra_error" | "lost";
+        JobSummary: {
+            /** @description Why it is to be ended, where somebody asked for that. */
+            cancel: string | null;
+            /** @description By when it is over, in milliseconds since 1970. */
+            deadline_ms: number | null;
+            /** @description How often it was handed to a worker. */
+            deliveries: number;
+            /** @description From when on it may be executed, in milliseconds since 1970. */
+            due_ms: number;
+            /** @description When it was over, in milliseconds since 1970. */
+            ended_ms: number | null;
+            /** @description Why it did not succeed. */
+            error: string | null;
+            job_id: string;
+            /** @description When a worker last began it, in milliseconds since 1970. */
+            leased_ms: number | null;
+            name: string;
+            /** @description It succeeded; null until it is over. */
+            ok: boolean | null;
+            priority: number;
+            queue: string;
+            state: components["schemas"]["JobState"];
+            /** @description When it was submitted, or retried, in milliseconds since 1970. */
+            submitted_ms: number;
+            /** @description Who has it, or had it last. */
+            worker: string | null;
+        };
+        JobVerdict: {
+            elapsed_ms: number;
+            /** @description The kind of the limit, such as `wall` or `turns`. */
+            kind: string;
+            layer: components["schemas"]["Layer"];
+            /** @description For counts. */
+            limit: number | null;
+            /** @description For limits of time. */
+            limit_ms: number | null;
+            /** @enum {string} */
+            phase: "queued" | "running" | "backoff";
+            /** @description The scope's path, such as `job/7f3/loop/turn-5`. */
+            scope: string;
+            /** @description One or two sentences for a person or a model. */
+            sentence: string;
+        };
+        JobsPurged: {
+            /** @description How many. */
+            purged: number;
+        };
+        JobsRequeued: {
+            /** @description How many. */
+            requeued: number;
+        };
+        JobsSubmitted: {
+            jobs: {
+                /** @description It was submitted before, with the same idempotency key and spec. */
+                existed: boolean;
+                job_id: string;
+                state: components["schemas"]["JobState"];
+            }[];
         };
         Kill: {
             /** @description For the verdict. */
@@ -3466,6 +3928,922 @@ export interface operations {
             };
             /** @description `peer_refused`, `host_refused`, `origin_refused` */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_jobs: {
+        parameters: {
+            query?: {
+                /** @description Only of this queue. */
+                queue?: string;
+                /** @description Only in this state. */
+                state?: "scheduled" | "queued" | "leased" | "ended" | "dead" | "cancelled";
+                /** @description How many; 100 unless given. */
+                limit?: number;
+                /** @description Goes on behind that one. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobList"];
+                };
+            };
+            /** @description `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_jobs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobRequest"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobsSubmitted"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_spec` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused`, `network_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_conflict` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_jobs_pause: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobQueue"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobQueuePaused"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_jobs_purge: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobPurge"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobsPurged"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_jobs_queues: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobQueues"];
+                };
+            };
+            /** @description `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_jobs_requeue: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobQueue"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobsRequeued"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_jobs_resume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobQueue"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobQueuePaused"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_jobs_one: {
+        parameters: {
+            query?: {
+                /** @description How long to wait for its end; 0 unless given. */
+                wait_ms?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_jobs_cancel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["JobCancel"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobCancelled"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_jobs_events: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_jobs_log: {
+        parameters: {
+            query?: {
+                /** @description Where to begin; 0 unless given. */
+                cursor?: number;
+                /** @description How much at most; 262144 unless given. */
+                max_bytes?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobLog"];
+                };
+            };
+            /** @description `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_jobs_retry: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Empty"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobRetried"];
+                };
+            };
+            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_state` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

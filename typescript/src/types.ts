@@ -27,6 +27,17 @@ export type Config = Schemas["Config"];
 export type Health = Schemas["Health"];
 export type Extended = Schemas["Extended"];
 export type Written = Schemas["Written"];
+/** A job to be submitted: a command, code, steps or a loop, its limits, and when it is done. */
+export type JobRequest = Schemas["JobRequest"];
+/** Everything about a job; `ended_ms` and `result` are there once it is over. */
+export type JobInfo = Schemas["Job"];
+export type JobSummary = Schemas["JobSummary"];
+export type JobList = Schemas["JobList"];
+export type JobResult = Schemas["JobResult"];
+export type JobState = Schemas["JobState"];
+export type JobLog = Schemas["JobLog"];
+export type JobCancelled = Schemas["JobCancelled"];
+export type JobRetried = Schemas["JobRetried"];
 export type ErrorCode = Schemas["Error"]["code"];
 
 /** A directory of the server's that runs, contexts and sessions can work in, and that outlives them. */
@@ -78,6 +89,13 @@ export type RunEvent =
   | At<"warning", { readonly kind: "wall" | "cpu" | "stall"; readonly message: string; readonly left_ms?: number; readonly quiet_ms?: number }>
   | At<"lagged", { readonly stream: Stream; readonly dropped: number; readonly next_cursor: number }>
   | At<"ended", RunEnd>;
+
+/** What a job says of itself. */
+export type JobEvent =
+  | At<"state", JobSummary>
+  | At<"log", Said>
+  /** Without the output, which came before. */
+  | At<"ended", JobSummary & { readonly result: (Omit<JobResult, "outcome"> & { readonly outcome: Omit<Outcome, "stdout" | "stderr"> | null }) | null }>;
 
 /** How a run ended. */
 export interface RunEnd {

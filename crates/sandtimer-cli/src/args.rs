@@ -108,8 +108,9 @@ const SERVE_NOTES: &str = "\
 Without a token file the server answers only its own user, on this machine. A token file has lines of a name and a token, \
 with quotas behind them (`runs=10 contexts=4 sessions=4`) where there may be only so many at once, and must be readable by that user alone; what is made with a token belongs to its name.
 
-SIGTERM, SIGHUP or Ctrl-C ends it: no new requests, 5 s for open ones, then all runs are cancelled and recorded. Each flag \
-has a variable: SANDTIMER_LISTEN, SANDTIMER_STATE_DIR, SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR. The \
+SIGTERM, SIGHUP or Ctrl-C ends it: no new requests and jobs, 5 s for open ones, then all runs are cancelled and recorded, and \
+jobs are given back, to go on with the next server. Each flag has a variable: SANDTIMER_LISTEN, SANDTIMER_STATE_DIR, \
+SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR, SANDTIMER_JOB_SLOTS. The \
 limits that apply to requests come from the same variables and files as those of `sandtimer run`; the timeouts below also \
 from the variables of the same name in capitals (COMMAND_TIMEOUT_MS, …). What a request, or the session or context that it \
 uses, says itself wins over them, also where it says that there is no limit.";
@@ -138,6 +139,9 @@ pub(crate) struct ServeArguments {
     /// How long they are kept [default: 7d]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) keep_for: Option<OsString>,
+    /// Jobs that it executes at a time [default: the number of processors]; 0 leaves them to `sandtimer jobs work`
+    #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
+    pub(crate) job_slots: Option<OsString>,
     /// End when nobody is connected and nothing runs; for the server that `sandtimer mcp` starts
     #[arg(long, hide = true)]
     pub(crate) end_when_unused: bool,

@@ -52,6 +52,8 @@ codes! {
     BadField = "bad_field", 400, 125, false, "see /openapi.json for the fields and their types";
     /// A field or parameter that does not exist here.
     UnknownField = "unknown_field", 400, 125, false, "remove it, or correct its name; see /openapi.json";
+    /// The spec of a job is refused; `details.path` is the way to the field, and of a batch `details.index` the job's place in it.
+    BadSpec = "bad_spec", 400, 125, false, "correct the field that the message names; nothing was submitted";
     /// A value that cannot be a limit.
     BadLimit = "bad_limit", 400, 125, false, "leave it out to inherit; 0, null or \"unlimited\" for none; else a positive value";
     /// A NUL byte where the system has none.
@@ -84,6 +86,8 @@ codes! {
     ContextNotFound = "context_not_found", 404, 125, false, "GET /v1/contexts lists yours; one that is not used for its idle_ms ends";
     /// No such task, or another owner's.
     TaskNotFound = "task_not_found", 404, 125, false, "GET /v1/tasks lists yours; POST /v1/tasks begins one";
+    /// No such job, or another owner's.
+    JobNotFound = "job_not_found", 404, 125, false, "GET /v1/jobs lists yours; those that are over are removed after their `retention_ms`";
     /// No such workspace, or another owner's.
     WorkspaceNotFound = "workspace_not_found", 404, 125, false, "GET /v1/workspaces lists yours; POST /v1/workspaces makes one";
     /// Nothing is at this path of the workspace.
@@ -94,6 +98,10 @@ codes! {
     RunEnded = "run_ended", 409, 125, false, "GET /v1/runs/{id} has its outcome";
     /// What was asked for needs a task that goes on.
     TaskEnded = "task_ended", 409, 125, false, "GET /v1/tasks/{id} shows how it ended; POST /v1/tasks begins another";
+    /// The idempotency key belongs to a job with another spec; `details.job_id` is that job.
+    JobConflict = "job_conflict", 409, 125, false, "use another key, or the same spec; GET /v1/jobs/{id} shows the job there is";
+    /// The job is not in a state that this needs: it goes on, or it succeeded.
+    JobState = "job_state", 409, 125, false, "GET /v1/jobs/{id} shows its state; what failed, is dead or was cancelled can be retried";
     /// What was asked for needs a run that has begun.
     RunQueued = "run_queued", 409, 125, true, "wait for its turn: GET /v1/runs/{id} shows its status; POST /v1/runs/{id}/kill gives it up";
     /// What was asked for needs a run that is over.

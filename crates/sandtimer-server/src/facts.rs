@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -11,10 +11,11 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+use crate::auth::Owner;
 use crate::body::{self, Parameters};
 use crate::error::{Code, Refusal};
 use crate::metrics::Gauges;
-use crate::{App, Shared, compat};
+use crate::{App, Shared, compat, jobs};
 
 /// How long what was found out about the host is believed. Finding out takes seconds and real sandboxes.
 const BELIEVED: Duration = Duration::from_secs(60);
@@ -38,14 +39,20 @@ async fn health(State(app): State<Shared>) -> Response {
     body::json(&json!({"status": "ok"}))
 }
 
-async fn metrics(State(app): State<Shared>) -> Response {
+async fn metrics(State(app): State<Shared>, Extension(owner): Extension<Owner>) -> Response {
     let (running, kept) = app.runs.counts();
-    let text = app.metrics.text(Gauges {
+    // Before the rest, which counts a store that cannot be read.
+    let of_jobs = jobs::metrics(&app, &owner).await;
+    if of_jobs.is_err() {
+        app.metrics.store_failed();
+    }
+    let mut text = app.metrics.text(Gauges {
         running,
         kept,
         quarantined: app.engine.quarantined(),
         pools: app.contexts.pool_stats(),
     });
+    text.push_str(&of_jobs.unwrap_or_default());
     ([(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"))], text).into_response()
 }
 

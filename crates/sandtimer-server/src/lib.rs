@@ -8,6 +8,7 @@
 //! owned        things by id that are there for their owner only
 //! runs         /v1/runs: request → Spec, the driver of each run, output, events, records
 //! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
+//! jobs         /v1/jobs: durable work, in a store and by a worker of this server
 //! tasks        /v1/tasks: estimates, what durations are known, and tasks that are followed
 //! policy       what holds where a request says nothing
 //! quota        how much an owner may have at once
@@ -34,6 +35,7 @@ pub mod error;
 mod events;
 mod facts;
 mod files;
+mod jobs;
 mod listen;
 mod mcp;
 mod metrics;
@@ -71,6 +73,7 @@ pub use trace::{Collector, CollectorError};
 
 use contexts::LiveContexts;
 use facts::Facts;
+use jobs::Jobs;
 use metrics::Metrics;
 use quota::Places;
 use runs::Runs;
@@ -83,7 +86,7 @@ use workspaces::Workspaces;
 const WORKERS: usize = 2;
 /// Threads at a time that build sandboxes, wait for the disk, or for what is executed in a context.
 pub(crate) const BLOCKING: usize = 1024;
-/// How long open requests may go on once the server is told to stop.
+/// How long open requests, and jobs, may go on once the server is told to stop.
 const OPEN_REQUESTS: Duration = Duration::from_secs(5);
 /// How long the runs' own ends may take then, before those with a grace are not given it.
 const GENTLE_ENDS: Duration = Duration::from_secs(1);
@@ -168,6 +171,8 @@ pub struct Settings {
     /// The operator's ceilings.
     pub maxima: Limits,
     pub interpreters: Interpreters,
+    /// Jobs that this server executes at a time; 0 leaves them to other workers on the same directory.
+    pub job_slots: usize,
     /// How long a client may take for the head of a request, and for its body.
     pub patience: Duration,
     /// How long a stream of events is silent before a comment shows that it lives.
@@ -190,6 +195,8 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
+    Jobs(#[from] sandtimer::job::StoreError),
+    #[error(transparent)]
     Engine(#[from] sandtimer::Error),
     #[error("cannot start threads: {0}")]
     Threads(io::Error),
@@ -203,7 +210,7 @@ pub(crate) struct App {
     pub defaults: Defaults,
     pub interpreters: Interpreters,
     pub places: Places,
-    pub tenants: Tenants,
+    pub tenants: Arc<Tenants>,
     pub traces: Traces,
     pub patience: Duration,
     pub heartbeat: Duration,
@@ -212,6 +219,7 @@ pub(crate) struct App {
     pub contexts: LiveContexts,
     pub sandboxes: compat::Sandboxes,
     pub workspaces: Workspaces,
+    pub jobs: Jobs,
     pub durations: Durations,
     pub tasks: Tasks,
     pub facts: Facts,
@@ -278,8 +286,12 @@ impl Server {
             .enable_all()
             .build()
             .map_err(StartError::Threads)?;
+        let tenants = Arc::new(Tenants::open(&engine, settings.tokens.as_ref())?);
+        let limits = settings.defaults.commands.clone();
+        let jobs = Jobs::start(&settings.state_directory, &engine, &tenants, limits, settings.job_slots)?;
         let app = Arc::new(App {
-            tenants: Tenants::open(&engine, settings.tokens.as_ref())?,
+            tenants,
+            jobs,
             traces: Traces::start(settings.collector).map_err(StartError::Threads)?,
             engine,
             places: Places::of(settings.tokens.as_ref()),
@@ -329,10 +341,13 @@ impl Server {
 
     /// Whether nobody is connected, nothing runs, and nothing waits to be used.
     pub fn is_unused(&self) -> bool {
-        self.connections.are_closed() && self.app.runs.counts().0 == 0 && self.app.contexts.is_empty()
+        let app = &self.app;
+        let executes = app.runs.counts().0 > 0 || app.jobs.running() > 0;
+        self.connections.are_closed() && !executes && app.contexts.is_empty()
     }
 
-    /// Ends it: no new requests; open ones have 5 s; then all runs are cancelled and recorded. Takes at most 10 s.
+    /// Ends it: no new requests and jobs; open ones have 5 s; then all runs are cancelled and recorded, and jobs that go on are
+    /// given back to the store, where the next server finds them. Takes at most 10 s.
     pub fn stop(self) {
         let Server { address, app, connections, runtime } = self;
         if let Listen::Unix(path) = &address {
@@ -340,11 +355,17 @@ impl Server {
             let _ = std::fs::remove_file(path);
         }
         app.closing.send_replace(true);
+        app.jobs.drain();
         runtime.block_on(async {
-            let drained = tokio::time::timeout(OPEN_REQUESTS, connections.drained()).await.is_ok();
+            let end = tokio::time::Instant::now() + OPEN_REQUESTS;
+            let drained = tokio::time::timeout_at(end, connections.drained()).await.is_ok();
+            let _ = tokio::time::timeout_at(end, app.jobs.ended()).await;
+            app.jobs.give_back();
             app.runs.end_all(GENTLE_ENDS, LAST_OUTCOMES).await;
             // What does not end by then dies with the engine.
             let _ = tokio::time::timeout(LAST_OUTCOMES, contexts::close_all(&app)).await;
+            // So does what a job does, and the next server takes the job back.
+            let _ = tokio::time::timeout(GENTLE_ENDS, app.jobs.ended()).await;
             // A disk that takes longer has the records all the same, unless the power goes.
             let _ = tokio::time::timeout(GENTLE_ENDS, runs::sync(&app)).await;
             if !drained {

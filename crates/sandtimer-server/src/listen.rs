@@ -25,7 +25,7 @@ use tower_service::Service;
 
 use crate::Listen;
 use crate::connection::Connection;
-use crate::{Shared, compat, contexts, facts, files, mcp, openapi, page, runs, tasks, workspaces};
+use crate::{Shared, compat, contexts, facts, files, jobs, mcp, openapi, page, runs, tasks, workspaces};
 
 /// Connections at a time of those who may ask; more wait until one is closed.
 const MOST: u32 = 1024;
@@ -168,6 +168,7 @@ fn router(app: &Shared) -> Router {
         .merge(runs::routes())
         .merge(contexts::routes())
         .merge(tasks::routes())
+        .merge(jobs::routes())
         .merge(compat::routes())
         .merge(mcp::routes(app))
         .merge(workspaces::routes())

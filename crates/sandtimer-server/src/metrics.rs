@@ -161,7 +161,7 @@ fn pools(text: &mut String, pools: &[(&'static str, Stats)]) {
     }
 }
 
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+pub(crate) fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
 }
 

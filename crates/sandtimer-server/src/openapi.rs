@@ -5,6 +5,7 @@
 
 mod contexts;
 mod files;
+mod jobs;
 mod mcp;
 mod schema;
 mod tasks;
@@ -110,6 +111,7 @@ impl Operation {
             path if !path.contains("{id}") => &[][..],
             path if path.starts_with("/v1/runs") => &[Code::RunNotFound][..],
             path if path.starts_with("/v1/tasks") => &[Code::TaskNotFound][..],
+            path if path.starts_with("/v1/jobs") => &[Code::JobNotFound][..],
             path if path.starts_with("/v1/workspaces") => &[Code::WorkspaceNotFound][..],
             _ => &[Code::ContextNotFound][..],
         };
@@ -167,6 +169,7 @@ fn operations() -> Vec<Operation> {
     let mut all = run_operations();
     all.extend(contexts::operations());
     all.extend(files::operations());
+    all.extend(jobs::operations());
     all.extend(mcp::operations());
     all.extend(tasks::operations());
     all

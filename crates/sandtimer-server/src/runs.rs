@@ -31,7 +31,7 @@ use crate::events;
 pub(crate) use control::STDIN_WAIT;
 pub(crate) use drive::{CLIENT_GONE, begin_queued, drop_queued, queue, start, sync, sync_records};
 pub(crate) use live::{LiveRun, Phase, Runs, keep_house};
-pub(crate) use output::cut_at_end;
+pub(crate) use output::{Piece, cut_at_end};
 pub(crate) use request::{LIMITS, RunRequest, environment};
 pub(crate) use stream::RunEvents;
 pub(crate) use wait::listens;

@@ -52,6 +52,8 @@ impl Grant {
 #[derive(Debug)]
 pub(crate) struct Tenants {
     scopes: HashMap<Owner, Scope>,
+    /// All that have a token.
+    known: Vec<Owner>,
     /// `None`: without tokens, where who asks could use the network without a run.
     networked: Option<Vec<Owner>>,
 }
@@ -67,12 +69,18 @@ impl Tenants {
             }
         }
         let networked = grants.iter().filter(|(_, grant)| grant.network).map(|(owner, _)| owner.clone());
-        Ok(Tenants { scopes, networked: tokens.map(|_| networked.collect()) })
+        let known = grants.iter().map(|(owner, _)| owner.clone()).collect();
+        Ok(Tenants { scopes, known, networked: tokens.map(|_| networked.collect()) })
     }
 
     /// What all of an owner's is opened in.
     pub fn scope(&self, owner: &Owner) -> Option<ScopeId> {
         self.scopes.get(owner).map(Scope::id)
+    }
+
+    /// Whether it is an owner with a token.
+    pub fn knows(&self, owner: &Owner) -> bool {
+        self.known.contains(owner)
     }
 
     pub fn may_have_network(&self, owner: &Owner) -> bool {

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::Serving;
+use support::{Client, Serving};
 
 /// Follows a reference.
 fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
@@ -132,6 +132,7 @@ fn real_answers_have_the_described_shape() {
     let id = task["task_id"].as_str().expect("an id");
     check("Task", &client.post(&format!("/v1/tasks/{id}/complete"), &json!({})).1);
     check("TaskList", &client.get("/v1/tasks").1);
+    check_jobs(&client, &mut check);
     check("RunList", &client.get("/v1/runs").1);
     check("Error", &client.get("/nowhere").1);
     check("Health", &client.get("/healthz").1);
@@ -147,6 +148,28 @@ fn real_answers_have_the_described_shape() {
         &mut wrong,
     );
     assert_eq!(wrong.len(), 3, "{wrong:?}");
+}
+
+fn check_jobs(client: &Client, check: &mut impl FnMut(&str, &Value)) {
+    let (_, submitted) =
+        client.post("/v1/jobs", &json!({"command": ["false"], "attempts": 2, "wall_ms": "1m"}));
+    check("JobsSubmitted", &submitted);
+    let id = submitted["jobs"][0]["job_id"].as_str().expect("an id");
+    check("Job", &client.get(&format!("/v1/jobs/{id}?wait_ms=20000")).1);
+    check("JobLog", &client.get(&format!("/v1/jobs/{id}/log")).1);
+    let (_, overdue) =
+        client.post("/v1/jobs", &json!({"command": ["sleep", "9"], "wall_ms": 300, "queue": "q"}));
+    let overdue = overdue["jobs"][0]["job_id"].as_str().expect("an id");
+    check("Job", &client.get(&format!("/v1/jobs/{overdue}?wait_ms=20000")).1);
+    check("JobRetried", &client.post(&format!("/v1/jobs/{id}/retry"), &json!({})).1);
+    check("JobQueuePaused", &client.post("/v1/jobs/pause", &json!({"queue": "q"})).1);
+    client.post("/v1/jobs", &json!({"command": ["true"], "queue": "q"}));
+    check("JobQueues", &client.get("/v1/jobs/queues").1);
+    check("JobCancelled", &client.post(&format!("/v1/jobs/{id}/cancel"), &json!({})).1);
+    check("JobList", &client.get("/v1/jobs?limit=1").1);
+    check("JobsRequeued", &client.post("/v1/jobs/requeue", &json!({})).1);
+    check("JobsPurged", &client.post("/v1/jobs/purge", &json!({})).1);
+    check("Error", &client.post("/v1/jobs", &json!({"comand": ["true"]})).1);
 }
 
 #[test]

@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a stream of events is silent before a comment shows that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
+/// Jobs that are executed at a time, at most.
+const MOST_SLOTS: usize = 1024;
+
 /// How long a server stays that ends when nobody uses it, and how often it looks.
 const UNUSED: Duration = Duration::from_secs(60);
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -170,6 +173,8 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
     let tokens = Given::read("token-file", arguments.token_file.as_ref());
     let keep_runs = Given::read("keep-runs", arguments.keep_runs.as_ref());
     let keep_for = Given::read("keep-for", arguments.keep_for.as_ref());
+    let job_slots = Given::read("job-slots", arguments.job_slots.as_ref());
+    let slots = slots(&job_slots)?;
     let log = Log::begin(arguments)?;
     let collector = Collector::from_variables(|name| std::env::var(name).ok())
         .map_err(|error| Failure::usage(error.to_string()))?;
@@ -197,6 +202,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             "token_file": tokens.shown(path.as_ref().map(|path| path.display().to_string())),
             "keep_runs": keep_runs.shown(retention.runs),
             "keep_for_ms": keep_for.shown(retention.age.map(|age| age.as_millis() as u64)),
+            "job_slots": job_slots.shown(slots),
             "log": log.level.shown(log.level.text()?.unwrap_or("warn")),
             "log_format": log.format.shown(log.format.text()?.unwrap_or("text")),
         },
@@ -221,6 +227,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             python: pool(&config, "python")?,
             javascript: pool(&config, "javascript")?,
         },
+        job_slots: slots,
         patience: PATIENCE,
         heartbeat: HEARTBEAT,
         collector,
@@ -230,6 +237,15 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             complain: log.complain(),
         },
     })
+}
+
+/// Jobs at a time: a whole number, of which 0 is none.
+fn slots(given: &Given) -> Result<usize, Failure> {
+    let Some(text) = given.text()? else {
+        return Ok(std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    };
+    let slots = text.parse().ok().filter(|slots| *slots <= MOST_SLOTS);
+    slots.ok_or_else(|| given.refused(text.as_ref(), "is not a whole number from 0 to 1024"))
 }
 
 /// The most bytes of a pre-warm script.

@@ -76,6 +76,7 @@ pub(super) fn all() -> Value {
         runs(),
         super::contexts::schemas(),
         super::files::schemas(),
+        super::jobs::schemas(),
         super::tasks::schemas(),
         outcome(),
         limits(),

@@ -78,7 +78,7 @@ pub(super) async fn read(run: &LiveRun, asked: &Asked) -> Result<Value, Refusal>
 
 /// A chunk as it is sent: text where it is text.
 #[derive(Debug, PartialEq)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     pub data: String,
     pub encoding: Encoding,
     /// Where the data begins in the stream, and where to go on.

@@ -28,6 +28,7 @@ pub fn settings(state: &Path) -> Settings {
         maxima: Limits::new(),
         // What a test asks for comes when it asks.
         interpreters: Interpreters { python: Pool { ready: 0, prewarm: None }, ..Interpreters::default() },
+        job_slots: 2,
         patience: HARD_STOP,
         heartbeat: HARD_STOP,
         collector: None,

@@ -70,6 +70,22 @@ impl SqliteJobs {
         Ok(SqliteJobs { connection: Mutex::new(connection), clock })
     }
 
+    /// Ends the leases of a worker that is known to be dead, as if they had run out. How many that were.
+    ///
+    /// # Errors
+    /// As [`JobStore::lease`].
+    pub fn take_back(&self, worker: &str) -> Result<usize, StoreError> {
+        self.write(|tx, now| moving::take_back(tx, worker, now))
+    }
+
+    /// How many jobs have ended in each way, by the name of their [`Status`](sandtimer::job::Status).
+    ///
+    /// # Errors
+    /// As [`JobStore::lease`].
+    pub fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        self.read(|tx, _| reading::outcomes(tx))
+    }
+
     /// Lets the file grow no further, as a full disk does.
     #[cfg(test)]
     fn fill(&self, more_pages: i64) {
@@ -173,7 +189,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn sweep(&self) -> Result<(), StoreError> {
-        if !self.read(moving::is_something_to_do)? {
+        if !self.read(moving::has_time_done_something)? {
             return Ok(());
         }
         self.write(moving::sweep)

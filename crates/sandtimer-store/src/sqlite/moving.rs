@@ -153,15 +153,25 @@ fn end(
     let update = "UPDATE jobs SET state = ?2, ready = 0, ended_ms = ?3, expires_ms = ?4, ok = ?5, error = ?6,
         lease_ms = NULL WHERE seq = ?1";
     execute(tx, update, params![job.seq, state_number(state), now, expires, result.ok, result.error])?;
+    let status = serde_json::to_value(result.status).map_err(unreadable)?;
+    let count = "INSERT INTO outcomes VALUES (?1, 1) ON CONFLICT DO UPDATE SET count = count + 1";
+    execute(tx, count, [status.as_str()])?;
     // Its place: of a leased job, and of one that was ready.
     if job.ready || job.state == JobState::Leased { leave(tx, job.concurrency.as_deref()) } else { Ok(()) }
 }
 
-/// What time may have done since the last look. Reads only.
+/// Whether a worker may find something to lease, now or once time has done its part. Reads only.
 pub(super) fn is_something_to_do(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
     let look = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused = 0 AND EXISTS
-            (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1 AND jobs.queue = queues.queue))
-        OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_due WHERE state = 0 AND due_ms <= ?1)
+            (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1 AND jobs.queue = queues.queue))";
+    let found: bool =
+        tx.prepare_cached(look).and_then(|mut look| look.query_row([], |row| row.get(0))).map_err(broken)?;
+    if found { Ok(true) } else { has_time_done_something(tx, now) }
+}
+
+/// What time may have done since the last look. Reads only.
+pub(super) fn has_time_done_something(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
+    let look = "SELECT EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_due WHERE state = 0 AND due_ms <= ?1)
         OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND lease_ms <= ?1)
         OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_scheduled_deadline WHERE state = 0 AND deadline_ms <= ?1)
         OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_queued_deadline WHERE state = 1 AND deadline_ms <= ?1)
@@ -172,7 +182,7 @@ pub(super) fn is_something_to_do(tx: &Transaction<'_>, now: i64) -> Result<bool,
 /// What time alone does, in pieces.
 pub(super) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
     for job in rows(tx, "jobs_leased WHERE state = 2 AND lease_ms <= ?1 ORDER BY lease_ms", now)? {
-        lose(tx, &job, now)?;
+        lose(tx, &job, "the lease ran out", now)?;
     }
     for which in [
         "jobs_scheduled_deadline WHERE state = 0 AND deadline_ms <= ?1",
@@ -191,11 +201,21 @@ pub(super) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The lease of a job ran out.
-fn lose(tx: &Transaction<'_>, job: &Row1, now: i64) -> Result<(), StoreError> {
+/// Ends the leases of a worker that is dead.
+pub(super) fn take_back(tx: &Transaction<'_>, worker: &str, now: i64) -> Result<usize, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND worker = ?1");
+    let mut select = tx.prepare_cached(&sql).map_err(broken)?;
+    let found = select.query_map([worker], row).map_err(broken)?;
+    let found: Vec<Row1> = found.collect::<Result<_, _>>().map_err(broken)?;
+    found.iter().try_for_each(|job| lose(tx, job, "it is dead", now))?;
+    Ok(found.len())
+}
+
+/// A job's worker is lost.
+fn lose(tx: &Transaction<'_>, job: &Row1, how: &str, now: i64) -> Result<(), StoreError> {
     let worker = job.worker.as_deref().unwrap_or("unknown");
     let said = format!(
-        "the lease of worker {worker} ran out, in delivery {} of {}",
+        "worker {worker} was lost ({how}), in delivery {} of {}",
         job.deliveries, job.deliveries_most
     );
     if let Some(reason) = &job.cancel {

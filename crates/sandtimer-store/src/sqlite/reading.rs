@@ -1,5 +1,7 @@
 //! Listings, records, logs and breakers.
 
+use std::collections::BTreeMap;
+
 use rusqlite::types::Value as Sql;
 use rusqlite::{OptionalExtension, Row, Transaction, params_from_iter};
 use sandtimer::job::{
@@ -78,10 +80,12 @@ pub(super) fn list(
 pub(super) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<JobRecord>, StoreError> {
     let found = tx.query_row(&format!("SELECT {LINE} FROM jobs WHERE id = ?1"), [id], line);
     let Some((line, seq)) = found.optional().map_err(broken)? else { return Ok(None) };
-    let spec: String =
-        tx.query_row("SELECT body FROM specs WHERE job = ?1", [seq], |row| row.get(0)).map_err(broken)?;
+    let rest = "SELECT body, owner FROM specs JOIN jobs ON job = seq WHERE seq = ?1";
+    let (spec, owner): (String, String) =
+        tx.query_row(rest, [seq], |row| Ok((row.get(0)?, row.get(1)?))).map_err(broken)?;
     Ok(Some(JobRecord {
         line,
+        owner,
         spec: serde_json::from_str(&spec).map_err(unreadable)?,
         result: results(tx, seq, Kind::Recorded)?.pop(),
         earlier: results(tx, seq, Kind::Earlier)?,
@@ -97,41 +101,45 @@ fn results(tx: &Transaction<'_>, seq: i64, kind: Kind) -> Result<Vec<JobResult>,
     bodies.map(|body| serde_json::from_str(&body.map_err(broken)?).map_err(unreadable)).collect()
 }
 
-/// Every queue that has jobs or is paused.
-pub(super) fn queues(tx: &Transaction<'_>, now: i64) -> Result<Vec<QueueFacts>, StoreError> {
-    let mut select = tx.prepare_cached("SELECT queue, paused FROM queues ORDER BY queue").map_err(broken)?;
-    let found = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(broken)?;
-    let found: Vec<(String, bool)> = found.collect::<Result<_, _>>().map_err(broken)?;
-    let mut facts = Vec::with_capacity(found.len());
-    for (queue, paused) in found {
-        facts.push(queue_facts(tx, queue, paused, now)?);
-    }
-    facts.retain(|facts| facts.paused || facts.scheduled + facts.queued + facts.leased + facts.dead > 0);
-    Ok(facts)
+/// How many jobs have ended in each way.
+pub(super) fn outcomes(tx: &Transaction<'_>) -> Result<Vec<(String, u64)>, StoreError> {
+    let mut select =
+        tx.prepare_cached("SELECT status, count FROM outcomes ORDER BY status").map_err(broken)?;
+    let found = select.query_map([], |row| Ok((row.get(0)?, natural(row.get(1)?)))).map_err(broken)?;
+    found.collect::<Result<_, _>>().map_err(broken)
 }
 
-fn queue_facts(
-    tx: &Transaction<'_>,
-    queue: String,
-    paused: bool,
-    now: i64,
-) -> Result<QueueFacts, StoreError> {
-    let count = |state: JobState| -> Result<u64, StoreError> {
-        let sql = "SELECT count(*) FROM jobs WHERE state = ?1 AND queue = ?2";
-        let mut select = tx.prepare_cached(sql).map_err(broken)?;
-        select.query_row((state_number(state), &queue), |row| row.get(0)).map(natural).map_err(broken)
+/// Every queue that has jobs or is paused: one walk over the jobs that are not over, and the dead.
+pub(super) fn queues(tx: &Transaction<'_>, now: i64) -> Result<Vec<QueueFacts>, StoreError> {
+    let mut facts = BTreeMap::new();
+    let mut select = tx.prepare_cached("SELECT queue, paused FROM queues").map_err(broken)?;
+    let mut rows = select.query([]).map_err(broken)?;
+    while let Some(row) = rows.next().map_err(broken)? {
+        let (queue, paused): (String, bool) = (row.get(0).map_err(broken)?, row.get(1).map_err(broken)?);
+        facts.insert(queue.clone(), empty(queue, paused));
+    }
+    let counts = "SELECT queue, state, count(*), min(due_ms) FROM jobs WHERE state IN (0, 1, 2, 4) GROUP BY queue, state";
+    let mut select = tx.prepare_cached(counts).map_err(broken)?;
+    let read = |row: &Row<'_>| {
+        Ok((row.get::<_, String>(0)?, state_of(row.get(1)?), natural(row.get(2)?), row.get::<_, i64>(3)?))
     };
-    let oldest = "SELECT min(due_ms) FROM jobs WHERE state = 1 AND queue = ?1";
-    let oldest: Option<i64> = tx.query_row(oldest, [&queue], |row| row.get(0)).map_err(broken)?;
-    Ok(QueueFacts {
-        paused,
-        scheduled: count(JobState::Scheduled)?,
-        queued: count(JobState::Queued)?,
-        leased: count(JobState::Leased)?,
-        dead: count(JobState::Dead)?,
-        oldest_ms: oldest.map(|oldest| natural(now - oldest)),
-        queue,
-    })
+    for found in select.query_map([], read).map_err(broken)? {
+        let (queue, state, count, oldest) = found.map_err(broken)?;
+        let facts = facts.entry(queue.clone()).or_insert_with(|| empty(queue, false));
+        match state {
+            JobState::Scheduled => facts.scheduled = count,
+            JobState::Queued => (facts.queued, facts.oldest_ms) = (count, Some(natural(now - oldest))),
+            JobState::Leased => facts.leased = count,
+            _ => facts.dead = count,
+        }
+    }
+    let shown =
+        |facts: &QueueFacts| facts.paused || facts.scheduled + facts.queued + facts.leased + facts.dead > 0;
+    Ok(facts.into_values().filter(shown).collect())
+}
+
+fn empty(queue: String, paused: bool) -> QueueFacts {
+    QueueFacts { queue, paused, scheduled: 0, queued: 0, leased: 0, dead: 0, oldest_ms: None }
 }
 
 /// Adds to the log of a leased job.

@@ -36,9 +36,43 @@ fn a_newer_schema_is_refused_by_name() {
     connection.pragma_update(None, "user_version", 7).expect("set");
     drop(connection);
     match SqliteJobs::open(place.path()) {
-        Err(StoreError::Newer { found: 7, known: 1 }) => {}
+        Err(StoreError::Newer { found: 7, known: 2 }) => {}
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_database_of_the_first_schema_keeps_its_jobs() {
+    let place = tempfile::tempdir().expect("a directory");
+    let store = SqliteJobs::open(place.path()).expect("opened");
+    let id = store.submit(&[submission(json!({}))]).expect("submitted").remove(0).id;
+    drop(store);
+    let connection = Connection::open(place.path().join("jobs.sqlite")).expect("opened");
+    connection.execute_batch("DROP TABLE outcomes; PRAGMA user_version = 1").expect("set back");
+    drop(connection);
+    let store = SqliteJobs::open(place.path()).expect("opened");
+    store.cancel(&id, "a test").expect("cancelled");
+    assert_eq!(store.outcomes().expect("counted"), [("cancelled".to_owned(), 1)]);
+}
+
+#[test]
+fn what_a_dead_worker_had_is_handed_out_at_once_and_what_others_have_is_not() {
+    let place = tempfile::tempdir().expect("a directory");
+    let store = SqliteJobs::open(place.path()).expect("opened");
+    store.submit(&[submission(json!({})), submission(json!({})), submission(json!({}))]).expect("submitted");
+    let lease = |worker: &str| {
+        let lease = Duration::from_secs(60);
+        let worker = worker.to_owned();
+        let request = LeaseRequest { worker, slots: 1, queues: Vec::new(), only: None, lease };
+        store.lease(&request).expect("leased").remove(0)
+    };
+    let (dead, _other) = (lease("dead"), lease("other"));
+    store.cancel(&lease("dead").held.id, "nobody hears it").expect("asked");
+    assert_eq!(store.take_back("dead").expect("taken"), 2);
+    assert_eq!(store.take_back("dead").expect("taken"), 0);
+    let again = lease("next");
+    assert_eq!((&again.held.id, again.held.epoch, again.deliveries), (&dead.held.id, 2, 2));
+    assert_eq!(store.outcomes().expect("counted"), [("cancelled".to_owned(), 1)]);
 }
 
 #[test]

@@ -49,6 +49,25 @@ impl Engine {
         Scope::open(&self.inner, opening, carried)
     }
 
+    /// As [`Engine::open_carried_scope`], of work in which there are several runs one after the other: a ceiling of the wall
+    /// bounds each of them, and not the work as a whole.
+    ///
+    /// # Errors
+    /// As [`Engine::open_scope`].
+    pub fn open_work(
+        &self,
+        parent: Option<ScopeId>,
+        layer: Layer,
+        name: impl Into<String>,
+        (limits, carried): (&Limits, Option<Carried>),
+    ) -> Result<Scope, Error> {
+        let scope = self.open_carried_scope(parent, layer, name, (limits, carried))?;
+        let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        scopes.lift_wall_ceiling(scope.id, Moment::from_nanos(monotonic_nanoseconds()))?;
+        drop(scopes);
+        Ok(scope)
+    }
+
     /// Opens a scope for one of several that share this engine: the ceilings of every run inside are at most these.
     pub fn open_tenant(&self, name: impl Into<String>, maxima: &Limits) -> Result<Scope, Error> {
         let scope = self.open_scope(None, Layer::Tenant, name, &Limits::new())?;

@@ -220,6 +220,9 @@ pub struct JobLine {
 pub struct JobRecord {
     #[serde(flatten)]
     pub line: JobLine,
+    /// As it was submitted.
+    #[serde(skip)]
+    pub owner: String,
     pub spec: Value,
     pub result: Option<JobResult>,
     /// What came of earlier deliveries, the latest last, at most three.

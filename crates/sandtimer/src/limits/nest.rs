@@ -161,6 +161,13 @@ impl Ceilings {
         self
     }
 
+    /// The others.
+    #[must_use]
+    pub fn without(mut self, key: impl Into<Key>) -> Self {
+        self.limits[key.into().index()] = None;
+        self
+    }
+
     /// The ceiling in nanoseconds, bytes or pieces.
     pub fn get(&self, key: impl Into<Key>) -> Option<u64> {
         self.limits[key.into().index()]

@@ -112,7 +112,8 @@ impl ScopeTree {
             .map(|ancestor| self.nodes[ancestor].ends.map(|ends| ends.hard_end.as_nanos()))
             .collect();
         let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
-        let ceiling = node.ceilings.get(LimitKind::Wall).map(Duration::from_nanos);
+        let ceiling = node.ceilings.get(LimitKind::Wall).filter(|_| !node.is_lifted);
+        let ceiling = ceiling.map(Duration::from_nanos);
 
         let stopped = stopped_around || node.timing.pause_asked;
         // Both fail only where there is nothing to do.

@@ -110,6 +110,8 @@ struct Node {
     own: Own,
     /// Its own and those of the scopes in it.
     ceilings: Ceilings,
+    /// The ceiling of the wall is for what is inside, and not for the scope itself.
+    is_lifted: bool,
     /// Own grace under its ceiling.
     grace: Duration,
     timing: Timing,
@@ -172,6 +174,7 @@ impl ScopeTree {
             place: Place { layer: opening.layer, scope },
             own: opening.own,
             ceilings,
+            is_lifted: false,
             grace,
             timing: Timing {
                 allowance: carried.own_end.map(|end| end.since(carried.start)),
@@ -210,6 +213,17 @@ impl ScopeTree {
     pub fn lower_ceilings(&mut self, id: ScopeId, maxima: &Limits) -> Result<(), ScopeError> {
         let node = self.node_mut(id)?;
         node.ceilings = node.ceilings.clone().lowered(maxima);
+        Ok(())
+    }
+
+    /// From now on the ceiling of the wall bounds what is opened in the scope, each by itself, and not the scope as a whole.
+    ///
+    /// # Errors
+    /// [`ScopeError::Unknown`].
+    pub fn lift_wall_ceiling(&mut self, id: ScopeId, now: Moment) -> Result<(), ScopeError> {
+        self.node_mut(id)?.is_lifted = true;
+        // A scope that has fired keeps its end.
+        let _ = self.settle(id, now);
         Ok(())
     }
 
@@ -280,7 +294,9 @@ impl ScopeTree {
         own.replace(LimitKind::Wall, wall);
         let ancestors: Vec<Bound> =
             self.ancestors(id).into_iter().map(|ancestor| self.bound_by(ancestor, start)).collect();
-        Ok(nest(&node.place, &own, &ancestors, &node.ceilings))
+        let ceilings = node.ceilings.clone();
+        let ceilings = if node.is_lifted { ceilings.without(LimitKind::Wall) } else { ceilings };
+        Ok(nest(&node.place, &own, &ancestors, &ceilings))
     }
 
     /// What an ancestor allows a scope that started at `start`.

@@ -37,6 +37,22 @@ fn ends(tree: &ScopeTree, id: ScopeId) -> Option<(Moment, Moment)> {
 }
 
 #[test]
+fn a_lifted_ceiling_bounds_what_is_inside_each_by_itself() {
+    let mut tree = ScopeTree::new(Ceilings::none().with_operator(&wall(5)));
+    let job = tree.open(opening(None, Layer::Job, "job/7f3", &Limits::new()), at(0)).unwrap();
+    assert_eq!(ends(&tree, job), Some((at(5), at(5))));
+    tree.lift_wall_ceiling(job, at(0)).unwrap();
+    assert_eq!(ends(&tree, job), None);
+    assert!(tree.effective(job, at(0)).unwrap().get(LimitKind::Wall).is_none());
+    // Each has its whole ceiling, however long the work around it has gone on.
+    for start in [1, 20] {
+        let run = tree.open(opening(Some(job), Layer::Run, "run", &Limits::new()), at(start)).unwrap();
+        assert_eq!(ends(&tree, run), Some((at(start + 5), at(start + 5))));
+        assert!(tree.effective(run, at(start)).unwrap().get(LimitKind::Wall).is_some());
+    }
+}
+
+#[test]
 fn paths_follow_the_tree() {
     let (mut tree, job, _) = job_and_run(&Limits::new(), &Limits::new());
     let turn = tree.open(opening(Some(job), Layer::Turn, "turn-12", &Limits::new()), at(0)).unwrap();

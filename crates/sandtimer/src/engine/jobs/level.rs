@@ -35,15 +35,20 @@ pub(super) struct Bound {
 }
 
 impl Level {
-    /// The job's own: its clock began with its submission.
-    pub fn job(engine: &Engine, id: &str, age: Duration, left: Option<Duration>) -> Result<Self, Error> {
+    /// The job's own, inside its owner's if there is one: its clock began with its submission.
+    pub fn job(
+        (engine, within): (&Engine, Option<ScopeId>),
+        id: &str,
+        age: Duration,
+        left: Option<Duration>,
+    ) -> Result<Self, Error> {
         let now = now();
         let begun = now.before(age);
         let end = left.map(|left| now.after(left));
         let carried = Carried { start: begun, own_end: end };
         let limits = limits(end.map(|end| end.since(begun)));
         let path = format!("job/{id}");
-        let scope = engine.open_carried_scope(None, Layer::Job, path.clone(), (&limits, Some(carried)))?;
+        let scope = engine.open_work(within, Layer::Job, path.clone(), (&limits, Some(carried)))?;
         let bound = end.map(|end| Bound { layer: Layer::Job, path: path.clone(), begun, end });
         Ok(Level { scope, bounds: bound.into_iter().collect(), path, begun })
     }
@@ -58,7 +63,7 @@ impl Level {
     ) -> Result<Self, Error> {
         let begun = now();
         let name = name.replace('/', "_");
-        let scope = engine.open_scope(Some(self.scope.id()), layer, name.clone(), &limits(wall))?;
+        let scope = engine.open_work(Some(self.scope.id()), layer, name.clone(), (&limits(wall), None))?;
         let path = format!("{}/{name}", self.path);
         let mut bounds = self.bounds.clone();
         if let Some(wall) = wall.filter(|wall| *wall < FAR_FUTURE) {

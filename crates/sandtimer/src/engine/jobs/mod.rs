@@ -17,6 +17,7 @@ mod level;
 mod turns;
 mod worker;
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use crate::job::{
 use crate::limits::Limits;
 use crate::model::{Layer, Outcome, Source, time};
 use crate::resilience::{BreakerSnapshot, Breakers, Budgets};
+use crate::scope::ScopeId;
 use crate::time::Moment;
 
 pub use control::{Control, Halt};
@@ -44,6 +46,15 @@ pub struct Place {
     pub store: Arc<dyn JobStore>,
     /// Limits of the worker's own, for what a spec does not say.
     pub defaults: Vec<(Source, Limits)>,
+}
+
+/// Decides about jobs by whose they are, for a worker that works for several owners.
+pub trait Admission: Send + Sync + Debug {
+    /// The scope that bounds all that the job does, where its owner has one.
+    ///
+    /// # Errors
+    /// Why the job is not executed, for its result.
+    fn admit(&self, owner: &str, spec: &JobSpec) -> Result<Option<ScopeId>, String>;
 }
 
 /// Why a job's work stops short.
@@ -74,6 +85,8 @@ impl From<Error> for Stopped {
 /// One job under way.
 struct Execution<'a> {
     place: &'a Place,
+    /// The scope that the job's own is opened in.
+    within: Option<ScopeId>,
     control: &'a Control,
     held: &'a Held,
     spec: &'a JobSpec,
@@ -84,13 +97,24 @@ struct Execution<'a> {
 }
 
 /// Executes a leased job. The result, and whether it may be handed out again.
-pub fn execute(place: &Place, leased: &Leased, control: &Control) -> (JobResult, bool) {
+pub fn execute(
+    place: &Place,
+    admission: Option<&dyn Admission>,
+    leased: &Leased,
+    control: &Control,
+) -> (JobResult, bool) {
+    let refused = |why: String| (JobResult::bare(Status::Failed, Some(why)), false);
     let spec = match JobSpec::read(leased.spec.clone()) {
         Ok(spec) => spec,
-        Err(error) => return (JobResult::bare(Status::Failed, Some(error.to_string())), false),
+        Err(error) => return refused(error.to_string()),
+    };
+    let within = match admission.map_or(Ok(None), |admission| admission.admit(&leased.owner, &spec)) {
+        Ok(within) => within,
+        Err(why) => return refused(why),
     };
     let mut execution = Execution {
         place,
+        within,
         control,
         held: &leased.held,
         spec: &spec,
@@ -111,7 +135,7 @@ impl Execution<'_> {
         let age = Duration::from_millis(store_now.saturating_sub(leased.submitted_ms));
         let left =
             leased.deadline_ms.map(|deadline| Duration::from_millis(deadline.saturating_sub(store_now)));
-        let job = Level::job(&self.place.engine, &leased.held.id, age, left)?;
+        let job = Level::job((&self.place.engine, self.within), &leased.held.id, age, left)?;
         match &self.spec.work {
             Work::Action(action) => {
                 let called = self.call(&job, (&self.spec.name, None), action, &[])?;

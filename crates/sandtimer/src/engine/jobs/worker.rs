@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::control::{Control, Halt};
 use super::level::now;
-use super::{Place, execute};
+use super::{Admission, Place, execute};
 use crate::job::{Finish, Held, JobResult, LeaseRequest, Leased, Renewal, Status, StoreError};
 use crate::time::Moment;
 
@@ -43,6 +43,7 @@ pub struct WorkerSettings {
 pub struct Worker {
     place: Place,
     settings: WorkerSettings,
+    admission: Option<Arc<dyn Admission>>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -56,7 +57,18 @@ struct State {
 
 impl Worker {
     pub fn new(place: Place, settings: WorkerSettings) -> Self {
-        Worker { place, settings, state: Mutex::default(), changed: Condvar::new() }
+        Worker { place, settings, admission: None, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Asks about each job before it is executed.
+    #[must_use]
+    pub fn admitting(self, admission: Arc<dyn Admission>) -> Self {
+        Worker { admission: Some(admission), ..self }
+    }
+
+    /// How many jobs it has at the moment.
+    pub fn jobs(&self) -> usize {
+        self.state().jobs.len()
     }
 
     /// Works until it is told to end and every job it has is over.
@@ -117,7 +129,8 @@ impl Worker {
 
     /// One job, from its lease to its end in the store.
     fn conduct(&self, job: &Leased, control: &Control) {
-        let executed = catch_unwind(AssertUnwindSafe(|| execute(&self.place, job, control)));
+        let admission = self.admission.as_deref();
+        let executed = catch_unwind(AssertUnwindSafe(|| execute(&self.place, admission, job, control)));
         let (result, again) = executed.unwrap_or_else(|_| {
             let said = "the worker failed while it executed the job; it has said so on its stderr";
             (JobResult::bare(Status::InfraError, Some(said.to_owned())), true)

@@ -1,0 +1,335 @@
+//! `/v1/jobs`: durable work. A job is submitted to the store below the state directory and outlives the server; what
+//! executes it is a worker of this process, or any other that works on the same store.
+//!
+//! ```text
+//! submission   from a body to submissions, each refusal naming the job and the field
+//! keeping      the store, and the worker of this server: its slots, what it admits, its end
+//! follow       waiting for a job's end, and its events, from behind the last one a reader had
+//! view         jobs and queues as their owner sees them
+//! counts       what is counted
+//! ```
+//! States and failures are those of `sandtimer::job`; nothing about a job is kept here. Another owner's jobs are not there, and
+//! each token has queues of its own.
+
+mod counts;
+mod follow;
+mod keeping;
+mod submission;
+mod view;
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use sandtimer::job::{Cancelled, Filter, JobState, JobStore, StoreError};
+use sandtimer::supervise::output::Chunk;
+use serde_json::{Value, json};
+
+use crate::Shared;
+use crate::auth::Owner;
+use crate::body::{self, Fields, Id, Object, Parameters, refused};
+use crate::error::{Code, Refusal};
+use crate::events;
+use crate::runs::Piece;
+
+pub(crate) use counts::text as metrics;
+pub(crate) use keeping::Jobs;
+use view::{Whose, whose};
+
+/// Jobs in a listing unless it says how many, and at most.
+const LISTED: u64 = 100;
+const MOST_LISTED: u64 = 1_000;
+/// How long a cancel waits for the end unless it says otherwise.
+const CANCEL_WAIT: Duration = Duration::from_secs(5);
+/// The longest reason of a cancel.
+const REASON: usize = 200;
+/// Bytes of a log in an answer unless it says how many; at least, so that every character fits; at most.
+const USUAL_LOG: u64 = 256 * 1024;
+const LEAST_LOG: u64 = 16;
+const MOST_LOG: u64 = 8 << 20;
+/// States in which a job is over.
+const OVER: [&str; 3] = ["ended", "dead", "cancelled"];
+
+pub(crate) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/v1/jobs", post(submit).get(list))
+        .route("/v1/jobs/requeue", post(requeue))
+        .route("/v1/jobs/purge", post(purge))
+        .route("/v1/jobs/queues", get(queues))
+        .route("/v1/jobs/pause", post(pause))
+        .route("/v1/jobs/resume", post(resume))
+        .route("/v1/jobs/{id}", get(show))
+        .route("/v1/jobs/{id}/log", get(log))
+        .route("/v1/jobs/{id}/events", get(watch))
+        .route("/v1/jobs/{id}/cancel", post(cancel))
+        .route("/v1/jobs/{id}/retry", post(retry))
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        let message = error.to_string();
+        match error {
+            StoreError::Spec(error) => submission::bad_spec(&error, None),
+            StoreError::Conflict { key, existing } => {
+                Refusal::new(Code::JobConflict, message).with("key", key).with("job_id", existing)
+            }
+            StoreError::Unknown(_) => Refusal::new(Code::JobNotFound, message),
+            StoreError::WrongState { state, .. } => {
+                Refusal::new(Code::JobState, message).with("state", state.name())
+            }
+            StoreError::Lost(_) => Refusal::new(Code::Internal, message),
+            // What is left is the disk's, or another process's that holds the database.
+            _ => Refusal::new(Code::Storage, message),
+        }
+    }
+}
+
+async fn submit(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    request: Request<Body>,
+) -> Result<Response, Refusal> {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let are_lines = kind.is_some_and(submission::are_lines);
+    let bytes = body::bytes(request, app.patience).await?;
+    let networked = app.tenants.may_have_network(&owner);
+    let submitted = app
+        .jobs
+        .ask(move |store| {
+            let batch = submission::read(&bytes, are_lines, (&whose(&owner), networked), store.now_ms())?;
+            Ok(store.submit(&batch)?)
+        })
+        .await?;
+    let status = if submitted.iter().all(|one| one.existed) { StatusCode::OK } else { StatusCode::CREATED };
+    let jobs: Vec<Value> = submitted
+        .iter()
+        .map(|one| json!({"job_id": one.id, "state": one.state, "existed": one.existed}))
+        .collect();
+    Ok((status, body::json(&json!({"jobs": jobs}))).into_response())
+}
+
+/// Which of an owner's jobs.
+fn filter(whose: &Whose, fields: &mut Fields, states: &[&'static str]) -> Result<Filter, Refusal> {
+    let queue = fields.text("queue")?.map(|queue| whose.stored_queue(&queue));
+    let state = fields.word("state", states)?.and_then(JobState::from_name);
+    Ok(Filter { owner: Some(whose.name().to_owned()), queue, state })
+}
+
+async fn list(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(mut fields): Parameters,
+) -> Result<Response, Refusal> {
+    let whose = whose(&owner);
+    let filter = filter(&whose, &mut fields, &JobState::ALL.map(JobState::name))?;
+    let limit = fields.number("limit")?.unwrap_or(LISTED).clamp(1, MOST_LISTED) as usize;
+    let cursor = fields.number("cursor")?.map(|cursor| cursor.to_string());
+    fields.finish()?;
+    let page = app
+        .jobs
+        .ask(move |store| {
+            store.sweep()?;
+            Ok(store.list(&filter, cursor.as_deref(), limit)?)
+        })
+        .await?;
+    let jobs: Vec<Value> = page.jobs.iter().map(|line| whose.line(line)).collect();
+    Ok(body::json(&json!({"jobs": jobs, "next": page.next})))
+}
+
+async fn show(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+    Parameters(mut fields): Parameters,
+) -> Result<Response, Refusal> {
+    let wait = fields.milliseconds("wait_ms")?.unwrap_or(Duration::ZERO);
+    fields.finish()?;
+    let whose = whose(&owner);
+    let record = follow::until_over(&app, &whose, &id, wait).await?;
+    Ok(body::json(&whose.record(&record)))
+}
+
+/// A part of what a job has written, of all its deliveries.
+async fn log(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+    Parameters(mut fields): Parameters,
+) -> Result<Response, Refusal> {
+    let cursor = fields.number("cursor")?.unwrap_or(0);
+    let most = fields.number("max_bytes")?.unwrap_or(USUAL_LOG).clamp(LEAST_LOG, MOST_LOG) as usize;
+    fields.finish()?;
+    // In this order: of a job that is over, nothing is added to its log afterwards.
+    let record = app.jobs.find(&whose(&owner), &id).await?;
+    let of = id.clone();
+    let (log, behind) = app
+        .jobs
+        .ask(move |store| {
+            let log = store.read_log(&of, cursor, most)?;
+            let behind = store.read_log(&of, log.next_cursor, 1)?;
+            Ok((log, behind))
+        })
+        .await?;
+    let last = record.line.state.is_over() && behind.bytes.is_empty();
+    let piece = Piece::of(Chunk { bytes: log.bytes, next_cursor: log.next_cursor, dropped_before: 0 }, last);
+    Ok(body::json(&json!({
+        "job_id": id,
+        "state": record.line.state,
+        "cursor": piece.cursor,
+        "next_cursor": piece.next_cursor,
+        "data": piece.data,
+        "encoding": piece.encoding,
+        "ended": last,
+    })))
+}
+
+async fn watch(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+    headers: HeaderMap,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let place = follow::Place::after(events::last_event_id(&headers)?)?;
+    let whose = whose(&owner);
+    let record = app.jobs.find(&whose, &id).await?;
+    if place.is_behind(&record) {
+        return Ok(events::nothing_more());
+    }
+    let heartbeat = app.heartbeat;
+    Ok(events::respond(follow::JobEvents::new(app, whose, id, place), heartbeat))
+}
+
+/// Of a job that is over already it is no error: it goes on no more, which was asked for.
+async fn cancel(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let reason = fields.text("reason")?;
+    let wait = fields.milliseconds("wait_ms")?.unwrap_or(CANCEL_WAIT);
+    fields.finish()?;
+    let reason: String =
+        reason.unwrap_or_else(|| "the caller asked for its end".to_owned()).chars().take(REASON).collect();
+    let whose = whose(&owner);
+    app.jobs.find(&whose, &id).await?;
+    let of = id.clone();
+    let done = app.jobs.ask(move |store| Ok(store.cancel(&of, &reason)?)).await?;
+    let wait = if done == Cancelled::Asked { wait } else { Duration::ZERO };
+    let record = follow::until_over(&app, &whose, &id, wait).await?;
+    Ok(body::json(&json!({"job_id": id, "cancelled": done, "state": record.line.state})))
+}
+
+async fn retry(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Id(id): Id,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    app.jobs.find(&whose(&owner), &id).await?;
+    let of = id.clone();
+    let state = app.jobs.ask(move |store| Ok(store.retry(&of)?)).await?;
+    Ok(body::json(&json!({"job_id": id, "state": state})))
+}
+
+/// Dead letters, back into their queues.
+async fn requeue(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let whose = whose(&owner);
+    let mut filter = filter(&whose, &mut fields, &[])?;
+    fields.finish()?;
+    filter.state = Some(JobState::Dead);
+    let requeued = app.jobs.ask(move |store| requeue_all(store, &filter)).await?;
+    Ok(body::json(&json!({"requeued": requeued})))
+}
+
+fn requeue_all(store: &dyn JobStore, filter: &Filter) -> Result<u64, Refusal> {
+    let (mut requeued, mut cursor) = (0, None);
+    loop {
+        let page = store.list(filter, cursor.as_deref(), MOST_LISTED as usize)?;
+        for line in &page.jobs {
+            match store.retry(&line.id) {
+                Ok(_) => requeued += 1,
+                // Somebody else was first.
+                Err(StoreError::Unknown(_) | StoreError::WrongState { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(requeued);
+        }
+    }
+}
+
+async fn purge(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(mut fields): Object,
+) -> Result<Response, Refusal> {
+    let filter = filter(&whose(&owner), &mut fields, &OVER)?;
+    fields.finish()?;
+    let purged = app.jobs.ask(move |store| Ok(store.purge(&filter)?)).await?;
+    Ok(body::json(&json!({"purged": purged})))
+}
+
+async fn queues(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
+    fields.finish()?;
+    let facts = app
+        .jobs
+        .ask(|store| {
+            store.sweep()?;
+            Ok(store.queues()?)
+        })
+        .await?;
+    Ok(body::json(&json!({"queues": whose(&owner).queues(facts)})))
+}
+
+async fn pause(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    set_paused(&app, &owner, fields, true).await
+}
+
+async fn resume(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Object(fields): Object,
+) -> Result<Response, Refusal> {
+    set_paused(&app, &owner, fields, false).await
+}
+
+async fn set_paused(
+    app: &Shared,
+    owner: &Owner,
+    mut fields: Fields,
+    paused: bool,
+) -> Result<Response, Refusal> {
+    let queue = fields.text("queue")?;
+    fields.finish()?;
+    let queue = queue.ok_or_else(|| {
+        Refusal::new(Code::BadField, "queue is missing; give its name").with("key", "queue")
+    })?;
+    if queue.is_empty() || queue.chars().count() > 200 || queue.chars().any(char::is_control) {
+        return Err(refused("queue", &queue.into(), "a name of 1 to 200 printable characters"));
+    }
+    let stored = whose(owner).stored_queue(&queue);
+    app.jobs.ask(move |store| Ok(store.pause(&stored, paused)?)).await?;
+    Ok(body::json(&json!({"queue": queue, "paused": paused})))
+}

@@ -1,0 +1,117 @@
+//! What is counted of jobs, in the text that Prometheus reads: of all owners together, and by name the asking owner's queues.
+
+use std::fmt::Write;
+
+use sandtimer::job::{JobStore, QueueFacts};
+
+use super::view::{Whose, whose};
+use crate::Shared;
+use crate::auth::Owner;
+use crate::error::Refusal;
+use crate::metrics::head;
+
+/// Queues that are named.
+const NAMED: usize = 1_000;
+
+/// All of it, for this owner.
+pub(crate) async fn text(app: &Shared, owner: &Owner) -> Result<String, Refusal> {
+    let (queues, outcomes) = app
+        .jobs
+        .ask(|store| {
+            store.sweep()?;
+            Ok((store.queues()?, store.outcomes()?))
+        })
+        .await?;
+    let mut text = String::new();
+    together(&mut text, &queues);
+    head(&mut text, "sandtimer_jobs_ended_total", "counter", "Jobs that are over, by how they ended.");
+    for (status, count) in &outcomes {
+        let _ = writeln!(text, "sandtimer_jobs_ended_total{{status=\"{status}\"}} {count}");
+    }
+    head(&mut text, "sandtimer_jobs_running", "gauge", "Jobs that this server executes.");
+    let _ = writeln!(text, "sandtimer_jobs_running {}", app.jobs.running());
+    by_queue(&mut text, &whose(owner), queues);
+    Ok(text)
+}
+
+/// States, and how many jobs of a queue are in them.
+fn depths(queue: &QueueFacts) -> [(&'static str, u64); 4] {
+    [("scheduled", queue.scheduled), ("queued", queue.queued), ("leased", queue.leased), ("dead", queue.dead)]
+}
+
+fn seconds(milliseconds: Option<u64>) -> f64 {
+    milliseconds.unwrap_or(0) as f64 / 1_000.0
+}
+
+fn together(text: &mut String, queues: &[QueueFacts]) {
+    head(text, "sandtimer_jobs", "gauge", "Jobs in the store, by state, of all owners.");
+    for index in 0..4 {
+        let state = depths(&EMPTY)[index].0;
+        let sum: u64 = queues.iter().map(|queue| depths(queue)[index].1).sum();
+        let _ = writeln!(text, "sandtimer_jobs{{state=\"{state}\"}} {sum}");
+    }
+    let oldest = queues.iter().filter_map(|queue| queue.oldest_ms).max();
+    head(text, "sandtimer_jobs_oldest_seconds", "gauge", "How long the job has waited that waits longest.");
+    let _ = writeln!(text, "sandtimer_jobs_oldest_seconds {}", seconds(oldest));
+}
+
+const EMPTY: QueueFacts = QueueFacts {
+    queue: String::new(),
+    paused: false,
+    scheduled: 0,
+    queued: 0,
+    leased: 0,
+    dead: 0,
+    oldest_ms: None,
+};
+
+fn by_queue(text: &mut String, whose: &Whose, queues: Vec<QueueFacts>) {
+    let mut queues = whose.queues(queues);
+    queues.truncate(NAMED);
+    queues.iter_mut().for_each(|queue| queue.queue = escaped(&queue.queue));
+    head(text, "sandtimer_queue_jobs", "gauge", "Jobs of your queues, by state.");
+    for queue in &queues {
+        for (state, count) in depths(queue) {
+            let name = &queue.queue;
+            let _ = writeln!(text, "sandtimer_queue_jobs{{queue=\"{name}\",state=\"{state}\"}} {count}");
+        }
+    }
+    let help = "How long the job of a queue has waited that waits longest.";
+    head(text, "sandtimer_queue_oldest_seconds", "gauge", help);
+    for QueueFacts { queue, oldest_ms, .. } in &queues {
+        let _ = writeln!(text, "sandtimer_queue_oldest_seconds{{queue=\"{queue}\"}} {}", seconds(*oldest_ms));
+    }
+    head(text, "sandtimer_queue_paused", "gauge", "Whether a queue hands out nothing.");
+    for QueueFacts { queue, paused, .. } in &queues {
+        let _ = writeln!(text, "sandtimer_queue_paused{{queue=\"{queue}\"}} {}", u8::from(*paused));
+    }
+}
+
+/// As the value of a label: a queue is named by whoever uses it.
+fn escaped(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_added_up_and_a_name_stays_within_its_quotes() {
+        let queue = |name: &str, queued, oldest| QueueFacts {
+            queue: name.to_owned(),
+            queued,
+            oldest_ms: Some(oldest),
+            ..EMPTY
+        };
+        let queues = vec![queue("a\"} 1\\", 2, 500), queue("token:alice b", 3, 2_500)];
+        let mut text = String::new();
+        together(&mut text, &queues);
+        assert!(text.contains("sandtimer_jobs{state=\"queued\"} 5\n"), "{text}");
+        assert!(text.contains("sandtimer_jobs_oldest_seconds 2.5\n"), "{text}");
+        let mut text = String::new();
+        by_queue(&mut text, &whose(&Owner::recorded("uid:0")), queues);
+        assert!(text.contains("{queue=\"a\\\"} 1\\\\\",state=\"queued\"} 2\n"), "{text}");
+        assert!(!text.contains("alice"), "{text}");
+    }
+}

@@ -1,0 +1,155 @@
+//! The store of jobs, and the worker of this server.
+//!
+//! The worker has a connection of its own, so that it waits for no listing. It is told to end twice: first to begin nothing
+//! more, then to give back what goes on, which is queued again with the deadline it had. A server that was killed did
+//! neither: the next one, which has the lock of the state directory, takes back what the dead one had.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sandtimer::Engine;
+use sandtimer::engine::jobs::{Admission, Place, Worker, WorkerSettings};
+use sandtimer::job::{JobRecord, JobSpec, JobStore, StoreError};
+use sandtimer::limits::Limits;
+use sandtimer::model::Source;
+use sandtimer::scope::ScopeId;
+use sandtimer_store::SqliteJobs;
+use tokio::sync::watch;
+
+use super::submission::check_paths;
+use super::view::{LOCAL, Whose};
+use crate::StartError;
+use crate::auth::Owner;
+use crate::error::{Code, Refusal};
+use crate::tenants::Tenants;
+
+/// The worker's name. There is one server to a state directory.
+const NAME: &str = "server";
+/// How long a job stays with a worker that says nothing more.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Jobs, as the server has them.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    store: Arc<SqliteJobs>,
+    /// `None` where the server has no slots: then others work on the store.
+    worker: Option<Arc<Worker>>,
+    /// True once the worker has ended.
+    ended: watch::Sender<bool>,
+}
+
+impl Jobs {
+    /// Opens the store, takes back what a dead server had, and begins to work. Whoever calls has the lock of the directory.
+    pub fn start(
+        state_directory: &Path,
+        engine: &Engine,
+        tenants: &Arc<Tenants>,
+        defaults: Vec<(Source, Limits)>,
+        slots: usize,
+    ) -> Result<Self, StartError> {
+        let store = Arc::new(SqliteJobs::open(state_directory)?);
+        store.take_back(NAME)?;
+        let ended = watch::Sender::new(slots == 0);
+        let worker = if slots == 0 {
+            None
+        } else {
+            let own = Arc::new(SqliteJobs::open(state_directory)?);
+            let place = Place { engine: engine.clone(), store: own, defaults };
+            Some(begin(place, tenants, slots, ended.clone())?)
+        };
+        Ok(Jobs { store, worker, ended })
+    }
+
+    /// Asks the store something, on a thread that may block.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&SqliteJobs) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let store = self.store.clone();
+        let asked = tokio::task::spawn_blocking(move || work(&store)).await;
+        asked.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the store of jobs could not be asked")))
+    }
+
+    /// A job of this owner, or that there is none.
+    pub(super) async fn find(&self, whose: &Whose, id: &str) -> Result<JobRecord, Refusal> {
+        let (id, owner) = (id.to_owned(), whose.name().to_owned());
+        self.ask(move |store| {
+            store.sweep()?;
+            let found = store.get(&id)?.filter(|record| record.owner == owner);
+            found.ok_or_else(|| StoreError::Unknown(id.chars().take(60).collect()).into())
+        })
+        .await
+    }
+
+    /// How many are executed here.
+    pub fn running(&self) -> usize {
+        self.worker.as_ref().map_or(0, |worker| worker.jobs())
+    }
+
+    /// Begins nothing more.
+    pub fn drain(&self) {
+        self.worker.iter().for_each(|worker| worker.drain());
+    }
+
+    /// Ends what goes on and gives it back.
+    pub fn give_back(&self) {
+        self.worker.iter().for_each(|worker| worker.give_back());
+    }
+
+    /// Waits until the worker has ended.
+    pub async fn ended(&self) {
+        // The sender is here.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+}
+
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        // A server that was not stopped leaves nothing behind either.
+        self.give_back();
+    }
+}
+
+fn begin(
+    place: Place,
+    tenants: &Arc<Tenants>,
+    slots: usize,
+    ended: watch::Sender<bool>,
+) -> Result<Arc<Worker>, StartError> {
+    let settings = WorkerSettings {
+        name: NAME.to_owned(),
+        slots,
+        queues: Vec::new(),
+        only: None,
+        lease: LEASE,
+        complain: |message| tracing::error!("{message}"),
+    };
+    let admission: Arc<dyn Admission> = tenants.clone();
+    let worker = Arc::new(Worker::new(place, settings).admitting(admission));
+    let works = worker.clone();
+    let working = move || {
+        works.work();
+        ended.send_replace(true);
+    };
+    std::thread::Builder::new().name("st-jobs".to_owned()).spawn(working).map_err(StartError::Threads)?;
+    Ok(worker)
+}
+
+impl Admission for Tenants {
+    /// Looked at again when a job is executed: between that and its submission the server may have got another file of tokens.
+    fn admit(&self, owner: &str, spec: &JobSpec) -> Result<Option<ScopeId>, String> {
+        if owner == LOCAL {
+            return Ok(None);
+        }
+        let owner = Owner::recorded(owner);
+        if !self.knows(&owner) {
+            return Err("its owner's token is not in the server's file any more".to_owned());
+        }
+        if spec.network && !self.may_have_network(&owner) {
+            return Err("`network`: its owner's token may not give jobs the host's network".to_owned());
+        }
+        check_paths(spec).map_err(|error| error.to_string())?;
+        Ok(self.scope(&owner))
+    }
+}

@@ -1,0 +1,122 @@
+//! From a body to submissions. A batch is taken whole or not at all, so each is checked before any is submitted.
+
+use sandtimer::job::{JobSpec, SpecError, Submission};
+use serde_json::Value;
+
+use super::view::Whose;
+use crate::error::{Code, Refusal};
+
+/// Jobs of one batch.
+const MOST: usize = 10_000;
+
+/// Whether a body of this type is one job in each line.
+pub(super) fn are_lines(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    ["application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"]
+        .contains(&kind.as_str())
+}
+
+/// One job, a list of jobs, or one in each line.
+pub(super) fn read(
+    bytes: &[u8],
+    are_lines: bool,
+    (whose, networked): (&Whose, bool),
+    now_ms: u64,
+) -> Result<Vec<Submission>, Refusal> {
+    let (sources, is_one) = sources(bytes, are_lines)?;
+    let mut batch = Vec::with_capacity(sources.len());
+    for (index, source) in sources.into_iter().enumerate() {
+        let index = (!is_one).then_some(index);
+        let mut spec = JobSpec::read(source)
+            .and_then(|spec| spec.deadline(now_ms).map(|_| spec))
+            .and_then(|spec| check_paths(&spec).map(|()| spec))
+            .map_err(|error| bad_spec(&error, index))?;
+        if spec.network && !networked {
+            let message = "network: this token may not give jobs the host's network";
+            return Err(Refusal::new(Code::NetworkRefused, message).with("key", "network"));
+        }
+        spec.queue = whose.stored_queue(&spec.queue);
+        batch.push(Submission { spec, owner: whose.name().to_owned() });
+    }
+    Ok(batch)
+}
+
+/// The values of a body, and whether it is a single one that is no list.
+fn sources(bytes: &[u8], are_lines: bool) -> Result<(Vec<Value>, bool), Refusal> {
+    let values = serde_json::Deserializer::from_slice(bytes).into_iter::<Value>().take(MOST + 1);
+    let mut values: Vec<Value> = values
+        .collect::<Result<_, _>>()
+        .map_err(|error| Refusal::new(Code::BadJson, format!("the body is not JSON: {error}")))?;
+    let mut is_one = false;
+    if !are_lines && values.len() == 1 {
+        match values.remove(0) {
+            Value::Array(list) => values = list,
+            one => {
+                is_one = true;
+                values.push(one);
+            }
+        }
+    }
+    if values.is_empty() {
+        let message = "the body has no job; send a spec, a list of specs, or one in each line";
+        return Err(Refusal::new(Code::BadSpec, message).with("path", ""));
+    }
+    if values.len() > MOST {
+        let message = format!("the body has more than {MOST} jobs; send them in several requests");
+        return Err(Refusal::new(Code::BadSpec, message).with("path", "").with("most", MOST));
+    }
+    Ok((values, is_one))
+}
+
+/// Paths of the host are no caller's to give: what works on this store may do so with rights that the caller has not.
+pub(super) fn check_paths(spec: &JobSpec) -> Result<(), SpecError> {
+    let path = match (&spec.working_directory, spec.workspaces.is_empty()) {
+        (Some(_), _) => "cwd",
+        (None, false) => "workspaces",
+        (None, true) => return Ok(()),
+    };
+    let problem = "names a directory of the server's machine; leave it out: what a job runs begins in an empty /workspace";
+    Err(SpecError { path: path.to_owned(), problem: problem.to_owned() })
+}
+
+/// A spec that is refused, with the way to its field; of a batch with its index, from 0 on.
+pub(super) fn bad_spec(error: &SpecError, index: Option<usize>) -> Refusal {
+    let message = match index {
+        Some(index) => format!("jobs[{index}]: {error}"),
+        None => error.to_string(),
+    };
+    let refusal = Refusal::new(Code::BadSpec, message)
+        .with("path", error.path.as_str())
+        .with("problem", error.problem.as_str());
+    match index {
+        Some(index) => refusal.with("index", index),
+        None => refusal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_body_is_one_job_a_list_or_lines() {
+        let of = |text: &str, are_lines| sources(text.as_bytes(), are_lines).expect("valid");
+        assert_eq!(of("{\"a\": 1}", false), (vec![json!({"a": 1})], true));
+        assert_eq!(of("[{\"a\": 1}]", false), (vec![json!({"a": 1})], false));
+        assert_eq!(of("{}\n\n{}\n", false), (vec![json!({}), json!({})], false));
+        assert_eq!(of("{}\n", true), (vec![json!({})], false));
+        for (text, code) in [("", Code::BadSpec), ("[]", Code::BadSpec), ("{} x", Code::BadJson)] {
+            assert_eq!(sources(text.as_bytes(), false).expect_err(text).code, code, "{text}");
+        }
+        let many = "1 ".repeat(MOST + 1);
+        assert_eq!(sources(many.as_bytes(), false).expect_err("too many").details["most"], MOST);
+    }
+
+    #[test]
+    fn lines_are_told_by_their_type() {
+        assert!(are_lines("application/x-ndjson") && are_lines("Application/JSONL; charset=utf-8"));
+        assert!(!are_lines("application/json"));
+    }
+}

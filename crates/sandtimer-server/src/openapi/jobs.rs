@@ -1,0 +1,239 @@
+//! Jobs in the description of the API.
+
+use sandtimer::job::JobState;
+use serde_json::{Value, json};
+
+use super::Answer::{Json, Text};
+use super::Operation;
+use super::schema::{answer, anything, body, list, nullable, number, reference, text, truth, with, words};
+use crate::error::Code;
+
+const OF_STORE: &[Code] = &[Code::Storage];
+const OF_QUERIES: &[Code] = &[Code::BadField, Code::UnknownField, Code::Storage];
+
+pub(super) fn operations() -> Vec<Operation> {
+    let post = |path, summary, shape| Operation::new("post", path, summary, Json(shape)).errors(OF_STORE);
+    let get = |path, summary, shape| Operation::new("get", path, summary, Json(shape)).errors(OF_QUERIES);
+    vec![
+        post(
+            "/v1/jobs",
+            "Submit one job, or many as a list or as JSON lines (application/x-ndjson), all of them or none",
+            "JobsSubmitted",
+        )
+        .body("JobRequest")
+        .errors(&[Code::BadSpec, Code::NetworkRefused, Code::JobConflict]),
+        get("/v1/jobs", "Your jobs, the latest submission first", "JobList")
+            .query("queue", text(""), "Only of this queue.")
+            .query("state", states(), "Only in this state.")
+            .query("limit", number("1 to 1000."), "How many; 100 unless given.")
+            .query("cursor", text("The `next` of a listing."), "Goes on behind that one."),
+        get("/v1/jobs/{id}", "Everything about a job", "Job")
+            .query("wait_ms", number("Milliseconds."), "How long to wait for its end; 0 unless given."),
+        get("/v1/jobs/{id}/log", "What a job has written, from a position, while it goes on and after", "JobLog")
+            .query("cursor", number("A byte's position."), "Where to begin; 0 unless given.")
+            .query("max_bytes", number("Bytes, 16 to 8388608."), "How much at most; 262144 unless given."),
+        Operation::new(
+            "get",
+            "/v1/jobs/{id}/events",
+            "Server-sent events: state, log, ended. A reader that comes back with Last-Event-ID goes on where it was; after \
+             `ended` the answer is 204, unless the job was queued again",
+            Text("text/event-stream"),
+        )
+        .errors(OF_QUERIES),
+        post("/v1/jobs/{id}/cancel", "End a job: at once if nobody has begun it, else everything that it started", "JobCancelled")
+            .body("JobCancel"),
+        post(
+            "/v1/jobs/{id}/retry",
+            "Queue a job again that failed, is dead or was cancelled; its deadline counts from now",
+            "JobRetried",
+        )
+        .body("Empty")
+        .errors(&[Code::JobState]),
+        post("/v1/jobs/requeue", "Queue all your dead jobs again, or those of one queue", "JobsRequeued").body("JobQueue"),
+        post("/v1/jobs/purge", "Forget jobs that are over", "JobsPurged").body("JobPurge"),
+        get("/v1/jobs/queues", "Your queues that have jobs or are paused: depth, and how long the oldest has waited", "JobQueues"),
+        post("/v1/jobs/pause", "Let a queue hand out nothing more; what goes on goes on", "JobQueuePaused").body("JobQueue"),
+        post("/v1/jobs/resume", "Let a paused queue go on", "JobQueuePaused").body("JobQueue"),
+    ]
+}
+
+fn states() -> Value {
+    words(&JobState::ALL.map(JobState::name))
+}
+
+fn moment(meaning: &str) -> Value {
+    number(&format!("{meaning}, in milliseconds since 1970."))
+}
+
+pub(super) fn schemas() -> Value {
+    json!({
+        "JobRequest": request(),
+        "JobState": states(),
+        "JobStatus": words(&["ok", "failed", "timeout", "budget", "cancelled", "infra_error", "lost"]),
+        "JobsSubmitted": answer(json!({"jobs": list(answer(json!({
+            "job_id": text(""),
+            "state": reference("JobState"),
+            "existed": truth("It was submitted before, with the same idempotency key and spec."),
+        })))})),
+        "JobSummary": answer(line()),
+        "JobList": answer(json!({
+            "jobs": list(reference("JobSummary")),
+            "next": nullable(text("The `cursor` of the next part; null at the end.")),
+        })),
+        "Job": job(),
+        "JobResult": result(),
+        "JobVerdict": verdict(),
+        "JobLog": answer(json!({
+            "job_id": text(""),
+            "state": reference("JobState"),
+            "cursor": number("The position of the first byte of `data`."),
+            "next_cursor": number("Where to go on."),
+            "data": text("In `encoding`."),
+            "encoding": reference("Encoding"),
+            "ended": truth("The job is over, and nothing comes behind `next_cursor`."),
+        })),
+        "JobCancel": body(json!({
+            "reason": text("For its result."),
+            "wait_ms": number("How long to wait for its end; 5000 unless given."),
+        })),
+        "JobCancelled": answer(json!({
+            "job_id": text(""),
+            "cancelled": with(words(&["cancelled", "asked", "too_late"]), "It had not begun; its worker was asked; it was over already."),
+            "state": reference("JobState"),
+        })),
+        "JobRetried": answer(json!({"job_id": text(""), "state": reference("JobState")})),
+        "JobQueue": body(json!({"queue": text("Its name.")})),
+        "JobsRequeued": answer(json!({"requeued": number("How many.")})),
+        "JobPurge": body(json!({
+            "queue": text("Only of this queue."),
+            "state": with(words(&["ended", "dead", "cancelled"]), "Only in this state."),
+        })),
+        "JobsPurged": answer(json!({"purged": number("How many.")})),
+        "JobQueuePaused": answer(json!({"queue": text(""), "paused": truth("")})),
+        "JobQueues": answer(json!({"queues": list(answer(json!({
+            "queue": text(""),
+            "paused": truth("It hands out nothing."),
+            "scheduled": number("Jobs whose earliest start is ahead."),
+            "queued": number("Jobs that wait."),
+            "leased": number("Jobs that a worker has."),
+            "dead": number("Jobs that no worker could bring to a result."),
+            "oldest_ms": nullable(number("How long the job has waited that waits longest.")),
+        })))})),
+    })
+}
+
+fn line() -> Value {
+    json!({
+        "job_id": text(""),
+        "name": text(""),
+        "queue": text(""),
+        "priority": json!({"type": "integer", "minimum": -100, "maximum": 100}),
+        "state": reference("JobState"),
+        "ok": nullable(truth("It succeeded; null until it is over.")),
+        "error": nullable(text("Why it did not succeed.")),
+        "submitted_ms": moment("When it was submitted, or retried"),
+        "due_ms": moment("From when on it may be executed"),
+        "deadline_ms": nullable(moment("By when it is over")),
+        "leased_ms": nullable(moment("When a worker last began it")),
+        "ended_ms": nullable(moment("When it was over")),
+        "deliveries": number("How often it was handed to a worker."),
+        "worker": nullable(text("Who has it, or had it last.")),
+        "cancel": nullable(text("Why it is to be ended, where somebody asked for that.")),
+    })
+}
+
+fn job() -> Value {
+    let mut fields = line();
+    fields["spec"] = with(json!({"type": "object"}), "As it was submitted.");
+    fields["result"] = nullable(reference("JobResult"));
+    fields["earlier"] = with(
+        list(reference("JobResult")),
+        "What came of earlier deliveries, the latest last; at most three.",
+    );
+    fields["duplicates"] =
+        with(list(reference("JobResult")), "Results that came after their lease was lost.");
+    fields["now_ms"] = moment("The store's moment of this answer");
+    answer(fields)
+}
+
+fn result() -> Value {
+    answer(json!({
+        "status": reference("JobStatus"),
+        "ok": truth(""),
+        "error": nullable(text("")),
+        "verdict": nullable(reference("JobVerdict")),
+        "value": anything("What a loop's driver said in the end."),
+        "degraded": truth("Something was done by a fallback."),
+        "turns": nullable(number("Of a loop.")),
+        "steps": list(answer(json!({
+            "name": text(""),
+            "ok": nullable(truth("null where it was not begun.")),
+            "degraded": truth(""),
+        }))),
+        "calls": with(list(answer(json!({
+            "name": text("The step or action."),
+            "turn": nullable(number("")),
+            "ok": truth(""),
+            "degraded": truth(""),
+            "said": nullable(text("Why it failed.")),
+            "spent": list(anything("An attempt, a pause, or a refusal by a breaker.")),
+        }))), "The latest calls."),
+        "calls_dropped": number("Earlier ones that are not among them."),
+        "breakers": list(anything("One of the job's breakers in the end.")),
+        "spent": answer(json!({
+            "queued_ms": number("From its submission, or its earliest start, to its lease."),
+            "attempts_ms": number(""),
+            "backoff_ms": number(""),
+            "driver_ms": number("The driver of a loop."),
+            "attempts": number("How many were made."),
+            "refused": number("Calls that a breaker refused."),
+        })),
+        "outcome": nullable(reference("Outcome")),
+    }))
+}
+
+fn verdict() -> Value {
+    answer(json!({
+        "kind": text("The kind of the limit, such as `wall` or `turns`."),
+        "layer": reference("Layer"),
+        "scope": text("The scope's path, such as `job/7f3/loop/turn-5`."),
+        "phase": words(&["queued", "running", "backoff"]),
+        "limit_ms": nullable(number("For limits of time.")),
+        "limit": nullable(number("For counts.")),
+        "elapsed_ms": number(""),
+        "sentence": text("One or two sentences for a person or a model."),
+    }))
+}
+
+/// The fields at the top of a spec; what is inside `steps`, `loop` and `fallback` is written in the README.
+fn request() -> Value {
+    let texts = |meaning: &str| with(list(text("")), meaning);
+    body(json!({
+        "name": text("For people; `job` unless given."),
+        "queue": text("`default` unless given. Each token has queues of its own."),
+        "priority": {"type": "integer", "minimum": -100, "maximum": 100, "description": "A head start of 60 s for each point."},
+        "command": texts("A program and its arguments. A job has this, `code`, `steps` or `loop`."),
+        "code": text("A program in `language`."),
+        "language": words(&["python", "bash", "javascript", "typescript"]),
+        "steps": with(list(json!({"type": "object"})), "Each with a `name`, what it `needs`, and a command or code."),
+        "loop": {"type": "object", "description": "A `driver` that is asked each turn which of the `actions` to take."},
+        "wall_ms": with(reference("Limit"), "Of the whole job, from its submission."),
+        "deadline_ms": moment("The same as a moment"),
+        "not_before_ms": moment("Its earliest start"),
+        "idempotency_key": text("The same key and spec is the same job; another spec is refused, and the job named."),
+        "concurrency": body(json!({"key": text(""), "most": number("1 unless given.")})),
+        "retention_ms": with(reference("Limit"), "How long it is kept once it is over; 7 days unless given."),
+        "deliveries": number("How often it is handed to a worker before it is dead; 3 unless given."),
+        "attempts": number("Of the command; 1 unless given."),
+        "backoff_ms": {"type": "array", "description": "The pauses between attempts; jittered unless given."},
+        "useful_ms": anything("An attempt with less time left than this is not begun."),
+        "key": text("`name:action`, for its breaker."),
+        "expected": with(list(json!({"type": "integer"})), "Exit codes that are no failure."),
+        "fallback": with(list(json!({"type": "object"})), "Other ways, which are tried in turn when the command has failed."),
+        "breaker": {"type": "object", "description": "`failures`, `open_ms`, `successes`, and `scope`: `job` or `store`."},
+        "limits": {"type": "object", "description": "Of each run, by their names, such as `memory_bytes`."},
+        "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of each run."},
+        "network": truth("Gives runs the host's network; where there are tokens, only to those whose line says `network`."),
+        "time_scale": {"type": "number", "description": "What every duration of the spec is multiplied by."},
+    }))
+}

@@ -1,0 +1,367 @@
+//! `/v1/jobs`: from a submission to a result, for one owner and for several, and across the end of a server.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Client, Serving, tokens, wait_until};
+
+fn submit(client: &Client, spec: &Value) -> String {
+    let (status, answer) = client.post("/v1/jobs", spec);
+    assert_eq!(status, 201, "{answer}");
+    answer["jobs"][0]["job_id"].as_str().expect("an id").to_owned()
+}
+
+fn show(client: &Client, id: &str) -> Value {
+    let (status, job) = client.get(&format!("/v1/jobs/{id}"));
+    assert_eq!(status, 200, "{job}");
+    job
+}
+
+/// The job once it is over.
+fn over(client: &Client, id: &str) -> Value {
+    let (status, job) = client.get(&format!("/v1/jobs/{id}?wait_ms=25000"));
+    assert!(status == 200 && !job["ended_ms"].is_null(), "{job}");
+    job
+}
+
+fn until_it_is(client: &Client, id: &str, state: &str) {
+    wait_until(state, || show(client, id)["state"] == state);
+}
+
+fn post(client: &Client, path: &str, body: &Value) -> Value {
+    let (status, answer) = client.post(path, body);
+    assert_eq!(status, 200, "{path}: {answer}");
+    answer
+}
+
+#[test]
+fn jobs_are_executed_and_their_results_and_logs_are_read_by_cursor() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let spec =
+        json!({"name": "said", "command": ["sh", "-c", "echo one; echo two >&2; echo ünd"], "queue": "q"});
+    let id = submit(&client, &spec);
+    let job = over(&client, &id);
+    assert_eq!(
+        (&job["state"], &job["ok"], &job["name"], &job["queue"], &job["spec"]),
+        (&json!("ended"), &json!(true), &json!("said"), &json!("q"), &spec)
+    );
+    assert_eq!((&job["result"]["status"], &job["result"]["outcome"]["exit_code"]), (&json!("ok"), &json!(0)));
+    let log = client.get(&format!("/v1/jobs/{id}/log")).1;
+    let text = log["data"].as_str().expect("text").to_owned();
+    for line in ["one\n", "two\n", "ünd\n"] {
+        assert!(text.contains(line), "{text}");
+    }
+    assert_eq!((&log["ended"], &log["next_cursor"]), (&json!(true), &json!(text.len())));
+    let (mut read, mut cursor, mut pieces) = (String::new(), 0, 0);
+    while cursor < text.len() as u64 {
+        let piece = client.get(&format!("/v1/jobs/{id}/log?cursor={cursor}&max_bytes=1")).1;
+        read.push_str(piece["data"].as_str().expect("text"));
+        assert!(piece["next_cursor"].as_u64() > Some(cursor), "{piece}");
+        (cursor, pieces) = (piece["next_cursor"].as_u64().expect("a place"), pieces + 1);
+    }
+    assert_eq!((read, pieces), (text.clone(), text.len().div_ceil(16)));
+    let failed = over(
+        &client,
+        &submit(&client, &json!({"command": ["sh", "-c", "exit 3"], "attempts": 2, "backoff_ms": [1]})),
+    );
+    assert_eq!((&failed["ok"], &failed["result"]["spent"]["attempts"]), (&json!(false), &json!(2)));
+}
+
+#[test]
+fn a_batch_is_taken_whole_or_not_at_all_and_each_refusal_names_the_field() {
+    let serving = Serving::start();
+    let client = serving.client();
+    for (spec, path, says) in [
+        (json!({"command": ["true"], "priorty": 1}), "priorty", "the nearest known one is `priority`"),
+        (json!({"command": ["true"], "priority": 101}), "priority", "100"),
+        (json!({"steps": [{"name": "a", "command": ["true"], "attempts": 0}]}), "steps[0].attempts", "0"),
+        (json!({"steps": [{"name": "a", "needs": ["a"], "command": ["true"]}]}), "steps", "a → a"),
+        (json!({"command": ["true"], "deadline_ms": 1}), "deadline_ms", "in the past"),
+        (json!({"command": ["true"], "cwd": "/tmp"}), "cwd", "/workspace"),
+        (json!({"command": ["true"], "workspaces": ["/tmp"]}), "workspaces", "/workspace"),
+        (json!({}), "command", "one of `command`, `code` with `language`, `steps`, `loop`"),
+        (json!("true"), "", "a table"),
+    ] {
+        let (status, answer) = client.post("/v1/jobs", &spec);
+        assert_eq!((status, &answer["code"]), (400, &json!("bad_spec")), "{spec}: {answer}");
+        assert_eq!(answer["details"]["path"], path, "{answer}");
+        assert!(answer["message"].as_str().is_some_and(|message| message.contains(says)), "{answer}");
+        let (status, answer) = client.post("/v1/jobs", &json!([{"command": ["true"]}, spec]));
+        assert_eq!(
+            (status, &answer["details"]["index"], &answer["details"]["path"]),
+            (400, &json!(1), &json!(path))
+        );
+        assert!(
+            answer["message"].as_str().is_some_and(|message| message.starts_with("jobs[1]: ")),
+            "{answer}"
+        );
+    }
+    for body in ["", "[]", "{", "{\"command\": [\"true\"]}\n{"] {
+        assert_eq!(client.post_bytes("/v1/jobs", body.as_bytes()).0, 400, "{body}");
+    }
+    assert_eq!(client.get("/v1/jobs").1, json!({"jobs": [], "next": null}));
+    let lines = "{\"command\": [\"true\"], \"queue\": \"ci\"}\n".repeat(3);
+    assert_eq!(client.post_bytes("/v1/jobs", lines.as_bytes()).1["jobs"].as_array().map(Vec::len), Some(3));
+    let two = json!([{"command": ["true"]}, {"command": ["true"], "not_before_ms": 9_000_000_000_000_u64}]);
+    let submitted = client.post("/v1/jobs", &two).1;
+    assert_eq!(submitted["jobs"][1]["state"], "scheduled");
+    let list = |query: &str| client.get(&format!("/v1/jobs{query}")).1;
+    assert_eq!(list("?queue=ci")["jobs"].as_array().map(Vec::len), Some(3));
+    assert_eq!(list("?state=scheduled")["jobs"][0]["job_id"], submitted["jobs"][1]["job_id"]);
+    let (mut found, mut next) = (Vec::new(), Value::Null);
+    loop {
+        let page =
+            list(&next.as_str().map_or("?limit=2".to_owned(), |next| format!("?limit=2&cursor={next}")));
+        found.extend(page["jobs"].as_array().expect("a list").iter().map(|job| job["job_id"].clone()));
+        next = page["next"].clone();
+        if next.is_null() {
+            break;
+        }
+    }
+    assert_eq!((found.len(), &found[0]), (5, &submitted["jobs"][1]["job_id"]));
+    assert_eq!(client.get("/v1/jobs?state=gone").0, 400);
+    assert_eq!(client.get("/v1/jobs?cursor=x").1["details"]["key"], "cursor");
+}
+
+#[test]
+fn a_key_with_another_spec_is_a_conflict_that_names_the_job() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let spec = json!({"command": ["true"], "idempotency_key": "k"});
+    let id = submit(&client, &spec);
+    let again = post(&client, "/v1/jobs", &spec);
+    assert_eq!((&again["jobs"][0]["job_id"], &again["jobs"][0]["existed"]), (&json!(id), &json!(true)));
+    let (status, refused) = client.post("/v1/jobs", &json!({"command": ["false"], "idempotency_key": "k"}));
+    assert_eq!((status, &refused["code"]), (409, &json!("job_conflict")), "{refused}");
+    assert_eq!(refused["details"], json!({"key": "k", "job_id": id}));
+}
+
+#[test]
+fn a_deadline_that_ends_a_job_is_named_with_its_layer() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let step =
+        json!({"name": "spin", "command": ["sh", "-c", "sleep 50 & while :; do :; done"], "attempts": 3});
+    let job = over(&client, &submit(&client, &json!({"steps": [step], "wall_ms": 700})));
+    let result = &job["result"];
+    let verdict = &result["verdict"];
+    assert_eq!((&job["state"], &result["status"]), (&json!("ended"), &json!("timeout")), "{job}");
+    assert_eq!(
+        (&verdict["kind"], &verdict["layer"], &verdict["phase"], &verdict["limit_ms"]),
+        (&json!("wall"), &json!("job"), &json!("running"), &json!(700))
+    );
+    assert_eq!(verdict["scope"], json!(format!("job/{}", job["job_id"].as_str().expect("an id"))));
+    let sentence = verdict["sentence"].as_str().expect("a sentence");
+    assert!(
+        sentence.starts_with("Stopped by the job's wall limit of 700 ms (set by the job's spec)"),
+        "{sentence}"
+    );
+    assert_eq!(result["outcome"]["tree"]["survivors"], 0, "{result}");
+    // In a queue that is paused it ends there, as such.
+    post(&client, "/v1/jobs/pause", &json!({"queue": "still"}));
+    let job =
+        over(&client, &submit(&client, &json!({"command": ["true"], "queue": "still", "wall_ms": 200})));
+    let verdict = &job["result"]["verdict"];
+    assert_eq!((&verdict["layer"], &verdict["phase"]), (&json!("job"), &json!("queued")));
+}
+
+#[test]
+fn a_cancel_reaches_a_job_that_goes_on_and_what_is_over_can_be_retried_and_purged() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = submit(&client, &json!({"command": ["sleep", "600"]}));
+    until_it_is(&client, &id, "leased");
+    let answer = post(&client, &format!("/v1/jobs/{id}/cancel"), &json!({"reason": "enough"}));
+    assert_eq!(answer, json!({"job_id": id, "cancelled": "asked", "state": "cancelled"}));
+    let job = show(&client, &id);
+    assert_eq!(job["result"]["error"], "Cancelled: enough.");
+    assert_eq!(job["result"]["outcome"]["tree"]["survivors"], 0);
+    assert_eq!(post(&client, &format!("/v1/jobs/{id}/cancel"), &json!({}))["cancelled"], "too_late");
+
+    let succeeded = submit(&client, &json!({"command": ["true"]}));
+    over(&client, &succeeded);
+    let (status, refused) = client.post(&format!("/v1/jobs/{succeeded}/retry"), &json!({}));
+    assert_eq!(
+        (status, &refused["code"], &refused["details"]["state"]),
+        (409, &json!("job_state"), &json!("ended"))
+    );
+    assert_eq!(post(&client, &format!("/v1/jobs/{id}/retry"), &json!({}))["state"], "queued");
+    until_it_is(&client, &id, "leased");
+    assert_eq!(post(&client, "/v1/jobs/purge", &json!({"state": "ended"}))["purged"], 1);
+    let (status, gone) = client.get(&format!("/v1/jobs/{succeeded}"));
+    assert_eq!((status, &gone["code"]), (404, &json!("job_not_found")));
+    post(&client, &format!("/v1/jobs/{id}/cancel"), &json!({}));
+
+    post(&client, "/v1/jobs/pause", &json!({"queue": "still"}));
+    let waits = submit(&client, &json!({"command": ["true"], "queue": "still"}));
+    let queues = client.get("/v1/jobs/queues").1;
+    assert_eq!((&queues["queues"][0]["queue"], &queues["queues"][0]["queued"]), (&json!("still"), &json!(1)));
+    assert_eq!(queues["queues"][0]["paused"], true);
+    let (_, job) = client.get(&format!("/v1/jobs/{waits}?wait_ms=300"));
+    assert_eq!(job["state"], "queued");
+    post(&client, "/v1/jobs/resume", &json!({"queue": "still"}));
+    assert_eq!(over(&client, &waits)["ok"], true);
+}
+
+#[test]
+fn events_tell_of_states_and_output_and_go_on_behind_the_last_one() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let script = "echo first; sleep 0.5; echo second; exit 4";
+    let id = submit(&client, &json!({"command": ["sh", "-c", script]}));
+    let at = format!("/v1/jobs/{id}/events");
+    let all: Vec<support::Event> = client.events_at(&at, &[]).collect();
+    let names: Vec<&str> = all.iter().map(|event| event.name.as_str()).collect();
+    assert!(names.contains(&"state") && names.last() == Some(&"ended"), "{names:?}");
+    let said = |events: &[support::Event]| -> String {
+        let logs = events.iter().filter(|event| event.name == "log");
+        logs.map(|event| event.data["data"].as_str().expect("text")).collect()
+    };
+    assert!(said(&all).starts_with("first\nsecond\n"), "{}", said(&all));
+    let end = &all.last().expect("an end").data;
+    assert_eq!((&end["ok"], &end["result"]["status"]), (&json!(false), &json!("failed")));
+    assert_eq!(
+        (&end["result"]["outcome"]["exit_code"], end["result"]["outcome"].get("stdout")),
+        (&json!(4), None)
+    );
+    for (index, event) in all.iter().enumerate() {
+        let rest: Vec<support::Event> = match index + 1 == all.len() {
+            true => {
+                assert_eq!(client.get_with(&at, &[("Last-Event-ID", &event.id)]).0, 204);
+                Vec::new()
+            }
+            false => client.events_at(&at, &[("Last-Event-ID", &event.id)]).collect(),
+        };
+        let before = said(&all[..=index]);
+        assert_eq!(before + &said(&rest), said(&all), "behind {}", event.id);
+    }
+    assert_eq!(client.get_with(&at, &[("Last-Event-ID", "nonsense")]).0, 400);
+}
+
+#[test]
+fn another_tokens_jobs_and_queues_are_not_there_and_its_ceilings_hold() {
+    let serving = Serving::with(|settings| {
+        settings.tokens = Some(tokens("alice one max_wall_ms=500ms\nbob two network\n"));
+    });
+    let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
+    let spec =
+        json!({"command": ["true"], "queue": "ci", "idempotency_key": "k", "concurrency": {"key": "c"}});
+    post(&bob, "/v1/jobs/pause", &json!({"queue": "ci"}));
+    let (hers, his) = (
+        submit(&alice, &spec),
+        submit(&bob, &json!({"command": ["echo", "x"], "queue": "ci", "idempotency_key": "k"})),
+    );
+    // He has paused his own queue of that name, and not hers.
+    assert_eq!(over(&alice, &hers)["queue"], "ci");
+    assert_eq!(show(&bob, &his)["state"], "queued");
+    for path in ["", "/log", "/events"] {
+        let (status, answer) = alice.get(&format!("/v1/jobs/{his}{path}"));
+        assert_eq!((status, &answer["code"]), (404, &json!("job_not_found")), "{path}: {answer}");
+    }
+    for path in ["cancel", "retry"] {
+        let (status, answer) = alice.post(&format!("/v1/jobs/{his}/{path}"), &json!({}));
+        assert_eq!((status, &answer["code"]), (404, &json!("job_not_found")), "{path}: {answer}");
+    }
+    assert_eq!(alice.get("/v1/jobs").1["jobs"].as_array().map(Vec::len), Some(1));
+    assert_eq!(alice.get("/v1/jobs?queue=ci").1["jobs"][0]["job_id"], json!(hers));
+    assert_eq!(alice.get("/v1/jobs/queues").1, json!({"queues": []}));
+    assert_eq!(post(&alice, "/v1/jobs/purge", &json!({}))["purged"], 1);
+    let metrics = |client: &Client| client.get("/metrics").1.as_str().expect("text").to_owned();
+    assert!(metrics(&bob).contains("sandtimer_queue_jobs{queue=\"ci\",state=\"queued\"} 1\n"));
+    assert!(!metrics(&alice).contains("sandtimer_queue_jobs{"), "{}", metrics(&alice));
+    post(&bob, "/v1/jobs/resume", &json!({"queue": "ci"}));
+    assert_eq!(over(&bob, &his)["ok"], true);
+
+    let (status, refused) = alice.post("/v1/jobs", &json!({"command": ["true"], "network": true}));
+    assert_eq!((status, &refused["code"]), (403, &json!("network_refused")), "{refused}");
+    assert_eq!(over(&bob, &submit(&bob, &json!({"command": ["true"], "network": true})))["ok"], true);
+    let bounded = over(
+        &alice,
+        &submit(
+            &alice,
+            &json!({"command": ["sleep", "20"], "limits": {"wall_ms": 0}, "wall_ms": "15s", "attempts": 2, "backoff_ms": [1]}),
+        ),
+    );
+    let verdict = &bounded["result"]["outcome"]["verdict"];
+    assert_eq!(
+        (&verdict["kind"], &verdict["source"], &verdict["limit_ms"]),
+        (&json!("wall"), &json!("ceiling"), &json!(500)),
+        "{bounded}"
+    );
+}
+
+#[test]
+fn the_end_of_a_server_loses_nothing_and_the_next_one_goes_on() {
+    let serving = Serving::with(|settings| settings.job_slots = 3);
+    let client = serving.client();
+    let brief = submit(&client, &json!({"command": ["sh", "-c", "sleep 1; echo done"]}));
+    let long = submit(&client, &json!({"command": ["sh", "-c", "echo begun; sleep 7"], "wall_ms": "1h"}));
+    let once = submit(&client, &json!({"command": ["sleep", "600"], "deliveries": 1}));
+    let waits = submit(
+        &client,
+        &json!({"command": ["true"], "queue": "late", "not_before_ms": 9_000_000_000_000_u64}),
+    );
+    for id in [&brief, &long, &once] {
+        until_it_is(&client, id, "leased");
+    }
+    let deadline = show(&client, &long)["deadline_ms"].clone();
+    let mut events = client.events_at(&format!("/v1/jobs/{long}/events"), &[]);
+    assert_eq!(events.next().map(|event| event.name).as_deref(), Some("state"));
+    let state = serving.stop();
+    // What could end in time has; a reader of the others is let go, to come back.
+    assert!(events.all(|event| event.name != "ended"));
+
+    let serving = Serving::at(state, |settings| settings.job_slots = 1);
+    let client = serving.client();
+    let done = show(&client, &brief);
+    assert_eq!((&done["ok"], &done["deliveries"]), (&json!(true), &json!(1)), "{done}");
+    let dead = show(&client, &once);
+    assert_eq!((&dead["state"], &dead["result"]["status"]), (&json!("dead"), &json!("lost")), "{dead}");
+    assert_eq!(show(&client, &waits)["state"], "scheduled");
+    let went_on = over(&client, &long);
+    assert_eq!((&went_on["ok"], &went_on["deliveries"]), (&json!(true), &json!(2)), "{went_on}");
+    assert_eq!((&went_on["deadline_ms"], went_on["earlier"].as_array().map(Vec::len)), (&deadline, Some(1)));
+    assert_eq!(client.get(&format!("/v1/jobs/{long}/log")).1["data"], "begun\nbegun\n");
+    assert_eq!(post(&client, "/v1/jobs/requeue", &json!({"queue": "other"}))["requeued"], 0);
+    assert_eq!(post(&client, "/v1/jobs/requeue", &json!({}))["requeued"], 1);
+    until_it_is(&client, &once, "leased");
+    post(&client, &format!("/v1/jobs/{once}/cancel"), &json!({}));
+}
+
+#[test]
+fn depth_age_and_outcomes_are_counted() {
+    let serving = Serving::start();
+    let client = serving.client();
+    over(&client, &submit(&client, &json!({"command": ["true"]})));
+    over(&client, &submit(&client, &json!({"command": ["false"]})));
+    over(&client, &submit(&client, &json!({"command": ["sleep", "9"], "wall_ms": 200})));
+    post(&client, "/v1/jobs/pause", &json!({"queue": "a \"b\""}));
+    submit(&client, &json!({"command": ["true"], "queue": "a \"b\""}));
+    let running = submit(&client, &json!({"command": ["sleep", "600"]}));
+    until_it_is(&client, &running, "leased");
+    let (_, text) = client.get("/metrics");
+    let text = text.as_str().expect("text");
+    for line in [
+        "sandtimer_jobs{state=\"queued\"} 1",
+        "sandtimer_jobs{state=\"leased\"} 1",
+        "sandtimer_jobs_running 1",
+        "sandtimer_jobs_ended_total{status=\"ok\"} 1",
+        "sandtimer_jobs_ended_total{status=\"failed\"} 1",
+        "sandtimer_jobs_ended_total{status=\"timeout\"} 1",
+        "sandtimer_queue_jobs{queue=\"a \\\"b\\\"\",state=\"queued\"} 1",
+        "sandtimer_queue_paused{queue=\"a \\\"b\\\"\"} 1",
+    ] {
+        assert!(text.contains(&format!("{line}\n")), "{line} in {text}");
+    }
+    let oldest =
+        text.lines().find_map(|line| line.strip_prefix("sandtimer_jobs_oldest_seconds ")).expect("there");
+    assert!(oldest.parse::<f64>().expect("a number") > 0.0);
+    // A server without slots keeps jobs, and executes none.
+    let serving = Serving::with(|settings| settings.job_slots = 0);
+    let client = serving.client();
+    let id = submit(&client, &json!({"command": ["true"], "wall_ms": 700}));
+    let (_, job) = client.get(&format!("/v1/jobs/{id}?wait_ms=300"));
+    assert_eq!(job["state"], "queued");
+    assert_eq!(over(&client, &id)["result"]["verdict"]["phase"], "queued");
+}

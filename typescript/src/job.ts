@@ -1,0 +1,60 @@
+/** Jobs: durable work, which outlives this client and the server. */
+
+import type { Http } from "./http.js";
+import { WAIT_MS, query } from "./run.js";
+import type { JobCancelled, JobEvent, JobInfo, JobLog, JobRetried, Waitable } from "./types.js";
+
+/** A job of the server's, by its id. */
+export class Job {
+  readonly #http: Http;
+  readonly #path: string;
+
+  /** @internal */
+  constructor(
+    http: Http,
+    readonly id: string,
+  ) {
+    this.#http = http;
+    this.#path = `/v1/jobs/${encodeURIComponent(id)}`;
+  }
+
+  /** Everything about it, as it is now. */
+  info({ signal }: Waitable = {}): Promise<JobInfo> {
+    return this.#http.get(this.#path, signal);
+  }
+
+  /** Waits until it is over, however long that takes, also through a restart of the server. An abort ends the waiting, not the job. */
+  async wait({ signal }: Waitable = {}): Promise<JobInfo> {
+    for (;;) {
+      const info = await this.#http.patientGet<JobInfo>(`${this.#path}?wait_ms=${WAIT_MS}`, signal);
+      if (info.ended_ms !== null) return info;
+    }
+  }
+
+  /**
+   * Its states and what it writes, from the beginning or from behind the event with the id `after`, to its end. The connection
+   * may break, and the server be started again: the reader goes on where it was.
+   */
+  async *events({ after, signal }: Waitable & { readonly after?: string } = {}): AsyncGenerator<JobEvent, void, undefined> {
+    const all = this.#http.events(`${this.#path}/events`, after, (event) => event.event === "ended", signal);
+    for await (const { id, event, data } of all) {
+      yield { id, event, data: JSON.parse(data) } as JobEvent;
+    }
+  }
+
+  /** What it has written so far, from a position: one piece. `next_cursor` is where to go on. */
+  readLog(options: Waitable & { readonly cursor?: number; readonly max_bytes?: number } = {}): Promise<JobLog> {
+    const { signal, ...asked } = options;
+    return this.#http.get(`${this.#path}/log${query(asked)}`, signal);
+  }
+
+  /** Ends it and all that it started. Of a job that is over it is no error. */
+  cancel(options: { readonly reason?: string; readonly wait_ms?: number } = {}): Promise<JobCancelled> {
+    return this.#http.post(`${this.#path}/cancel`, options);
+  }
+
+  /** Queues it again, if it did not succeed. Its deadline counts from now. */
+  retry(): Promise<JobRetried> {
+    return this.#http.post(`${this.#path}/retry`, {});
+  }
+}

@@ -1,0 +1,67 @@
+/** Jobs of a real server: submitted, listed, waited for, cancelled, and across a crash. */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { SandtimerError, type Client, type JobEvent } from "sandtimer";
+import { Serving, collect, until } from "./support.js";
+
+let serving: Serving;
+let client: Client;
+
+before(async () => {
+  serving = await Serving.start();
+  client = serving.client();
+});
+after(() => serving[Symbol.asyncDispose]());
+
+test("a job is submitted, waited for and listed", async () => {
+  const job = await client.submit({ command: ["sh", "-c", "echo done"], name: "small", queue: "ts", wall_ms: "1m" });
+  const info = await job.wait();
+  assert.deepEqual([info.state, info.ok, info.name, info.result?.status], ["ended", true, "small", "ok"]);
+  assert.deepEqual([(await job.readLog()).data, (await job.readLog({ cursor: 2 })).data], ["done\n", "ne\n"]);
+  const two = await client.submitAll([{ command: ["true"], queue: "ts" }, { code: "print(1)", language: "python", queue: "ts" }]);
+  for (const one of two) assert.equal((await one.wait()).ok, true);
+  const first = await client.jobs({ queue: "ts", limit: 2 });
+  assert.equal(first.jobs.length, 2);
+  const rest = await client.jobs({ queue: "ts", limit: 2, cursor: first.next as string });
+  assert.deepEqual([rest.jobs.map((line) => line.job_id), rest.next], [[job.id], null]);
+});
+
+test("what is refused names the field, and of a batch the job", async () => {
+  const wrong = { command: ["true"], steps: [{}] };
+  await assert.rejects(client.submitAll([{ command: ["true"] }, wrong]), (error: unknown) => {
+    assert(error instanceof SandtimerError);
+    assert.deepEqual([error.code, error.details["index"], error.details["path"]], ["bad_spec", 1, "command"]);
+    return true;
+  });
+  await assert.rejects(client.attachJob("nobody").info(), (error: unknown) => error instanceof SandtimerError && error.code === "job_not_found");
+});
+
+test("a job that goes on is cancelled", async () => {
+  const job = await client.submit({ command: ["sleep", "600"] });
+  await until(async () => (await job.info()).state === "leased");
+  assert.deepEqual(await job.cancel({ reason: "enough" }), { job_id: job.id, cancelled: "asked", state: "cancelled" });
+  assert.equal((await job.wait()).error, "Cancelled: enough.");
+  assert.equal((await job.retry()).state, "queued");
+  await job.cancel();
+});
+
+test("a deadline names its layer, and events are read to the end", async () => {
+  const job = await client.submit({ command: ["sh", "-c", "echo begun; sleep 60"], wall_ms: 500 });
+  const events: JobEvent[] = await collect(job.events());
+  const last = events.at(-1);
+  assert(last?.event === "ended");
+  assert.deepEqual([last.data.result?.status, last.data.result?.verdict?.layer], ["timeout", "job"]);
+  assert.equal(events.map((event) => (event.event === "log" ? event.data.data : "")).join(""), "begun\n");
+  assert.deepEqual(await collect(job.events({ after: last.id })), []);
+});
+
+test("a wait goes on through a crash of the server", async () => {
+  await using own = await Serving.start();
+  const job = await own.client().submit({ command: ["sh", "-c", "sleep 2; echo done"] });
+  await until(async () => (await job.info()).state === "leased");
+  await own.crash();
+  await own.launch();
+  const info = await own.client().attachJob(job.id).wait();
+  assert.deepEqual([info.ok, info.deliveries, info.duplicates], [true, 2, []]);
+});
