@@ -19,6 +19,8 @@ use crate::time::Moment;
 const LOOK: Duration = Duration::from_millis(50);
 /// How often the keeper looks whether somebody wants an end.
 const HEAR: Duration = Duration::from_millis(50);
+/// How long a job stays with a worker that says nothing more.
+const LEASE: Duration = Duration::from_secs(30);
 /// How long a worker waits after the store has failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -36,6 +38,21 @@ pub struct WorkerSettings {
     pub lease: Duration,
     /// Is told what goes wrong beside jobs.
     pub complain: fn(&str),
+}
+
+impl WorkerSettings {
+    /// One slot for any job, by the name of this host and process.
+    pub fn new(complain: fn(&str)) -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        WorkerSettings {
+            name: format!("{}:{}", host.trim(), std::process::id()),
+            slots: 1,
+            queues: Vec::new(),
+            only: None,
+            lease: LEASE,
+            complain,
+        }
+    }
 }
 
 /// Executes jobs until it is told to end.
