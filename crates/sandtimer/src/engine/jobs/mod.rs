@@ -5,6 +5,7 @@
 //! mod       one leased job, from its spec to its result
 //! turns     a loop: the driver is asked, its action is called, it is told what came of it
 //! calls     one call: attempts, pauses, fallbacks; every attempt is a run
+//! handlers  functions of the worker's program, whose attempts are runs as well
 //! level     the scopes, whose deadlines the enforcer keeps
 //! control   the word that ends a job from outside
 //! ```
@@ -13,6 +14,7 @@
 
 mod calls;
 mod control;
+mod handlers;
 mod level;
 mod turns;
 mod worker;
@@ -31,6 +33,7 @@ use crate::resilience::{BreakerSnapshot, Breakers, Budgets};
 use crate::time::Moment;
 
 pub use control::{Control, Halt};
+pub use handlers::{Handled, Handler, HandlerCall, Handlers, Word};
 use level::{Level, now};
 pub use worker::{Worker, WorkerSettings};
 
@@ -74,6 +77,7 @@ impl From<Error> for Stopped {
 /// One job under way.
 struct Execution<'a> {
     place: &'a Place,
+    handlers: &'a Handlers,
     control: &'a Control,
     held: &'a Held,
     spec: &'a JobSpec,
@@ -84,13 +88,18 @@ struct Execution<'a> {
 }
 
 /// Executes a leased job. The result, and whether it may be handed out again.
-pub fn execute(place: &Place, leased: &Leased, control: &Control) -> (JobResult, bool) {
+pub fn execute(
+    (place, handlers): (&Place, &Handlers),
+    leased: &Leased,
+    control: &Control,
+) -> (JobResult, bool) {
     let spec = match JobSpec::read(leased.spec.clone()) {
         Ok(spec) => spec,
         Err(error) => return (JobResult::bare(Status::Failed, Some(error.to_string())), false),
     };
     let mut execution = Execution {
         place,
+        handlers,
         control,
         held: &leased.held,
         spec: &spec,
@@ -140,6 +149,9 @@ impl Execution<'_> {
             let said = called.record.said.clone().unwrap_or_default();
             format!("{}: {said}", called.record.name)
         });
+        if let Some(value) = called.value() {
+            self.result.value = Some(value.clone());
+        }
         self.note(called.record);
         failed.map_or(Ok(()), |failed| Err(Stopped::Failed(failed)))
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::control::{Control, Halt};
 use super::level::now;
-use super::{Place, execute};
+use super::{Handlers, Place, execute};
 use crate::job::{Finish, Held, JobResult, LeaseRequest, Leased, Renewal, Status, StoreError};
 use crate::time::Moment;
 
@@ -59,6 +59,7 @@ impl WorkerSettings {
 #[derive(Debug)]
 pub struct Worker {
     place: Place,
+    handlers: Handlers,
     settings: WorkerSettings,
     state: Mutex<State>,
     changed: Condvar,
@@ -73,7 +74,13 @@ struct State {
 
 impl Worker {
     pub fn new(place: Place, settings: WorkerSettings) -> Self {
-        Worker { place, settings, state: Mutex::default(), changed: Condvar::new() }
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Worker { place, handlers: Handlers::default(), settings, state, changed }
+    }
+
+    /// The same with functions that jobs may name.
+    pub fn with_handlers(self, handlers: Handlers) -> Self {
+        Worker { handlers, ..self }
     }
 
     /// Works until it is told to end and every job it has is over.
@@ -134,7 +141,8 @@ impl Worker {
 
     /// One job, from its lease to its end in the store.
     fn conduct(&self, job: &Leased, control: &Control) {
-        let executed = catch_unwind(AssertUnwindSafe(|| execute(&self.place, job, control)));
+        let executed =
+            catch_unwind(AssertUnwindSafe(|| execute((&self.place, &self.handlers), job, control)));
         let (result, again) = executed.unwrap_or_else(|_| {
             let said = "the worker failed while it executed the job; it has said so on its stderr";
             (JobResult::bare(Status::InfraError, Some(said.to_owned())), true)
