@@ -25,6 +25,16 @@ from .errors import (
     EstimateRefused,
     InvalidLimit,
     IsolationRefused,
+    JobConflict,
+    JobError,
+    JobGoesOn,
+    JobSpecRefused,
+    JobStateRefused,
+    JobStoreBusy,
+    JobStoreFull,
+    JobStoreNewer,
+    JobStoreUnavailable,
+    JobUnknown,
     LimitExceeded,
     NoResult,
     OutOfMemory,
@@ -42,6 +52,9 @@ from .errors import (
     Unserializable,
     UnsupportedPlatform,
 )
+
+# Behind what it is made of.
+from . import jobs  # noqa: E402
 
 __all__ = [
     "BranchRefused",
@@ -65,6 +78,16 @@ __all__ = [
     "InvalidLimit",
     "Isolation",
     "IsolationRefused",
+    "JobConflict",
+    "JobError",
+    "JobGoesOn",
+    "JobSpecRefused",
+    "JobStateRefused",
+    "JobStoreBusy",
+    "JobStoreFull",
+    "JobStoreNewer",
+    "JobStoreUnavailable",
+    "JobUnknown",
     "Judgement",
     "Judgements",
     "LimitExceeded",
@@ -95,6 +118,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "estimate",
+    "jobs",
     "retry",
     "sandboxed",
 ]

@@ -52,6 +52,8 @@ def _without_run(ending: str, code: str, message: str, tree: dict[str, Any], **f
 class Verdict:
     """Why Sandtimer ended a run. Times in milliseconds, sizes in bytes; `sentence` says it in words.
 
+    `source` is who set the limit, `origin` the variable, flag, line of a file or table of a spec where that is known.
+
     >>> import sandtimer
     >>> with sandtimer.Sandbox(timeout=0.1) as box:
     ...     verdict = box.run(exec, "while True: pass").verdict
@@ -75,6 +77,7 @@ class Verdict:
     sentence: str
     limit: Optional[int] = None
     extended_ms: Optional[int] = None
+    origin: Optional[str] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,22 +245,22 @@ class Outcome:
     def verdict(self) -> Optional[Verdict]:
         """Why Sandtimer ended it; None where it ended by itself."""
         record = self._wait()["verdict"]
-        return None if record is None else _build(Verdict, record)
+        return None if record is None else build(Verdict, record)
 
     @property
     def tree(self) -> Tree:
         """What became of all processes that it started: waits for the proof that none lives."""
-        return _build(Tree, self._wait(settled=True)["tree"])
+        return build(Tree, self._wait(settled=True)["tree"])
 
     @property
     def usage(self) -> Usage:
         """What it used: times in milliseconds, sizes in bytes."""
-        return _build(Usage, self._wait()["usage"])
+        return build(Usage, self._wait()["usage"])
 
     @property
     def isolation(self) -> Isolation:
         """The walls that were in force."""
-        return _build(Isolation, self._wait()["isolation"])
+        return build(Isolation, self._wait()["isolation"])
 
     @property
     def path(self) -> str:
@@ -327,7 +330,8 @@ class Outcome:
         return f"<Outcome {self.ending}: {self.error!r:.200}>"
 
 
-def _build(kind: type[_K], record: dict[str, Any]) -> _K:
+def build(kind: type[_K], record: dict[str, Any]) -> _K:
+    """One of this class, from what it knows of a record."""
     names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in record.items() if name in names})
 

@@ -1,4 +1,4 @@
-"""A progress bar for `map`, by tqdm or rich, whichever is there; a line of text where neither is."""
+"""A progress bar for `map` and for jobs, by tqdm or rich, whichever is there; a line of text where neither is."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Optional
 
 
 class Bar:
-    """Counts outcomes and, by kind, those that are no values."""
+    """Counts outcomes and, by kind, those that are no values; and says what is noted of the rest."""
 
-    def __init__(self, total: Optional[int]) -> None:
+    def __init__(self, total: Optional[int], unit: str = "call") -> None:
         self._failed: dict[str, int] = {}
-        self._done, self._total = 0, total
+        self._done, self._total, self._unit, self._noted = 0, total, unit, ""
         self._tqdm: Any = None
         self._rich: Any = None
         if sys.stderr is None or sys.stderr.closed:
@@ -20,14 +20,14 @@ class Bar:
         try:
             from tqdm.auto import tqdm
 
-            self._tqdm = tqdm(total=total, unit="call")
+            self._tqdm = tqdm(total=total, unit=unit)
         except ImportError:
             try:
                 from rich.progress import Progress
 
                 self._rich = Progress()
                 self._rich.start()
-                self._task = self._rich.add_task("calls", total=total)
+                self._task = self._rich.add_task(f"{unit}s", total=total)
             except ImportError:
                 pass
 
@@ -35,16 +35,26 @@ class Bar:
         self._done += 1
         if not ok:
             self._failed[ending] = self._failed.get(ending, 0) + 1
-        words = ", ".join(f"{count} {name}" for name, count in sorted(self._failed.items()))
+        self._show(1)
+
+    def note(self, words: str) -> None:
+        """What is said behind the counts, until something else is noted."""
+        if words != self._noted:
+            self._noted = words
+            self._show(0)
+
+    def _show(self, more: int) -> None:
+        counts = [f"{count} {name}" for name, count in sorted(self._failed.items())]
+        words = ", ".join(counts + ([self._noted] if self._noted else []))
         if self._tqdm is not None:
-            if words:
-                self._tqdm.set_postfix_str(words, refresh=False)
-            self._tqdm.update(1)
+            self._tqdm.set_postfix_str(words, refresh=not more)
+            self._tqdm.update(more)
         elif self._rich is not None:
-            self._rich.update(self._task, advance=1, description=f"calls ({words})" if words else "calls")
+            described = f"{self._unit}s ({words})" if words else f"{self._unit}s"
+            self._rich.update(self._task, advance=more, description=described)
         elif _is_seen():
             of = f"/{self._total}" if self._total is not None else ""
-            sys.stderr.write(f"\r{self._done}{of} calls{' (' + words + ')' if words else ''}\x1b[K")
+            sys.stderr.write(f"\r{self._done}{of} {self._unit}s{' (' + words + ')' if words else ''}\x1b[K")
 
     def close(self) -> None:
         if self._tqdm is not None:

@@ -144,6 +144,98 @@ class ContextLost(SandtimerError, RuntimeWarning):
     """A context lost its interpreter while nothing ran in it, and with it what came since it was copied, or everything."""
 
 
+class JobError(SandtimerError):
+    """The store of jobs did not do what was asked."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class JobSpecRefused(JobError, ValueError):
+    """A job's spec is malformed: `path` leads to the field; the text says what is allowed.
+
+    >>> import sandtimer
+    >>> try:
+    ...     sandtimer.jobs.submit({"steps": [{"name": "build", "command": ["make"], "attempts": 0}]})
+    ... except sandtimer.JobSpecRefused as error:
+    ...     print(error.path)
+    steps[0].attempts
+    """
+
+    path: str = ""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if len(arguments) == 2:
+            self.path = arguments[1]
+
+
+class JobConflict(JobError):
+    """An idempotency `key` belongs to another spec: `existing` is the id of the job that has it, `job` all about that.
+
+    >>> import sandtimer
+    >>> spec = {"idempotency_key": "report of May", "command": ["true"], "queue": "later"}
+    >>> first = sandtimer.jobs.submit(spec)
+    >>> try:
+    ...     sandtimer.jobs.submit({**spec, "command": ["false"]})
+    ... except sandtimer.JobConflict as error:
+    ...     print(error.key, error.job.id == first.id, error.job.spec["command"])
+    report of May True ['true']
+    """
+
+    key: str = ""
+    existing: str = ""
+    job: Any = None
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if len(arguments) == 3:
+            self.key, self.existing = arguments[1:]
+
+
+class JobUnknown(JobError, LookupError):
+    """There is no job with this `id`."""
+
+    id: str = ""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if len(arguments) == 2:
+            self.id = arguments[1]
+
+
+class JobStateRefused(JobError):
+    """The job with this `id` is in a `state` in which that cannot be done: it goes on, or it succeeded."""
+
+    id: str = ""
+    state: str = ""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if len(arguments) == 3:
+            self.id, self.state = arguments[1:]
+
+
+class JobStoreFull(JobError, OSError):
+    """The disk is full; nothing was changed."""
+
+
+class JobStoreBusy(JobError, OSError):
+    """Another process kept the store busy for too long; the same may succeed later."""
+
+
+class JobStoreNewer(JobError):
+    """The store was written by a newer Sandtimer."""
+
+
+class JobStoreUnavailable(JobError, OSError):
+    """The store cannot be used: its directory cannot be written, or it is damaged."""
+
+
+class JobGoesOn(JobError, TimeoutError):
+    """The wait was over before the job was. It goes on."""
+
+
 class ServerError(SandtimerError):
     """A server refused what `Client` asked for, or did not answer.
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import pathlib
 from typing import Any
 
 import pytest
 import sandtimer
-from sandtimer import adtools
+from sandtimer import adtools, jobs
 
-NAMES = [(module, name) for module in (sandtimer, adtools) for name in module.__all__ if name != "__version__"]
+NAMES = [(module, name) for module in (sandtimer, adtools, jobs) for name in module.__all__ if name != "__version__"]
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES, ids=lambda each: getattr(each, "__name__", each))
 def test_examples_run(
-    module: Any, name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    module: Any,
+    name: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: pathlib.Path,
 ) -> None:
+    monkeypatch.setenv("SANDTIMER_STATE_DIR", str(tmp_path))
     if name.startswith(("Client", "Server")):
         monkeypatch.setenv("SANDTIMER_SERVER", request.getfixturevalue("server"))
     finder = doctest.DocTestFinder()

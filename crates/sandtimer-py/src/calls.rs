@@ -318,6 +318,11 @@ impl Drop for Call {
 }
 
 impl Call {
+    /// Another handle of its run.
+    pub(crate) fn run(&self) -> engine::Run {
+        self.call.run().another()
+    }
+
     fn part(&self, index: usize) -> PyResult<Part> {
         let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         let part = answer.as_ref().and_then(|answer| answer.parts.get(index)).copied();

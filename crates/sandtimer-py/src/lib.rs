@@ -3,7 +3,7 @@
 //! It must not decide anything about a run, and nothing here is public: `python/sandtimer` is. The hard fact is that a
 //! panic must not cross into the interpreter; PyO3 turns one into a Python exception, so nothing here may hold a lock or
 //! a half-changed object across code that can panic. The interpreter's lock is given up for every wait, and signals
-//! are looked at whenever one interrupts a wait: `calls.rs` and `contexts.rs` are the only places that wait.
+//! are looked at whenever one interrupts a wait: `calls.rs`, `contexts.rs` and `jobs.rs` are the only places that wait.
 #![deny(unsafe_code)]
 
 mod budgets;
@@ -12,6 +12,7 @@ mod contexts;
 mod decode;
 mod errors;
 mod estimates;
+mod jobs;
 mod limits;
 mod memory;
 mod resilience;
@@ -33,6 +34,8 @@ mod _sandtimer {
     use super::decode::decode;
     #[pymodule_export]
     use super::estimates::estimate;
+    #[pymodule_export]
+    use super::jobs::{JobStore, JobWorker, parse_job_file};
     #[pymodule_export]
     use super::limits::Checked;
     #[pymodule_export]

@@ -61,6 +61,17 @@ impl Run {
         &self.running.id
     }
 
+    /// Another handle of the same run, without the caller's ends of piped streams.
+    pub fn another(&self) -> Run {
+        Run {
+            inner: self.inner.clone(),
+            running: self.running.clone(),
+            scope: self.scope,
+            spools: self.spools.clone(),
+            pipes: Mutex::default(),
+        }
+    }
+
     /// The scope of the run, for runs inside it.
     pub fn scope(&self) -> ScopeId {
         self.scope

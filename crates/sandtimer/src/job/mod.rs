@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! spec      what somebody asks for, read from TOML or JSON; every refusal names the field
+//! source    the file it is read from, and the directory its paths count from
 //! program   what a run executes
 //! table     the reader behind both
 //! graph     steps in an order in which each comes after what it needs
@@ -15,6 +16,7 @@ mod graph;
 mod guard;
 mod program;
 mod result;
+mod source;
 mod spec;
 mod store;
 mod table;
@@ -24,6 +26,7 @@ mod tests;
 pub use guard::{Guard, Stop};
 pub use program::{Language, Program};
 pub use result::{CallRecord, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord};
+pub use source::{LOCAL_OWNER, anchored, parse_file};
 pub use spec::{
     Action, BreakerChoice, BreakerScope, Concurrency, JobSpec, LoopSpec, SpecError, StepSpec, WaySpec, Work,
 };

@@ -1,4 +1,6 @@
-//! What a run executes: a command, or code in a language.
+//! What an attempt executes: a command, code in a language, or a function of the worker's.
+
+use serde_json::Value;
 
 use super::spec::{SpecError, missing};
 use super::table::{Table, nearest, refused};
@@ -6,7 +8,15 @@ use super::table::{Table, nearest, refused};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
     Command(Vec<String>),
-    Code { language: Language, code: String },
+    Code {
+        language: Language,
+        code: String,
+    },
+    /// A function that the worker knows by this name.
+    Handler {
+        name: String,
+        input: Value,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +27,15 @@ pub enum Language {
     TypeScript,
 }
 
-/// Reads one of both.
+/// Reads one of them.
 pub(super) fn program(table: &mut Table) -> Result<Program, SpecError> {
     let (command_path, code_path, language_path) =
         (table.at("command"), table.at("code"), table.at("language"));
+    if table.has("handler") {
+        return handler(table);
+    }
+    // Known, so that a misspelt one is told its name.
+    table.take("handler");
     match (table.texts("command")?, table.text("code")?) {
         (Some(command), None) if !command.is_empty() => Ok(Program::Command(command)),
         (Some(_), None) => Err(missing(&command_path, "a program and its arguments")),
@@ -38,11 +53,25 @@ pub(super) fn program(table: &mut Table) -> Result<Program, SpecError> {
             program.command().map_err(|problem| SpecError { path: code_path, problem })?;
             Ok(program)
         }
-        (None, None) => Err(missing(&command_path, "a program and its arguments, or `code` with `language`")),
+        (None, None) => Err(missing(
+            &command_path,
+            "a program and its arguments, or `code` with `language`, or a `handler`",
+        )),
         (Some(_), Some(_)) => {
             Err(SpecError { path: code_path, problem: "stands beside `command`; use one of them".to_owned() })
         }
     }
+}
+
+fn handler(table: &mut Table) -> Result<Program, SpecError> {
+    for other in ["command", "code"] {
+        if table.has(other) {
+            let problem = "stands beside `handler`; use one of them".to_owned();
+            return Err(SpecError { path: table.at(other), problem });
+        }
+    }
+    let name = table.name("handler")?.unwrap_or_default();
+    Ok(Program::Handler { name, input: table.take("input").unwrap_or(Value::Null) })
 }
 
 const LANGUAGE_NAMES: [&str; 4] = ["python", "bash", "javascript", "typescript"];
@@ -54,7 +83,7 @@ fn language(name: &str) -> Option<Language> {
 }
 
 impl Program {
-    /// What is executed; `None` for TypeScript, which the engine reads first.
+    /// What is executed; `None` for TypeScript, which the engine reads first, and for handlers.
     ///
     /// # Errors
     /// A language that this build does not have.
@@ -62,6 +91,7 @@ impl Program {
         let texts = |parts: &[&str]| Ok(Some(parts.iter().map(|part| (*part).to_owned()).collect()));
         match self {
             Program::Command(command) => Ok(Some(command.clone())),
+            Program::Handler { .. } => Ok(None),
             Program::Code { language: Language::Python, code } => texts(&["python3", "-c", code]),
             Program::Code { language: Language::Bash, code } => texts(&["bash", "-c", code, "bash"]),
             Program::Code { language: Language::JavaScript, code } => node(code),

@@ -93,7 +93,7 @@ pub struct JobResult {
     pub ok: bool,
     pub error: Option<String>,
     pub verdict: Option<JobVerdict>,
-    /// What a loop's driver said in the end.
+    /// What a loop's driver said in the end, or what the last handler returned.
     pub value: Option<Value>,
     /// Something was done by a fallback.
     pub degraded: bool,

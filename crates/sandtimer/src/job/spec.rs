@@ -163,6 +163,7 @@ impl JobSpec {
         };
         table.done()?;
         spec.check_times()?;
+        spec.check_surroundings()?;
         Ok(spec)
     }
 
@@ -217,6 +218,26 @@ impl JobSpec {
     }
 }
 
+impl JobSpec {
+    /// A handler runs as its worker's program says: what has no effect on it is refused.
+    fn check_surroundings(&self) -> Result<(), SpecError> {
+        let Work::Action(action) = &self.work else { return Ok(()) };
+        let is_handler = |way: &WaySpec| matches!(way.program, Program::Handler { .. });
+        let given = [
+            ("env", !self.environment.is_empty()),
+            ("workspaces", !self.workspaces.is_empty()),
+            ("network", self.network),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((name, _)) if action.ways.iter().all(is_handler) => Err(SpecError {
+                path: name.to_owned(),
+                problem: "is of commands and code; a handler has what its worker gives it".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
 fn scale(table: &mut Table) -> Result<f64, SpecError> {
     let Some(value) = table.take("time_scale") else { return Ok(1.0) };
     let scale = value.as_f64().filter(|scale| (0.000_001..=1_000.0).contains(scale));
@@ -266,16 +287,16 @@ fn breaker(table: &mut Table) -> Result<BreakerChoice, SpecError> {
     Ok(choice)
 }
 
-const KINDS: [&str; 4] = ["command", "code", "steps", "loop"];
+const KINDS: [&str; 5] = ["command", "code", "handler", "steps", "loop"];
 
 fn work(table: &mut Table) -> Result<Work, SpecError> {
     let given: Vec<&str> = KINDS.into_iter().filter(|kind| table.has(kind)).collect();
     match given[..] {
-        ["command" | "code"] => Ok(Work::Action(Action { ways: ways(table)?, wall: None })),
+        ["command" | "code" | "handler"] => Ok(Work::Action(Action { ways: ways(table)?, wall: None })),
         ["steps"] => steps(table),
         ["loop"] => Ok(Work::Loop(Box::new(turns(table)?))),
         // Seen by the reader of the rest, so that it is not unknown as well.
-        [] => Err(missing("command", "one of `command`, `code` with `language`, `steps`, `loop`")),
+        [] => Err(missing("command", "one of `command`, `code` with `language`, `handler`, `steps`, `loop`")),
         _ => {
             let problem = format!("stands beside `{}`; a job has exactly one of them", given[1]);
             Err(SpecError { path: given[0].to_owned(), problem })

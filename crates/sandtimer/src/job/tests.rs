@@ -16,7 +16,10 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
     let command = json!(["true"]);
     for (source, said) in [
         (json!([]), "use a table of named fields"),
-        (json!({}), "`command`: is missing; use one of `command`, `code` with `language`, `steps`, `loop`"),
+        (
+            json!({}),
+            "`command`: is missing; use one of `command`, `code` with `language`, `handler`, `steps`, `loop`",
+        ),
         (json!({"command": ["a"], "steps": []}), "`command`: stands beside `steps`; a job has exactly one"),
         (
             json!({"command": command, "prioriti": 1}),
@@ -35,6 +38,10 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         (json!({"command": command, "cwd": "here"}), "`cwd`: \"here\" is not allowed; use an absolute path"),
         (json!({"command": []}), "`command`: is missing; use a program and its arguments"),
         (json!({"code": "1"}), "`language`: is missing"),
+        (json!({"handler": "h", "command": command}), "`command`: stands beside `handler`"),
+        (json!({"handler": 7}), "`handler`: 7 is not allowed; use a text"),
+        (json!({"command": command, "input": 1}), "`input`: unknown field"),
+        (json!({"handler": "h", "network": true}), "`network`: is of commands and code"),
         (json!({"code": "1", "language": "pyton"}), "the nearest is `python`"),
         (json!({"command": command, "concurrency": {"most": 2}}), "`concurrency.key`: is missing"),
         (

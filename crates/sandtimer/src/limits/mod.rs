@@ -101,6 +101,17 @@ impl Limits {
         self.settings[key.into().index()]
     }
 
+    /// What is said here, and where nothing is said what `other` says.
+    pub fn over(&self, other: &Limits) -> Limits {
+        let mut limits = other.clone();
+        for key in Key::ALL {
+            if self.get(key) != Setting::Inherit {
+                limits.set(key, self.get(key));
+            }
+        }
+        limits
+    }
+
     /// Says something about one limit. A grace without end would undo the limit it follows, so
     /// `Unlimited` for [`Key::Grace`] is taken as no grace.
     pub fn set(&mut self, key: impl Into<Key>, setting: Setting) {

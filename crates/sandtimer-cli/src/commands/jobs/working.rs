@@ -17,19 +17,18 @@ use crate::config::{Config, Uses};
 use crate::render;
 use crate::signals::Signals;
 
-/// How long a job stays with a worker that says nothing more.
-const LEASE: Duration = Duration::from_secs(30);
 const LEAST_LEASE: Duration = Duration::from_secs(1);
 
 /// `sandtimer jobs work`.
 pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
     let lease = given.lease.as_deref().map(|typed| duration("--lease", typed, LEAST_LEASE)).transpose()?;
     let store = open(&given.store)?;
+    let default = WorkerSettings::new(render::complaint);
     let settings = WorkerSettings {
         slots: given.slots.into(),
         queues: given.queue.clone(),
-        lease: lease.unwrap_or(LEASE),
-        ..settings()
+        lease: lease.unwrap_or(default.lease),
+        ..default
     };
     let (worker, signals) = worker(&store, settings)?;
     std::thread::scope(|scope| {
@@ -60,7 +59,8 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
         ));
     };
     let id = store.submit(std::slice::from_ref(one))?.remove(0).id;
-    let (worker, signals) = worker(&store, WorkerSettings { only: Some(id.clone()), ..settings() })?;
+    let settings = WorkerSettings { only: Some(id.clone()), ..WorkerSettings::new(render::complaint) };
+    let (worker, signals) = worker(&store, settings)?;
     let followed = std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         let asked = |count: u32, reason: &str| match count {
@@ -87,18 +87,6 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
             Ok(exit_code(&record))
         }
         Followed::Left(code) => Ok(ExitCode::from(code)),
-    }
-}
-
-fn settings() -> WorkerSettings {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    WorkerSettings {
-        name: format!("{}:{}", host.trim(), std::process::id()),
-        slots: 1,
-        queues: Vec::new(),
-        only: None,
-        lease: LEASE,
-        complain: render::complaint,
     }
 }
 

@@ -7,11 +7,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::level::{Level, now};
 use super::{Execution, Stopped};
 use crate::engine::{Run, Spec, Stream};
 use crate::job::{Action, CallRecord, Phase, Program, WaySpec};
-use crate::limits::Limits;
 use crate::model::{Ending, Layer, Outcome, Source};
 use crate::resilience::{Call, CallEnd, Judged, SpentOn, Step, Way, judge};
 
@@ -27,6 +28,13 @@ pub(super) struct Called {
     pub outcome: Option<Arc<Outcome>>,
     /// The line for a model, where breakers refused.
     pub feedback: Option<String>,
+}
+
+impl Called {
+    /// What a handler returned.
+    pub fn value(&self) -> Option<&Value> {
+        self.outcome.as_ref().filter(|_| self.record.ok)?.value.as_ref()
+    }
 }
 
 /// Which of a run's streams are the job's log.
@@ -132,9 +140,18 @@ impl Execution<'_> {
     ) -> Result<Arc<Outcome>, Stopped> {
         self.check(level, Phase::Running, &format!("before an attempt of `{name}`"))?;
         let attempt = level.open(&self.place.engine, Layer::Attempt, &format!("attempt-{number}"), None)?;
+        let logged = if name == super::turns::DRIVER { Logged::Stderr } else { Logged::Both };
+        let limits = way.limits.over(&self.spec.limits);
+        if let Program::Handler { name, input } = &way.program {
+            // What a driver says comes before what the spec says.
+            let said = serde_json::from_slice(stdin).ok().filter(|said: &Value| !said.is_null());
+            let input = said.unwrap_or_else(|| input.clone());
+            let outcome = self.handle((level, attempt), (name, input), limits, logged)?;
+            self.outcome = Some(Arc::clone(&outcome));
+            return Ok(outcome);
+        }
         let command = self.command(level, &way.program)?;
-        let mut spec =
-            Spec::command(command).limits(merged(&way.limits, &self.spec.limits)).stdin_bytes(stdin);
+        let mut spec = Spec::command(command).limits(limits).stdin_bytes(stdin);
         spec.defaults.clone_from(&self.place.defaults);
         spec.parent = Some(attempt.id());
         spec.environment =
@@ -149,7 +166,6 @@ impl Execution<'_> {
         spec.network = self.spec.network;
         let run = Arc::new(self.place.engine.start(spec)?);
         self.control.began(&run);
-        let logged = if name == super::turns::DRIVER { Logged::Stderr } else { Logged::Both };
         let outcome = self.follow(&run, logged);
         self.control.ended();
         self.outcome = Some(Arc::clone(&outcome));
@@ -171,7 +187,7 @@ impl Execution<'_> {
     }
 
     /// Waits until everything of a run is dead, and copies what it writes to the log meanwhile.
-    fn follow(&self, run: &Run, logged: Logged) -> Arc<Outcome> {
+    pub(super) fn follow(&self, run: &Run, logged: Logged) -> Arc<Outcome> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut settled = run.settled();
         let mut cursors = [0, 0];
@@ -250,17 +266,6 @@ impl Wake for Unpark {
 
 fn way(spec: &WaySpec) -> Way {
     Way { key: spec.key.clone(), retry: spec.retry.clone(), limit: None }
-}
-
-/// Limits, and of those that do not say anything the other's.
-fn merged(first: &Limits, second: &Limits) -> Limits {
-    let mut limits = second.clone();
-    for key in crate::limits::Key::ALL {
-        if first.get(key) != crate::limits::Setting::Inherit {
-            limits.set(key, first.get(key));
-        }
-    }
-    limits
 }
 
 /// One line on why an Outcome is no success.

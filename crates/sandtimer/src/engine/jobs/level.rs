@@ -86,6 +86,11 @@ impl Level {
         self.scope.id()
     }
 
+    /// The scope alone, for whoever begins runs in it.
+    pub fn into_scope(self) -> Scope {
+        self.scope
+    }
+
     /// When the first of its bounds ends.
     pub fn end(&self) -> Option<Moment> {
         self.bounds.iter().map(|bound| bound.end).min()

@@ -5,6 +5,7 @@
 //! mod       one leased job, from its spec to its result
 //! turns     a loop: the driver is asked, its action is called, it is told what came of it
 //! calls     one call: attempts, pauses, fallbacks; every attempt is a run
+//! handlers  functions of the worker's program, whose attempts are runs as well
 //! level     the scopes, whose deadlines the enforcer keeps
 //! control   the word that ends a job from outside
 //! ```
@@ -13,6 +14,7 @@
 
 mod calls;
 mod control;
+mod handlers;
 mod level;
 mod turns;
 mod worker;
@@ -33,6 +35,7 @@ use crate::scope::ScopeId;
 use crate::time::Moment;
 
 pub use control::{Control, Halt};
+pub use handlers::{Handled, Handler, HandlerCall, Handlers, Word};
 use level::{Level, now};
 pub use worker::{Worker, WorkerSettings};
 
@@ -55,6 +58,16 @@ pub trait Admission: Send + Sync + Debug {
     /// # Errors
     /// Why the job is not executed, for its result.
     fn admit(&self, owner: &str, spec: &JobSpec) -> Result<Option<ScopeId>, String>;
+}
+
+/// What a worker executes jobs with.
+#[derive(Debug)]
+pub struct Means<'a> {
+    pub place: &'a Place,
+    /// The functions that jobs may name.
+    pub handlers: &'a Handlers,
+    /// Who is asked about each job.
+    pub admission: Option<&'a dyn Admission>,
 }
 
 /// Why a job's work stops short.
@@ -87,6 +100,7 @@ struct Execution<'a> {
     place: &'a Place,
     /// The scope that the job's own is opened in.
     within: Option<ScopeId>,
+    handlers: &'a Handlers,
     control: &'a Control,
     held: &'a Held,
     spec: &'a JobSpec,
@@ -97,24 +111,20 @@ struct Execution<'a> {
 }
 
 /// Executes a leased job. The result, and whether it may be handed out again.
-pub fn execute(
-    place: &Place,
-    admission: Option<&dyn Admission>,
-    leased: &Leased,
-    control: &Control,
-) -> (JobResult, bool) {
+pub fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult, bool) {
     let refused = |why: String| (JobResult::bare(Status::Failed, Some(why)), false);
     let spec = match JobSpec::read(leased.spec.clone()) {
         Ok(spec) => spec,
         Err(error) => return refused(error.to_string()),
     };
-    let within = match admission.map_or(Ok(None), |admission| admission.admit(&leased.owner, &spec)) {
+    let within = match means.admission.map_or(Ok(None), |admission| admission.admit(&leased.owner, &spec)) {
         Ok(within) => within,
         Err(why) => return refused(why),
     };
     let mut execution = Execution {
-        place,
+        place: means.place,
         within,
+        handlers: means.handlers,
         control,
         held: &leased.held,
         spec: &spec,
@@ -164,6 +174,9 @@ impl Execution<'_> {
             let said = called.record.said.clone().unwrap_or_default();
             format!("{}: {said}", called.record.name)
         });
+        if let Some(value) = called.value() {
+            self.result.value = Some(value.clone());
+        }
         self.note(called.record);
         failed.map_or(Ok(()), |failed| Err(Stopped::Failed(failed)))
     }

@@ -73,8 +73,8 @@ impl Execution<'_> {
             self.note(called.record);
             return Err(failed(said.unwrap_or_default()));
         }
-        let stdout = called.outcome.as_ref().map(|outcome| outcome.stdout.clone()).unwrap_or_default();
-        wish(&stdout).map_err(failed)
+        let stdout = || called.outcome.as_ref().map(|outcome| outcome.stdout.clone()).unwrap_or_default();
+        called.value().cloned().map_or_else(|| wish(&stdout()), wish_of).map_err(failed)
     }
 
     /// Calls an action. What the driver is told, and whether the turn was a success.
@@ -104,7 +104,9 @@ impl Execution<'_> {
 fn told(name: &str, input: &Value, called: Option<&Called>, feedback: Option<String>) -> Value {
     let record = called.map(|called| &called.record);
     let said = record.and_then(|record| record.said.clone());
-    let output = called.and_then(|called| called.outcome.as_ref()).map(|outcome| end_of(&outcome.stdout));
+    let stdout = called.and_then(|called| called.outcome.as_ref()).map(|outcome| outcome.stdout.clone());
+    let value = called.and_then(Called::value).map(ToString::to_string);
+    let output = value.or(stdout).map(|text: String| end_of(&text).to_owned());
     let is = |what: fn(&CallRecord) -> bool| record.is_some_and(what);
     let failed = || said.as_ref().map(|said| format!("[SYSTEM: {name} failed: {said}]"));
     json!({
@@ -125,13 +127,23 @@ fn end_of(text: &str) -> &str {
     &text[start.unwrap_or(0)..]
 }
 
+const ALLOWED: &str = "one line of JSON, {\"action\": \"…\", \"input\": …} or {\"done\": …}";
+
+fn refusal(answer: &str) -> String {
+    let shown: String = answer.chars().take(200).collect();
+    format!("it answered `{shown}`; it must answer with {ALLOWED}")
+}
+
 /// Reads the driver's answer: the last line it wrote.
 fn wish(stdout: &str) -> Result<(Wish, Value), String> {
-    const ALLOWED: &str = "one line of JSON, {\"action\": \"…\", \"input\": …} or {\"done\": …}";
     let line = stdout.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    let shown: String = line.chars().take(200).collect();
-    let refused = || format!("it answered `{shown}`; it must answer with {ALLOWED}");
-    let mut answer: Value = serde_json::from_str(line).map_err(|_| refused())?;
+    wish_of(serde_json::from_str(line).map_err(|_| refusal(line))?)
+}
+
+/// The same of a driver that is a handler: what it returned.
+fn wish_of(mut answer: Value) -> Result<(Wish, Value), String> {
+    let said = answer.to_string();
+    let refused = || refusal(&said);
     let fields = answer.as_object_mut().ok_or_else(refused)?;
     let state = fields.remove("state").unwrap_or(Value::Null);
     match (fields.remove("action"), fields.remove("done")) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::control::{Control, Halt};
 use super::level::now;
-use super::{Admission, Place, execute};
+use super::{Admission, Handlers, Means, Place, execute};
 use crate::job::{Finish, Held, JobResult, LeaseRequest, Leased, Renewal, Status, StoreError};
 use crate::time::Moment;
 
@@ -19,6 +19,8 @@ use crate::time::Moment;
 const LOOK: Duration = Duration::from_millis(50);
 /// How often the keeper looks whether somebody wants an end.
 const HEAR: Duration = Duration::from_millis(50);
+/// How long a job stays with a worker that says nothing more.
+const LEASE: Duration = Duration::from_secs(30);
 /// How long a worker waits after the store has failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -38,10 +40,26 @@ pub struct WorkerSettings {
     pub complain: fn(&str),
 }
 
+impl WorkerSettings {
+    /// One slot for any job, by the name of this host and process.
+    pub fn new(complain: fn(&str)) -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        WorkerSettings {
+            name: format!("{}:{}", host.trim(), std::process::id()),
+            slots: 1,
+            queues: Vec::new(),
+            only: None,
+            lease: LEASE,
+            complain,
+        }
+    }
+}
+
 /// Executes jobs until it is told to end.
 #[derive(Debug)]
 pub struct Worker {
     place: Place,
+    handlers: Handlers,
     settings: WorkerSettings,
     admission: Option<Arc<dyn Admission>>,
     state: Mutex<State>,
@@ -57,13 +75,26 @@ struct State {
 
 impl Worker {
     pub fn new(place: Place, settings: WorkerSettings) -> Self {
-        Worker { place, settings, admission: None, state: Mutex::default(), changed: Condvar::new() }
+        Worker {
+            place,
+            handlers: Handlers::default(),
+            settings,
+            admission: None,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
     /// Asks about each job before it is executed.
     #[must_use]
     pub fn admitting(self, admission: Arc<dyn Admission>) -> Self {
         Worker { admission: Some(admission), ..self }
+    }
+
+    /// The same with functions that jobs may name.
+    #[must_use]
+    pub fn with_handlers(self, handlers: Handlers) -> Self {
+        Worker { handlers, ..self }
     }
 
     /// How many jobs it has at the moment.
@@ -129,8 +160,9 @@ impl Worker {
 
     /// One job, from its lease to its end in the store.
     fn conduct(&self, job: &Leased, control: &Control) {
-        let admission = self.admission.as_deref();
-        let executed = catch_unwind(AssertUnwindSafe(|| execute(&self.place, admission, job, control)));
+        let means =
+            Means { place: &self.place, handlers: &self.handlers, admission: self.admission.as_deref() };
+        let executed = catch_unwind(AssertUnwindSafe(|| execute(&means, job, control)));
         let (result, again) = executed.unwrap_or_else(|_| {
             let said = "the worker failed while it executed the job; it has said so on its stderr";
             (JobResult::bare(Status::InfraError, Some(said.to_owned())), true)

@@ -1,0 +1,342 @@
+//! The embedded store of jobs, and workers whose handlers are Python functions. Every call gives up the interpreter's lock.
+//!
+//! A worker is a thread without that lock. It takes it for handlers alone: those make calls of a sandbox's, so that what
+//! jobs ask for is executed in processes of their own, and this one only waits for them.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use sandtimer::engine::jobs::{self, Handled, Handler, HandlerCall, Handlers, Place, Word, WorkerSettings};
+use sandtimer::job::{
+    self, Filter, JobSpec, JobState, LOCAL_OWNER, SpecError, StoreError, Submission, anchored, parse_file,
+};
+use sandtimer::limits::Limits;
+use sandtimer::model::Source;
+use sandtimer_store::{SqliteJobs, default_state_directory};
+use serde::Serialize;
+
+use crate::calls::{Call, Engine, Scope};
+use crate::errors;
+use crate::limits::Checked;
+
+/// What a store says no with, as the exception of its name.
+fn refused(py: Python<'_>, error: &StoreError) -> PyErr {
+    let text = error.to_string();
+    let plain = match error {
+        StoreError::Spec(spec) => return spec_refused(py, spec, ""),
+        StoreError::Conflict { key, existing } => {
+            return errors::exception_of(py, "JobConflict", (text, key, existing));
+        }
+        StoreError::Unknown(id) => return errors::exception_of(py, "JobUnknown", (text, id)),
+        StoreError::WrongState { id, state, .. } => {
+            return errors::exception_of(py, "JobStateRefused", (text, id, state.name()));
+        }
+        StoreError::Full(_) => "JobStoreFull",
+        StoreError::Busy => "JobStoreBusy",
+        StoreError::Newer { .. } => "JobStoreNewer",
+        _ => "JobStoreUnavailable",
+    };
+    errors::exception(py, plain, &text)
+}
+
+/// A field that is refused; `place` says of which spec it is, where there are several.
+fn spec_refused(py: Python<'_>, error: &SpecError, place: &str) -> PyErr {
+    errors::exception_of(py, "JobSpecRefused", (format!("{place}{error}"), &error.path))
+}
+
+fn json(value: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|error| PyOSError::new_err(error.to_string()))
+}
+
+/// A file's spec as JSON.
+#[pyfunction]
+pub(crate) fn parse_job_file(py: Python<'_>, file: PathBuf, text: &str) -> PyResult<String> {
+    let parsed = parse_file(&file, text);
+    let place = format!("{}: ", file.display());
+    parsed.map(|spec| spec.to_string()).map_err(|error| spec_refused(py, &error, &place))
+}
+
+/// A spec as JSON, the directory that its paths count from, and what it is called in messages.
+type Given = (String, PathBuf, String);
+
+/// Reads what was given, each refusal with its place.
+fn submissions(given: &[Given], now_ms: u64) -> Result<Vec<Submission>, (SpecError, &str)> {
+    let read = |(text, directory, _): &Given| {
+        let source = serde_json::from_str(text).map_err(|error: serde_json::Error| SpecError {
+            path: String::new(),
+            problem: error.to_string(),
+        })?;
+        let spec = JobSpec::read(anchored(source, Path::new(directory), None))?;
+        spec.deadline(now_ms)?;
+        Ok(Submission { spec, owner: LOCAL_OWNER.to_owned() })
+    };
+    given.iter().map(|one| read(one).map_err(|error| (error, one.2.as_str()))).collect()
+}
+
+/// Jobs in a database of this machine.
+#[pyclass(frozen, module = "sandtimer._sandtimer")]
+pub(crate) struct JobStore {
+    store: Arc<dyn job::JobStore>,
+}
+
+impl JobStore {
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&dyn job::JobStore) -> Result<T, StoreError> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| act(&*self.store)).map_err(|error| refused(py, &error))
+    }
+}
+
+fn filter(queue: Option<String>, state: Option<&str>) -> PyResult<Filter> {
+    let known = || JobState::ALL.map(JobState::name).join(", ");
+    let wrong = |name: &str| PyValueError::new_err(format!("state='{name}': use one of {}", known()));
+    let state = state.map(|name| JobState::from_name(name).ok_or_else(|| wrong(name))).transpose()?;
+    Ok(Filter { owner: None, queue, state })
+}
+
+#[pymethods]
+impl JobStore {
+    /// Opens the jobs below a state directory, making what is missing.
+    #[new]
+    fn new(py: Python<'_>, state_dir: Option<PathBuf>) -> PyResult<Self> {
+        let opened = py.detach(|| {
+            let homeless =
+                || StoreError::Broken("there is no home to keep jobs in; give state_dir".to_owned());
+            SqliteJobs::open(&state_dir.or_else(default_state_directory).ok_or_else(homeless)?)
+        });
+        Ok(JobStore { store: Arc::new(opened.map_err(|error| refused(py, &error))?) })
+    }
+
+    /// Takes in all or none. JSON of what became of each.
+    fn submit(&self, py: Python<'_>, given: Vec<Given>) -> PyResult<String> {
+        let now_ms = self.store.now_ms();
+        let read = py.detach(|| submissions(&given, now_ms));
+        let read = read.map_err(|(error, place)| spec_refused(py, &error, place))?;
+        json(&self.with(py, |store| store.submit(&read))?)
+    }
+
+    /// JSON of a page.
+    fn list(
+        &self,
+        py: Python<'_>,
+        queue: Option<String>,
+        state: Option<&str>,
+        cursor: Option<&str>,
+        most: usize,
+    ) -> PyResult<String> {
+        let filter = filter(queue, state)?;
+        json(&self.with(py, |store| {
+            store.sweep()?;
+            store.list(&filter, cursor, most)
+        })?)
+    }
+
+    /// JSON of all that is known of a job.
+    fn get(&self, py: Python<'_>, id: &str) -> PyResult<String> {
+        json(&self.with(py, |store| {
+            store.sweep()?;
+            store.get(id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))
+        })?)
+    }
+
+    /// Bytes of its log from there on, and where the next are.
+    fn read_log<'py>(
+        &self,
+        py: Python<'py>,
+        id: &str,
+        cursor: u64,
+        most: usize,
+    ) -> PyResult<(Bound<'py, PyBytes>, u64)> {
+        let log = self.with(py, |store| store.read_log(id, cursor, most))?;
+        Ok((PyBytes::new(py, &log.bytes), log.next_cursor))
+    }
+
+    /// "cancelled", "asked" or "too_late".
+    fn cancel(&self, py: Python<'_>, id: &str, reason: &str) -> PyResult<String> {
+        let done = json(&self.with(py, |store| store.cancel(id, reason))?)?;
+        Ok(done.trim_matches('"').to_owned())
+    }
+
+    /// The state that it is in then.
+    fn retry(&self, py: Python<'_>, id: &str) -> PyResult<&'static str> {
+        self.with(py, |store| store.retry(id)).map(JobState::name)
+    }
+
+    fn purge(&self, py: Python<'_>, queue: Option<String>, state: Option<&str>) -> PyResult<u64> {
+        let filter = filter(queue, state)?;
+        self.with(py, |store| store.purge(&filter))
+    }
+
+    fn pause(&self, py: Python<'_>, queue: &str, paused: bool) -> PyResult<()> {
+        self.with(py, |store| store.pause(queue, paused))
+    }
+
+    /// JSON of all of them.
+    fn queues(&self, py: Python<'_>) -> PyResult<String> {
+        json(&self.with(py, |store| {
+            store.sweep()?;
+            store.queues()
+        })?)
+    }
+}
+
+/// Is given each run that a handler begins.
+#[pyclass(frozen, module = "sandtimer._sandtimer")]
+struct Begun(Sender<Word>);
+
+#[pymethods]
+impl Begun {
+    fn __call__(&self, call: &Call) {
+        // A worker that has gone on does not want to know.
+        let _ = self.0.send(Word::Begun(call.run()));
+    }
+}
+
+/// A function of Python's: takes the input as JSON, a scope, limits and what is to hear of runs, and gives what came of it:
+/// "returned" with JSON, or "failed" or "unavailable" with the reason, and a traceback or nothing.
+#[derive(Debug)]
+struct PythonHandler {
+    function: Py<PyAny>,
+    /// What a job's spec does not say.
+    limits: Arc<Py<Checked>>,
+}
+
+impl PythonHandler {
+    fn invoke(
+        &self,
+        py: Python<'_>,
+        call: HandlerCall,
+        say: &Sender<Word>,
+    ) -> PyResult<(String, String, String)> {
+        let own = self.limits.get();
+        let limits = Checked { limits: call.limits.over(&own.limits), require: own.require };
+        let scope = Scope { scope: call.scope, _outer: None };
+        let begun = Begun(say.clone());
+        self.function.bind(py).call1((call.input.to_string(), scope, limits, begun))?.extract()
+    }
+}
+
+impl Handler for PythonHandler {
+    fn call(&self, call: HandlerCall, say: &Sender<Word>) {
+        let unavailable = |reason: &dyn Display| Handled::Unavailable(reason.to_string());
+        let answered = Python::try_attach(|py| self.invoke(py, call, say).map_err(|error| error.to_string()));
+        let handled = match answered {
+            None => unavailable(&"the interpreter ends"),
+            Some(Err(error)) => unavailable(&error),
+            Some(Ok((kind, text, detail))) => match kind.as_str() {
+                "returned" => serde_json::from_str(&text).map_or_else(
+                    |error| Handled::Failed { said: error.to_string(), detail },
+                    Handled::Returned,
+                ),
+                "failed" => Handled::Failed { said: text, detail },
+                _ => Handled::Unavailable(text),
+            },
+        };
+        // A worker that has gone on does not want to know.
+        let _ = say.send(Word::Over(handled));
+    }
+}
+
+/// How a worker works: a dictionary.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct SettingsOf {
+    slots: usize,
+    queues: Vec<String>,
+    only: Option<String>,
+    lease: f64,
+}
+
+/// Says what goes wrong beside jobs where Python programs are told such things.
+fn complain(text: &str) {
+    let _ = Python::try_attach(|py| -> PyResult<()> {
+        let log = py.import("logging")?.call_method1("getLogger", ("sandtimer",))?;
+        log.call_method1("warning", ("%s", text)).map(drop)
+    });
+}
+
+/// A thread that executes jobs.
+#[pyclass(frozen, module = "sandtimer._sandtimer")]
+pub(crate) struct JobWorker {
+    worker: Arc<jobs::Worker>,
+    /// Nothing is ever said; it closes when the worker is over.
+    over: Mutex<Receiver<()>>,
+    /// In a fork of this one there is no such thread.
+    process: u32,
+}
+
+#[pymethods]
+impl JobWorker {
+    /// Begins at once. `limits` are those of each run, where a job's spec does not say.
+    #[new]
+    fn new(
+        store: &JobStore,
+        engine: &Engine,
+        settings: SettingsOf,
+        limits: Py<Checked>,
+        handlers: BTreeMap<String, Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let SettingsOf { slots, queues, only, lease } = settings;
+        let lease = Duration::try_from_secs_f64(lease)
+            .map_err(|error| PyValueError::new_err(format!("lease={lease}: {error}")))?;
+        let defaults: Limits = limits.get().limits.clone().standing_in("the worker's sandbox");
+        let place = Place {
+            engine: engine.engine.clone(),
+            store: Arc::clone(&store.store),
+            defaults: vec![(Source::Session, defaults)],
+        };
+        let limits = Arc::new(limits);
+        let handler = |(name, function)| {
+            let handler = PythonHandler { function, limits: Arc::clone(&limits) };
+            (name, Arc::new(handler) as Arc<dyn Handler>)
+        };
+        let handlers = Handlers(handlers.into_iter().map(handler).collect());
+        let settings = WorkerSettings { slots, queues, only, lease, ..WorkerSettings::new(complain) };
+        let worker = Arc::new(jobs::Worker::new(place, settings).with_handlers(handlers));
+        let (working, over) = channel();
+        let ours = Arc::clone(&worker);
+        std::thread::Builder::new().name("sandtimer-jobs".to_owned()).spawn(move || {
+            let _working = working;
+            ours.work();
+        })?;
+        Ok(JobWorker { worker, over: Mutex::new(over), process: std::process::id() })
+    }
+
+    /// Whether it is over, within this time.
+    fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+        let most = Duration::try_from_secs_f64(seconds)
+            .map_err(|error| PyValueError::new_err(format!("{seconds} s: {error}")))?;
+        let waited = py.detach(|| {
+            let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+            over.recv_timeout(most)
+        });
+        Ok(waited != Err(RecvTimeoutError::Timeout))
+    }
+
+    /// Leases nothing more; what goes on is brought to its end.
+    fn drain(&self, py: Python<'_>) {
+        py.detach(|| self.worker.drain());
+    }
+
+    /// Ends what goes on, which is handed out again.
+    fn give_back(&self, py: Python<'_>) {
+        py.detach(|| self.worker.give_back());
+    }
+}
+
+impl Drop for JobWorker {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            self.worker.give_back();
+        }
+    }
+}

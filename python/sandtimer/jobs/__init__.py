@@ -1,0 +1,103 @@
+"""Durable work on this machine: jobs in a store that outlives who asked for them, and workers that execute them.
+
+    from sandtimer import jobs
+
+    record = jobs.run({"command": ["make", "test"], "wall_ms": "10m"})     # submit, work on it here, wait for its end
+    jobs.submit({"handler": "train", "input": {"rate": 0.1}, "queue": "gpu"})
+    jobs.work(slots=4, queues=["gpu"], handlers={"train": train})          # until SIGTERM or Ctrl-C
+
+The functions here are those of a `Jobs` whose state directory is SANDTIMER_STATE_DIR, else /var/lib/sandtimer for root and
+~/.local/state/sandtimer for others: the same store as that of `sandtimer jobs`, for any number of processes. Each has an
+awaited form, with an `a` before its name (that of `wait` is `await_`); `work` has none: it is a program of its own.
+
+A spec is a dictionary, or the path of a file in TOML or JSON. A job's command or code runs in a sandbox of the worker's
+engine, as with `sandtimer run`. A handler is a function that the worker was given; it is called with the job's `input`, in a
+process of its own: a parked child of the worker's sandbox, as with `Sandbox.run`. The worker's own process executes nothing
+of a job's, and only waits: so a deadline ends a handler whatever it does, together with everything that it has started.
+"""
+
+from ._records import Job, JobEvent, JobLog, JobQueue, JobRecord, JobResult, JobVerdict, Submitted
+from ._store import Jobs
+from ._worker import Worker
+
+_default = Jobs()
+
+submit = _default.submit
+asubmit = _default.asubmit
+submit_many = _default.submit_many
+asubmit_many = _default.asubmit_many
+list = _default.list
+alist = _default.alist
+show = _default.show
+ashow = _default.ashow
+wait = _default.wait
+await_ = _default.await_
+wait_many = _default.wait_many
+await_many = _default.await_many
+watch = _default.watch
+awatch = _default.awatch
+read_log = _default.read_log
+aread_log = _default.aread_log
+cancel = _default.cancel
+acancel = _default.acancel
+retry = _default.retry
+aretry = _default.aretry
+requeue_dead = _default.requeue_dead
+arequeue_dead = _default.arequeue_dead
+purge = _default.purge
+apurge = _default.apurge
+pause = _default.pause
+apause = _default.apause
+resume = _default.resume
+aresume = _default.aresume
+queues = _default.queues
+aqueues = _default.aqueues
+run = _default.run
+arun = _default.arun
+work = _default.work
+
+__all__ = [
+    "Job",
+    "JobEvent",
+    "JobLog",
+    "JobQueue",
+    "JobRecord",
+    "JobResult",
+    "JobVerdict",
+    "Jobs",
+    "Submitted",
+    "Worker",
+    "acancel",
+    "alist",
+    "apause",
+    "apurge",
+    "aqueues",
+    "aread_log",
+    "arequeue_dead",
+    "aresume",
+    "aretry",
+    "arun",
+    "ashow",
+    "asubmit",
+    "asubmit_many",
+    "await_",
+    "await_many",
+    "awatch",
+    "cancel",
+    "list",
+    "pause",
+    "purge",
+    "queues",
+    "read_log",
+    "requeue_dead",
+    "resume",
+    "retry",
+    "run",
+    "show",
+    "submit",
+    "submit_many",
+    "wait",
+    "wait_many",
+    "watch",
+    "work",
+]

@@ -1,0 +1,45 @@
+"""Specs as callers give them, as JSON for the store: a dictionary, or a file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any, Union
+
+from ..errors import JobSpecRefused
+
+Spec = Union[Mapping[str, Any], str, "os.PathLike[str]"]
+
+
+def given(spec: Spec, place: str = "") -> tuple[str, str, str]:
+    """A spec as JSON, the directory that its paths count from, and what messages begin with."""
+    if isinstance(spec, Mapping):
+        return json.dumps(_plain(spec, "", place)), os.getcwd(), place
+    if not isinstance(spec, (str, os.PathLike)):
+        kind = type(spec).__name__
+        raise TypeError(f"{place}spec={spec!r:.200} is of type {kind}: use a dictionary, or the path of a TOML or JSON file")
+    from .._sandtimer import parse_job_file
+
+    path = os.path.abspath(os.fspath(spec))
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    return parse_job_file(path, text), os.path.dirname(os.path.realpath(path)), f"{place}{path}: "
+
+
+def _plain(value: Any, path: str, place: str) -> Any:
+    """The same in values that JSON has; paths become texts."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        dot = f"{path}." if path else ""
+        return {name: _plain(each, f"{dot}{name}", place) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each, f"{path}[{index}]", place) for index, each in enumerate(value)]
+    problem = f"{value!r:.80} is of type {type(value).__name__}; use what JSON has: text, number, list, dictionary with texts as names"
+    raise JobSpecRefused(f"{place}`{path}`: {problem}", path)

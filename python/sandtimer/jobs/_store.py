@@ -1,0 +1,421 @@
+"""The store of jobs, and what can be asked of it. Each thing is written once, as a coroutine over a way to wait.
+
+Owns the native store of this process, one for each state directory that was used, made when it is first needed and anew in a
+forked child. Ctrl-C ends a wait and leaves the job; in `run` it cancels the job, and a second one gives it back to the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+from .. import _arguments, _native
+from .._client_wire import iterate, now
+from .._locks import Guard
+from .._outcome import build
+from .._progress import Bar
+from .._sandbox import Sandbox
+from ..errors import JobConflict, JobGoesOn, JobStateRefused, JobUnknown, UnsupportedPlatform
+from . import _specs
+from ._following import PIECE, Following, Told, states_of, word_of
+from ._records import Job, JobEvent, JobLog, JobQueue, JobRecord, Submitted, job_of, record_of
+from ._specs import Spec
+from ._waiting import AWAITING, BLOCKING, Io
+from ._worker import LOOK, Handlers, Worker
+
+Seconds = Union[int, float, None]
+
+_PAGE = 1000
+
+_guard = Guard()
+_opened: Dict[Tuple[int, Optional[str]], Any] = {}
+
+
+def _open(directory: Optional[str]) -> Any:
+    """The native store of this process."""
+    if not sys.platform.startswith("linux"):
+        raise UnsupportedPlatform(f"a store of jobs needs Linux, and this is {sys.platform}")
+    from .._sandtimer import JobStore
+
+    key = (os.getpid(), directory)
+    with _guard.lock:
+        for other in [other for other in _opened if other[0] != key[0]]:
+            # Its file must not be closed here: it is the parent's.
+            _native.leave(_opened.pop(other))
+        if key not in _opened:
+            _opened[key] = JobStore(directory)
+        return _opened[key]
+
+
+class Jobs:
+    """Jobs of a state directory: SANDTIMER_STATE_DIR, else /var/lib/sandtimer for root and ~/.local/state/sandtimer for others.
+
+    The functions of `sandtimer.jobs` are those of one without parameters. Everything here can be called from any thread, and
+    any number of processes may share a directory. What the store refuses is a `JobError`.
+
+    >>> from sandtimer import jobs
+    >>> here = jobs.Jobs()
+    >>> job = here.submit({"command": ["echo", "hello"], "wall_ms": "10s", "queue": "quiet"})
+    >>> here.show(job.id).state, here.cancel(job.id), here.show(job.id).state
+    ('queued', 'cancelled', 'cancelled')
+    """
+
+    def __init__(self, state_dir: Union[str, "os.PathLike[str]", None] = None) -> None:
+        self._directory = None if state_dir is None else os.path.abspath(os.fspath(state_dir))
+
+    def _store(self) -> Any:
+        named = self._directory or os.environ.get("SANDTIMER_STATE_DIR") or None
+        return _open(None if named is None else os.path.abspath(named))
+
+    # Submitting
+
+    def submit(self, spec: Spec) -> Submitted:
+        """Takes in a job: a dictionary, or the path of a file in TOML or JSON, whose relative paths count from its directory.
+
+        JobSpecRefused names the field; JobConflict has the job that there is already, whose idempotency key is the same.
+        """
+        return self.submit_many([spec])[0]
+
+    async def asubmit(self, spec: Spec) -> Submitted:
+        """As `submit`, awaited."""
+        return (await self.asubmit_many([spec]))[0]
+
+    def submit_many(self, specs: Iterable[Spec]) -> List[Submitted]:
+        """Takes in all of them, or none. As `submit`; a message says of which it is."""
+        return now(self._submit(BLOCKING, specs))
+
+    async def asubmit_many(self, specs: Iterable[Spec]) -> List[Submitted]:
+        """As `submit_many`, awaited."""
+        return await self._submit(AWAITING, specs)
+
+    async def _submit(self, io: Io, specs: Iterable[Spec]) -> List[Submitted]:
+        _arguments.iterable("specs", specs)
+        several = list(specs)
+        place = "specs[{}]: " if len(several) > 1 else ""
+        given = [_specs.given(spec, place.format(index)) for index, spec in enumerate(several)]
+        store = self._store()
+        try:
+            answer = await io.call(store.submit, given)
+        except JobConflict as error:
+            # One that is purged meanwhile is a conflict no more, but that is what was met.
+            with contextlib.suppress(JobUnknown):
+                error.job = record_of(json.loads(await io.call(store.get, error.existing)))
+            raise
+        return [build(Submitted, each) for each in json.loads(answer)]
+
+    # Looking
+
+    def list(self, *, queue: Optional[str] = None, state: Optional[str] = None, most: Optional[int] = None) -> List[Job]:
+        """Jobs, the latest first: of one queue, in one state, at most so many (None: all)."""
+        return now(self._list(BLOCKING, queue, state, most))
+
+    async def alist(self, *, queue: Optional[str] = None, state: Optional[str] = None, most: Optional[int] = None) -> List[Job]:
+        """As `list`, awaited."""
+        return await self._list(AWAITING, queue, state, most)
+
+    async def _list(self, io: Io, queue: Optional[str], state: Optional[str], most: Optional[int]) -> List[Job]:
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
+            raise ValueError(f"most={most!r}: use a whole number from 0 on, or None for all")
+        store, cursor = self._store(), None
+        found: List[Job] = []
+        while most is None or len(found) < most:
+            count = _PAGE if most is None else min(_PAGE, most - len(found))
+            page = json.loads(await io.call(store.list, queue, state, cursor, count))
+            found.extend(job_of(line) for line in page["jobs"])
+            cursor = page["next"]
+            if cursor is None:
+                break
+        return found
+
+    def show(self, id: str) -> JobRecord:
+        """Everything about a job."""
+        return now(self._show(BLOCKING, id))
+
+    async def ashow(self, id: str) -> JobRecord:
+        """As `show`, awaited."""
+        return await self._show(AWAITING, id)
+
+    async def _show(self, io: Io, id: str) -> JobRecord:
+        return record_of(json.loads(await io.call(self._store().get, _arguments.text("id", id))))
+
+    def read_log(self, id: str, cursor: int = 0, max_bytes: int = PIECE) -> JobLog:
+        """What a job has written, from a position: one piece, while it goes on and after."""
+        return now(self._read_log(BLOCKING, id, cursor, max_bytes))
+
+    async def aread_log(self, id: str, cursor: int = 0, max_bytes: int = PIECE) -> JobLog:
+        """As `read_log`, awaited."""
+        return await self._read_log(AWAITING, id, cursor, max_bytes)
+
+    async def _read_log(self, io: Io, id: str, cursor: int, max_bytes: int) -> JobLog:
+        return JobLog(*await io.call(self._store().read_log, _arguments.text("id", id), cursor, max_bytes))
+
+    def queues(self) -> List[JobQueue]:
+        """Every queue that has jobs or is paused."""
+        return now(self._queues(BLOCKING))
+
+    async def aqueues(self) -> List[JobQueue]:
+        """As `queues`, awaited."""
+        return await self._queues(AWAITING)
+
+    async def _queues(self, io: Io) -> List[JobQueue]:
+        return [build(JobQueue, each) for each in json.loads(await io.call(self._store().queues))]
+
+    # Waiting
+
+    def wait(self, id: str, timeout: Seconds = None, *, progress: bool = False) -> JobRecord:
+        """Waits until a job is over. `JobGoesOn` after `timeout` seconds (None and 0: no end); Ctrl-C ends the waiting, not the job."""
+        return self.wait_many([id], timeout, progress=progress)[0]
+
+    async def await_(self, id: str, timeout: Seconds = None, *, progress: bool = False) -> JobRecord:
+        """As `wait`, awaited. Cancelling the task leaves the job."""
+        return (await self.await_many([id], timeout, progress=progress))[0]
+
+    def wait_many(self, ids: Iterable[str], timeout: Seconds = None, *, progress: bool = False) -> List[JobRecord]:
+        """As `wait`, for all of several, in their order. progress: a bar of those that are over, by tqdm or rich."""
+        return now(self._wait(BLOCKING, ids, timeout, progress))
+
+    async def await_many(self, ids: Iterable[str], timeout: Seconds = None, *, progress: bool = False) -> List[JobRecord]:
+        """As `wait_many`, awaited."""
+        return await self._wait(AWAITING, ids, timeout, progress)
+
+    async def _wait(self, io: Io, ids: Iterable[str], timeout: Seconds, progress: bool) -> List[JobRecord]:
+        ids, over = _ids(ids), {}
+        events = self._watch(io, ids, progress, timeout, logs=False)
+        try:
+            async for event in events:
+                if event.event == "ended":
+                    over[event.job.id] = event.job
+        finally:
+            await events.aclose()
+        return [over[id] for id in ids]
+
+    def watch(self, ids: Union[str, Iterable[str]], *, progress: bool = False) -> Iterator[JobEvent]:
+        """What happens to a job, or to several, until all are over: states, what they write, ends. A bar with `progress`.
+
+        >>> from sandtimer import jobs
+        >>> job = jobs.submit({"command": ["echo", "hello"], "queue": "watched"})
+        >>> with jobs.Worker(queues=["watched"]):
+        ...     texts = [event.text for event in jobs.watch(job.id) if event.event == "log"]
+        >>> "".join(texts)
+        'hello\\n'
+        """
+        return iterate(self._watch(BLOCKING, _ids(ids), progress))
+
+    def awatch(self, ids: Union[str, Iterable[str]], *, progress: bool = False) -> AsyncIterator[JobEvent]:
+        """As `watch`, for `async for`."""
+        return self._watch(AWAITING, _ids(ids), progress)
+
+    async def _watch(
+        self, io: Io, ids: Sequence[str], progress: bool, timeout: Seconds = None, logs: bool = True
+    ) -> AsyncGenerator[JobEvent, None]:
+        left = _arguments.total(timeout)
+        bar = Bar(len(set(ids)), "job") if _arguments.flag("progress", progress) else None
+        following = [Following(self, id, logs) for id in dict.fromkeys(ids)]
+        try:
+            while True:
+                for each in following:
+                    async for event in each.look(io):
+                        if bar is not None and event.event == "ended":
+                            bar.add(word_of(event.job), bool(event.job.ok))
+                        yield event
+                following = [each for each in following if not each.is_over]
+                if not following:
+                    return
+                if left is not None and left <= 0:
+                    states = ", ".join(f"{each.id} is {each.state}" for each in following[:3])
+                    raise JobGoesOn(f"the wait of {timeout} s is over, and the work goes on: {states}")
+                if bar is not None:
+                    bar.note(states_of(following))
+                pause = LOOK if left is None else min(LOOK, left)
+                await io.sleep(pause)
+                left = None if left is None else left - pause
+        finally:
+            if bar is not None:
+                bar.close()
+
+    # Changing
+
+    def cancel(self, id: str, reason: str = "asked for by `sandtimer.jobs.cancel`") -> str:
+        """Ends a job: "cancelled" where it had not begun, "asked" where its worker is ending it, "too_late" where it was over."""
+        return now(self._cancel(BLOCKING, id, reason))
+
+    async def acancel(self, id: str, reason: str = "asked for by `sandtimer.jobs.cancel`") -> str:
+        """As `cancel`, awaited."""
+        return await self._cancel(AWAITING, id, reason)
+
+    async def _cancel(self, io: Io, id: str, reason: str) -> str:
+        done: str = await io.call(self._store().cancel, _arguments.text("id", id), _arguments.text("reason", reason))
+        return done
+
+    def retry(self, id: str) -> str:
+        """Queues a job again that failed, is dead or was cancelled; its deadline counts from now. The state it is in then."""
+        return now(self._retry(BLOCKING, id))
+
+    async def aretry(self, id: str) -> str:
+        """As `retry`, awaited."""
+        return await self._retry(AWAITING, id)
+
+    async def _retry(self, io: Io, id: str) -> str:
+        state: str = await io.call(self._store().retry, _arguments.text("id", id))
+        return state
+
+    def requeue_dead(self, queue: Optional[str] = None) -> List[str]:
+        """Queues every dead job again, of one queue or of all. The ids of those."""
+        return now(self._requeue_dead(BLOCKING, queue))
+
+    async def arequeue_dead(self, queue: Optional[str] = None) -> List[str]:
+        """As `requeue_dead`, awaited."""
+        return await self._requeue_dead(AWAITING, queue)
+
+    async def _requeue_dead(self, io: Io, queue: Optional[str]) -> List[str]:
+        queued = []
+        for job in await self._list(io, queue, "dead", None):
+            try:
+                await self._retry(io, job.id)
+            except JobStateRefused:
+                # Somebody else was faster.
+                continue
+            queued.append(job.id)
+        return queued
+
+    def purge(self, *, queue: Optional[str] = None, state: Optional[str] = None) -> int:
+        """Forgets jobs that are over, of one queue or in one state. How many that were."""
+        return now(self._purge(BLOCKING, queue, state))
+
+    async def apurge(self, *, queue: Optional[str] = None, state: Optional[str] = None) -> int:
+        """As `purge`, awaited."""
+        return await self._purge(AWAITING, queue, state)
+
+    async def _purge(self, io: Io, queue: Optional[str], state: Optional[str]) -> int:
+        purged: int = await io.call(self._store().purge, queue, state)
+        return purged
+
+    def pause(self, queue: str) -> None:
+        """Has a queue hand out nothing more. What has begun goes on."""
+        now(self._pause(BLOCKING, queue, True))
+
+    async def apause(self, queue: str) -> None:
+        """As `pause`, awaited."""
+        await self._pause(AWAITING, queue, True)
+
+    def resume(self, queue: str) -> None:
+        """Has a paused queue go on."""
+        now(self._pause(BLOCKING, queue, False))
+
+    async def aresume(self, queue: str) -> None:
+        """As `resume`, awaited."""
+        await self._pause(AWAITING, queue, False)
+
+    async def _pause(self, io: Io, queue: str, paused: bool) -> None:
+        await io.call(self._store().pause, _arguments.text("queue", queue), paused)
+
+    # Working
+
+    def run(
+        self,
+        spec: Spec,
+        *,
+        handlers: Optional[Handlers] = None,
+        sandbox: Optional[Sandbox] = None,
+        progress: bool = False,
+    ) -> JobRecord:
+        """Submits a job, works on it here, and waits for its end. Never raises for what became of it.
+
+        handlers, sandbox: as for `Worker`. Ctrl-C cancels the job, waits for its end and is raised then; a second one ends what
+        goes on and leaves the job to another worker.
+
+        >>> from sandtimer import jobs
+        >>> record = jobs.run({"handler": "area", "input": {"r": 2}}, handlers={"area": lambda of: 3 * of["r"] ** 2})
+        >>> record.ok, record.result.value
+        (True, 12)
+        """
+        return now(self._run(BLOCKING, spec, handlers, sandbox, progress))
+
+    async def arun(
+        self,
+        spec: Spec,
+        *,
+        handlers: Optional[Handlers] = None,
+        sandbox: Optional[Sandbox] = None,
+        progress: bool = False,
+    ) -> JobRecord:
+        """As `run`, awaited. Cancelling the task is its Ctrl-C."""
+        return await self._run(AWAITING, spec, handlers, sandbox, progress)
+
+    async def _run(
+        self, io: Io, spec: Spec, handlers: Optional[Handlers], sandbox: Optional[Sandbox], progress: bool
+    ) -> JobRecord:
+        (submitted,) = await self._submit(io, [spec])
+        try:
+            worker = await io.call(_worker_for, self, submitted.id, handlers, sandbox)
+        except BaseException as error:
+            if not submitted.existed:
+                # Nobody was told of it, so nobody else waits for it.
+                self._store().cancel(submitted.id, f"there is no worker for it: {type(error).__name__}")
+            raise
+        interrupt: Optional[BaseException] = None
+        try:
+            while True:
+                try:
+                    (record,) = await self._wait(io, [submitted.id], None, progress)
+                    break
+                except (KeyboardInterrupt, asyncio.CancelledError) as another:
+                    if interrupt is not None:
+                        worker.give_back()
+                        raise
+                    interrupt = another
+                    self._store().cancel(submitted.id, "interrupted")
+        except BaseException:
+            worker.give_back()
+            raise
+        finally:
+            await io.call(worker.close)
+        if interrupt is not None:
+            raise interrupt
+        return record
+
+    def work(
+        self,
+        slots: int = 1,
+        *,
+        queues: Sequence[str] = (),
+        handlers: Optional[Handlers] = None,
+        sandbox: Optional[Sandbox] = None,
+        lease: float = 30.0,
+    ) -> None:
+        """Executes jobs until it is told to end, as `Worker` does; `Worker` itself does it in the background.
+
+        SIGTERM and Ctrl-C drain: nothing more is begun, what goes on is brought to its end; a second one ends what goes on, and it
+        is handed out again. Then it returns, or raises KeyboardInterrupt. SIGTERM is heard in the main thread, where the
+        program has no handler of its own.
+        """
+        worker = Worker(self, slots, queues=queues, handlers=handlers, sandbox=sandbox, lease=lease)
+        told = Told(worker)
+        interrupt: Optional[KeyboardInterrupt] = None
+        with told:
+            while True:
+                try:
+                    worker.wait()
+                    break
+                except KeyboardInterrupt as another:
+                    interrupt = another
+                    told.once_more()
+            worker.close()
+        if interrupt is not None:
+            raise interrupt
+
+
+def _worker_for(jobs: Jobs, id: str, handlers: Optional[Handlers], sandbox: Optional[Sandbox]) -> Worker:
+    return Worker(jobs, handlers=handlers, sandbox=sandbox, _only=id)
+
+
+def _ids(ids: Union[str, Iterable[str]]) -> List[str]:
+    if isinstance(ids, str):
+        return [ids]
+    _arguments.iterable("ids", ids)
+    return [_arguments.text("ids", id, "use the ids of jobs") for id in ids]
