@@ -6,11 +6,14 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 2] = [FIRST, OUTCOMES];
+const MIGRATIONS: [&str; 2] = [FIRST, OWNERS];
 
-/// How many jobs have ended in each way since this table is there, also those that are forgotten.
-const OUTCOMES: &str =
-    "CREATE TABLE outcomes (status TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
+/// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
+/// also those that are forgotten.
+const OWNERS: &str = "
+CREATE INDEX jobs_owner ON jobs (owner, seq);
+CREATE TABLE outcomes (status TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.
 const FIRST: &str = "

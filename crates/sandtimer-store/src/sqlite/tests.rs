@@ -48,7 +48,9 @@ fn a_database_of_the_first_schema_keeps_its_jobs() {
     let id = store.submit(&[submission(json!({}))]).expect("submitted").remove(0).id;
     drop(store);
     let connection = Connection::open(place.path().join("jobs.sqlite")).expect("opened");
-    connection.execute_batch("DROP TABLE outcomes; PRAGMA user_version = 1").expect("set back");
+    connection
+        .execute_batch("DROP TABLE outcomes; DROP INDEX jobs_owner; PRAGMA user_version = 1")
+        .expect("set back");
     drop(connection);
     let store = SqliteJobs::open(place.path()).expect("opened");
     store.cancel(&id, "a test").expect("cancelled");
