@@ -154,7 +154,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__bash)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
+            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -202,6 +202,10 @@ _sandtimer() {
                     ;;
                 --on-output-limit)
                     COMPREPLY=($(compgen -W "drop end" -- "${cur}"))
+                    return 0
+                    ;;
+                --warn)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --stall-by)
@@ -904,7 +908,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__node)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
+            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -952,6 +956,10 @@ _sandtimer() {
                     ;;
                 --on-output-limit)
                     COMPREPLY=($(compgen -W "drop end" -- "${cur}"))
+                    return 0
+                    ;;
+                --warn)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --stall-by)
@@ -1076,7 +1084,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__python)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
+            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1124,6 +1132,10 @@ _sandtimer() {
                     ;;
                 --on-output-limit)
                     COMPREPLY=($(compgen -W "drop end" -- "${cur}"))
+                    return 0
+                    ;;
+                --warn)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --stall-by)
@@ -1211,7 +1223,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__run)
-            opts="-v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
+            opts="-v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1255,6 +1267,10 @@ _sandtimer() {
                     ;;
                 --on-output-limit)
                     COMPREPLY=($(compgen -W "drop end" -- "${cur}"))
+                    return 0
+                    ;;
+                --warn)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --stall-by)
@@ -1387,7 +1403,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__ts)
-            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
+            opts="-c -v -h --wall --cpu --stall --grace --memory --processes --output --disk --open-files --on-output-limit --warn --stall-by --progress-channel --network --workspace --cwd --env --require --json --verbose --without --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1435,6 +1451,10 @@ _sandtimer() {
                     ;;
                 --on-output-limit)
                     COMPREPLY=($(compgen -W "drop end" -- "${cur}"))
+                    return 0
+                    ;;
+                --warn)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --stall-by)

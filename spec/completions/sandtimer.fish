@@ -59,6 +59,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l disk -d 'Byt
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l open-files -d 'Open files of each of its processes' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
 end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l warn -d 'Tell the run so long before its wall or cpu limit, such as 30s:USR1: by the signal, those of its processes that handle it; with --progress-channel by a line on the descriptor that SANDTIMER_NOTICE_FD names' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l stall-by -d 'What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise' -r -f -a "output\t'Output, or use of the processor'
 progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
@@ -91,6 +92,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l disk -d '
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l open-files -d 'Open files of each of its processes' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
 end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l warn -d 'Tell the run so long before its wall or cpu limit, such as 30s:USR1: by the signal, those of its processes that handle it; with --progress-channel by a line on the descriptor that SANDTIMER_NOTICE_FD names' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l stall-by -d 'What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise' -r -f -a "output\t'Output, or use of the processor'
 progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
@@ -123,6 +125,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l disk -d 'By
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l open-files -d 'Open files of each of its processes' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
 end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l warn -d 'Tell the run so long before its wall or cpu limit, such as 30s:USR1: by the signal, those of its processes that handle it; with --progress-channel by a line on the descriptor that SANDTIMER_NOTICE_FD names' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l stall-by -d 'What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise' -r -f -a "output\t'Output, or use of the processor'
 progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
@@ -155,6 +158,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l disk -d 'By
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l open-files -d 'Open files of each of its processes' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
 end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l warn -d 'Tell the run so long before its wall or cpu limit, such as 30s:USR1: by the signal, those of its processes that handle it; with --progress-channel by a line on the descriptor that SANDTIMER_NOTICE_FD names' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l stall-by -d 'What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise' -r -f -a "output\t'Output, or use of the processor'
 progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
@@ -187,6 +191,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l disk -d 'Byte
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l open-files -d 'Open files of each of its processes' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l on-output-limit -d 'What happens at the output limit' -r -f -a "drop\t'Drop the rest and go on'
 end\t'End the run'"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l warn -d 'Tell the run so long before its wall or cpu limit, such as 30s:USR1: by the signal, those of its processes that handle it; with --progress-channel by a line on the descriptor that SANDTIMER_NOTICE_FD names' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l stall-by -d 'What resets the stall limit; `progress` needs --progress-channel or --json, for its output is not read otherwise' -r -f -a "output\t'Output, or use of the processor'
 progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"

@@ -1047,7 +1047,7 @@ export interface components {
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
             wait_ms?: number;
             wall_ms?: components["schemas"]["Limit"];
-            /** @description How long before the wall limit a `warning` event comes. */
+            /** @description How long before the wall limit, and before the cpu limit, a `warning` event comes. */
             warn_ms?: number;
         };
         CommandRequest: {
@@ -1074,7 +1074,7 @@ export interface components {
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
             wait_ms?: number;
             wall_ms?: components["schemas"]["Limit"];
-            /** @description How long before the wall limit a `warning` event comes. */
+            /** @description How long before the wall limit, and before the cpu limit, a `warning` event comes. */
             warn_ms?: number;
         };
         Config: {
@@ -1753,6 +1753,18 @@ export interface components {
             /** @description The id, for files of this workspace. */
             workspace?: string;
         };
+        Notice: {
+            /** @description Milliseconds since it began. */
+            at_ms: number;
+            /** @enum {string} */
+            kind: "wall" | "cpu";
+            /** @description Milliseconds that were left until the limit. */
+            left_ms: number;
+            /** @description How many processes were sent it: those that handle it. */
+            processes: number;
+            /** @description The signal that was chosen for it. */
+            signal: string | null;
+        };
         Outcome: {
             encoding: components["schemas"]["Encoding"];
             ending: components["schemas"]["Ending"];
@@ -1761,6 +1773,7 @@ export interface components {
             execution_count: number | null;
             exit_code: number | null;
             isolation: components["schemas"]["Isolation"];
+            notices: components["schemas"]["Notice"][];
             /** @description Returned, or exited 0. */
             ok: boolean;
             /** @enum {string} */
@@ -1815,6 +1828,8 @@ export interface components {
                 name: string;
                 /** @description Its number inside the sandbox. */
                 pid: number;
+                /** @description Where it is CPython (3.9 to 3.13) and could be read from outside: the stack of each of its threads, the oldest thread first; the run's word. Of a verdict: of the first process that is one, shortly before. */
+                python?: components["schemas"]["PythonThread"][];
                 threads: number;
                 /** @description The kernel's function in which its first thread waits, such as `do_wait`. */
                 wait_channel: string | null;
@@ -1835,6 +1850,17 @@ export interface components {
             /** @description Milliseconds until it is done, if it goes on as so far. */
             eta_ms: number | null;
             total: number | null;
+        };
+        PythonThread: {
+            frames: {
+                file: string;
+                function: string;
+                line: number | null;
+            }[];
+            /** @description Its number inside the sandbox; from Python 3.11 on. */
+            thread: number | null;
+            /** @description There is more of it, which was not or could not be read. */
+            truncated: boolean;
         };
         Run: {
             /** @description The beginning of the command. */
@@ -1900,8 +1926,10 @@ export interface components {
             /** @description How long the answer waits for the end; without it until the end, however long, but with a terminal not at all; 0 is not at all. */
             wait_ms?: number;
             wall_ms?: components["schemas"]["Limit"];
-            /** @description How long before the wall limit a `warning` event comes. */
+            /** @description How long before the wall limit, and before the cpu limit, a `warning` event comes. */
             warn_ms?: number;
+            /** @description A signal that is then sent to those of its processes that handle it. With `progress_channel` it also reads a line such as `{"limit": "wall", "left_ms": 30000}` from the descriptor that SANDTIMER_NOTICE_FD names. */
+            warn_signal?: string | number;
             /** @description The id of the workspace that it works in, as /workspace; an empty one of its own unless given. */
             workspace?: string;
         };
@@ -2046,6 +2074,8 @@ export interface components {
             /** @description The variable, flag or line of a file that set the limit, where that is known. */
             origin?: string;
             progress: components["schemas"]["Progress"] | null;
+            /** @description Where it is CPython (3.9 to 3.13) and could be read from outside: the stack of each of its threads, the oldest thread first; the run's word. Of a verdict: of the first process that is one, shortly before. */
+            python?: components["schemas"]["PythonThread"][];
             /** @description The scope's path in the tree. */
             scope: string;
             /** @description One or two sentences for a person or a model. */

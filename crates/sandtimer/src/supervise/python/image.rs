@@ -103,8 +103,8 @@ impl Tables {
         let filter = u64::from(memory.half(self.hash.checked_add(8)?)?);
         let table = self.hash.checked_add(16 + filter * 8)?;
         let bucket = u64::from(hash).checked_rem(buckets)?;
-        let mut index = u64::from(memory.half(table.checked_add(bucket * 4)?)?);
-        for _ in 0..MOST {
+        let begin = u64::from(memory.half(table.checked_add(bucket * 4)?)?);
+        for index in begin..begin + MOST {
             let link = table.checked_add(buckets * 4 + index.checked_sub(first)? * 4)?;
             let found = memory.half(link)?;
             if found | 1 == hash | 1
@@ -115,7 +115,6 @@ impl Tables {
             if found & 1 == 1 {
                 return None;
             }
-            index += 1;
         }
         None
     }

@@ -46,8 +46,9 @@ impl Drop for Reader {
 
 /// Has this done on a thread of its own. False where all of them are at work, perhaps for ever.
 pub(super) fn apart(work: impl FnOnce() + Send + 'static) -> bool {
-    let taken = READERS
-        .try_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < MOST_READERS).then_some(count + 1));
+    let taken = READERS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
+        (count < MOST_READERS).then_some(count + 1)
+    });
     let Ok(_) = taken else { return false };
     let reader = Reader;
     let work = move || {
