@@ -80,7 +80,7 @@ fn a_batch_is_taken_whole_or_not_at_all_and_each_refusal_names_the_field() {
         (json!({"command": ["true"], "deadline_ms": 1}), "deadline_ms", "in the past"),
         (json!({"command": ["true"], "cwd": "/tmp"}), "cwd", "/workspace"),
         (json!({"command": ["true"], "workspaces": ["/tmp"]}), "workspaces", "/workspace"),
-        (json!({}), "command", "one of `command`, `code` with `language`, `steps`, `loop`"),
+        (json!({}), "command", "one of `command`, `code` with `language`, `handler`, `steps`, `loop`"),
         (json!("true"), "", "a table"),
     ] {
         let (status, answer) = client.post("/v1/jobs", &spec);

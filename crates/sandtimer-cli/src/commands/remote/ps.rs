@@ -203,7 +203,7 @@ mod tests {
         let thread = json!({"thread": 7, "frames": [frame("f", json!(3)), frame("<module>", Value::Null)], "truncated": true});
         assert_eq!(
             stacks(&json!({"pid": 2, "python": [thread]})),
-            "\nPython in 2, thread 7:\n  f  /w/a\\n.py:3\n  <module>  /w/a\\n.py\n  …\n"
+            "\nPython in 2, thread 7:\n  f  /w/a .py:3\n  <module>  /w/a .py\n  …\n"
         );
         assert_eq!(stacks(&json!({"pid": 2})), "");
     }
