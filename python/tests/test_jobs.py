@@ -187,7 +187,6 @@ def test_watching_gives_states_output_and_ends() -> None:
 
 
 def test_a_bar_counts_jobs_and_says_how_they_ended(capfd: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("tqdm")
     ids = [each.id for each in jobs.submit_many([{"command": ["true"]}, {"command": ["false"]}])]
     with jobs.Worker():
         jobs.wait_many(ids, HARD_STOP, progress=True)

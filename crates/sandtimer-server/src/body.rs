@@ -28,6 +28,9 @@ pub fn json(value: &impl serde::Serialize) -> Response {
     ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
 }
 
+/// In characters.
+const LONGEST_REASON: usize = 200;
+
 /// The fields of a request's body or query, taken one by one.
 #[derive(Debug, Default)]
 pub struct Fields {
@@ -71,6 +74,12 @@ impl Fields {
             Some(Value::String(text)) => Ok(Some(text)),
             Some(other) => Err(refused(name, &other, "a text")),
         }
+    }
+
+    /// Why something is to be ended, as `who` says it; cut to what a verdict shows.
+    pub fn reason(&mut self, who: &str) -> Result<String, Refusal> {
+        let given = self.text("reason")?.unwrap_or_else(|| format!("{who} asked for its end"));
+        Ok(given.chars().take(LONGEST_REASON).collect())
     }
 
     pub fn truth(&mut self, name: &'static str) -> Result<Option<bool>, Refusal> {

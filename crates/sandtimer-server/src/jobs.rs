@@ -45,8 +45,6 @@ const LISTED: u64 = 100;
 const MOST_LISTED: u64 = 1_000;
 /// How long a cancel waits for the end unless it says otherwise.
 const CANCEL_WAIT: Duration = Duration::from_secs(5);
-/// The longest reason of a cancel.
-const REASON: usize = 200;
 /// Bytes of a log in an answer unless it says how many; at least, so that every character fits; at most.
 const USUAL_LOG: u64 = 256 * 1024;
 const LEAST_LOG: u64 = 16;
@@ -212,11 +210,9 @@ async fn cancel(
     Id(id): Id,
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
-    let reason = fields.text("reason")?;
+    let reason = fields.reason("the caller")?;
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(CANCEL_WAIT);
     fields.finish()?;
-    let reason: String =
-        reason.unwrap_or_else(|| "the caller asked for its end".to_owned()).chars().take(REASON).collect();
     let whose = whose(&owner);
     app.jobs.find(&whose, &id).await?;
     let of = id.clone();

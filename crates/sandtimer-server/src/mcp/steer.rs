@@ -23,19 +23,11 @@ const PROOF: Duration = Duration::from_secs(5);
 const ECHO: Duration = Duration::from_secs(1);
 /// As good as no limit.
 const THIRTY_YEARS: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
-/// The longest reason.
-const REASON: usize = 200;
-
-fn reason(fields: &mut Fields) -> Result<String, Refusal> {
-    let given = fields.text("reason")?.unwrap_or_else(|| "the agent asked for its end".to_owned());
-    Ok(given.chars().take(REASON).collect())
-}
-
 /// `kill`. Of a run that is over already it is no error: it is dead, which was asked for.
 pub(super) async fn kill(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
     let run = call.run(&mut fields, "run_id")?;
     let (signal, grace) = (fields.text("signal")?, fields.milliseconds("grace_ms")?);
-    let reason = reason(&mut fields)?;
+    let reason = fields.reason("the agent")?;
     fields.finish()?;
     match (signal, grace) {
         (Some(signal), None) => return send(&run, &signal).await,
@@ -94,7 +86,7 @@ pub(super) fn extend(call: &Call, mut fields: Fields) -> Result<Answer, Refusal>
     let (by, until) = (fields.milliseconds("by_ms")?, fields.number("until")?);
     let unlimited = fields.truth("unlimited")?.unwrap_or(false);
     fields.word("kind", &["wall"])?;
-    reason(&mut fields)?;
+    fields.reason("the agent")?;
     fields.finish()?;
     let by = match (by, until, unlimited) {
         (Some(by), None, false) if !by.is_zero() => by,

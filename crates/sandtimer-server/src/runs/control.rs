@@ -26,8 +26,6 @@ use crate::error::{Code, Refusal};
 const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long bytes for stdin wait for a command that does not read them.
 pub(crate) const STDIN_WAIT: Duration = Duration::from_secs(10);
-/// The longest reason of a kill.
-const REASON: usize = 200;
 
 pub(super) fn routes() -> Router<Shared> {
     Router::new()
@@ -46,12 +44,10 @@ async fn kill(
     Id(id): Id,
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
-    let reason = fields.text("reason")?;
+    let reason = fields.reason("the caller")?;
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(KILL_WAIT);
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
-    let reason: String =
-        reason.unwrap_or_else(|| "the caller asked for its end".to_owned()).chars().take(REASON).collect();
     run.cancel(&reason);
     run.wait_ended(Some(wait)).await;
     Ok(body::json(&run.view().await?))

@@ -14,7 +14,7 @@ use super::{Engine, Inner, Run, Scope};
 use crate::limits::{Limits, precedence};
 use crate::model::{Layer, Source};
 use crate::scope::{Carried, Opening, ScopeId};
-use crate::supervise::run::Waiting;
+use crate::supervise::waiting::Waiting;
 use crate::task::budget::{Budget, Options};
 use crate::time::Moment;
 

@@ -15,6 +15,7 @@ use sandtimer_os::{thread, zygote as os};
 
 use super::children::{Child, Given, Parent, Work};
 use super::error::Error;
+use super::opened;
 use super::parts::Parts;
 use super::refill::{LOOK_UP, Shared, State, Stats};
 use super::start;
@@ -24,7 +25,8 @@ use crate::limits::Limits;
 use crate::model::{Ending, LimitKind, Outcome, Path, Source};
 use crate::scope::ScopeId;
 use crate::supervise::orders::Command;
-use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Running, Waiting};
+use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Running};
+use crate::supervise::waiting::Waiting;
 use crate::zygote::{Answer, Kind, Malformed, Part, Profile};
 
 /// The launcher and the zygote do their part for one child at a time, so that more threads would wait for them.
@@ -216,7 +218,7 @@ fn begin(
     spec.end_on_output_limit = call.end_on_output_limit;
     let files: Vec<_> = call.files.iter().map(AsFd::as_fd).collect();
     let work = Work { bytes: &call.job, files: &files, program: call.program };
-    let opened = start::open(inner, &spec)?;
+    let opened = opened::open(inner, &spec)?;
     let scope = opened.scope;
     let mut again = false;
     let handed = loop {
@@ -231,7 +233,7 @@ fn begin(
             Ok((Err(error), ..)) | Err(error) => break Err(error),
         }
     };
-    let (handed, child, path) = handed.inspect_err(|_| start::close(inner, scope))?;
+    let (handed, child, path) = handed.inspect_err(|_| opened::close(inner, scope))?;
     let given = child.into_run(opened, &spec, work, path, handed).ok_or(Error::Closed)?;
     Ok(begun(inner, given, scope))
 }

@@ -23,9 +23,10 @@ use sandtimer_os::wire::order;
 use sandtimer_os::zygote::{self as os, BirthRequest, Word};
 
 use super::error::Error;
+use super::opened::{self, Opened};
 use super::park;
 use super::place;
-use super::start::{self, Context, Descriptors, Opened, Sandbox};
+use super::start::{self, Context, Descriptors, Sandbox};
 use super::workspace::make_workspace;
 use super::zygotes;
 use super::{Inner, Spec};
@@ -70,7 +71,7 @@ pub(super) struct OwnWorkspace(PathBuf);
 
 impl OwnWorkspace {
     pub fn make(parent: &std::path::Path) -> Result<Self, Error> {
-        let path = parent.join(start::new_run_id());
+        let path = parent.join(opened::new_run_id());
         make_workspace(&path).map_err(Error::system("cannot make a workspace"))?;
         Ok(OwnWorkspace(path))
     }
@@ -126,8 +127,8 @@ pub(super) struct Work<'a> {
 impl Child {
     /// Has a zygote make one, and waits until it is ready.
     pub fn bear(inner: &Arc<Inner>, parent: &Parent<'_>, spec: &Spec) -> Result<Self, Error> {
-        let opened = start::open(inner, spec)?;
-        start::close(inner, opened.scope);
+        let opened = opened::open(inner, spec)?;
+        opened::close(inner, opened.scope);
         let slot = inner.pool.take().map_err(Error::system("cannot make the run's control groups"))?;
         let mut slot = slot.ok_or(Error::Full(super::CAPACITY))?;
         let row = slot.row;

@@ -26,6 +26,7 @@ use sandtimer_os::wire::order;
 
 use super::calls::Calls;
 use super::error::Error;
+use super::opened;
 use super::place;
 #[cfg(feature = "javascript")]
 use super::reading;
@@ -362,8 +363,8 @@ impl Context {
         if let Some(bytes) = cell.stdin {
             spec.stdin = Stdin::Bytes(bytes);
         }
-        let id = cell.run_id.unwrap_or_else(start::new_run_id);
-        let mut opened = start::open_as(inner, &spec, id)?;
+        let id = cell.run_id.unwrap_or_else(opened::new_run_id);
+        let mut opened = opened::open_as(inner, &spec, id)?;
         let scope = opened.scope;
         opened.submitted_at = asked_at;
         // Its time begins when somebody begins to read it.
@@ -373,8 +374,8 @@ impl Context {
             let until = standing.send_cell((&source, begun_at), has_stdin, &streams, &opened)?;
             Ok((streams, until))
         });
-        let (streams, until) = sent.inspect_err(|_| start::close(inner, scope))?;
-        let job = standing.job(begun_at, until).inspect_err(|_| start::close(inner, scope))?;
+        let (streams, until) = sent.inspect_err(|_| opened::close(inner, scope))?;
+        let job = standing.job(begun_at, until).inspect_err(|_| opened::close(inner, scope))?;
         let spools = streams.spools();
         standing.place.spawned_at = begun_at;
         let running = place::running_at(
@@ -392,7 +393,7 @@ impl Context {
 
     /// The cell as its interpreter is sent it. It is read within its wall limit.
     #[cfg(feature = "javascript")]
-    fn source(&self, standing: &Standing, source: String, opened: &start::Opened) -> Result<String, Error> {
+    fn source(&self, standing: &Standing, source: String, opened: &opened::Opened) -> Result<String, Error> {
         match (standing.is_script(), self.spec.typescript) {
             (false, _) => Ok(source),
             (true, false) => Ok(script::cell(&source, false)),
@@ -405,7 +406,7 @@ impl Context {
     }
 
     #[cfg(not(feature = "javascript"))]
-    fn source(&self, _: &Standing, source: String, _: &start::Opened) -> Result<String, Error> {
+    fn source(&self, _: &Standing, source: String, _: &opened::Opened) -> Result<String, Error> {
         Ok(source)
     }
 

@@ -13,6 +13,7 @@ use sandtimer_os::socket;
 use sandtimer_os::wire::{notice, op, order};
 
 use super::error::Error;
+use super::opened;
 use super::plans::KnownFiles;
 use super::start::{self, Descriptors, Sandbox};
 use super::streams::Streams;
@@ -71,8 +72,8 @@ impl Engine {
     /// # Errors
     /// As [`Engine::start`].
     pub fn park(&self, spec: &Spec) -> Result<Parked, Error> {
-        let opened = start::open(&self.inner, spec)?;
-        start::close(&self.inner, opened.scope);
+        let opened = opened::open(&self.inner, spec)?;
+        opened::close(&self.inner, opened.scope);
         let full = || Error::Full(super::CAPACITY);
         let doing = "cannot make the run's control groups";
         let mut slot = self.inner.pool.take().map_err(Error::system(doing))?.ok_or_else(full)?;
@@ -184,7 +185,7 @@ impl Parked {
     /// When it is not, when the sandbox died meanwhile, and as [`Engine::start`].
     pub fn start(mut self, mut spec: Spec) -> Result<Run, Error> {
         let inner = self.inner.clone();
-        let opened = start::open(&inner, &spec)?;
+        let opened = opened::open(&inner, &spec)?;
         let scope = opened.scope;
         let started = (|| {
             if Shape::of(&spec, &opened.effective) != self.shape
@@ -202,7 +203,7 @@ impl Parked {
             let Some(sandbox) = self.sandbox.take() else { return Err(Error::Full(0)) };
             Ok(start::finish(&inner, sandbox, opened, &spec, streams))
         })();
-        started.inspect_err(|_| start::close(&inner, scope))
+        started.inspect_err(|_| opened::close(&inner, scope))
     }
 
     /// A sandbox may wait for hours, and somebody may have removed its v2 group meanwhile: then nothing ends it as a whole.

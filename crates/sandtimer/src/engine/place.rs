@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use rustix::process::Signal;
 
 use super::follow::Following;
-use super::start::{Opened, Sandbox};
+use super::opened::Opened;
+use super::start::Sandbox;
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::NoteKind;

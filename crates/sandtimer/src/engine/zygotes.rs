@@ -16,6 +16,7 @@ use sandtimer_os::wire::notice;
 use sandtimer_os::zygote as os;
 
 use super::error::Error;
+use super::opened;
 use super::park;
 use super::start::{self, Context, Descriptors};
 use super::{Inner, Spec};
@@ -101,8 +102,8 @@ impl Zygote {
         let mut spec = spec_of(profile);
         spec.host_proc = true;
         spec.command.extend(["-I", "-B", "-u", "-c", BOOT].map(Into::into));
-        let opened = start::open(inner, &spec)?;
-        start::close(inner, opened.scope);
+        let opened = opened::open(inner, &spec)?;
+        opened::close(inner, opened.scope);
         let slot = inner.pool.take().map_err(Error::system("cannot make the zygote's control groups"))?;
         let mut slot = slot.ok_or(Error::Full(super::CAPACITY))?;
         let row = slot.row;

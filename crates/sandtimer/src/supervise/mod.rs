@@ -20,6 +20,7 @@ mod reports;
 pub(crate) mod run;
 pub(crate) mod seen;
 pub(crate) mod sentence;
+pub(crate) mod waiting;
 
 pub use seen::{Look, SeenProcess};
 pub use sentence::signal_number;

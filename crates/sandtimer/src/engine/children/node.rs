@@ -17,6 +17,7 @@ use sandtimer_os::zygote::{self as os, Word};
 use sandtimer_os::{probe, process, socket};
 
 use super::super::error::Error;
+use super::super::opened;
 use super::super::start::{self, Context, Descriptors, Prepared, Sandbox};
 use super::super::{Inner, Spec, park, zygotes};
 use super::{Born, Child};
@@ -62,8 +63,8 @@ impl Child {
         stop: BorrowedFd<'_>,
     ) -> Result<Self, Error> {
         let spec = spec_of(profile, workspace);
-        let opened = start::open(inner, &spec)?;
-        start::close(inner, opened.scope);
+        let opened = opened::open(inner, &spec)?;
+        opened::close(inner, opened.scope);
         let slot =
             inner.pool.take().map_err(Error::system("cannot make the interpreter's control groups"))?;
         let mut slot = slot.ok_or(Error::Full(super::super::CAPACITY))?;

@@ -21,8 +21,8 @@ use sandtimer_os::zygote as os;
 
 use super::super::children::Child;
 use super::super::error::{BRANCHES, Error};
+use super::super::opened;
 use super::super::refill::Shared;
-use super::super::start;
 use super::super::zygotes::Zygote;
 use super::standing::{Standing, renew, run_of};
 use super::{Context, ContextSpec, Turn, variables};
@@ -240,7 +240,7 @@ fn take(
         .map(AsFd::as_fd)
         .collect();
     let run = run_of(source, spec);
-    let opened = start::open(&source.inner, &run)?;
+    let opened = opened::open(&source.inner, &run)?;
     let scope = opened.scope;
     let mut standings = Vec::new();
     let mut made = Vec::new();
@@ -260,7 +260,7 @@ fn take(
             break;
         }
     }
-    start::close(&source.inner, scope);
+    opened::close(&source.inner, scope);
     let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
     let result = result.and_then(|()| standings.iter_mut().try_for_each(|standing| taken(standing, end)));
     match result {

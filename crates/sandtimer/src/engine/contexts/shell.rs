@@ -20,9 +20,10 @@ use sandtimer_os::zygote::{self as os, Word};
 
 use super::super::children::Stood;
 use super::super::error::Error;
+use super::super::opened::{self, LEAST_DISK};
 use super::super::park;
 use super::super::place::Place;
-use super::super::start::{self, Context as Planned, Descriptors, LEAST_DISK};
+use super::super::start::{self, Context as Planned, Descriptors};
 use super::super::{Inner, Spec};
 use super::ContextSpec;
 use super::standing::Standing;
@@ -152,8 +153,8 @@ impl Standing {
             run = run.env(name, value);
         }
         run = run.env("LD_PRELOAD", "/proc/self/fd/4");
-        let opened = start::open(inner, &run)?;
-        start::close(inner, opened.scope);
+        let opened = opened::open(inner, &run)?;
+        opened::close(inner, opened.scope);
         for (kind, least) in LEAST {
             check_at_least(&opened.effective, Key::Kind(kind), least)?;
         }

@@ -14,10 +14,10 @@ use sandtimer_os::{process, socket, zygote as os};
 
 use super::super::children::{Stood, hard_end};
 use super::super::error::Error;
+use super::super::opened::{self, Opened};
 use super::super::parts;
 use super::super::place::{Belongings, Place};
 use super::super::refill::Shared;
-use super::super::start::Opened;
 use super::super::streams::Streams;
 use super::super::zygotes::Zygote;
 use super::super::{Inner, Spec};
@@ -85,10 +85,10 @@ impl Standing {
         give_up: &mut dyn FnMut() -> bool,
     ) -> Result<Self, Error> {
         let run = run_of(source, spec);
-        let opened = super::start::open(&source.inner, &run)?;
+        let opened = opened::open(&source.inner, &run)?;
         let scope = opened.scope;
         check_at_least(&opened.effective, Key::Kind(LimitKind::Memory), LEAST_MEMORY)
-            .inspect_err(|_| super::start::close(&source.inner, scope))?;
+            .inspect_err(|_| opened::close(&source.inner, scope))?;
         let begun = variables(spec, false).to_string();
         let taken = loop {
             let child = match &spec.workspace {
@@ -106,7 +106,7 @@ impl Standing {
                 Err(error) => break Err(error),
             }
         };
-        super::start::close(&source.inner, scope);
+        opened::close(&source.inner, scope);
         let parts = taken?;
         let mut standing = Self::new(source.inner.clone(), parts, None);
         if source.profile.language == Language::JavaScript {

@@ -1,0 +1,146 @@
+//! A run before anything of it exists: its spec is checked, its scope open, its limits known.
+//!
+//! Whoever opens one either begins a run in it or closes it. What is refused here has cost no process.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use super::error::{Error, WORKSPACES};
+use super::{Inner, Spec};
+use crate::limits::{Effective, Key, Limits, check_at_least, check_least, nest, precedence};
+use crate::model::{Layer, LimitKind, Source};
+use crate::scope::{Opening, ScopeId};
+use crate::time::{DeadlineCell, Moment};
+
+/// Bytes of each captured stream that are kept unless somebody says otherwise.
+const DEFAULT_OUTPUT: u64 = 10 << 20;
+/// What is needed of the disk where the sandbox has a workspace of its own: room to make it in.
+pub(super) const LEAST_DISK: u64 = 64 << 10;
+
+/// Checks a spec and opens its scope.
+pub(super) fn open(inner: &Inner, spec: &Spec) -> Result<Opened, Error> {
+    open_as(inner, spec, new_run_id())
+}
+
+/// The same for a run that was named before.
+pub(super) fn open_as(inner: &Inner, spec: &Spec, id: String) -> Result<Opened, Error> {
+    let submitted_at = monotonic_nanoseconds();
+    validate(spec)?;
+    open_scope(inner, spec, id, submitted_at)
+}
+
+/// Closes the scope of a run that was not started.
+pub(super) fn close(inner: &Inner, scope: ScopeId) {
+    inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).close(scope);
+}
+
+/// A run's scope, open, and the limits that apply in it.
+pub(super) struct Opened {
+    pub id: String,
+    pub scope: ScopeId,
+    pub effective: Effective,
+    pub submitted_at: u64,
+    pub(super) cell: Arc<DeadlineCell>,
+    /// The own wall under its ceiling.
+    pub wall: Option<u64>,
+    pub(super) place: String,
+}
+
+impl Opened {
+    /// When outer scopes end everything in them, in monotonic nanoseconds.
+    pub(super) fn bound(&self) -> Option<u64> {
+        self.cell.hard_end().map(Moment::as_nanos)
+    }
+}
+
+/// An id for a run: 12 hexadecimal digits, by chance.
+pub fn new_run_id() -> String {
+    let mut bytes = [0u8; 6];
+    // The kernel's generator does not fail for so few bytes once the machine is up; zeros would still be an id.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn validate(spec: &Spec) -> Result<(), Error> {
+    if spec.command.is_empty() {
+        return Err(Error::NoCommand);
+    }
+    let nul = |what, value: &OsStr| match value.as_bytes().contains(&0) {
+        true => Err(Error::Nul { what, value: value.to_string_lossy().replace('\0', "\\0") }),
+        false => Ok(()),
+    };
+    for argument in &spec.command {
+        nul("argument", argument)?;
+    }
+    for (name, value) in &spec.environment {
+        nul("variable", name)?;
+        nul("variable", value)?;
+    }
+    if spec.stall_by_progress && !spec.is_followed() {
+        return Err(Error::NothingToFollow);
+    }
+    if let Some(signal) = spec.warn_signal {
+        check_notice(spec, signal)?;
+    }
+    if spec.workspaces.len() > WORKSPACES {
+        return Err(Error::Workspaces(spec.workspaces.len()));
+    }
+    for directory in spec.workspaces.iter().chain(&spec.working_directory).chain(&spec.workspace) {
+        nul("path", directory.as_os_str())?;
+    }
+    Ok(())
+}
+
+/// A signal for a notice is one that a process can have a handler for.
+fn check_notice(spec: &Spec, signal: i32) -> Result<(), Error> {
+    const KILL: i32 = 9;
+    const STOP: i32 = 19;
+    if !(1..32).contains(&signal) || [KILL, STOP].contains(&signal) {
+        return Err(Error::NoticeSignal(signal));
+    }
+    if spec.warn.is_none() { Err(Error::NoticeTime) } else { Ok(()) }
+}
+
+fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Result<Opened, Error> {
+    let builtin = Limits::new().output(DEFAULT_OUTPUT);
+    let mut layers: Vec<(Source, &Limits)> = vec![(Source::Call, &spec.limits)];
+    layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
+    layers.push((Source::Builtin, &builtin));
+    let own = precedence(&layers);
+    let opening = Opening {
+        parent: spec.parent,
+        layer: spec.layer.unwrap_or(Layer::Run),
+        name: format!("run-{id}"),
+        own: own.clone(),
+        warn: spec.warn,
+    };
+    let now = Moment::from_nanos(submitted_at);
+    let mut scopes = inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+    let ceilings = scopes.ceilings(spec.parent)?.clone();
+    let most = ceilings.get(Key::Grace).unwrap_or(u64::MAX);
+    let own_grace = opening.own.limit(Key::Grace).map(|grace| grace.min(most));
+    let scope = scopes.open(opening, now)?;
+    let effective = scopes.effective(scope, now)?;
+    let disk = if spec.private_workspace { LEAST_DISK } else { 0 };
+    check_least(&effective)
+        .and_then(|()| check_at_least(&effective, Key::Kind(LimitKind::Disk), disk))
+        .inspect_err(|_| scopes.close(scope))?;
+    if let (Some(ceiling), Some(grace)) = (ceilings.get(LimitKind::Wall), own_grace)
+        && grace >= ceiling
+    {
+        scopes.close(scope);
+        let [grace, ceiling] = [grace, ceiling].map(Duration::from_nanos);
+        return Err(Error::Grace { grace, ceiling });
+    }
+    // The own wall begins when the command does; until then only what bounds it from outside counts.
+    let cell = scopes.cell(scope)?;
+    let _ = cell.set(None);
+    let place = scopes.place(scope)?.clone();
+    let alone = nest(&place, &own, &[], &ceilings);
+    let wall = alone.get(LimitKind::Wall).map(|effect| effect.value);
+    Ok(Opened { id, scope, effective, submitted_at, cell, wall, place: place.scope })
+}
