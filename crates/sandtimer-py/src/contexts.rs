@@ -347,11 +347,15 @@ impl Execution {
         act: impl FnOnce(&engine::Context, &Line) -> Result<bool, sandtimer::Error> + Send + 'static,
     ) -> PyResult<Self> {
         let (weak, over) = (Arc::downgrade(&context), Over(line.clone()));
+        let resting = weak.clone();
         let work = move || {
             let done = act(&context, &over.0);
             // Its interpreter ends here where nobody else has it, before anybody is told.
             drop(context);
             over.0.over(done);
+            if let Some(context) = resting.upgrade() {
+                context.rest();
+            }
         };
         std::thread::Builder::new().name("sandtimer-context".to_owned()).spawn(work)?;
         Ok(Execution { line, watched, cursors: Mutex::default(), context: weak, process: std::process::id() })

@@ -357,8 +357,6 @@ pub(crate) fn execute(
             Told::Displayed(_) | Told::Raised(_) => {}
         });
         context.touch();
-        // An interpreter that has answered and goes on computing has no checkpoint to show, and is ended.
-        context.context.settled_info();
         if let (Err(error), Some(tell)) = (executed, tell) {
             let refusal = Refusal::from(error);
             let reason = refusal.message.clone();
@@ -366,6 +364,8 @@ pub(crate) fn execute(
             runs::drop_queued(&app, &live, &reason, told);
         }
         drop(share);
+        // An interpreter that has answered and goes on computing has no checkpoint to show, and is ended.
+        context.context.rest();
     });
     Ok(queued)
 }

@@ -50,6 +50,8 @@ pub use turns::Turn;
 use turns::Turns;
 
 const CLOSED: &str = "the context was closed";
+/// How long nobody has to want anything of an interpreter before what it needs no more is ended.
+const LULL: Duration = Duration::from_millis(2);
 /// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
 const DEFAULT_RESULT: u64 = 64 << 20;
 
@@ -238,8 +240,19 @@ impl Context {
                 // What goes wrong is noted, and met again by the next run.
                 let _ = self.ready(&mut place, &|| false);
             }
+            if let Some(standing) = place.as_mut() {
+                standing.end_surplus();
+            }
         }
         self.info()
+    }
+
+    /// Settles it in a moment when nobody wants anything of it, if one comes: what ends there keeps a processor from whoever
+    /// takes an answer.
+    pub fn rest(&self) {
+        if self.turns.is_free_for(LULL) {
+            self.settled_info();
+        }
     }
 
     fn note(&self, standing: &Standing) {

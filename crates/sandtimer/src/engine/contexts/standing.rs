@@ -172,13 +172,13 @@ impl Standing {
     }
 
     pub fn can_undo(&self) -> bool {
-        self.checkpoints.len() == MOST_CHECKPOINTS
+        self.checkpoints.len() >= MOST_CHECKPOINTS
     }
 
     /// Asks the interpreter for a checkpoint of what it is now.
     pub fn ask_for_checkpoint(&mut self) {
-        // While that is made it can die.
-        while self.checkpoints.len() >= MOST_CHECKPOINTS {
+        // One more than are needed is there until a moment when its death is in nobody's way.
+        if self.checkpoints.len() > MOST_CHECKPOINTS {
             self.forget(0);
         }
         let mut nonce = Nonce::default();
@@ -312,6 +312,14 @@ impl Standing {
             process::wait_readable(self.pidfd.as_fd(), 1);
         }
         self.left_over = extra(self);
+    }
+
+    /// Ends the checkpoints that nothing goes back to any more.
+    pub fn end_surplus(&mut self) {
+        if self.checkpoints.len() > MOST_CHECKPOINTS {
+            self.forget(0);
+            self.await_dying();
+        }
     }
 
     fn forget(&mut self, index: usize) {
@@ -466,6 +474,7 @@ impl Standing {
 
     /// Goes back to the state before the last checkpoint.
     pub fn undo(&mut self) -> Result<(), Error> {
+        self.end_surplus();
         self.forget(1);
         let checkpoint = self.checkpoints[0];
         let reason = || std::io::Error::other("the interpreter's earlier state was lost");

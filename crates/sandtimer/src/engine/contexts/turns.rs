@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -24,6 +25,7 @@ impl Turns {
         let own = state.1;
         state.1 += 1;
         state.0.push_back(own);
+        self.changed.notify_all();
         Turn(self.clone(), own)
     }
 
@@ -32,6 +34,13 @@ impl Turns {
         let turn = self.enter();
         let is_free = self.lock().0.front() == Some(&turn.1);
         is_free.then_some(turn)
+    }
+
+    /// Whether it stays nobody's for so long.
+    pub fn is_free_for(&self, time: Duration) -> bool {
+        let free = |state: &mut (VecDeque<u64>, u64)| state.0.is_empty();
+        let waited = self.changed.wait_timeout_while(self.lock(), time, free);
+        waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// How many wait, beside the one whose turn it is.
