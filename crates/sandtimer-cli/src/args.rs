@@ -207,6 +207,9 @@ pub(crate) struct McpArguments {
     /// Longest time that something it started may neither write nor compute
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) stall: Option<OsString>,
+    /// Show this directory, writable, as /workspace to all that this connection starts
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) workspace: Option<PathBuf>,
     /// Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`; the socket in XDG_RUNTIME_DIR]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,

@@ -1,12 +1,12 @@
 //! `/mcp` with the official TypeScript client and the inspector's command line, both in Node; each test is a scenario of
-//! `mcp/drive.mjs`. The Python client's tests are in `python/tests`.
+//! `mcp/drive.mjs`. Over stdin and stdout: `sandtimer-cli/tests/mcp.rs`; the Python client's tests are in `python/tests`.
 
 mod support;
 
 use support::{Serving, node, tokens};
 
 fn play(serving: &Serving, scenario: &str, token: &str) {
-    node::play(serving, "mcp", "@modelcontextprotocol/sdk", &[], scenario, token);
+    node::play("mcp", "@modelcontextprotocol/sdk", &[], scenario, &serving.variables(token));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::conversation::Conversation;
+use super::render::how_far;
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::Fields;
@@ -55,8 +56,8 @@ impl Call {
         find(self.app(), &id, self.owner())
     }
 
-    /// Waits for `done`, at most so long, and says meanwhile what goes on.
-    pub async fn wait(&self, most: Duration, done: impl Future<Output = ()>, what: &str) -> Waited {
+    /// Waits for `done`, at most so long, and says meanwhile that these runs go on, and how far one is.
+    pub async fn wait(&self, most: Duration, done: impl Future<Output = ()>, runs: &[&LiveRun]) -> Waited {
         let (mut done, began) = (std::pin::pin!(done), Instant::now());
         let mut over = std::pin::pin!(tokio::time::sleep(most));
         let mut ticks = tokio::time::interval_at(began + PROGRESS, PROGRESS);
@@ -66,16 +67,19 @@ impl Call {
                 () = &mut done => return Waited::Done,
                 () = self.context.ct.cancelled() => return Waited::Cancelled,
                 () = &mut over => return Waited::Over,
-                _ = ticks.tick() => self.tell(began.elapsed(), what).await,
+                _ = ticks.tick() => self.tell(began.elapsed(), runs).await,
             }
         }
     }
 
-    async fn tell(&self, waited: Duration, what: &str) {
+    async fn tell(&self, waited: Duration, runs: &[&LiveRun]) {
         let Some(token) = self.context.meta.get_progress_token() else { return };
         let seconds = waited.as_secs();
-        let word = ProgressNotificationParam::new(token, seconds as f64)
-            .with_message(format!("{what}: still running after {seconds} s"));
+        let message = match runs {
+            [run] => format!("run {}: still running after {seconds} s.{}", run.id_text(), how_far(run)),
+            several => format!("{} runs: still running after {seconds} s.", several.len()),
+        };
+        let word = ProgressNotificationParam::new(token, seconds as f64).with_message(message);
         // A client that cannot be told is one that went away, which is heard of otherwise.
         let _ = self.context.peer.notify_progress(word).await;
     }

@@ -163,7 +163,8 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "list_runs",
-        description: "List your runs, those of earlier conversations too: what goes on, for how long, and when its limit ends it.",
+        description: "List your runs, those of earlier conversations too: what goes on, for how long, and when its limit ends it; of \
+            runs that have been silent for a while why, with the stacks of Python.",
         nature: Nature::Reads,
         action: Action::ListRuns,
         inputs: inputs::LIST_RUNS,
