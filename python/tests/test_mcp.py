@@ -7,6 +7,8 @@ import json
 import pathlib
 import shlex
 import time
+import urllib.error
+import urllib.request
 from typing import Any, Awaitable, Callable
 
 import pytest
@@ -244,6 +246,55 @@ def test_a_cancelled_call_ends_its_run_unless_it_is_in_the_background(connect: C
         assert data(ended)["runs"][0]["ending"] == "cancelled"
 
     connect(act)
+
+
+def test_a_client_that_takes_tasks_gets_a_handle_of_what_goes_on(server: str) -> None:
+    def ask(method: str, params: dict[str, Any], tasks: bool = True) -> Any:
+        extensions = {"io.modelcontextprotocol/tasks": {}} if tasks else {}
+        about = {
+            "protocolVersion": "2026-07-28", "clientInfo": {"name": "t", "version": "1"},
+            "clientCapabilities": {"extensions": extensions},
+        }
+        meta = {f"io.modelcontextprotocol/{key}": value for key, value in about.items()}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        head = {
+            "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method,
+            "Mcp-Name": str(params.get("name", params.get("taskId"))),
+        }
+        asked = urllib.request.Request(f"{server}/mcp", json.dumps(body).encode(), head)
+        try:
+            with urllib.request.urlopen(asked, timeout=HARD_STOP) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as refused:
+            return json.load(refused)
+
+    def bash(command: str, tasks: bool = True, **more: Any) -> Any:
+        given = {"command": command, "wait_ms": 100, "timeout_ms": 30000, **more}
+        return ask("tools/call", {"name": "bash", "arguments": given}, tasks)["result"]
+
+    handle = bash("sleep 1; echo done")
+    assert (handle["resultType"], handle["status"]) == ("task", "working") and "wall limit" in handle["statusMessage"]
+    until = time.monotonic() + HARD_STOP
+    while (task := ask("tasks/get", {"taskId": handle["taskId"]})["result"])["status"] == "working":
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert task["status"] == "completed" and task["result"]["structuredContent"]["stdout"] == "done\n", task
+    # What is over in time, what is asked for in the background, and a client that takes none: answers as ever.
+    assert bash("echo at once", wait_ms=20000)["structuredContent"]["stdout"] == "at once\n"
+    assert bash("sleep 2", background=True)["content"][0]["text"].startswith("STILL RUNNING")
+    assert bash("sleep 2", tasks=False)["content"][0]["text"].startswith("STILL RUNNING")
+    ended = bash("sleep 60", timeout_ms=1000)
+    stopped = ask("tools/call", {"name": "wait", "arguments": {"run_ids": [ended["taskId"]]}})["result"]
+    assert "STOPPED BY run wall limit" in stopped["content"][0]["text"]
+    gone_on = bash("sleep 60")
+    ask("tasks/cancel", {"taskId": gone_on["taskId"]})
+    while (task := ask("tasks/get", {"taskId": gone_on["taskId"]})["result"])["status"] == "working":
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert task["status"] == "cancelled"
+    assert "error" in ask("tasks/get", {"taskId": "0123456789ab"})
+    assert "error" in ask("tasks/get", {"taskId": handle["taskId"]}, tasks=False)
 
 
 def test_a_client_without_a_session_that_vanishes_takes_what_it_waited_for(server: str) -> None:

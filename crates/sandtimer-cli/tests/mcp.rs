@@ -57,6 +57,11 @@ fn every_tool() {
 }
 
 #[test]
+fn a_limit_that_is_near_is_told() {
+    play("a_limit_that_is_near_is_told");
+}
+
+#[test]
 fn the_inspector() {
     play("the_inspector");
 }

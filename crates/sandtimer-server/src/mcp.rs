@@ -11,6 +11,7 @@
 //! tasks         estimate_duration, begin_task, end_task, report_progress
 //! aliases       the names that agents were trained on
 //! resources     runs and their output as documents
+//! polled        runs as tasks of the protocol
 //! render        answers: a text for the model, the same as data for programs
 //! lines         output by lines: filters, the last ones
 //! excerpt       output cut to what a model can take
@@ -25,6 +26,7 @@ mod conversation;
 mod excerpt;
 mod handler;
 mod lines;
+mod polled;
 mod read;
 mod render;
 mod resources;

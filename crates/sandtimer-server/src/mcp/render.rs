@@ -20,6 +20,12 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// The run that it is about, if that is not over.
+    pub fn goes_on(&self) -> Option<&str> {
+        let goes_on = matches!(self.structured["status"].as_str(), Some("running" | "queued"));
+        self.structured["run_id"].as_str().filter(|_| goes_on)
+    }
+
     /// Adds what the budget has to say.
     pub fn tell(&mut self, check: &Check) {
         for line in check.message.iter().chain(&check.warnings) {

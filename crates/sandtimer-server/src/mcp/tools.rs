@@ -293,6 +293,12 @@ impl Tool {
         schema
     }
 
+    /// Whether a call of it that was given these arguments waits for what it starts.
+    pub fn waits(&self, arguments: Option<&Map<String, Value>>) -> bool {
+        let is_set = |name: &str| arguments.is_some_and(|given| given.get(name) == Some(&Value::Bool(true)));
+        self.nature == Nature::Runs && !is_set("background") && !is_set("run_in_background")
+    }
+
     /// The arguments of a call, each with a name that the tool knows.
     pub fn fields(&self, arguments: Map<String, Value>) -> Result<Fields, Refusal> {
         let known = || self.inputs.iter().map(|input| input.name);

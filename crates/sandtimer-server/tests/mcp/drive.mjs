@@ -107,6 +107,16 @@ const scenarios = {
     await client.close();
   },
 
+  async a_limit_that_is_near_is_told() {
+    const client = await connected();
+    const heard = [];
+    const given = { command: "sleep 60", timeout_ms: 4000, warn_ms: 3000, wait_ms: 20000 };
+    const result = await call(client, "bash", given, { onprogress: (progress) => heard.push(progress.message) });
+    assert.ok(first(result).startsWith("STOPPED BY run wall limit"), text(result));
+    assert.ok(heard.some((message) => message.includes("Warning: the wall limit ends it in")), JSON.stringify(heard));
+    await client.close();
+  },
+
   async another_token_sees_nothing_of_a_session() {
     const client = await connected();
     const { run_id } = (await call(client, "bash", { command: "sleep 30", background: true })).structuredContent;
