@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import deque
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import sandtimer
 from tools import Tools
@@ -92,10 +92,10 @@ WRAP_UP: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def loop(scenario: str, speed: float, show: Callable[[str], None]) -> sandtimer.TimeoutManager:
+def loop(scenario: str, speed: float, state_dir: Optional[str], show: Callable[[str], None]) -> sandtimer.TimeoutManager:
     """Works through a scenario; gives the budget as it is then."""
     manager = sandtimer.TimeoutManager(speed=speed)
-    tools = Tools(manager)
+    tools = Tools(manager, state_dir)
     steps = deque(SCENARIOS[scenario])
     shell_id, timed_out = "", False
     try:
@@ -154,5 +154,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario", choices=sorted(SCENARIOS), default="walkthrough", nargs="?")
     parser.add_argument("--speed", type=float, default=120.0, help="seconds of the budget in one second")
+    parser.add_argument("--state-dir", help="where the server keeps what it knows of durations, which estimates rest on")
     given = parser.parse_args()
-    loop(given.scenario, given.speed, print)
+    loop(given.scenario, given.speed, given.state_dir, print)

@@ -7,18 +7,16 @@ program, and killing one ends all that it started.
 from __future__ import annotations
 
 import pathlib
-from typing import Any
+from typing import Any, Optional
 
 import sandtimer
 
-# Best, typical and worst minutes, where no history says otherwise.
-ESTIMATES = {"explore_data": (2, 5, 15), "train_complex_model": (12, 30, 90)}
 TRAINING = pathlib.Path(__file__).with_name("train.py")
 
 
 class Tools:
-    def __init__(self, manager: sandtimer.TimeoutManager) -> None:
-        self._manager = manager
+    def __init__(self, manager: sandtimer.TimeoutManager, state_dir: Optional[str]) -> None:
+        self._manager, self._state_dir = manager, state_dir
         self._client = sandtimer.Client()
         self._workspace = self._client.workspace()
         self._workspace.files.write("train.py", TRAINING.read_text())
@@ -32,11 +30,7 @@ class Tools:
         return result
 
     def EstimateTaskDuration(self, task_type: str, data_size_mb: int) -> str:
-        best, typical, worst = (_minutes(minutes) for minutes in ESTIMATES[task_type])
-        return (
-            f"⏱️ Task Duration Estimate: {task_type}\n\n📊 Estimated Duration:\n"
-            f"   ⚡ Best case:  {best}\n   📈 Typical:    {typical}\n   ⚠️ Worst case: {worst}"
-        )
+        return str(sandtimer.estimate(task_type, data_size_mb, state_dir=self._state_dir))
 
     def Bash(self, command: str, background: bool = False) -> str:
         run = self._client.start(command, workspace=self._workspace, **self._limits())
@@ -70,6 +64,3 @@ class Tools:
             run.kill("the agent is done")
         self._workspace.delete()
 
-
-def _minutes(minutes: int) -> str:
-    return f"{minutes // 60}h {minutes % 60}m" if minutes >= 60 else f"{minutes}m 0s"

@@ -11,6 +11,7 @@ from ._futures import CallFuture
 from ._host import HostLoad
 from ._judge import Judgement, Judgements
 from ._outcome import Isolation, Outcome, Tree, Usage, Verdict
+from ._report import progress
 from ._resilience import CircuitBreaker, Retried, Retry, retry
 from ._sandbox import Sandbox
 from ._sandtimer import __version__
@@ -119,6 +120,7 @@ __all__ = [
     "__version__",
     "estimate",
     "jobs",
+    "progress",
     "retry",
     "sandboxed",
 ]

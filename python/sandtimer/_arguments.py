@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+import signal
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
@@ -64,9 +65,29 @@ def limits(given: dict[str, Any]) -> Any:
     """The limits as calls take them. Refuses limits that are none, and a requirement that is none."""
     for name in _DURATIONS:
         _seconds(name, given.get(name))
+    if (given.get("warn_before"), given.get("warn_signal")) != (None, None):
+        given = {**given, "warn_signal": _notice(given.get("warn_before"), given.get("warn_signal"))}
     if given.get("require") is not None:
         text("require", given["require"], 'use a tier such as "T3", a kill class such as "K2", or None')
     return _native.check(given)
+
+
+def _notice(before: Any, sent: Any) -> int:
+    """The number of the signal that gives notice of a limit, so many seconds before it."""
+    if before is None or sent is None:
+        raise InvalidLimit(
+            f"warn_before={before!r}, warn_signal={sent!r}: give both, the seconds before the limit and the signal, or neither"
+        )
+    if isinstance(before, bool) or not isinstance(before, (int, float)):
+        raise InvalidLimit(f"warn_before={before!r} is of type {type(before).__name__}: use a number of seconds, or None")
+    _seconds("warn_before", before)
+    remedy = 'use a signal that a process can handle, such as "SIGUSR1" or signal.SIGUSR1'
+    if isinstance(sent, str):
+        name = sent.upper() if sent.upper().startswith("SIG") else f"SIG{sent.upper()}"
+        sent = signal.Signals.__members__.get(name, sent)
+    if isinstance(sent, bool) or not isinstance(sent, int) or not 1 <= sent < 32 or sent in (signal.SIGKILL, signal.SIGSTOP):
+        raise InvalidLimit(f"warn_signal={sent!r}: {remedy}")
+    return int(sent)
 
 
 def total(value: Any) -> Optional[float]:

@@ -45,7 +45,7 @@ class ClientContext:
     def run(self, code: str, **options: Unpack[CellOptions]) -> Outcome:
         """Executes code (in a session: a command) and waits for its end. Never raises for what the code did.
 
-        Options: timeout, cpu, stall, grace in seconds, output, result_bytes, stdin, warn, on_output_limit. Ctrl-C ends the run,
+        Options: timeout, cpu, stall, grace in seconds, output, result_bytes, stdin, warn, warn_signal, on_output_limit. Ctrl-C ends the run,
         and the context goes back to before it where it must.
 
         >>> import sandtimer

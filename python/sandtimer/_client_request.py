@@ -23,11 +23,12 @@ class CellLimits(TypedDict, total=False):
 
 
 class CellOptions(CellLimits, total=False):
-    """One execution in a context. `warn`: seconds before the timeout at which a `warning` event comes."""
+    """One execution in a context. `warn`: seconds before the timeout at which a `warning` event comes, and `warn_signal` is sent."""
 
     result_bytes: Size
     stdin: Union[str, bytes, None]
     warn: float
+    warn_signal: str
     on_output_limit: str
 
 

@@ -141,6 +141,8 @@ class Context:
         timeout: Seconds = _UNSET,
         cpu: Seconds = _UNSET,
         stall: Seconds = _UNSET,
+        warn_before: Seconds = _UNSET,
+        warn_signal: Union[int, str, None] = _UNSET,
         stdin: Union[str, bytes, None] = None,
         on_stdout: Optional[Callable[[str], Any]] = None,
         on_stderr: Optional[Callable[[str], Any]] = None,
@@ -150,7 +152,7 @@ class Context:
 
         Never raises for what the code did. `outcome.value` is the value of the last expression where JSON can hold it,
         `outcome.results` has all that was displayed, and last that value, by MIME type. Limits that are not given are the
-        sandbox's; None and 0 mean unlimited. The code reads `stdin`.
+        sandbox's; None and 0 mean unlimited. The code reads `stdin`. warn_before, warn_signal: as of `Sandbox`.
         on_stdout, on_stderr: called with text while the code runs; on_display: with what it displays, by MIME type. An
         exception that one raises ends the run and comes out here. Ctrl-C interrupts the code, which keeps its state, a
         second one ends it; either way KeyboardInterrupt is raised here when it is over.
@@ -164,7 +166,8 @@ class Context:
         timeout kept 500
         """
         listener = _Listener(on_stdout, on_stderr, on_display)
-        execution = self._execute(code, stdin, {"timeout": timeout, "cpu": cpu, "stall": stall}, listener)
+        limits = {"timeout": timeout, "cpu": cpu, "stall": stall, "warn_before": warn_before, "warn_signal": warn_signal}
+        execution = self._execute(code, stdin, limits, listener)
         self._follow(execution, listener)
         return self._outcome(execution, listener)
 
@@ -175,6 +178,8 @@ class Context:
         timeout: Seconds = _UNSET,
         cpu: Seconds = _UNSET,
         stall: Seconds = _UNSET,
+        warn_before: Seconds = _UNSET,
+        warn_signal: Union[int, str, None] = _UNSET,
         stdin: Union[str, bytes, None] = None,
         on_stdout: Optional[Callable[[str], Any]] = None,
         on_stderr: Optional[Callable[[str], Any]] = None,
@@ -190,7 +195,8 @@ class Context:
         42
         """
         listener = _Listener(on_stdout, on_stderr, on_display)
-        execution = self._execute(code, stdin, {"timeout": timeout, "cpu": cpu, "stall": stall}, listener)
+        limits = {"timeout": timeout, "cpu": cpu, "stall": stall, "warn_before": warn_before, "warn_signal": warn_signal}
+        execution = self._execute(code, stdin, limits, listener)
         try:
             await self._follow_awaited(execution, listener)
         except asyncio.CancelledError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from concurrent.futures import Future
-from typing import Any, Callable, Iterable, Iterator, Sized, Union
+from typing import Any, Callable, Iterable, Iterator, Optional, Sized, Union
 
 from ._outcome import Outcome, never_begun
 from ._progress import Bar
@@ -31,6 +32,14 @@ class CallFuture(Future):  # type: ignore[type-arg]
         if cancelled and call is not None:
             call.cancel("its future was cancelled")
         return cancelled
+
+    def progress(self) -> Optional[dict[str, Any]]:
+        """How far the call is, by what it prints (tqdm, "Epoch 3/10") or reports (`sandtimer.progress`): done, total, eta_ms and, with
+        a timeout, p_finish_before_deadline. None where that is not known, and before and after the call.
+        """
+        call = self._call
+        told = None if call is None else call.progress()
+        return None if told is None else dict(json.loads(told))
 
     def running(self) -> bool:
         """Whether it has begun; it can be cancelled all the same."""

@@ -19,7 +19,7 @@ T = TypeVar("T")
 Seconds = Union[int, float, None]
 Size = Union[int, str, None]
 
-_LIMITS = ("timeout", "cpu", "stall", "grace", "memory", "processes", "output", "result_bytes")
+_LIMITS = ("timeout", "cpu", "stall", "grace", "memory", "processes", "output", "result_bytes", "warn_before", "warn_signal")
 _UNSET: Any = object()
 
 
@@ -41,7 +41,9 @@ class Sandbox:
     (an interpreter for each call); trust: "data" rebuilds plain values only, "pickle" unpickles whatever the call
     returns, which runs code of its choosing here: for code you vouch for; results: classes that "data" rebuilds too;
     stdout: "capture" or "drop"; seed: the same random numbers in every call; workers: how many calls `submit`, `map` and
-    `arun` run at a time (default: one for each processor); require: least isolation, such as "T3".
+    `arun` run at a time (default: one for each processor); require: least isolation, such as "T3"; warn_before, warn_signal:
+    so many seconds before the timeout and before the cpu limit, those of the call's processes that handle this signal are
+    sent it, so that they save what they have (`outcome.notices` says to how many).
 
     >>> import sandtimer
     >>> box = sandtimer.Sandbox(timeout=2.0, memory="512MB")
@@ -73,6 +75,8 @@ class Sandbox:
         *,
         result_bytes: Size = "1GB",
         force: bool = False,
+        warn_before: Seconds = None,
+        warn_signal: Union[int, str, None] = None,
     ) -> None:
         if start not in ("zygote", "fork", "spawn"):
             raise ValueError(f'start={start!r}: use "zygote", "fork" or "spawn"')
@@ -101,6 +105,8 @@ class Sandbox:
             "processes": processes,
             "output": output,
             "result_bytes": result_bytes,
+            "warn_before": warn_before,
+            "warn_signal": warn_signal,
         }
         self._limits["require"] = require
         self._checked = _arguments.limits(self._limits)
@@ -134,6 +140,8 @@ class Sandbox:
         processes: Optional[int] = _UNSET,
         output: Size = _UNSET,
         result_bytes: Size = _UNSET,
+        warn_before: Seconds = _UNSET,
+        warn_signal: Union[int, str, None] = _UNSET,
     ) -> Sandbox:
         """A view of the same pool with other limits; those not named stay. Closing it closes the pool.
 
@@ -144,7 +152,8 @@ class Sandbox:
         ...     box.limits(timeout=0.1).run(exec, "while True: pass").ending
         'timeout'
         """
-        given = dict(zip(_LIMITS, (timeout, cpu, stall, grace, memory, processes, output, result_bytes)))
+        limits = (timeout, cpu, stall, grace, memory, processes, output, result_bytes, warn_before, warn_signal)
+        given = dict(zip(_LIMITS, limits))
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view._limits = {**self._limits, **{name: value for name, value in given.items() if value is not _UNSET}}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import textwrap
-from typing import Any
+import time
+from typing import Any, Optional
 
 import sandtimer
 from sandtimer.adtools import PyEvaluator, sandbox_run
@@ -180,3 +182,31 @@ class Slow(Evaluator):
 
 def many_buffers(count: int) -> list[bytes]:
     return [bytes([index % 256]) * 65536 for index in range(count)]
+
+
+def reports_and_waits(done: int, total: Optional[int]) -> None:
+    # What is printed says less than what is reported.
+    print("1/100 files", flush=True)
+    assert sandtimer.progress(done, total, "epoch")
+    time.sleep(60)
+
+
+def prints_and_waits() -> None:
+    for epoch in (1, 2, 3):
+        print(f"Epoch {epoch}/10: loss 1", flush=True)
+        time.sleep(0.05)
+    time.sleep(60)
+
+
+def floods() -> int:
+    return sum(sandtimer.progress(number, 20_000) for number in range(20_000))
+
+
+def saves_when_told(seconds: float) -> None:
+    def save(*_: object) -> None:
+        print("saved", flush=True)
+
+    signal.signal(signal.SIGUSR1, save)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.05)

@@ -18,12 +18,13 @@ SCENARIOS = ("walkthrough", "exceeds", "overruns", "sequence")
 
 
 @pytest.fixture(scope="module")
-def told(server: str) -> Iterator[dict[str, str]]:
-    """What each scenario prints. They take their time side by side."""
+def told(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What each scenario prints. They take their time side by side, and know of no runs before."""
+    state = str(tmp_path_factory.mktemp("state"))
     environment = {**os.environ, "SANDTIMER_SERVER": server}
     loops = {
         name: subprocess.Popen(
-            [sys.executable, str(EXAMPLE), name, "--speed", "240"],
+            [sys.executable, str(EXAMPLE), name, "--speed", "240", "--state-dir", state],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

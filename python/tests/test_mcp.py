@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import pathlib
+import shlex
 import time
+import urllib.error
+import urllib.request
 from typing import Any, Awaitable, Callable
 
 import pytest
+from every_tool import use_every_tool
 from serving import Serving
 
 mcp = pytest.importorskip("mcp", reason="the MCP client has no package for this Python")
@@ -59,6 +63,10 @@ def test_tools_are_listed_in_their_order(connect: Callable[[Act], None]) -> None
         assert [tool.name for tool in listed] == [tool["name"] for tool in json.loads(written.read_text())["tools"]]
 
     connect(act)
+
+
+def test_every_tool_is_used(connect: Callable[[Act], None]) -> None:
+    connect(use_every_tool)
 
 
 def test_a_command_is_run_and_its_files_stay(connect: Callable[[Act], None]) -> None:
@@ -240,6 +248,55 @@ def test_a_cancelled_call_ends_its_run_unless_it_is_in_the_background(connect: C
     connect(act)
 
 
+def test_a_client_that_takes_tasks_gets_a_handle_of_what_goes_on(server: str) -> None:
+    def ask(method: str, params: dict[str, Any], tasks: bool = True) -> Any:
+        extensions = {"io.modelcontextprotocol/tasks": {}} if tasks else {}
+        about = {
+            "protocolVersion": "2026-07-28", "clientInfo": {"name": "t", "version": "1"},
+            "clientCapabilities": {"extensions": extensions},
+        }
+        meta = {f"io.modelcontextprotocol/{key}": value for key, value in about.items()}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        head = {
+            "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method,
+            "Mcp-Name": str(params.get("name", params.get("taskId"))),
+        }
+        asked = urllib.request.Request(f"{server}/mcp", json.dumps(body).encode(), head)
+        try:
+            with urllib.request.urlopen(asked, timeout=HARD_STOP) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as refused:
+            return json.load(refused)
+
+    def bash(command: str, tasks: bool = True, **more: Any) -> Any:
+        given = {"command": command, "wait_ms": 100, "timeout_ms": 30000, **more}
+        return ask("tools/call", {"name": "bash", "arguments": given}, tasks)["result"]
+
+    handle = bash("sleep 1; echo done")
+    assert (handle["resultType"], handle["status"]) == ("task", "working") and "wall limit" in handle["statusMessage"]
+    until = time.monotonic() + HARD_STOP
+    while (task := ask("tasks/get", {"taskId": handle["taskId"]})["result"])["status"] == "working":
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert task["status"] == "completed" and task["result"]["structuredContent"]["stdout"] == "done\n", task
+    # What is over in time, what is asked for in the background, and a client that takes none: answers as ever.
+    assert bash("echo at once", wait_ms=20000)["structuredContent"]["stdout"] == "at once\n"
+    assert bash("sleep 2", background=True)["content"][0]["text"].startswith("STILL RUNNING")
+    assert bash("sleep 2", tasks=False)["content"][0]["text"].startswith("STILL RUNNING")
+    ended = bash("sleep 60", timeout_ms=1000)
+    stopped = ask("tools/call", {"name": "wait", "arguments": {"run_ids": [ended["taskId"]]}})["result"]
+    assert "STOPPED BY run wall limit" in stopped["content"][0]["text"]
+    gone_on = bash("sleep 60")
+    ask("tasks/cancel", {"taskId": gone_on["taskId"]})
+    while (task := ask("tasks/get", {"taskId": gone_on["taskId"]})["result"])["status"] == "working":
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert task["status"] == "cancelled"
+    assert "error" in ask("tasks/get", {"taskId": "0123456789ab"})
+    assert "error" in ask("tasks/get", {"taskId": handle["taskId"]}, tasks=False)
+
+
 def test_a_client_without_a_session_that_vanishes_takes_what_it_waited_for(server: str) -> None:
     mark = f"sleep 62; : {time.monotonic_ns()}"
 
@@ -313,6 +370,44 @@ def test_estimates_name_what_is_wrong(connect: Callable[[Act], None]) -> None:
     connect(act)
 
 
+def test_runs_and_their_output_are_resources(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        run = data(await client.call_tool("bash", {"command": "echo kept as a document"}))["run_id"]
+        output = f"sandtimer://runs/{run}/stdout"
+        assert output in [str(resource.uri) for resource in (await client.list_resources()).resources]
+        templates = (await client.list_resource_templates()).resource_templates
+        assert "sandtimer://runs/{run_id}/stdout" in [template.uri_template for template in templates]
+
+        async def read(uri: str) -> str:
+            return str((await client.read_resource(uri)).contents[0].text)
+
+        assert await read(output) == "kept as a document\n"
+        assert json.loads(await read(f"sandtimer://runs/{run}"))["outcome"]["exit_code"] == 0
+        assert run in [each["run_id"] for each in json.loads(await read("sandtimer://runs"))["runs"]]
+        for unknown in ("sandtimer://runs/0123456789ab", f"sandtimer://runs/{run}/stdin", "sandtimer://files"):
+            with pytest.raises(Exception, match="no run|neither|none of"):
+                await client.read_resource(unknown)
+
+    connect(act)
+
+
+def test_a_quiet_run_says_why(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        code = "import time\ndef slow():\n    time.sleep(40)\nslow()"
+        asked = {"command": f"python3 -c {shlex.quote(code)}", "background": True, "timeout_ms": 60000}
+        run = data(await client.call_tool("bash", asked))["run_id"]
+        await client.call_tool("wait", {"run_ids": [run], "wait_ms": 6000})
+        listed = await client.call_tool("list_runs")
+        [seen] = [each for each in data(listed)["runs"] if each["run_id"] == run]
+        assert seen["doing"]["quiet_ms"] >= 5000 and seen["doing"]["processes"]
+        stacks = [thread for process in seen["doing"]["processes"] for thread in process.get("python", [])]
+        assert stacks[0]["frames"][0]["function"] == "slow", seen["doing"]
+        assert "has printed nothing for" in text(listed) and "Python: slow <string>:3" in text(listed), text(listed)
+        await client.call_tool("kill", {"run_id": run})
+
+    connect(act)
+
+
 def test_tasks_and_progress(connect: Callable[[Act], None]) -> None:
     async def act(client: Any) -> None:
         label = f"tidy-{time.monotonic_ns()}"
@@ -329,6 +424,30 @@ def test_tasks_and_progress(connect: Callable[[Act], None]) -> None:
         ended = await client.call_tool("end_task", {"label": label})
         assert data(ended)["took_ms"] >= 500
         assert (await client.call_tool("end_task", {"label": label})).is_error
+
+    connect(act)
+
+
+def test_a_run_with_a_limit_says_how_likely_it_is_done_in_time(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        command = 'for epoch in 1 2 3; do echo "Epoch $epoch/9: loss 1"; sleep 0.2; done; sleep 60'
+        begun = await client.call_tool("bash", {"command": command, "background": True, "timeout_ms": 60000})
+        run = data(begun)["run_id"]
+        await client.call_tool("read_output", {"run_id": run, "until": "match", "filter": "Epoch 3", "wait_ms": 20000})
+        left = await client.call_tool("time_left", {"run_id": run})
+        waited = await client.call_tool("wait", {"run_ids": [run], "wait_ms": 0})
+        for seen in (left, waited):
+            progress = data(seen)["runs"][0]["progress"]
+            assert (progress["done"], progress["total"]) == (3, 9)
+            assert 0 <= progress["p_finish_before_deadline"] <= 1
+            assert "It is at 3 of 9, done in about " in text(seen) and "before its limit with a chance of" in text(seen)
+        noted = await client.call_tool("report_progress", {"run_id": run, "done": 5, "total": 9})
+        assert data(noted)["p_finish_before_deadline"] == data(noted)["progress"]["p_finish_before_deadline"]
+        left = await client.call_tool("time_left", {"run_id": run})
+        assert data(left)["runs"][0]["progress"]["done"] == 5, "what is reported is the run's"
+        await client.call_tool("kill", {"run_id": run})
+        late = await client.call_tool("report_progress", {"run_id": run, "done": 6, "total": 9})
+        assert late.is_error and data(late)["code"] == "run_ended"
 
     connect(act)
 

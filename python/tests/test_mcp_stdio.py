@@ -6,11 +6,13 @@ import asyncio
 import os
 import pathlib
 import signal
+import subprocess
 import tempfile
 import time
 from typing import Any, Awaitable, Callable, Iterator
 
 import pytest
+from every_tool import use_every_tool
 from serving import BINARY
 
 mcp = pytest.importorskip("mcp", reason="the MCP client has no package for this Python")
@@ -92,6 +94,10 @@ def test_tools_work_over_stdin_and_stdout(agents: Agents, mode: str) -> None:
     agents.run(act, mode=mode)
 
 
+def test_every_tool_is_used_over_stdin_and_stdout(agents: Agents) -> None:
+    agents.run(use_every_tool)
+
+
 def test_another_client_sees_the_same_runs_and_one_server_serves_all(agents: Agents) -> None:
     async def main() -> None:
         async with agents.client() as one, agents.client() as other:
@@ -148,6 +154,33 @@ def test_a_budget_bounds_all_that_a_connection_starts(agents: Agents) -> None:
     agents.run(act, "--wall", "2s")
 
 
+@pytest.mark.parametrize("language, code", [("python", "import time; time.sleep(60)"), ("bash", "sleep 60")])
+def test_a_budget_bounds_what_runs_in_interpreters(agents: Agents, language: str, code: str) -> None:
+    async def act(client: Any) -> None:
+        stopped = await client.call_tool("run_code", {"language": language, "code": code})
+        assert first(stopped).startswith("STOPPED BY loop wall limit"), stopped
+        assert data(stopped)["verdict"]["layer"] == "loop"
+
+    agents.run(act, "--wall", "4s")
+
+    async def silent(client: Any) -> None:
+        stalled = await client.call_tool("run_code", {"language": language, "code": code})
+        assert data(stalled)["ending"] == "stalled", stalled
+
+    agents.run(silent, "--stall", "2s")
+
+
+def test_a_call_that_is_repeated_in_an_interpreter_is_noticed(agents: Agents) -> None:
+    async def act(client: Any) -> None:
+        told = ""
+        for _ in range(4):
+            done = await client.call_tool("run_code", {"language": "python", "code": "print('again')"})
+            told = "".join(block.text for block in done.content)
+        assert "same" in told, told
+
+    agents.run(act)
+
+
 def test_turns_are_counted_and_one_more_is_left_for_wrapping_up(agents: Agents) -> None:
     async def act(client: Any) -> None:
         for turn in range(2):
@@ -161,6 +194,35 @@ def test_turns_are_counted_and_one_more_is_left_for_wrapping_up(agents: Agents) 
         assert not (await client.call_tool("list_runs")).is_error
 
     agents.run(act, "--turns", "2")
+
+
+def test_an_agent_works_in_a_directory_of_the_users(agents: Agents, tmp_path: pathlib.Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "given").write_text("from outside")
+
+    async def act(client: Any) -> None:
+        read = await client.call_tool("bash", {"command": "cat given; echo $PWD > made"})
+        assert data(read)["stdout"] == "from outside", read
+        code = "open('by_code', 'w').write(open('/workspace/made').read())"
+        assert not (await client.call_tool("run_code", {"language": "python", "code": code})).is_error
+
+    agents.run(act, "--workspace", str(tmp_path))
+    for name in ("made", "by_code"):
+        assert (tmp_path / name).read_text() == "/workspace\n"
+        assert (tmp_path / name).stat().st_uid == os.getuid(), "what is made there is the user's"
+
+    async def other(client: Any) -> None:
+        listed = await client.call_tool("bash", {"command": "ls"})
+        assert "given" not in data(listed)["stdout"], "another connection has a workspace of its own"
+
+    agents.run(other)
+
+
+@pytest.mark.parametrize("directory, why", [("/", "is the root"), ("/nowhere", "No such file"), ("/etc/passwd", "not a directory")])
+def test_what_cannot_be_an_agents_directory_is_refused(agents: Agents, directory: str, why: str) -> None:
+    asked = [BINARY, "mcp", "--state-dir", agents.state, "--workspace", directory]
+    refused = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HARD_STOP)
+    assert refused.returncode == 125 and directory in refused.stderr and why in refused.stderr, refused
 
 
 def test_silence_ends_what_a_connection_runs(agents: Agents) -> None:

@@ -193,7 +193,9 @@ the next client reads them. A call that is waited for ends with its client. The 
 gone, once nothing runs and no interpreter is kept (one that nobody uses ends after an hour); or by SIGTERM. Limits of \
 commands come from the variables and files that the first client's `sandtimer mcp` saw, as for `serve`.
 
---wall, --turns and --stall bound all that this connection starts together; what they end says so.";
+--wall, --turns and --stall bound all that this connection starts together; what they end says so. With --workspace all \
+that it starts works in that directory, whose files stay their owner's; without it in one of the server's that all clients \
+share. `/`, homes and what holds keys are refused.";
 
 /// `sandtimer mcp`.
 #[derive(Debug, Args)]
@@ -207,6 +209,9 @@ pub(crate) struct McpArguments {
     /// Longest time that something it started may neither write nor compute
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) stall: Option<OsString>,
+    /// Show this directory, writable, as /workspace to all that this connection starts
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) workspace: Option<PathBuf>,
     /// Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`; the socket in XDG_RUNTIME_DIR]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,

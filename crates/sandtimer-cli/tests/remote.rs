@@ -110,6 +110,21 @@ fn refused(output: &Output, words: &[&str]) {
 }
 
 #[test]
+fn how_far_a_run_is_comes_with_its_chance_to_be_done_in_time() {
+    let serving = Serving::start(None);
+    let script = "for epoch in 1 2 3; do echo \"Epoch $epoch/9: loss 1\"; sleep 0.2; done; sleep 50";
+    let run = serving.started(script);
+    let seen = (0..1000).map(|_| serving.said(&["ps", &run]));
+    let mut told = seen.filter(|said| said.contains("It is at 3 of 9, done in about "));
+    let told = told.next().expect("it gets there");
+    assert!(
+        told.lines().next().is_some_and(|line| line.contains(", before its limit with a chance of ")),
+        "{told}"
+    );
+    serving.said(&["kill", &run]);
+}
+
+#[test]
 fn what_goes_on_is_listed_paused_extended_and_ended() {
     let serving = Serving::start(None);
     let run = serving.started("echo said; sleep 50; true");

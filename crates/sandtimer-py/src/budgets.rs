@@ -218,5 +218,5 @@ pub(crate) fn parse_estimate(text: &str) -> Option<(String, f64, f64)> {
 /// `45s`, `12m 0s`, `1h 30m`.
 #[pyfunction]
 pub(crate) fn duration_text(seconds: f64) -> String {
-    budget::duration_text(Duration::from_secs(seconds as u64))
+    sandtimer::task::estimate::duration_text(seconds)
 }

@@ -73,6 +73,7 @@ impl CommandOf {
         spec.network = profile.network;
         spec.limits = limits.limits.clone();
         spec.require = limits.require;
+        (spec.warn, spec.warn_signal) = limits.notice.unzip();
         spec
     }
 }
@@ -180,9 +181,10 @@ fn spec(job: JobOf, limits: &limits::Checked) -> PyResult<CallSpec> {
     let JobOf { bytes: job, files, program, scope } = job;
     let files = files.into_iter().map(|file| memory::borrow(file).try_clone_to_owned());
     let files = files.collect::<Result<Vec<_>, _>>()?;
+    let (warn, warn_signal) = limits.notice.unzip();
     let (limits, require) = (limits.limits.clone(), limits.require);
     let parent = scope.map(|scope| scope.get().scope.id());
-    Ok(CallSpec { job, files, program, limits, parent, require, ..CallSpec::default() })
+    Ok(CallSpec { job, files, program, limits, parent, require, warn, warn_signal, ..CallSpec::default() })
 }
 
 /// A call that was begun by the engine itself, without a pool.
@@ -339,12 +341,13 @@ impl Call {
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyBytes>, Vec<(u64, bool)>)> {
         let said = loop {
             match py.detach(|| self.call.wait()) {
+                Ok(Said::Progress) => {}
                 Ok(said) => break said,
                 Err(_) => py.check_signals().inspect_err(|_| self.cancel("interrupted"))?,
             }
         };
         match said {
-            Said::Nothing => {
+            Said::Nothing | Said::Progress => {
                 while !py.detach(|| self.call.verdict_within(LOOK_UP)) {
                     py.check_signals().inspect_err(|_| self.cancel("interrupted"))?;
                 }
@@ -406,6 +409,12 @@ impl Call {
     /// Ends the run.
     fn cancel(&self, reason: &str) {
         self.call.run().cancel(reason);
+    }
+
+    /// How far it is, as JSON; None where that is not known.
+    fn progress(&self) -> Option<String> {
+        // Plain data always serialises.
+        self.call.run().progress().and_then(|progress| serde_json::to_string(&progress).ok())
     }
 
     /// The run's end.

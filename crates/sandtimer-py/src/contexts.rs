@@ -147,11 +147,14 @@ impl Context {
         let CellOf { source, stdin, stdout, stderr, display } = cell;
         let context = self.get()?;
         let line = Arc::new(Line::new(display));
+        let (warn, warn_signal) = limits.notice.or(defaults.notice).unzip();
         let cell = Cell {
             source,
             stdin,
             limits: limits.limits.clone(),
             defaults: vec![(Source::Session, defaults.limits.clone())],
+            warn,
+            warn_signal,
             // Taken here, so that the order of asking is that of the calls, and not that of the threads.
             turn: Some(context.queue()),
             withdrawn: Some(line.withdrawn.clone()),

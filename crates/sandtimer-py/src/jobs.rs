@@ -218,7 +218,8 @@ impl PythonHandler {
         say: &Sender<Word>,
     ) -> PyResult<(String, String, String)> {
         let own = self.limits.get();
-        let limits = Checked { limits: call.limits.over(&own.limits), require: own.require };
+        let (require, notice) = (own.require, own.notice);
+        let limits = Checked { limits: call.limits.over(&own.limits), require, notice };
         let scope = Scope { scope: call.scope, _outer: None };
         let begun = Begun(say.clone());
         self.function.bind(py).call1((call.input.to_string(), scope, limits, begun))?.extract()

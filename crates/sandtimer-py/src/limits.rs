@@ -1,5 +1,7 @@
 //! Limits as Python writes them: seconds, sizes, counts; None and 0 for unlimited.
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 use sandtimer::engine::Require;
@@ -109,11 +111,22 @@ fn remedy(key: Key, format: Format) -> String {
     format!("use {wanted}{least}, or {none}")
 }
 
-/// The limits of calls, and their least isolation. Read once for many calls.
+/// The notice before a limit: how many seconds before, and which signal. Checked by the package.
+fn notice(parameters: &Bound<'_, PyDict>) -> PyResult<Option<(Duration, i32)>> {
+    let given = |name| Ok::<_, PyErr>(parameters.get_item(name)?.filter(|value| !value.is_none()));
+    let (Some(before), Some(signal)) = (given("warn_before")?, given("warn_signal")?) else {
+        return Ok(None);
+    };
+    let before = Duration::try_from_secs_f64(before.extract()?).unwrap_or(Duration::MAX);
+    Ok(Some((before, signal.extract()?)))
+}
+
+/// The limits of calls, the notice before them, and their least isolation. Read once for many calls.
 #[pyclass(frozen, name = "Limits", module = "sandtimer._sandtimer")]
 pub(crate) struct Checked {
     pub limits: Limits,
     pub require: Require,
+    pub notice: Option<(Duration, i32)>,
 }
 
 #[pymethods]
@@ -121,6 +134,10 @@ impl Checked {
     /// From a dictionary of parameters. Refuses what is no limit, naming it.
     #[new]
     fn new(parameters: &Bound<'_, PyDict>) -> PyResult<Self> {
-        Ok(Checked { require: requirement(parameters)?, limits: read(parameters)? })
+        Ok(Checked {
+            require: requirement(parameters)?,
+            limits: read(parameters)?,
+            notice: notice(parameters)?,
+        })
     }
 }

@@ -10,6 +10,8 @@
 //! steer         kill, extend, pause, resume, write_stdin
 //! tasks         estimate_duration, begin_task, end_task, report_progress
 //! aliases       the names that agents were trained on
+//! resources     runs and their output as documents
+//! polled        runs as tasks of the protocol
 //! render        answers: a text for the model, the same as data for programs
 //! lines         output by lines: filters, the last ones
 //! excerpt       output cut to what a model can take
@@ -24,8 +26,10 @@ mod conversation;
 mod excerpt;
 mod handler;
 mod lines;
+mod polled;
 mod read;
 mod render;
+mod resources;
 mod start;
 mod steer;
 mod tasks;
@@ -144,6 +148,7 @@ async fn upgrade(
     mut request: Request,
 ) -> Result<Response, Refusal> {
     let limits = conversation::limits(&mut fields)?;
+    let directory = conversation::directory(&mcp.app, &mut fields)?;
     fields.finish()?;
     let asked = request.headers().get(header::UPGRADE).and_then(|name| name.to_str().ok());
     if !asked.is_some_and(|name| name.eq_ignore_ascii_case(LINES)) {
@@ -151,7 +156,7 @@ async fn upgrade(
             .with("key", "Upgrade"));
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
-    let conversation = Conversation::with_limits(served.state.clone(), limits)?;
+    let conversation = Conversation::with(served.state.clone(), limits, directory)?;
     let upgraded = hyper::upgrade::on(&mut request);
     let mut closing = mcp.app.closing.subscribe();
     tokio::spawn(async move {

@@ -19,6 +19,7 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use sandtimer::Run;
 use serde_json::{Value, json};
 
 use crate::Shared;
@@ -32,7 +33,7 @@ pub(crate) use control::STDIN_WAIT;
 pub(crate) use drive::{CLIENT_GONE, begin_queued, drop_queued, queue, start, sync, sync_records};
 pub(crate) use live::{LiveRun, Phase, Runs, keep_house};
 pub(crate) use output::{Piece, cut_at_end};
-pub(crate) use request::{LIMITS, RunRequest, environment};
+pub(crate) use request::{LIMITS, RunRequest, environment, warn_signal};
 pub(crate) use stream::RunEvents;
 pub(crate) use wait::listens;
 
@@ -119,16 +120,24 @@ async fn processes(
 ) -> Result<Response, Refusal> {
     fields.finish()?;
     let run = find(&app, &id, &owner)?.running()?;
-    let look = tokio::task::block_in_place(|| run.look());
-    Ok(body::json(&json!({
-        "run_id": id,
-        "sentence": look.sentence(),
+    Ok(body::json(&tokio::task::block_in_place(|| doing(&run))))
+}
+
+/// What a run is doing, which takes a look at its processes. Blocks for at most a tenth of a second.
+pub(crate) fn doing(run: &Run) -> Value {
+    let (look, progress) = (run.look(), run.progress());
+    let how_far =
+        progress.as_ref().map_or(String::new(), |progress| format!(" It is at {}.", progress.words()));
+    json!({
+        "run_id": run.id(),
+        "sentence": look.sentence() + &how_far,
         "waiting_for": look.waiting_for,
         "quiet_ms": look.quiet_ms,
         "cpu_ms": look.cpu_ms,
+        "progress": progress,
         "processes": look.processes,
         "truncated": look.truncated,
-    })))
+    })
 }
 
 async fn purge(

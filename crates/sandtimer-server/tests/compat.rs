@@ -10,7 +10,8 @@ use serde_json::json;
 use support::{Serving, node, tokens};
 
 fn drive(serving: &Serving, scenario: &str, token: &str) {
-    node::play(serving, "compat", "@cloudflare/sandbox", &["--import", "./register.mjs"], scenario, token);
+    let loader = ["--import", "./register.mjs"];
+    node::play("compat", "@cloudflare/sandbox", &loader, scenario, &serving.variables(token));
 }
 
 macro_rules! scenarios {

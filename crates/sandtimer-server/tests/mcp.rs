@@ -1,12 +1,13 @@
 //! `/mcp` with the official TypeScript client and the inspector's command line, both in Node; each test is a scenario of
-//! `mcp/drive.mjs`. The Python client's tests are in `python/tests`.
+//! `mcp/drive.mjs`. Over stdin and stdout: `sandtimer-cli/tests/mcp.rs`; the Python client's tests are in `python/tests`.
 
 mod support;
 
+use serde_json::json;
 use support::{Serving, node, tokens};
 
 fn play(serving: &Serving, scenario: &str, token: &str) {
-    node::play(serving, "mcp", "@modelcontextprotocol/sdk", &[], scenario, token);
+    node::play("mcp", "@modelcontextprotocol/sdk", &[], scenario, &serving.variables(token));
 }
 
 #[test]
@@ -20,6 +21,11 @@ fn progress_is_told_and_extends_the_clients_patience() {
 }
 
 #[test]
+fn a_limit_that_is_near_is_told() {
+    play(&Serving::start(), "a_limit_that_is_near_is_told", "");
+}
+
+#[test]
 fn another_token_sees_nothing_of_a_session() {
     let serving = Serving::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\nother other-secret-token-1234\n"));
@@ -30,4 +36,24 @@ fn another_token_sees_nothing_of_a_session() {
 #[test]
 fn the_inspector() {
     play(&Serving::start(), "the_inspector", "");
+}
+
+#[test]
+fn only_the_user_who_runs_the_server_names_directories_of_the_host() {
+    let asked = |client: support::Client, directory: &str| {
+        let (status, refused) = client.get(&format!("/mcp/stdio?workspace={directory}"));
+        assert_eq!((status, &refused["details"]["key"]), (400, &json!("workspace")), "{refused}");
+        refused["message"].as_str().expect("a message").to_owned()
+    };
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
+    let message = asked(serving.client_with("first-secret-token-1234"), "/srv");
+    assert!(message.contains("a server with tokens shows no directory"), "{message}");
+    let serving = Serving::start();
+    let message = asked(serving.client(), "srv");
+    assert!(message.contains("absolute path"), "{message}");
+    for directory in ["/", "/root", "/etc", "/nowhere/at/all"] {
+        let (status, refused) = serving.client().get(&format!("/mcp/stdio?workspace={directory}"));
+        assert_eq!(status, 400, "{directory}: {refused}");
+        assert!(refused["message"].as_str().is_some_and(|said| said.contains(directory)), "{refused}");
+    }
 }

@@ -17,7 +17,7 @@ fn drive(serving: &Serving, scenario: &str, token: &str) {
         println!("skipped: there is no {CHROMIUM}");
         return;
     }
-    node::play(serving, "page", "playwright-core", &[], scenario, token);
+    node::play("page", "playwright-core", &[], scenario, &serving.variables(token));
 }
 
 macro_rules! scenarios {

@@ -288,10 +288,25 @@ fn progress_is_read_out_of_output_and_told() {
     let told = known.next().expect("it ends");
     assert_eq!(told["progress"]["total"], json!(15.0), "{told}");
     assert!(told["progress"]["eta_ms"].as_u64().is_some(), "{told}");
+    let chance = told["progress"]["p_finish_before_deadline"].as_f64();
+    assert!(chance.is_some_and(|chance| (0.0..=1.0).contains(&chance)), "{told}");
+    let seen = client.get(&format!("/v1/runs/{id}/processes")).1;
+    assert_eq!(seen["progress"]["done"], json!(3.0), "{seen}");
+    assert!(
+        seen["sentence"].as_str().is_some_and(|said| said.contains("It is at 3 of 15, done in")),
+        "{seen}"
+    );
     let listed = client.get("/v1/runs?status=running").1;
     assert_eq!(listed["runs"][0]["progress"]["done"], json!(3.0), "{listed}");
     let killed = client.post(&format!("/v1/runs/{id}/kill"), &json!({})).1;
-    assert_eq!(killed["outcome"]["verdict"]["progress"]["done"], json!(3.0), "{killed}");
+    let progress = &killed["outcome"]["verdict"]["progress"];
+    assert_eq!(progress["done"], json!(3.0), "{killed}");
+    assert_eq!(progress.get("p_finish_before_deadline"), None, "of what is over there is no chance");
+    let endless = client.start(json!({"command": script, "wall_ms": null}));
+    let mut seen = (0..20_000).map(|_| client.get(&format!("/v1/runs/{endless}")).1);
+    let told = seen.find(|run| run["progress"]["done"] == json!(3.0)).expect("it gets there");
+    assert_eq!(told["progress"].get("p_finish_before_deadline"), None, "it has no limit: {told}");
+    client.post(&format!("/v1/runs/{endless}/kill"), &json!({}));
 }
 
 #[test]

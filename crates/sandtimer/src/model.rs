@@ -255,6 +255,28 @@ pub struct Progress {
     pub done: f64,
     pub total: Option<f64>,
     pub eta_ms: Option<u64>,
+    /// How likely it is done before its wall limit ends it, from 0 to 1. `None` without such a limit, where nothing says when it will
+    /// be done, and once it is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p_finish_before_deadline: Option<f64>,
+}
+
+impl Progress {
+    /// The same in words: `8 of 15, done in about 2 m 5 s, before its limit with a chance of 80 %`.
+    pub fn words(&self) -> String {
+        let count = |count: f64| ((count * 100.0).round() / 100.0).to_string();
+        let mut words = count(self.done);
+        if let Some(total) = self.total {
+            words += &format!(" of {}", count(total));
+        }
+        if let Some(left) = self.eta_ms {
+            words += &format!(", done in about {}", time(left));
+        }
+        if let Some(chance) = self.p_finish_before_deadline {
+            words += &format!(", before its limit with a chance of {:.0} %", 100.0 * chance);
+        }
+        words
+    }
 }
 
 /// What the run was waiting for when its limit fired.

@@ -51,7 +51,7 @@ pub(crate) fn main(given: &McpArguments) -> Result<ExitCode, Failure> {
     carry(stream)
 }
 
-/// The budget of this connection, as the server takes it.
+/// The budget and the directory of this connection, as the server takes them.
 fn query(given: &McpArguments) -> Result<String, Failure> {
     let mut query = Vec::new();
     for (flag, kind, text) in [
@@ -72,7 +72,26 @@ fn query(given: &McpArguments) -> Result<String, Failure> {
             });
         }
     }
+    if let Some(directory) = &given.workspace {
+        let failed = |why: &dyn std::fmt::Display| {
+            Failure::usage(format!("--workspace: {} cannot be used: {why}", directory.display()))
+        };
+        let path = directory.canonicalize().map_err(|error| failed(&error))?;
+        let path = path.to_str().ok_or_else(|| failed(&"its path is not text"))?;
+        query.push(format!("workspace={}", encoded(path)));
+    }
     Ok(query.join("&"))
+}
+
+/// A text as a part of an address.
+fn encoded(text: &str) -> String {
+    let each = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+            char::from(byte).to_string()
+        }
+        other => format!("%{other:02X}"),
+    };
+    text.bytes().map(each).collect()
 }
 
 impl Place {

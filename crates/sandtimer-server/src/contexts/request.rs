@@ -7,11 +7,12 @@ use sandtimer::Limits;
 use sandtimer::engine::BRANCHES;
 use sandtimer::limits::{Key, Setting};
 use sandtimer::model::{LimitKind, Source};
+use sandtimer::scope::ScopeId;
 
 use crate::body::{Fields, refused};
 use crate::error::{Code, Refusal};
 use crate::policy::Defaults;
-use crate::runs::environment;
+use crate::runs::{environment, warn_signal};
 
 /// Limits that hold for a context as a whole.
 pub(crate) const WHOLE: [Key; 4] = [
@@ -170,12 +171,15 @@ pub(crate) struct CellRequest {
     pub stdin: Option<Vec<u8>>,
     pub limits: Limits,
     pub warn: Option<Duration>,
+    pub warn_signal: Option<i32>,
     pub end_on_output_limit: bool,
     /// `None`: until it is over.
     pub wait: Option<Duration>,
     /// For its turn, where that is longer than `wait`. `None`: as long as `wait`.
     pub turn: Option<Duration>,
     pub detach: bool,
+    /// What bounds it from further out, instead of what bounds the context.
+    pub parent: Option<ScopeId>,
 }
 
 impl CellRequest {
@@ -186,10 +190,12 @@ impl CellRequest {
             stdin: None,
             limits,
             warn: None,
+            warn_signal: None,
             end_on_output_limit: false,
             wait: None,
             turn: None,
             detach: false,
+            parent: None,
         }
     }
 
@@ -216,10 +222,12 @@ impl CellRequest {
             stdin: fields.text("stdin")?.map(String::into_bytes),
             limits: fields.limits(&EACH)?,
             warn: fields.milliseconds("warn_ms")?,
+            warn_signal: warn_signal(&mut fields)?,
             end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
             wait: fields.milliseconds("wait_ms")?,
             turn: fields.milliseconds("turn_ms")?,
             detach: fields.truth("detach")?.unwrap_or(false),
+            parent: None,
         };
         fields.finish()?;
         Ok(request)

@@ -6,10 +6,13 @@ use std::time::Duration;
 use rmcp::RoleServer;
 use rmcp::model::ProgressNotificationParam;
 use rmcp::service::RequestContext;
+use sandtimer::model::Warning;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::conversation::Conversation;
+use super::render::how_far;
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::Fields;
@@ -55,30 +58,53 @@ impl Call {
         find(self.app(), &id, self.owner())
     }
 
-    /// Waits for `done`, at most so long, and says meanwhile what goes on.
-    pub async fn wait(&self, most: Duration, done: impl Future<Output = ()>, what: &str) -> Waited {
+    /// Waits for `done`, at most so long, and says meanwhile that these runs go on, how far one is, and that a limit of it is near.
+    pub async fn wait(&self, most: Duration, done: impl Future<Output = ()>, runs: &[&LiveRun]) -> Waited {
         let (mut done, began) = (std::pin::pin!(done), Instant::now());
         let mut over = std::pin::pin!(tokio::time::sleep(most));
         let mut ticks = tokio::time::interval_at(began + PROGRESS, PROGRESS);
+        let mut warnings = match runs {
+            [run] => Some(run.watch_warnings()),
+            _ => None,
+        };
         loop {
             tokio::select! {
                 biased;
                 () = &mut done => return Waited::Done,
                 () = self.context.ct.cancelled() => return Waited::Cancelled,
                 () = &mut over => return Waited::Over,
-                _ = ticks.tick() => self.tell(began.elapsed(), what).await,
+                warning = next(&mut warnings) => self.tell(began.elapsed(), runs, Some(warning)).await,
+                _ = ticks.tick() => self.tell(began.elapsed(), runs, None).await,
             }
         }
     }
 
-    async fn tell(&self, waited: Duration, what: &str) {
+    async fn tell(&self, waited: Duration, runs: &[&LiveRun], warning: Option<Warning>) {
         let Some(token) = self.context.meta.get_progress_token() else { return };
         let seconds = waited.as_secs();
-        let word = ProgressNotificationParam::new(token, seconds as f64)
-            .with_message(format!("{what}: still running after {seconds} s"));
+        let mut message = match runs {
+            [run] => format!("run {}: still running after {seconds} s.{}", run.id_text(), how_far(run)),
+            several => format!("{} runs: still running after {seconds} s.", several.len()),
+        };
+        if let Some(warning) = warning {
+            message += &format!(" Warning: {warning}.");
+        }
+        let word = ProgressNotificationParam::new(token, waited.as_secs_f64()).with_message(message);
         // A client that cannot be told is one that went away, which is heard of otherwise.
         let _ = self.context.peer.notify_progress(word).await;
     }
+}
+
+/// The next warning of a run; never comes where there is none to listen to.
+async fn next(warnings: &mut Option<watch::Receiver<Vec<Warning>>>) -> Warning {
+    while let Some(told) = warnings {
+        if told.changed().await.is_err() {
+            *warnings = None;
+        } else if let Some(last) = told.borrow_and_update().last() {
+            return *last;
+        }
+    }
+    std::future::pending().await
 }
 
 /// A text that must be there.

@@ -2,6 +2,7 @@
 //! interpreters, how far it has read, and its budget. Nothing of it ends a run.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -17,12 +18,13 @@ use tokio::sync::Mutex as TurnMutex;
 
 use crate::Shared;
 use crate::auth::Owner;
-use crate::body::Fields;
+use crate::body::{Fields, refused};
 use crate::contexts::{self, ContextRequest, Language, LiveContext};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
 use crate::runs::LiveRun;
 use crate::tasks::Task;
+use crate::workspaces::Workspace;
 
 /// What the workspace of an owner's agents is called; no client of another interface can.
 const WORKSPACE: &str = "/mcp";
@@ -55,8 +57,8 @@ impl OwnerState {
         }
     }
 
-    /// The id of the workspace that this owner's agents work in. It outlives the server.
-    pub async fn workspace(&self) -> Result<String, Refusal> {
+    /// The id of the workspace that this owner's agents work in unless they were given one. It outlives the server.
+    async fn workspace(&self) -> Result<String, Refusal> {
         let _one = self.making.lock().await;
         if let Some(found) = self.app.workspaces.of_sandbox(&self.owner, WORKSPACE) {
             return Ok(found.id_text().to_owned());
@@ -100,17 +102,33 @@ pub(crate) fn limits(fields: &mut Fields) -> Result<Limits, Refusal> {
     fields.limits(&kinds.map(Key::Kind))
 }
 
+/// The directory of the user's that a conversation works in.
+pub(crate) fn directory(app: &Shared, fields: &mut Fields) -> Result<Option<PathBuf>, Refusal> {
+    let Some(given) = fields.text("workspace")? else { return Ok(None) };
+    // Who has a token may be anybody; without any it is the user who runs the server.
+    if app.tokens.is_some() {
+        let message = "workspace: a server with tokens shows no directory of its host's; leave it out";
+        return Err(Refusal::new(Code::BadField, message).with("key", "workspace"));
+    }
+    if !Path::new(&given).is_absolute() {
+        return Err(refused("workspace", &given.into(), "the absolute path of a directory"));
+    }
+    Ok(Some(app.engine.check_workspace(Path::new(&given))?))
+}
+
 /// What is kept for one client.
 #[derive(Debug, Default)]
 struct Kept {
     /// Its live interpreters, by language; one at a time is looked for or opened.
     contexts: TurnMutex<HashMap<&'static str, String>>,
     read: Mutex<HashMap<String, [u64; 2]>>,
+    /// The directory of the user's that it works in, instead of its owner's workspace.
+    directory: Option<Arc<Workspace>>,
     /// Opened with the first call, unless it has limits.
     budget: OnceLock<Arc<AgentBudget>>,
     /// What was estimated last and is bound to the next run in the background.
     estimated: Mutex<Option<Registered>>,
-    /// What was reported of runs and tasks.
+    /// What was reported of tasks.
     reported: Mutex<HashMap<String, Tracker>>,
 }
 
@@ -139,10 +157,19 @@ impl Conversation {
         Conversation { owner, kept }
     }
 
-    /// Its clock begins now.
-    pub fn with_limits(owner: Arc<OwnerState>, limits: Limits) -> Result<Self, Refusal> {
-        let budget = open_budget(&owner, limits)?;
-        Ok(Conversation { owner, kept: Arc::new(Kept { budget: OnceLock::from(budget), ..Kept::default() }) })
+    /// One with limits, whose clock begins now, that works in a directory of the user's where one is given.
+    pub fn with(owner: Arc<OwnerState>, limits: Limits, directory: Option<PathBuf>) -> Result<Self, Refusal> {
+        let budget = OnceLock::from(open_budget(&owner, limits)?);
+        let directory = directory.map(|path| owner.app.workspaces.of_directory(&owner.owner, path));
+        Ok(Conversation { owner, kept: Arc::new(Kept { budget, directory, ..Kept::default() }) })
+    }
+
+    /// The id of the workspace that it works in.
+    pub async fn workspace(&self) -> Result<String, Refusal> {
+        match &self.kept.directory {
+            Some(directory) => Ok(directory.id_text().to_owned()),
+            None => self.owner.workspace().await,
+        }
     }
 
     /// What it may use, and what it works at.
@@ -196,7 +223,7 @@ impl Conversation {
         self.kept.estimated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was reported of a run or a task, which began at this moment if it is the first.
+    /// What was reported of a task, which began at this moment if it is the first.
     pub(super) fn with_reported<T>(&self, of: &str, began: Moment, act: impl FnOnce(&mut Tracker) -> T) -> T {
         let mut reported = self.kept.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.len() >= MOST_READ && !reported.contains_key(of) {
@@ -221,7 +248,7 @@ impl Conversation {
     /// Opens an interpreter in the workspace.
     pub async fn open(&self, language: Language) -> Result<Arc<LiveContext>, Refusal> {
         let (app, owner) = (self.owner.app.clone(), self.owner.owner.clone());
-        let workspace = Some(self.owner.workspace().await?);
+        let workspace = Some(self.workspace().await?);
         contexts::open(app, owner, ContextRequest { workspace, ..ContextRequest::usual(language) }).await
     }
 

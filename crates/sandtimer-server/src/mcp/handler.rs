@@ -3,9 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
-    InitializeRequestParams, InitializeResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities,
-    ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock,
+    CreateTaskResult, GetTaskParams, GetTaskResult, Implementation,
+    InitializeRequestParams, InitializeResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -13,6 +15,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use super::call::Call;
 use super::conversation::{Conversation, OwnerState};
 use super::render::{Answer, refusal};
+use super::{polled, resources};
 use super::tools::{self, nearest};
 
 const INSTRUCTIONS: &str = "Runs shell commands and code in sandboxes, under limits that hold. /workspace is yours and \
@@ -44,7 +47,7 @@ impl Handler {
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_tasks().build();
         let about = Implementation::new("sandtimer", env!("CARGO_PKG_VERSION"));
         ServerConfig::new(capabilities).with_server_info(about).with_instructions(INSTRUCTIONS)
     }
@@ -68,6 +71,57 @@ impl ServerHandler for Handler {
         Ok(ListToolsResult::with_all_items(tools::listed()))
     }
 
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let run = polled::find(&self.owner, &request.task_id)?;
+        Ok(GetTaskResult::new(polled::standing(&run).await?))
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        // None ever asks for anything.
+        polled::find(&self.owner, &request.task_id).map(drop)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        polled::find(&self.owner, &request.task_id)?.cancel("the client cancelled its task");
+        Ok(())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(ListResourcesResult::with_all_items(resources::listed(&self.owner)))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        Ok(ReadResourceResult::new(vec![resources::read(&self.owner, &request.uri).await?]).into())
+    }
+
     fn get_tool(&self, name: &str) -> Option<Tool> {
         tools::find(name).map(tools::Tool::described)
     }
@@ -84,6 +138,8 @@ impl ServerHandler for Handler {
             };
             return Err(ErrorData::invalid_params(message, None));
         };
+        let takes_tasks = context.client_capabilities().is_some_and(|client| client.supports_tasks());
+        let takes_tasks = takes_tasks && tool.waits(request.arguments.as_ref());
         let call = Call::new(self.conversation(), context);
         let answered = match tool.fields(request.arguments.unwrap_or_default()) {
             Ok(fields) => tools::act(tool, &call, fields).await,
@@ -93,12 +149,18 @@ impl ServerHandler for Handler {
         if let (Ok(answer), Some(check)) = (&mut answered, call.conversation.told()) {
             answer.tell(&check);
         }
+        if let Ok(answer) = &answered
+            && takes_tasks
+            && let Some(run) = answer.goes_on().and_then(|id| polled::find(&self.owner, id).ok())
+        {
+            return Ok(CreateTaskResult::new(polled::handle(&run)).into());
+        }
         Ok(result(answered).into())
     }
 }
 
 /// An error is the tool's, not the protocol's: the model is to see it.
-fn result(answered: Result<Answer, Answer>) -> CallToolResult {
+pub(super) fn result(answered: Result<Answer, Answer>) -> CallToolResult {
     let is_error = answered.is_err();
     let (Ok(answer) | Err(answer)) = answered;
     let mut result = CallToolResult::success(vec![ContentBlock::text(answer.text)]);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::call::{Call, wait_of};
 use super::excerpt::{Excerpt, LEAST, MOST, USUAL};
 use super::lines;
-use super::render::{self, Answer, ends_at, headline, kills_at, sentence};
+use super::render::{self, Answer, ends_at, headline, how_far, kills_at, sentence};
 use super::start::{WAIT, bare};
 use crate::body::{Fields, refused};
 use crate::compat::instant;
@@ -22,6 +22,12 @@ use crate::runs::{self, LiveRun};
 /// Runs of a listing unless it says how many, and at most.
 const LISTED: u64 = 20;
 const MOST_LISTED: u64 = 200;
+/// A run that has written nothing for so long is looked at; how many of them.
+const QUIET: Duration = Duration::from_secs(5);
+const MOST_DIAGNOSED: usize = 10;
+/// Threads of a run, and frames of each, that the text of a listing has; the structured content has all.
+const MOST_THREADS: usize = 4;
+const MOST_FRAMES: usize = 8;
 /// Runs that one call waits for.
 const MOST_WAITED: usize = 100;
 
@@ -37,17 +43,17 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
     let wait = wait_of(&mut fields, Duration::ZERO)?;
     fields.finish()?;
     let stream = if is_stderr { Stream::Stderr } else { Stream::Stdout };
-    let what = format!("run {}", run.id());
+    let waited_for = [&*run];
     match (until, &filter) {
         (Some("match"), None) => {
             let message = "until: `match` needs filter: the regular expression that a line is to match";
             return Err(Refusal::new(Code::BadField, message).with("key", "filter"));
         }
         (Some("match"), Some(filter)) => {
-            call.wait(wait, lines::until_match(&run, stream, cursor, filter), &what).await;
+            call.wait(wait, lines::until_match(&run, stream, cursor, filter), &waited_for).await;
         }
-        (Some("exit"), _) => drop(call.wait(wait, run.wait_ended(None), &what).await),
-        _ => drop(call.wait(wait, run.grown(stream, cursor), &what).await),
+        (Some("exit"), _) => drop(call.wait(wait, run.wait_ended(None), &waited_for).await),
+        _ => drop(call.wait(wait, run.grown(stream, cursor), &waited_for).await),
     }
     let standing = standing(&run).await?;
     let (data, next, dropped) = match (tail, &filter) {
@@ -71,7 +77,10 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
 async fn standing(run: &LiveRun) -> Result<(String, String), Refusal> {
     Ok(match run.outcome().await? {
         Some(outcome) => (headline(&outcome), sentence(run, &outcome)),
-        None => ("STILL RUNNING".to_owned(), format!("Run {} goes on. {}", run.id(), ends_at(kills_at(run)))),
+        None => {
+            let sentence = format!("Run {} goes on. {}{}", run.id(), ends_at(kills_at(run)), how_far(run));
+            ("STILL RUNNING".to_owned(), sentence)
+        }
     })
 }
 
@@ -98,7 +107,7 @@ fn read(
 }
 
 /// A line of a listing with when its limit ends it.
-fn described(run: &LiveRun) -> Value {
+pub(super) fn described(run: &LiveRun) -> Value {
     let mut summary = run.summary();
     let end = kills_at(run);
     summary["kills_at"] = end.map(|(at, _)| instant(at)).into();
@@ -114,11 +123,11 @@ pub(super) async fn wait(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     let wait = wait_of(&mut fields, WAIT)?;
     fields.finish()?;
     let ends = || runs.iter().map(|run| Box::pin(run.wait_ended(None)));
-    let what = format!("{} runs", runs.len());
+    let waited_for: Vec<&LiveRun> = runs.iter().map(|run| &**run).collect();
     if any {
-        call.wait(wait, async { drop(select_all(ends()).await) }, &what).await;
+        call.wait(wait, async { drop(select_all(ends()).await) }, &waited_for).await;
     } else {
-        call.wait(wait, async { drop(join_all(ends()).await) }, &what).await;
+        call.wait(wait, async { drop(join_all(ends()).await) }, &waited_for).await;
     }
     let going_on = runs.iter().filter(|run| run.status() != "ended").count();
     let mut text = match going_on {
@@ -155,12 +164,40 @@ pub(super) fn list(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
     runs.sort_by_cached_key(|run| std::cmp::Reverse(run.ended_at_ms().unwrap_or(run.created_at_ms())));
     let total = runs.len();
     runs.truncate(usize::try_from(limit).unwrap_or(0));
-    let shown: Vec<Value> = runs.iter().map(|run| described(run)).collect();
+    let mut shown: Vec<Value> = runs.iter().map(|run| described(run)).collect();
+    tokio::task::block_in_place(|| diagnose(&runs, &mut shown));
     let mut text = format!("{total} runs {}\n", status.unwrap_or("go on or are queued"));
     for run in &shown {
         text += &format!("{}\n", line(run));
+        if let Some(sentence) = run["doing"]["sentence"].as_str() {
+            text += &format!("  {sentence}\n{}", stacks(&run["doing"]));
+        }
     }
     Ok(Answer { text, structured: json!({"runs": shown, "total": total}) })
+}
+
+/// Adds what those are doing that have been silent for a while: why a run is quiet is what is asked next.
+fn diagnose(runs: &[Arc<LiveRun>], shown: &mut [Value]) {
+    let running = runs.iter().zip(shown).filter_map(|(run, shown)| Some((run.running().ok()?, shown)));
+    for (run, shown) in running.filter(|(run, _)| run.quiet_for() >= QUIET).take(MOST_DIAGNOSED) {
+        shown["doing"] = runs::doing(&run);
+    }
+}
+
+/// The Python stacks of a run's processes, the innermost frame first.
+fn stacks(doing: &Value) -> String {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let threads = list(&doing["processes"]).into_iter().flat_map(|process| list(&process["python"]));
+    let mut text = String::new();
+    for thread in threads.take(MOST_THREADS) {
+        let frames = list(&thread["frames"]).into_iter().filter_map(|frame| {
+            let line = frame["line"].as_u64().map_or(String::new(), |line| format!(":{line}"));
+            Some(format!("{} {}{line}", frame["function"].as_str()?, frame["file"].as_str()?))
+        });
+        let frames = frames.take(MOST_FRAMES).collect::<Vec<_>>().join(" < ");
+        text += &format!("  Python: {}\n", frames.replace('\n', " "));
+    }
+    text
 }
 
 /// One run in a line of text.
@@ -200,7 +237,7 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
     let mut shown = Vec::new();
     for run in &runs {
         let limits = limits(run);
-        text += &format!("{}: {}\n", run.id(), ends_at(kills_at(run)));
+        text += &format!("{}: {}{}\n", run.id(), ends_at(kills_at(run)), how_far(run));
         for limit in &limits {
             let word = |key: &str| limit[key].as_str().unwrap_or_default().to_owned();
             text += &format!("  {} {} set by {}", word("kind"), limit["limit"], word("source"));

@@ -20,6 +20,12 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// The run that it is about, if that is not over.
+    pub fn goes_on(&self) -> Option<&str> {
+        let goes_on = matches!(self.structured["status"].as_str(), Some("running" | "queued"));
+        self.structured["run_id"].as_str().filter(|_| goes_on)
+    }
+
     /// Adds what the budget has to say.
     pub fn tell(&mut self, check: &Check) {
         for line in check.message.iter().chain(&check.warnings) {
@@ -94,6 +100,7 @@ async fn going_on(run: &LiveRun, most: usize) -> Result<Answer, Refusal> {
         format!("Run {id} goes on in the background after {}. ", time(seconds))
     };
     text += &ends_at(end);
+    text += &how_far(run);
     text += &format!(
         "\nread_output with run_id \"{id}\" and cursor {} reads on; wait waits for its end; kill ends it.\n",
         stdout.cursor
@@ -122,6 +129,11 @@ pub(super) fn ends_at(end: Option<(u64, u64)>) -> String {
         Some((at, left)) => format!("Its wall limit ends it at {}, in {}.", instant(at), time(left)),
         None => "No wall limit will end it.".to_owned(),
     }
+}
+
+/// How far it is, where that is known.
+pub(super) fn how_far(run: &LiveRun) -> String {
+    run.progress().map_or(String::new(), |progress| format!(" It is at {}.", progress.words()))
 }
 
 /// Output as it is, or that there is none.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::Limits;
+use sandtimer::engine::{AgentBudget, Scope};
 use sandtimer::limits::{Key, Setting, from_json_as};
 use sandtimer::model::LimitKind;
 
@@ -14,7 +15,7 @@ use crate::body::Fields;
 use crate::contexts::{self, CellRequest, EACH, LANGUAGES, Language, LiveContext, MOST_WAITING};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
-use crate::runs::{self, LIMITS, LiveRun, RunRequest};
+use crate::runs::{self, LIMITS, LiveRun, RunRequest, warn_signal};
 
 /// How long a call waits unless it says otherwise.
 pub(super) const WAIT: Duration = Duration::from_secs(30);
@@ -51,7 +52,7 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
         answer.text += &format!("\n\n[this run is the task `{task}`]");
         answer.structured["task"] = task.into();
     }
-    note(call, &run).await?;
+    note(call, &run, &run.command_line()).await?;
     Ok(answer)
 }
 
@@ -61,24 +62,30 @@ async fn start(call: &Call, mut request: RunRequest) -> Result<Arc<LiveRun>, Ref
     let scope = budget.run_scope(None)?;
     request.parent = Some(scope.id());
     let run = runs::start(call.app().clone(), call.owner().clone(), request).await?;
-    if let Ok(running) = run.running() {
-        budget.watch(&running);
-    }
-    let kept = run.clone();
-    tokio::spawn(async move {
-        kept.wait_ended(None).await;
-        // In a closed scope a run can be moved no more.
-        drop(scope);
-    });
+    charge(budget, &run, scope);
     Ok(run)
 }
 
-/// Has the budget see what a command did, for agents that do the same again and again.
-async fn note(call: &Call, run: &LiveRun) -> Result<(), Refusal> {
+/// Has a run that is in this scope count as the agent's, from its beginning to its end.
+fn charge(budget: &Arc<AgentBudget>, run: &Arc<LiveRun>, scope: Scope) {
+    let (budget, run) = (budget.clone(), run.clone());
+    tokio::spawn(async move {
+        if let Ok(running) = run.begun().await {
+            budget.watch(&running);
+        }
+        run.wait_ended(None).await;
+        // In a closed scope a run can be moved no more.
+        drop(scope);
+    });
+}
+
+/// Has the budget see what came of something, for agents that do the same again and again.
+async fn note(call: &Call, run: &LiveRun, action: &str) -> Result<(), Refusal> {
     let Some(outcome) = run.outcome().await? else { return Ok(()) };
-    let seen = format!("{:?} {}", outcome.exit_code, outcome.stdout);
+    let value = outcome.value.as_ref().map(ToString::to_string).unwrap_or_default();
+    let seen = format!("{:?} {} {value}", outcome.exit_code, outcome.stdout);
     let (mut budget, now) = call.conversation.budget()?.lock();
-    budget.note_action(&run.command_line(), &seen, !outcome.ok, now);
+    budget.note_action(action, &seen, !outcome.ok, now);
     Ok(())
 }
 
@@ -90,7 +97,7 @@ async fn asked(call: &Call, mut fields: Fields, has_key: bool) -> Result<Asked, 
     let wait = wait_of(&mut fields, WAIT)?;
     let limits = limits(&mut fields, &LIMITS)?;
     let mut request = RunRequest::parse(fields)?;
-    request.for_agent(limits, call.conversation.owner.workspace().await?, directory);
+    request.for_agent(limits, call.conversation.workspace().await?, directory);
     request.detach = stays;
     Ok(Asked { request, wait: if background { AT_ONCE } else { wait }, background, stays })
 }
@@ -147,7 +154,7 @@ pub(super) async fn waited(
     wait: Duration,
     stays: bool,
 ) -> Result<Answer, Refusal> {
-    let waited = call.wait(wait, run.wait_ended(None), &format!("run {}", run.id())).await;
+    let waited = call.wait(wait, run.wait_ended(None), &[run]).await;
     if waited == Waited::Cancelled && !stays {
         run.cancel(CANCELLED);
     }
@@ -167,12 +174,17 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
     let (named, background) = (fields.text("context_id")?, fields.truth("background")?.unwrap_or(false));
     let wait = wait_of(&mut fields, WAIT)?;
     let limits = limits(&mut fields, &EACH)?;
+    let (warn, warn_signal) = (fields.milliseconds("warn_ms")?, warn_signal(&mut fields)?);
     fields.finish()?;
     let context = context(call, language, named).await?;
-    let request = CellRequest { detach: background, ..CellRequest::of(source, limits) };
+    let budget = call.conversation.budget()?;
+    let scope = budget.run_scope(None)?;
+    let (detach, parent) = (background, Some(scope.id()));
+    let request =
+        CellRequest { warn, warn_signal, detach, parent, ..CellRequest::of(source.clone(), limits) };
     let mut queued = contexts::send(call.app().clone(), call.owner().clone(), context.clone(), request)?;
     let run = queued.run().clone();
-    end_with_budget(call, &run)?;
+    charge(budget, &run, scope);
     let mut begun = Ok(None);
     let work = async {
         begun = queued.begun(None).await;
@@ -180,7 +192,7 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
             run.wait_ended(None).await;
         }
     };
-    let waited = call.wait(if background { AT_ONCE } else { wait }, work, &format!("run {}", run.id())).await;
+    let waited = call.wait(if background { AT_ONCE } else { wait }, work, &[&*run]).await;
     begun?;
     if waited == Waited::Cancelled && !background {
         run.cancel(CANCELLED);
@@ -192,19 +204,8 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
         answer.text += &format!("\n[{note}]");
     }
     answer.text += &format!("\n[context_id {}]", context.id_text());
+    note(call, &run, &source).await?;
     Ok(answer)
-}
-
-/// What runs in an interpreter is in no scope of the budget's: it is cancelled when the budget's time is up.
-fn end_with_budget(call: &Call, run: &Arc<LiveRun>) -> Result<(), Refusal> {
-    let (mut budget, now) = call.conversation.budget()?.lock();
-    let Some(left) = budget.run_bound(None, now).end.map(|end| end.since(now)) else { return Ok(()) };
-    let run = run.clone();
-    tokio::spawn(async move {
-        run.wait_ended(Some(left)).await;
-        run.cancel("the time of this connection's budget is up");
-    });
-    Ok(())
 }
 
 async fn context(

@@ -164,7 +164,7 @@ pub(super) async fn write_stdin(call: &Call, mut fields: Fields) -> Result<Answe
     if closed {
         run.input.close();
     }
-    call.wait(wait, run.grown(Stream::Stdout, cursor), &format!("run {}", run.id())).await;
+    call.wait(wait, run.grown(Stream::Stdout, cursor), &[&*run]).await;
     let excerpt = Excerpt::read(&run, Stream::Stdout, cursor, USUAL).await?;
     let mut answer = render::run(&run, 0).await?;
     let headline = answer.text.lines().next().unwrap_or_default();

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
+use sandtimer::model::Progress;
 use sandtimer::task::budget::TaskOf;
 use sandtimer::task::estimate::Answer as Estimated;
 use sandtimer::task::progress::Report;
-use sandtimer::time::Moment;
-use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Value, json};
 
 use super::call::{Call, required};
 use super::conversation::Registered;
-use super::render::{Answer, kills_at};
+use super::render::Answer;
 use super::start::bare;
 use crate::body::{Fields, refused};
 use crate::error::{Code, Refusal};
@@ -105,44 +104,38 @@ pub(super) fn report(call: &Call, mut fields: Fields) -> Result<Answer, Refusal>
             "progress: done is a number from 0 on, total one above 0 and not below done",
         )
     })?;
-    let now = Moment::from_nanos(monotonic_nanoseconds());
-    let (of, lasted, deadline) = match (run, task) {
+    let (of, progress) = match (run, task) {
         (Some(run), None) => {
-            let run = runs::find(call.app(), bare(&run), call.owner())?;
-            let lasted = calendar_milliseconds().saturating_sub(run.created_at_ms());
-            (
-                format!("run {}", bare(run.id_text())),
-                Duration::from_millis(lasted),
-                kills_at(&run).map(|(_, left)| left),
-            )
+            let run = runs::find(call.app(), bare(&run), call.owner())?.running()?;
+            run.report_progress(&report);
+            (format!("run {}", run.id()), run.progress())
         }
-        (None, Some(task)) => {
-            let (mut budget, now) = call.conversation.budget()?.lock();
-            let Some(status) = budget.task_status(Some(&task), now) else {
-                let message = format!("task: no task `{task}` goes on; begin_task begins one");
-                return Err(Refusal::new(Code::BadField, message).with("key", "task").with("value", task));
-            };
-            let left = status.max.map(|max| max.saturating_sub(status.elapsed).as_millis() as u64);
-            (format!("task {task}"), status.elapsed, left)
-        }
+        (None, Some(task)) => (format!("task {task}"), of_task(call, &task, report)?),
         _ => {
             let message = "give run_id or task: what it is the progress of";
             return Err(Refusal::new(Code::BadField, message).with("key", "run_id"));
         }
     };
-    let (progress, chance) = call.conversation.with_reported(&of, now.before(lasted), |tracker| {
-        tracker.report(report, now);
-        let deadline = deadline.map(|left| now.after(Duration::from_millis(left)));
-        let chance = deadline.and_then(|deadline| tracker.p_finish_before(deadline, now));
-        (tracker.progress(now), chance)
-    });
     let mut text = format!("Noted: {of} is at {given}. {message}").trim_end().to_owned();
-    if let Some(eta) = progress.as_ref().and_then(|progress| progress.eta_ms) {
-        text += &format!("\nIt should be done in {}.", sandtimer::model::time(eta));
+    if let Some(progress) = progress.as_ref().filter(|progress| progress.eta_ms.is_some()) {
+        text += &format!("\nIt is at {}.", progress.words());
     }
-    if let Some(chance) = chance {
-        text += &format!(" It is done before its limit with a chance of {:.0} %.", 100.0 * chance);
-    }
+    let chance = progress.as_ref().and_then(|progress| progress.p_finish_before_deadline);
     let structured = json!({"of": of, "progress": progress, "p_finish_before_deadline": chance});
     Ok(Answer { text, structured })
+}
+
+/// Notes how far a task is; how far that makes it.
+fn of_task(call: &Call, task: &str, report: Report) -> Result<Option<Progress>, Refusal> {
+    let (mut budget, now) = call.conversation.budget()?.lock();
+    let Some(status) = budget.task_status(Some(task), now) else {
+        let message = format!("task: no task `{task}` goes on; begin_task begins one");
+        return Err(Refusal::new(Code::BadField, message).with("key", "task").with("value", task));
+    };
+    drop(budget);
+    let deadline = status.max.map(|max| now.after(max.saturating_sub(status.elapsed)));
+    Ok(call.conversation.with_reported(task, now.before(status.elapsed), |tracker| {
+        tracker.report(report, now);
+        tracker.progress_until(deadline, now)
+    }))
 }

@@ -163,7 +163,8 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "list_runs",
-        description: "List your runs, those of earlier conversations too: what goes on, for how long, and when its limit ends it.",
+        description: "List your runs, those of earlier conversations too: what goes on, for how long, and when its limit ends it; of \
+            runs that have been silent for a while why, with the stacks of Python.",
         nature: Nature::Reads,
         action: Action::ListRuns,
         inputs: inputs::LIST_RUNS,
@@ -290,6 +291,12 @@ impl Tool {
         }
         schema.insert("additionalProperties".to_owned(), false.into());
         schema
+    }
+
+    /// Whether a call of it that was given these arguments waits for what it starts.
+    pub fn waits(&self, arguments: Option<&Map<String, Value>>) -> bool {
+        let is_set = |name: &str| arguments.is_some_and(|given| given.get(name) == Some(&Value::Bool(true)));
+        self.nature == Nature::Runs && !is_set("background") && !is_set("run_in_background")
     }
 
     /// The arguments of a call, each with a name that the tool knows.

@@ -237,9 +237,23 @@ fn processes() -> Value {
         "waiting_for": nullable(waiting_for("What its command waits for, or `cpu` where it computes.")),
         "quiet_ms": number("Milliseconds since its latest output, or since its start."),
         "cpu_ms": number("Processor time of all of it so far."),
+        "progress": nullable(reference("Progress")),
         "processes": list(process),
         "truncated": truth("There are more than the first 64 processes."),
     }))
+}
+
+fn progress() -> Value {
+    let mut progress = answer(json!({
+        "done": {"type": "number"},
+        "total": nullable(json!({"type": "number"})),
+        "eta_ms": nullable(number("Milliseconds until it is done, if it goes on as so far.")),
+    }));
+    progress["properties"]["p_finish_before_deadline"] = json!({
+        "type": "number", "minimum": 0, "maximum": 1,
+        "description": "How likely it is done before its wall limit ends it; where it goes on, has such a limit, and eta_ms is known.",
+    });
+    with(progress, "How far a run is, as its captured output or its reports say: the run's word.")
 }
 
 fn outcome() -> Value {
@@ -282,11 +296,7 @@ fn outcome() -> Value {
             "processes": number("How many processes were sent it: those that handle it."),
         })),
         "PythonThread": python_thread(),
-        "Progress": with(answer(json!({
-            "done": {"type": "number"},
-            "total": nullable(json!({"type": "number"})),
-            "eta_ms": nullable(number("Milliseconds until it is done, if it goes on as so far.")),
-        })), "How far a run is, as its output says: the run's word. Of a command whose output is captured."),
+        "Progress": progress(),
         "Verdict": verdict(),
         "Tree": answer(json!({
             "killed": amount(),

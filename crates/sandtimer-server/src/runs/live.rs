@@ -172,6 +172,14 @@ impl LiveRun {
         }
     }
 
+    /// The run, once its turn has come.
+    pub async fn begun(&self) -> Result<Arc<Run>, Refusal> {
+        let mut phase = self.watch_phase();
+        // The sender is in self: the wait cannot fail.
+        let _ = phase.wait_for(|phase| !matches!(phase, Phase::Queued(_))).await;
+        self.running()
+    }
+
     /// Waits until it is over, at most so long; `None` is without end.
     pub async fn wait_ended(&self, most: Option<Duration>) {
         let mut phase = self.watch_phase();
@@ -226,7 +234,7 @@ impl LiveRun {
     }
 
     /// How far it is, while it goes on and as far as its output says so. What it was at when a limit ended it is in the verdict.
-    fn progress(&self) -> Option<Progress> {
+    pub fn progress(&self) -> Option<Progress> {
         match self.phase() {
             Phase::Running(run) => run.progress(),
             Phase::Queued(_) | Phase::Ended(_) => None,

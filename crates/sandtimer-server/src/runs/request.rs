@@ -92,10 +92,7 @@ impl RunRequest {
             terminal: fields.value("terminal").map(|size| terminal_size("terminal", size)).transpose()?,
             network: fields.truth("network")?.unwrap_or(false),
             warn: fields.milliseconds("warn_ms")?,
-            warn_signal: fields
-                .value("warn_signal")
-                .map(|given| signal("warn_signal", &given))
-                .transpose()?,
+            warn_signal: warn_signal(&mut fields)?,
             end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
             stall_by_progress: fields.word("stall_by", &["output", "progress"])? == Some("progress"),
             progress_channel: fields.truth("progress_channel")?.unwrap_or(false),
@@ -239,6 +236,11 @@ impl RunRequest {
             ..Spec::default()
         }
     }
+}
+
+/// `warn_signal`.
+pub(crate) fn warn_signal(fields: &mut Fields) -> Result<Option<i32>, Refusal> {
+    fields.value("warn_signal").map(|given| signal("warn_signal", &given)).transpose()
 }
 
 /// A signal, by its name or number.

@@ -34,6 +34,8 @@ pub(crate) struct Workspace {
     sandbox: Option<String>,
     created_at_ms: u64,
     directory: PathBuf,
+    /// Its directory is the user's, and nothing of it is removed.
+    is_users: bool,
     /// How many runs and contexts work in it; `None` once it is being removed.
     users: Mutex<Option<usize>>,
 }
@@ -55,7 +57,8 @@ impl Workspace {
     }
 
     fn new(id: String, owner: Owner, directory: PathBuf, created_at_ms: u64) -> Self {
-        Workspace { id, owner, sandbox: None, created_at_ms, directory, users: Mutex::new(Some(0)) }
+        let (sandbox, is_users, users) = (None, false, Mutex::new(Some(0)));
+        Workspace { id, owner, sandbox, created_at_ms, directory, is_users, users }
     }
 
     /// Empty for a context's own.
@@ -219,6 +222,18 @@ impl Workspaces {
         Ok(made)
     }
 
+    /// A directory of the user's own, canonical and checked, as a workspace until the server ends or it is deleted as one.
+    pub fn of_directory(&self, owner: &Owner, directory: PathBuf) -> Arc<Workspace> {
+        let known = |workspace: &Arc<Workspace>| workspace.is_users && workspace.directory == directory;
+        if let Some(known) = self.registry.of(owner).into_iter().find(known) {
+            return known;
+        }
+        let made = Workspace::new(crate::new_id(), owner.clone(), directory, calendar_milliseconds());
+        let made = Arc::new(Workspace { is_users: true, ..made });
+        self.registry.add(made.clone());
+        made
+    }
+
     /// Makes a context's own. Blocks.
     pub fn create_own(&self, owner: &Owner) -> Result<Arc<Workspace>, Refusal> {
         let directory = self.places[1].join(crate::new_id());
@@ -227,10 +242,13 @@ impl Workspaces {
         Ok(Workspace::own(owner.clone(), directory))
     }
 
-    /// Removes one that is closed, and all that is in it. Blocks.
+    /// Removes one that is closed, and all that is in it unless that is the user's. Blocks.
     pub fn remove(&self, workspace: &Workspace) -> Result<(), Refusal> {
         let failed = |error: io::Error| storage("the workspace cannot be removed", &error);
         self.registry.remove(&workspace.id);
+        if workspace.is_users {
+            return Ok(());
+        }
         match fs::remove_file(workspace.directory.with_extension("json")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}

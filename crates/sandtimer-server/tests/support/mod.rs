@@ -69,6 +69,11 @@ impl Serving {
         std::mem::replace(&mut self.state, tempfile::tempdir().expect("a directory"))
     }
 
+    /// Where it is and by which token, for programs.
+    pub fn variables(&self, token: &str) -> [(&'static str, String); 2] {
+        [("SANDTIMER_URL", format!("http://{}", self.address)), ("SANDTIMER_TOKEN", token.to_owned())]
+    }
+
     pub fn client(&self) -> Client {
         Client::new(self.address, None)
     }

@@ -1,4 +1,4 @@
-//! Scenarios that Node plays against a server: `cargo xtask npm` installs what they need.
+//! Scenarios that Node plays against Sandtimer: `cargo xtask npm` installs what they need.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_macros,
@@ -8,7 +8,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::Serving;
+/// Beside the crates, of whichever the test is.
+const SCENARIOS: &str = "../sandtimer-server/tests";
 
 /// Where npm packages are, one of which a scenario needs. `None` where there is no Node.
 fn modules(package: &str) -> Option<PathBuf> {
@@ -25,23 +26,22 @@ fn modules(package: &str) -> Option<PathBuf> {
     Some(modules)
 }
 
-/// Plays a scenario of `tests/<directory>/drive.mjs`, whose `package` is there, with these arguments before its name.
+/// Plays a scenario of `<directory>/drive.mjs`, whose `package` is there, with these arguments before its name and these
+/// variables.
 pub fn play(
-    serving: &Serving,
     directory: &str,
     package: &str,
     arguments: &[&str],
     scenario: &str,
-    token: &str,
+    variables: &[(&str, String)],
 ) {
     let Some(modules) = modules(package) else { return };
     let output = Command::new("timeout")
         .args(["--signal=KILL", "150", "node"])
         .args(arguments)
         .args(["drive.mjs", scenario])
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(directory))
-        .env("SANDTIMER_URL", format!("http://{}", serving.address))
-        .env("SANDTIMER_TOKEN", token)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(SCENARIOS).join(directory))
+        .envs(variables.iter().map(|(name, value)| (name, value)))
         .env("SANDTIMER_TEST_NPM", modules)
         .output()
         .expect("node is there");

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
+use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::{thread, zygote as os};
 
 use super::children::{Child, Given, Parent, Work};
@@ -27,7 +28,7 @@ use crate::scope::ScopeId;
 use crate::supervise::orders::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Running};
 use crate::supervise::waiting::Waiting;
-use crate::zygote::{Answer, Kind, Malformed, Part, Profile};
+use crate::zygote::{Answer, Kind, Malformed, Part, Profile, REPORT};
 
 /// The launcher and the zygote do their part for one child at a time, so that more threads would wait for them.
 const MOST_REFILLERS: usize = 8;
@@ -49,6 +50,9 @@ pub struct CallSpec {
     pub parent: Option<ScopeId>,
     pub require: Require,
     pub end_on_output_limit: bool,
+    /// As [`Spec::warn`] and [`Spec::warn_signal`].
+    pub warn: Option<Duration>,
+    pub warn_signal: Option<i32>,
 }
 
 impl CallSpec {
@@ -216,6 +220,7 @@ fn begin(
     spec.parent = call.parent;
     spec.require = call.require;
     spec.end_on_output_limit = call.end_on_output_limit;
+    (spec.warn, spec.warn_signal) = (call.warn, call.warn_signal);
     let files: Vec<_> = call.files.iter().map(AsFd::as_fd).collect();
     let work = Work { bytes: &call.job, files: &files, program: call.program };
     let opened = opened::open(inner, &spec)?;
@@ -302,6 +307,8 @@ pub struct Call {
 pub enum Said {
     /// The job answered. It counts once it is [accepted](Call::accept).
     Answer(Answer),
+    /// It has said how far it is, and goes on: to be waited for again.
+    Progress,
     /// It answered with something that is not an answer.
     Malformed(Malformed),
     /// There is a verdict, or the job ended without an answer.
@@ -387,7 +394,7 @@ impl Call {
         self.job().map(|job| job.channel.as_fd())
     }
 
-    /// Waits for the answer or the verdict.
+    /// Waits for the answer, the verdict, or word of progress.
     ///
     /// # Errors
     /// Interrupted by a signal: see to it and wait again.
@@ -402,6 +409,10 @@ impl Call {
         let Some(packet) = packet.get(..length) else {
             return Ok(Said::Malformed(Malformed("the packet is too long")));
         };
+        if let Some(report) = packet.strip_prefix(REPORT) {
+            self.run.running.hear_report(report, monotonic_nanoseconds());
+            return Ok(Said::Progress);
+        }
         Ok(match Answer::parse(packet) {
             Ok(answer) => Said::Answer(answer),
             Err(malformed) => Said::Malformed(malformed),

@@ -87,8 +87,12 @@ pub struct Cell {
     pub stdin: Option<Vec<u8>>,
     pub limits: Limits,
     pub defaults: Vec<(Source, Limits)>,
+    /// As [`Spec::warn`] and [`Spec::warn_signal`].
     pub warn: Option<Duration>,
+    pub warn_signal: Option<i32>,
     pub end_on_output_limit: bool,
+    /// The scope that its run belongs to, instead of the context's.
+    pub parent: Option<ScopeId>,
     /// Its place in the order of this context's runs, from [`Context::queue`]; the last one by default.
     pub turn: Option<Turn>,
     /// Set by a caller who has left: what has not begun then does not begin.
@@ -369,8 +373,8 @@ impl Context {
         // The context's own are in force already, and are what a verdict is to name.
         let whole = (Source::Session, self.spec.limits.clone());
         spec.defaults = [whole].into_iter().chain(cell.defaults).chain([builtin]).collect();
-        spec.parent = self.spec.parent;
-        spec.warn = cell.warn;
+        spec.parent = cell.parent.or(self.spec.parent);
+        (spec.warn, spec.warn_signal) = (cell.warn, cell.warn_signal);
         spec.end_on_output_limit = cell.end_on_output_limit;
         let has_stdin = cell.stdin.is_some();
         if let Some(bytes) = cell.stdin {

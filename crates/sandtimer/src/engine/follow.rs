@@ -39,9 +39,9 @@ impl Follower for Following {
         }
     }
 
-    fn progress(&self, now: u64) -> Option<Progress> {
+    fn progress(&self, deadline: Option<u64>, now: u64) -> Option<Progress> {
         let tracker = self.tracker.lock().unwrap_or_else(PoisonError::into_inner);
-        tracker.as_ref()?.progress(Moment::from_nanos(now))
+        tracker.as_ref()?.progress_until(deadline.map(Moment::from_nanos), Moment::from_nanos(now))
     }
 
     fn advanced_at(&self) -> u64 {

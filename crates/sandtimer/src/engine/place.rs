@@ -93,8 +93,7 @@ pub(super) fn running_at(
     spec: &Spec,
     (job, belongings): (Option<Job>, Belongings),
 ) -> Arc<Running> {
-    // A call answers; what it prints by the way is nobody's measure of it.
-    let follower = (job.is_none() && spec.is_followed()).then(|| Arc::new(Following::default()) as _);
+    let follower = spec.is_followed().then(|| Arc::new(Following::default()) as _);
     let effective = opened.effective;
     let deadline_layers = deadline_layers(inner, &effective);
     Arc::new(Running {

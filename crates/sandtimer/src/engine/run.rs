@@ -26,6 +26,7 @@ use crate::supervise::output::Chunk;
 use crate::supervise::ports;
 use crate::supervise::run::{Extended, Running};
 use crate::supervise::seen::look_closer;
+use crate::task::progress::Report;
 use crate::time::Moment;
 
 /// A run that was started. Dropping the handle does not end it; its limits do.
@@ -170,6 +171,11 @@ impl Run {
     /// nothing to see.
     pub fn look(&self) -> Look {
         look_closer(&self.running, monotonic_nanoseconds())
+    }
+
+    /// How long it has written nothing.
+    pub fn quiet_for(&self) -> Duration {
+        Duration::from_nanos(self.running.quiet_for(monotonic_nanoseconds()))
     }
 
     /// What its command waits for, or that it computes: the first part of [`Run::look`], for many runs at once.
@@ -323,9 +329,17 @@ impl Run {
         }
     }
 
-    /// How far it is, and when it will be done, as far as its captured output says so.
+    /// How far it is, when it will be done and how likely that is before its wall ends it, as far as its captured output or its
+    /// reports say so.
     pub fn progress(&self) -> Option<Progress> {
-        self.running.progress(monotonic_nanoseconds())
+        self.running.progress(self.wall_end(), monotonic_nanoseconds())
+    }
+
+    /// Takes somebody's word of how far it is for its own; from then on its output is not asked.
+    pub fn report_progress(&self, report: &Report) {
+        // Plain data always serialises.
+        let line = serde_json::to_vec(report).unwrap_or_default();
+        self.running.hear_report(&line, monotonic_nanoseconds());
     }
 
     /// Tells the engine that output was seen, for those who read piped output themselves: the stall limit asks.

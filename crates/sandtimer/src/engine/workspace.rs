@@ -5,7 +5,11 @@
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use super::Engine;
+use super::error::Error;
+use crate::isolate::files::writable_directory;
 
 /// Below all uids of engines, so that every one of their maps shows the files of others as nobody's.
 const OWNER: u32 = 0x6fff_ffff;
@@ -23,4 +27,14 @@ pub fn workspace_owner() -> Option<u32> {
 pub fn make_workspace(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(path)?;
     chown(path, workspace_owner(), workspace_owner()).inspect_err(|_| drop(std::fs::remove_dir(path)))
+}
+
+impl Engine {
+    /// The canonical path of a directory of the caller's that may be a [`Spec::workspace`](super::Spec::workspace).
+    ///
+    /// # Errors
+    /// It is none, or one that no run is shown: `/`, a home, what keys are kept in.
+    pub fn check_workspace(&self, directory: &Path) -> Result<PathBuf, Error> {
+        Ok(writable_directory(directory, &self.inner.homes)?)
+    }
 }

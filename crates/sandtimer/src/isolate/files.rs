@@ -15,11 +15,12 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-use crate::isolate::toolchain::lookup::Host;
+use crate::isolate::toolchain::lookup::{Host, Resolved};
 use guard::{Guard, Refusal};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use tree::Tree;
 
 /// The host name inside.
@@ -286,6 +287,33 @@ pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
     })
 }
 
+/// The canonical path of a directory that may be shown writable.
+///
+/// # Errors
+/// It is none, or one that is shown to nobody: `/`, a home, what keys are kept in.
+pub fn writable_directory(typed: &Path, homes: &[PathBuf]) -> Result<PathBuf, FilesError> {
+    let host = Host::new(Path::new("/"));
+    let guard = Guard::new(&host, homes);
+    Ok(workspace(&host, &guard, typed, typed)?.path.clone())
+}
+
+/// What is found where a workspace is to be.
+fn workspace(host: &Host, guard: &Guard, path: &Path, typed: &Path) -> Result<Rc<Resolved>, FilesError> {
+    let error =
+        |problem: String, remedy| FilesError::Workspace { path: typed.to_path_buf(), problem, remedy };
+    let found = host
+        .resolve(path)
+        .map_err(|cause| error(format!("cannot be used ({cause})"), "give a directory that exists"))?;
+    if !found.metadata.is_dir() {
+        return Err(error("is not a directory".into(), "give the directory it lies in"));
+    }
+    let refusal = guard.refusal(&found.path);
+    match refusal.or_else(|| guard::refuse_writing(&found.path)) {
+        Some(refusal) => Err(error(refusal.to_string(), refusal.remedy())),
+        None => Ok(found),
+    }
+}
+
 /// A plan in the making.
 struct Planner<'a> {
     request: &'a FilesRequest<'a>,
@@ -318,18 +346,8 @@ impl Planner<'_> {
     }
 
     fn add_workspace(&mut self, typed: &Path) -> Result<(), FilesError> {
-        let error =
-            |problem: String, remedy| FilesError::Workspace { path: typed.to_path_buf(), problem, remedy };
-        let found = self.host.resolve(&self.request.host_cwd.join(typed));
-        let found = found
-            .map_err(|cause| error(format!("cannot be used ({cause})"), "give a directory that exists"))?;
-        if !found.metadata.is_dir() {
-            return Err(error("is not a directory".into(), "give the directory it lies in"));
-        }
-        let refusal = self.guard.refusal(&found.path);
-        if let Some(refusal) = refusal.or_else(|| guard::refuse_writing(&found.path)) {
-            return Err(error(refusal.to_string(), refusal.remedy()));
-        }
+        let path = self.request.host_cwd.join(typed);
+        let found = workspace(self.host, &self.guard, &path, typed)?;
         self.tree.bind(&found.path, Kind::Directory, true);
         self.tree.link_all(&found.links);
         Ok(())

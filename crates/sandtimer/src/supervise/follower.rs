@@ -13,8 +13,8 @@ pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
     /// It has reported this line.
     fn report(&self, line: &[u8], started: u64, now: u64);
 
-    /// How far it is.
-    fn progress(&self, now: u64) -> Option<Progress>;
+    /// How far it is, and how likely it is done by `deadline`.
+    fn progress(&self, deadline: Option<u64>, now: u64) -> Option<Progress>;
 
     /// When it last got further; 0 for never.
     fn advanced_at(&self) -> u64;

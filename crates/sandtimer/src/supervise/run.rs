@@ -371,6 +371,14 @@ impl Running {
         self.last_output.store(now, Ordering::Relaxed);
     }
 
+    /// Nanoseconds since its latest output, or since its start where there was none.
+    pub fn quiet_for(&self, now: u64) -> u64 {
+        match (self.last_output.load(Ordering::Relaxed), self.started_at.load(Ordering::Acquire)) {
+            (0, 0) => 0,
+            (last, started) => now.saturating_sub(last.max(started)),
+        }
+    }
+
     /// Captured output was read.
     pub fn follow(&self, stream: usize, bytes: &[u8], now: u64) {
         if let Some(follower) = &self.follower {
@@ -385,9 +393,9 @@ impl Running {
         }
     }
 
-    /// How far it is, as far as its output says so.
-    pub fn progress(&self, now: u64) -> Option<Progress> {
-        self.follower.as_ref()?.progress(now)
+    /// How far it is, as far as its output says so, and how likely it is done by `deadline`.
+    pub fn progress(&self, deadline: Option<u64>, now: u64) -> Option<Progress> {
+        self.follower.as_ref()?.progress(deadline, now)
     }
 
     /// When it was last active as the stall limit has it, processor time apart; 0 for never.

@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -109,10 +108,6 @@ fn time(milliseconds: u64) -> String {
 
 /// What this run is doing at `now`, in monotonic nanoseconds.
 pub(crate) fn look_closer(run: &Arc<Running>, now: u64) -> Look {
-    let since = match run.last_output.load(Ordering::Relaxed) {
-        0 => run.started_at.load(Ordering::Acquire),
-        last => last,
-    };
     let (mut processes, truncated) = processes(run);
     add_stacks(run, &mut processes, now);
     if is_over(run) {
@@ -121,7 +116,7 @@ pub(crate) fn look_closer(run: &Arc<Running>, now: u64) -> Look {
     let processes: Vec<SeenProcess> = processes.into_iter().map(|(_, seen)| seen).collect();
     Look {
         waiting_for: processes.first().and_then(|process| process.waiting_for),
-        quiet_ms: if since == 0 { 0 } else { now.saturating_sub(since) / 1_000_000 },
+        quiet_ms: run.quiet_for(now) / 1_000_000,
         cpu_ms: run.cpu_microseconds() / 1_000,
         truncated: truncated && !processes.is_empty(),
         processes,

@@ -298,7 +298,7 @@ fn verdict(
             })
             .collect(),
         last_output_age_ms: (last_output > 0).then(|| milliseconds(at.saturating_sub(last_output))),
-        progress: run.progress(at),
+        progress: run.progress(None, at),
         waiting_for: waiting_for(run, facts, kind),
         python: stacks(run, facts, kind),
         spent: Spent {
@@ -387,7 +387,7 @@ fn sentence(
             let frame = stacks.first().and_then(|thread| thread.frames.first());
             let place = frame.map_or(String::new(), |frame| format!("; Python was in {frame}"));
             let progress =
-                run.progress(facts.verdict_at).map_or(String::new(), |progress| how_far(&progress));
+                run.progress(None, facts.verdict_at).map_or(String::new(), |progress| how_far(&progress));
             text.push_str(&format!(" It had used {cpu} of CPU; {output}{waiting}{place}{progress}."));
         }
         Ending::OutOfMemory => {
@@ -402,11 +402,7 @@ fn sentence(
 
 /// `; it was at 8 of 15`
 fn how_far(progress: &Progress) -> String {
-    let count = |count: f64| ((count * 100.0).round() / 100.0).to_string();
-    match progress.total {
-        Some(total) => format!("; it was at {} of {}", count(progress.done), count(total)),
-        None => format!("; it was at {}", count(progress.done)),
-    }
+    format!("; it was at {}", Progress { eta_ms: None, ..progress.clone() }.words())
 }
 
 fn remains(run: &Running, facts: &Facts) -> String {

@@ -1,9 +1,11 @@
-//! The one packet that a job answers with, as it comes from a process that may do anything.
+//! The packets of a job, as they come from a process that may do anything: the one that it answers with, and reports before.
 
 use sandtimer_os::wire::{CHANNEL_PACKET, channel};
 
 /// Parts of an answer that are too long for its packet.
 pub const MOST_PARTS: usize = 2048;
+/// What a packet begins with that tells of progress; a line as by a progress channel follows.
+pub const REPORT: &[u8] = b"P";
 const HEADER: usize = 16;
 const ENTRY: usize = 16;
 const IMMUTABLE: u64 = 1 << 63;

@@ -90,7 +90,7 @@ def zygote(settings):
     global native, live
     live = settings["live"]
     native = load_native()
-    # What the package, imported here, knows by that it is inside a sandbox.
+    # What the package, imported here, knows by that it is inside a sandbox; children add the channel that it reports to.
     sys.modules["_sandtimer_inside"] = native
     os.close(3)
     os.close(LIBRARY)
@@ -137,6 +137,7 @@ def warm_up():
 
 
 def child(channel, hurried):
+    native.channel = channel
     reseed()
     if not hurried:
         warm()
@@ -152,6 +153,7 @@ def child(channel, hurried):
 def forked_child(channel, call):
     """In the child of a caller that forked itself: what is called is there already."""
     sys.modules["_sandtimer_inside"] = native
+    native.channel = channel
     reseed()
     os.write(channel, b"R")
     job, *files = native.receive(channel)

@@ -82,6 +82,17 @@ const BACKGROUND: Input = Input::new(
     "Answer at once. Its limits hold all the same, and cancelling this call does not end it.",
 );
 
+const WARN: Input = Input::new(
+    "warn_ms",
+    Kind::Number(None),
+    "How long before its wall limit, and its cpu limit, it is told, by warn_signal.",
+);
+const WARN_SIGNAL: Input = Input::new(
+    "warn_signal",
+    Kind::Text,
+    "A signal, such as SIGUSR1, for those of its processes that handle it: to save what is done by then.",
+);
+
 pub(super) const BASH: &[Input] = &[
     Input::required("command", Kind::Text, "What bash is to run."),
     Input::new("description", Kind::Text, "What it is for, in a few words."),
@@ -96,16 +107,8 @@ pub(super) const BASH: &[Input] = &[
     STALL,
     CPU,
     GRACE,
-    Input::new(
-        "warn_ms",
-        Kind::Number(None),
-        "How long before its wall limit, and its cpu limit, the command is told, by warn_signal.",
-    ),
-    Input::new(
-        "warn_signal",
-        Kind::Text,
-        "A signal, such as SIGUSR1, for those of its processes that handle it: to save what is done by then.",
-    ),
+    WARN,
+    WARN_SIGNAL,
     Input::new("task_type", Kind::Text, "What kind of work it is, for estimates."),
     Input::new(
         "idempotency_key",
@@ -129,6 +132,8 @@ pub(super) const RUN_CODE: &[Input] = &[
     STALL,
     CPU,
     GRACE,
+    WARN,
+    WARN_SIGNAL,
 ];
 
 pub(super) const READ_OUTPUT: &[Input] = &[

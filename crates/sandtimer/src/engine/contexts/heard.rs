@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::wire::CHANNEL_PACKET;
 use sandtimer_os::zygote as os;
 
@@ -18,7 +19,7 @@ use crate::context::{Frame, Said, bundle, reply};
 use crate::model::LimitKind;
 use crate::supervise::orders::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Job, Live, Reply, Running};
-use crate::zygote::{Answer, Kind};
+use crate::zygote::{Answer, Kind, REPORT};
 
 /// Hears what the interpreter says until it answers, or there is a verdict.
 pub(super) fn hear(inner: &Inner, running: &Running, standing: &Standing, tell: &mut dyn FnMut(Told)) {
@@ -57,6 +58,10 @@ struct Hearing<'a> {
 impl Hearing<'_> {
     /// Hears one packet; true once there is an answer.
     fn packet(&mut self, packet: &[u8], tell: &mut dyn FnMut(Told)) -> bool {
+        if let Some(report) = packet.strip_prefix(REPORT) {
+            self.running.hear_report(report, monotonic_nanoseconds());
+            return false;
+        }
         let said = match self.standing.is_script() {
             true => self.standing.said(packet),
             false => match Frame::parse(packet) {

@@ -32,7 +32,6 @@ pub use repetition::Repeated;
 use repetition::Repetition;
 use tasks::{Task, Tasks};
 pub use tasks::{TaskError, TaskStatus};
-pub use words::duration_text;
 
 /// Share of the wall that is kept for the wrap-up turn, as a divisor.
 const WRAP_UP_SHARE: u32 = 20;

@@ -7,15 +7,11 @@ use super::check::{LimitUse, Quantity};
 use super::tasks::Task;
 use super::{Budget, Cause, Phase};
 use crate::model::LimitKind;
+use crate::task::estimate::duration_text;
 
 /// `45s`, `12m 0s`, `1h 30m`.
-pub fn duration_text(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
-        _ => format!("{}h {}m", seconds / 3600, seconds % 3600 / 60),
-    }
+fn brief(duration: Duration) -> String {
+    duration_text(duration.as_secs_f64())
 }
 
 /// In minutes where the limit has some, else in seconds: `2m / 120m` is read faster than two forms.
@@ -32,11 +28,11 @@ fn short(duration: Duration, limit: Option<Duration>) -> String {
 /// Which limit it is, with how much of it.
 pub(super) fn reason(budget: &Budget, cause: &Cause) -> String {
     let limit = |kind| budget.limit(kind).map_or(0, |effect| effect.value);
-    let time = |kind| duration_text(Duration::from_nanos(limit(kind)));
+    let time = |kind| brief(Duration::from_nanos(limit(kind)));
     match cause {
         Cause::Wall => match budget.wall_end() {
             Some(end) if end > budget.now => {
-                let left = duration_text(end.since(budget.now));
+                let left = brief(end.since(budget.now));
                 format!(
                     "Global timeout: {left} of {} are left, and kept for wrapping up",
                     time(LimitKind::Wall)
@@ -55,9 +51,9 @@ pub(super) fn reason(budget: &Budget, cause: &Cause) -> String {
 
 /// `exceeded 1h 30m (estimated 30m 0s)`
 fn exceeded(limit: Duration, estimated: Option<Duration>) -> String {
-    let limit = duration_text(limit);
+    let limit = brief(limit);
     match estimated {
-        Some(estimated) => format!("exceeded {limit} (estimated {})", duration_text(estimated)),
+        Some(estimated) => format!("exceeded {limit} (estimated {})", brief(estimated)),
         None => format!("exceeded {limit}"),
     }
 }
@@ -73,10 +69,10 @@ pub(super) fn message(budget: &Budget, cause: &Cause) -> String {
     };
     let left = match &budget.phase {
         Phase::WrapUp { until, turn: None, .. } => {
-            format!("One more turn is left, and {} for it.", duration_text(until.since(budget.now)))
+            format!("One more turn is left, and {} for it.", brief(until.since(budget.now)))
         }
         Phase::WrapUp { until, .. } => {
-            format!("This is the last turn; {} are left.", duration_text(until.since(budget.now)))
+            format!("This is the last turn; {} are left.", brief(until.since(budget.now)))
         }
         Phase::Over(_) => "The budget is over.".to_owned(),
         Phase::Going | Phase::Hit(_) => String::new(),
@@ -96,7 +92,7 @@ pub(super) fn overruns(budget: &Budget) -> Vec<String> {
     let overdue = |task: &Task| {
         let (elapsed, estimated) = (task.elapsed(budget.now), task.estimated?);
         let over = overrun(elapsed, estimated).filter(|_| task.limit.is_none_or(|limit| elapsed < limit))?;
-        let most = task.limit.map_or("no limit".to_owned(), duration_text);
+        let most = task.limit.map_or("no limit".to_owned(), brief);
         Some(format!(
             "⚠️ Task '{}' is taking longer than expected\n   Expected: {}, Actual: {} ({} overrun)\n   Max allowed: {most}",
             task.name(),
@@ -138,7 +134,7 @@ fn own_line(budget: &Budget, limit: &LimitUse) -> Option<String> {
         _ => return None,
     };
     if limit.hit && limit.kind == LimitKind::Wall && limit.remaining != Some(Quantity::Time(Duration::ZERO)) {
-        let kept = duration_text(budget.reserve());
+        let kept = brief(budget.reserve());
         return Some(format!("❌ {name}: {used} / {most} ({kept} are kept for wrapping up)"));
     }
     if limit.hit {
@@ -155,7 +151,7 @@ fn task_lines(budget: &Budget, task: &Task) -> Vec<String> {
     let used = short(elapsed, task.limit);
     let most = task.limit.map_or("unlimited".to_owned(), |limit| short(limit, Some(limit)));
     if task.limit.is_some_and(|limit| elapsed >= limit) {
-        let limit = task.limit.map_or_else(String::new, duration_text);
+        let limit = task.limit.map_or_else(String::new, brief);
         return vec![format!("❌ Task timeout: '{}' exceeded {limit}", task.name())];
     }
     match task.estimated {
@@ -199,7 +195,7 @@ pub(super) fn summary(budget: &Budget) -> String {
     let over = |limit: fn(&super::tasks::Completed) -> Option<Duration>| -> Vec<String> {
         let over = tasks.completed.iter().filter_map(|task| {
             let over = task.took.checked_sub(limit(task)?).filter(|over| !over.is_zero())?;
-            Some(format!("{} by {}", task.name, duration_text(over)))
+            Some(format!("{} by {}", task.name, brief(over)))
         });
         over.collect()
     };
@@ -224,6 +220,6 @@ fn in_words(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..60 => plural(seconds, "second"),
         seconds @ 60..3600 => plural(seconds / 60, "minute"),
-        _ => duration_text(duration),
+        _ => brief(duration),
     }
 }

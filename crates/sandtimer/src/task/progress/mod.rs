@@ -31,7 +31,7 @@ const LONGEST_REPORT: usize = 4096;
 const MOST_UNITS: f64 = 1e15;
 
 /// What a job says of its progress in so many words: a line such as `{"done": 8, "total": 15, "unit": "epoch"}`.
-#[derive(Debug, Clone, PartialEq, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
     pub done: f64,
@@ -181,10 +181,22 @@ impl Tracker {
         self.eta(now).map(|eta| eta.p_finish_within(deadline.since(now)))
     }
 
+    /// How far it is, and how likely it is done by `deadline`.
+    pub fn progress_until(&self, deadline: Option<Moment>, now: Moment) -> Option<Progress> {
+        let chance = deadline.and_then(|deadline| self.p_finish_before(deadline, now));
+        let rounded = chance.map(|chance| (chance * 1e3).round() / 1e3);
+        Some(Progress { p_finish_before_deadline: rounded, ..self.progress(now)? })
+    }
+
     /// How far it is.
     pub fn progress(&self, now: Moment) -> Option<Progress> {
         if let (None, Some(report)) = (self.whole, &self.reported) {
-            return Some(Progress { done: report.done, total: None, eta_ms: None });
+            return Some(Progress {
+                done: report.done,
+                total: None,
+                eta_ms: None,
+                p_finish_before_deadline: None,
+            });
         }
         let whole = self.whole?;
         let milliseconds = |eta: Eta| u64::try_from(eta.remaining.as_millis()).unwrap_or(u64::MAX);
@@ -192,6 +204,7 @@ impl Tracker {
             done: (whole.done * 1e3).round() / 1e3,
             total: Some(whole.total),
             eta_ms: self.eta(now).map(milliseconds),
+            p_finish_before_deadline: None,
         })
     }
 }

@@ -233,6 +233,27 @@ fn what_is_reported_beats_what_is_printed() {
 }
 
 #[test]
+fn with_a_deadline_there_is_a_chance_to_be_done_by_it() {
+    let mut tracker = Tracker::new(at(0));
+    let epochs = (1..=5).map(|epoch| (format!("Epoch {epoch}/10: loss 1\n"), at(10_000 * epoch)));
+    for (line, now) in epochs {
+        tracker.feed(0, line.as_bytes(), now);
+    }
+    let now = at(50_000);
+    let until = |seconds: u64| {
+        let deadline = now.after(Duration::from_secs(seconds));
+        tracker.progress_until(Some(deadline), now).and_then(|progress| progress.p_finish_before_deadline)
+    };
+    assert!(until(90) > Some(0.95) && until(20) < Some(0.05) && until(0) == Some(0.0), "{:?}", until(90));
+    let endless = tracker.progress_until(None, now).expect("it is known");
+    assert_eq!(endless.p_finish_before_deadline, None);
+    assert_eq!(
+        endless.words(),
+        format!("5 of 10, done in about {}", crate::model::time(endless.eta_ms.expect("known")))
+    );
+}
+
+#[test]
 fn reports_that_cannot_be_are_none() {
     for line in [
         "",
