@@ -11,9 +11,12 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, push};
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::stream::{
+    Config, DiscardPolicy, Info, LastRawMessageErrorKind, RawMessageError, RetentionPolicy, StorageType,
+    Stream,
+};
 use async_nats::jetstream::{self, Context, ErrorCode};
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, HeaderMap};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
 use futures_util::{FutureExt, StreamExt};
 use sandtimer::job::StoreError;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -296,9 +299,13 @@ impl Link {
             let (sequence, last) = state.replica.place();
             (sequence, last.to_owned())
         };
-        let is_there = (log.first_sequence..=log.last_sequence).contains(&sequence);
-        if sequence > 0 && is_there && id_of(stream, sequence).await.as_deref() == Some(last.as_str()) {
-            return Ok(());
+        if sequence > 0 && (log.first_sequence..=log.last_sequence).contains(&sequence) {
+            let id = id_of(stream, sequence).await;
+            let id =
+                id.map_err(|error| self.unreachable(&format!("message {sequence} of the log: {error}")))?;
+            if id.as_deref() == Some(last.as_str()) {
+                return Ok(());
+            }
         }
         let found = snapshot::latest(self, stream).await?;
         let replica = match found {
@@ -311,17 +318,18 @@ impl Link {
                 )));
             }
         };
-        let why = self.unreachable("the log was followed anew, from a snapshot").to_string();
-        self.shared.change(|state| state.replace(replica, &why));
+        self.shared.change(|state| state.replica = replica);
         Ok(())
     }
 }
 
-/// The command of a message, where it is there.
-pub(super) async fn id_of(stream: &Stream, sequence: u64) -> Option<String> {
-    let message = stream.get_raw_message(sequence).await.ok()?;
-    let id = |headers: &HeaderMap| headers.get(ID_HEADER).map(|id| id.as_str().to_owned());
-    Some(id(&message.headers).unwrap_or_default())
+/// The command of a message, where that is there.
+pub(super) async fn id_of(stream: &Stream, sequence: u64) -> Result<Option<String>, RawMessageError> {
+    match stream.get_raw_message(sequence).await {
+        Ok(message) => Ok(Some(message.headers.get(ID_HEADER).map_or("", |id| id.as_str()).to_owned())),
+        Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 async fn connect(

@@ -121,7 +121,11 @@ impl NatsJobs {
             count: AtomicU64::new(0),
         };
         // Behind it the copy of the tables is as far as the log was, and it tells the server's time.
-        store.append(Command::Sweep)?;
+        match store.append(Command::Sweep) {
+            // What a full server has can still be read.
+            Err(StoreError::Full(_)) => store.catch_up()?,
+            swept => drop(swept?),
+        }
         Ok(store)
     }
 

@@ -167,12 +167,4 @@ impl State {
     pub fn forget(&mut self, id: &str) {
         self.waiting.remove(id);
     }
-
-    /// Another copy, further on than this one or from another past: what became of the commands in between is not known.
-    pub fn replace(&mut self, replica: Replica, why: &str) {
-        self.replica = replica;
-        for waiting in self.waiting.values_mut().filter(|waiting| waiting.is_none()) {
-            *waiting = Some(Err(StoreError::Unreachable(format!("{why}; look whether it was done"))));
-        }
-    }
 }

@@ -95,7 +95,8 @@ pub(super) async fn latest(link: &Link, stream: &Stream) -> Result<Option<Replic
     let mut all = known(&bucket).await;
     all.sort_by_key(|known| std::cmp::Reverse(known.sequence));
     for one in all {
-        if id_of(stream, one.sequence).await.as_deref() != Some(one.last.as_str()) {
+        let id = id_of(stream, one.sequence).await.map_err(|error| failed(&error))?;
+        if id.as_deref() != Some(one.last.as_str()) {
             continue;
         }
         let mut object = bucket.get(one.name).await.map_err(|error| failed(&error))?;

@@ -1,5 +1,7 @@
 //! The copies of the tables by themselves, and the store on a real server.
 
+use std::io::Write;
+use std::path::Path;
 use std::process::Command as Program;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -287,7 +289,7 @@ fn a_server_that_lost_the_end_of_its_log_is_believed() {
     store.submit(&[submission(json!({"name": "kept"}))]).expect("submitted");
     server.kill();
     let copy = tempfile::tempdir().expect("a directory");
-    let copied = |from: &std::path::Path, to: &std::path::Path| {
+    let copied = |from: &Path, to: &Path| {
         #[allow(clippy::disallowed_methods, reason = "a directory is copied")]
         let status = Program::new("cp").arg("-a").arg(from).arg(to).status().expect("copied");
         assert!(status.success());
@@ -336,6 +338,7 @@ fn a_full_server_refuses_the_submission_and_breaks_nothing() {
     assert!(matches!(&refused, StoreError::Full(said) if said.contains(&server.url())), "{refused}");
     assert!(taken.len() > 5);
     assert_eq!(names(&store), taken);
+    assert_eq!(names(&open(&server.url())), taken);
 }
 
 #[test]
@@ -364,6 +367,38 @@ fn what_cannot_be_a_store_is_refused_with_the_remedy() {
         NatsAddress::parse(&server.url()).expect("read").with_credentials(Some("/no/such/file".into()));
     let unreadable = NatsJobs::open(&file).expect_err("refused");
     assert!(unreadable.to_string().contains("/no/such/file"), "{unreadable}");
+}
+
+/// A certificate authority and a certificate of it for this machine; `None`, and said so, where there is no openssl.
+fn certificates(directory: &Path) -> Option<()> {
+    let make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=ca -keyout ca.key \
+        -out ca.pem -addext basicConstraints=critical,CA:TRUE && \
+        openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -keyout own.key -out own.csr && \
+        printf 'subjectAltName=DNS:localhost' > names && \
+        openssl x509 -req -in own.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out own.pem";
+    #[allow(clippy::disallowed_methods, reason = "openssl is waited for")]
+    let made = Program::new("sh").args(["-c", make]).current_dir(directory).output().expect("a shell");
+    if !made.status.success() {
+        let _ =
+            writeln!(std::io::stderr(), "skipped: no certificate: {}", String::from_utf8_lossy(&made.stderr));
+    }
+    made.status.success().then_some(())
+}
+
+#[test]
+fn over_tls_only_a_certificate_that_is_trusted_will_do() {
+    let place = tempfile::tempdir().expect("a directory");
+    let Some(()) = certificates(place.path()) else { return };
+    let file = |name: &str| place.path().join(name);
+    let tls = format!("tls {{ cert_file: {:?}, key_file: {:?} }}", file("own.pem"), file("own.key"));
+    let Some(server) = Server::start_with(&tls, true) else { return };
+    let url = format!("tls://localhost:{}", server.port);
+    let address = NatsAddress::parse(&url).expect("an address").with_certificates(Some(file("ca.pem")));
+    let store = NatsJobs::open(&address).expect("opened");
+    store.submit(&[submission(json!({"name": "over TLS"}))]).expect("submitted");
+    assert_eq!(names(&store), ["over TLS"]);
+    let unknown = open_error(&url);
+    assert!(matches!(&unknown, StoreError::Refused(said) if said.contains("SANDTIMER_NATS_CA")), "{unknown}");
 }
 
 #[test]

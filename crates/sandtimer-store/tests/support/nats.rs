@@ -90,7 +90,7 @@ impl Server {
         loop {
             for file in ports(self.directory.path()) {
                 let text = std::fs::read_to_string(file).unwrap_or_default();
-                let port = text.split("nats://127.0.0.1:").nth(1).and_then(|rest| rest.split('"').next());
+                let port = text.split("://127.0.0.1:").nth(1).and_then(|rest| rest.split('"').next());
                 if let Some(port) = port.and_then(|port| port.parse().ok())
                     && TcpStream::connect(("127.0.0.1", port)).is_ok()
                 {
