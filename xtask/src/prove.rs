@@ -33,7 +33,18 @@ const PROOFS: &[Proof] = &[
     Proof { name: "bench-many", command: &["target/release/sandtimer", "bench", "many"], minutes: 60 },
     Proof {
         name: "bench-queue",
-        command: &["cargo", "run", "--quiet", "--release", "-p", "sandtimer-store", "--example", "queue"],
+        command: &[
+            "cargo",
+            "run",
+            "--quiet",
+            "--release",
+            "-p",
+            "sandtimer-store",
+            "--features",
+            "nats",
+            "--example",
+            "queue",
+        ],
         minutes: 60,
     },
     Proof {

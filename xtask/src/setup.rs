@@ -49,6 +49,12 @@ const SYSTEM_PACKAGES: &[SystemPackage] = &[
         probe: &["chromium", "--version"],
         without: "tests of the server's page are skipped",
     },
+    SystemPackage {
+        name: "nats-server",
+        // Outside of many users' PATH.
+        probe: &["sh", "-c", "PATH=$PATH:/usr/sbin nats-server --version"],
+        without: "tests of the store of jobs on a NATS server are skipped",
+    },
 ];
 
 /// Programs without which no test can run, and where they come from.

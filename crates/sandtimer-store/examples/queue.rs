@@ -1,5 +1,6 @@
 //! What the queue alone costs, with jobs that do nothing: submission, lease and finish in batches, and a listing, with more
-//! and more jobs waiting. `cargo run --release -p sandtimer-store --example queue [JOBS]`
+//! and more jobs waiting; with the feature `nats` also on a `nats-server` of its own, and on that with two workers.
+//! `cargo run --release -p sandtimer-store --features nats --example queue [JOBS]`
 
 use std::error::Error;
 use std::io::Write;
@@ -18,10 +19,50 @@ const SLOTS: usize = 50;
 /// Jobs that go through at each depth.
 const THROUGH: usize = 5_000;
 
+#[cfg(feature = "nats")]
+#[path = "../tests/support/nats.rs"]
+mod support;
+
 fn main() -> Result<(), Box<dyn Error>> {
     let most: usize = std::env::args().nth(1).map_or(Ok(100_000), |text| text.parse())?;
     let place = tempfile::tempdir()?;
-    let store = SqliteJobs::open(place.path())?;
+    say("SQLite, one process")?;
+    curve(&SqliteJobs::open(place.path())?, most)?;
+    on_a_server(most)
+}
+
+#[cfg(not(feature = "nats"))]
+fn on_a_server(_: usize) -> Result<(), Box<dyn Error>> {
+    say("NATS: not built in (--features nats)")
+}
+
+#[cfg(feature = "nats")]
+fn on_a_server(most: usize) -> Result<(), Box<dyn Error>> {
+    use sandtimer_store::{NatsAddress, NatsJobs};
+    let Some(server) = support::Server::start() else { return Ok(()) };
+    let address = NatsAddress::parse(&server.url())?;
+    say("\nnats-server with JetStream and its store in a file, one process")?;
+    curve(&NatsJobs::open(&address)?, most)?;
+    let (opened, opening) = timed(|| NatsJobs::open(&address))?;
+    say(&format!("a process that comes now has opened the store after {:.2} s", opening))?;
+    let other = NatsJobs::open(&address)?;
+    // Each leases from what there is, so that none is without work before both are done.
+    let both = || {
+        std::thread::scope(|scope| {
+            let one = scope.spawn(|| work(&opened, THROUGH).map_err(|error| error.to_string()));
+            let two = work(&other, THROUGH).map_err(|error| error.to_string())?;
+            Ok::<usize, String>(one.join().map_err(|_| "a worker failed")?? + two)
+        })
+    };
+    let (done, seconds) = timed(both)?;
+    say(&format!("two such processes lease and finish {:.0} jobs/s together", done as f64 / seconds))
+}
+
+fn say(text: &str) -> Result<(), Box<dyn Error>> {
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+fn curve(store: &dyn JobStore, most: usize) -> Result<(), Box<dyn Error>> {
     let mut out = std::io::stdout();
     writeln!(
         out,
@@ -30,10 +71,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
     let mut queued = 0;
     for depth in [0, most / 100, most / 10, most / 2, most] {
-        let (grown, filling) = timed(|| fill(&store, depth - queued))?;
+        let (grown, filling) = timed(|| fill(store, depth - queued))?;
         queued += grown;
-        let (submitted, submitting) = timed(|| fill(&store, THROUGH))?;
-        let (done, working) = timed(|| work(&store, THROUGH))?;
+        let (submitted, submitting) = timed(|| fill(store, THROUGH))?;
+        let (done, working) = timed(|| work(store, THROUGH))?;
         let (_, listing) =
             timed(|| (0..20).try_for_each(|_| store.list(&Filter::default(), None, 50).map(drop)))?;
         let rate = |count: usize, seconds: f64| count as f64 / seconds;

@@ -1,6 +1,7 @@
-//! What outlives a process: the records of runs, in files of one directory; their durations, and jobs, in SQLite databases.
+//! What outlives a process: the records of runs, in files of one directory; their durations, and jobs, in SQLite databases, or
+//! jobs in a log on a NATS server.
 //!
-//! It starts nothing, waits for nothing but the disk, and knows neither HTTP nor who may see a record.
+//! It starts nothing, waits for nothing but the disk and that server, and knows neither HTTP nor who may see a record.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
@@ -8,6 +9,8 @@ mod conformance;
 mod directory;
 mod durations;
 mod journal;
+#[cfg(feature = "nats")]
+mod nats;
 mod record;
 mod runs;
 mod sqlite;
@@ -15,6 +18,8 @@ mod sqlite;
 pub use directory::{default_state_directory, own_name};
 pub use durations::{DurationStore, Known, OpenedDurations};
 pub use journal::Journal;
+#[cfg(feature = "nats")]
+pub use nats::{NatsAddress, NatsJobs};
 pub use record::{Begun, Ended, StoredRun};
 pub use runs::{Opened, RunStore, StoreError, bare_outcome};
 pub use sqlite::SqliteJobs;

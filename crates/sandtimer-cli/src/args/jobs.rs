@@ -1,4 +1,4 @@
-//! `sandtimer jobs`: durable work in a store on this machine.
+//! `sandtimer jobs`: durable work in a store on this machine, or on a NATS server.
 
 use std::path::PathBuf;
 
@@ -63,6 +63,9 @@ pub(crate) struct StoreFlags {
     /// Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
+    /// The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with = "state_dir")]
+    pub(crate) store: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

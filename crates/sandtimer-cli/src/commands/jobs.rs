@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sandtimer::job::{Cancelled, Filter, JobStore, StoreError};
 use sandtimer::limits::{Format, Setting, Unit, parse_text};
-use sandtimer_store::SqliteJobs;
+use sandtimer_store::{NatsAddress, NatsJobs, SqliteJobs};
 use serde::Serialize;
 use serde_json::json;
 
@@ -46,11 +46,22 @@ impl From<StoreError> for Failure {
     }
 }
 
+/// The store that is named: what is typed comes before what variables say, and a store before a state directory.
 fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
-    let named = flags.state_dir.clone().or_else(|| {
-        let variable = std::env::var_os("SANDTIMER_STATE_DIR").filter(|value| !value.is_empty());
-        variable.map(Into::into)
-    });
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let is_typed = flags.store.is_some() || flags.state_dir.is_some();
+    let store =
+        flags.store.clone().map(Into::into).or_else(|| variable("SANDTIMER_STORE").filter(|_| !is_typed));
+    if let Some(url) =
+        store.as_ref().and_then(|store| store.to_str()).filter(|text| NatsAddress::is_meant(text))
+    {
+        let address = NatsAddress::parse(url)?
+            .with_credentials(variable("SANDTIMER_NATS_CREDENTIALS").map(Into::into))
+            .with_certificates(variable("SANDTIMER_NATS_CA").map(Into::into));
+        return Ok(Arc::new(NatsJobs::open(&address)?));
+    }
+    let named = store.map(Into::into).or_else(|| flags.state_dir.clone());
+    let named = named.or_else(|| variable("SANDTIMER_STATE_DIR").map(Into::into));
     let directory = named.map_or_else(serve::default_state_directory, Ok)?;
     Ok(Arc::new(SqliteJobs::open(&directory)?))
 }

@@ -1,5 +1,7 @@
 //! Leases: jobs are handed out, kept, and looked at.
 
+use std::time::Duration;
+
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use sandtimer::job::{Held, LeaseRequest, Leased, Renewal, StoreError};
 
@@ -7,12 +9,12 @@ use super::moving::execute;
 use super::{broken, integer, natural};
 
 /// Hands jobs out, queues in turns.
-pub(super) fn lease(
+pub(crate) fn lease(
     tx: &Transaction<'_>,
     request: &LeaseRequest,
     now: i64,
 ) -> Result<Vec<Leased>, StoreError> {
-    let until = now.saturating_add(i64::try_from(request.lease.as_millis()).unwrap_or(i64::MAX));
+    let until = end_of(request.lease, now);
     if let Some(id) = &request.only {
         let one = "SELECT seq FROM jobs JOIN queues USING (queue) WHERE id = ?1 AND state = 1 AND ready = 1 AND paused = 0";
         let found = tx.query_row(one, [id], |row| row.get::<_, i64>(0)).optional().map_err(broken)?;
@@ -89,7 +91,7 @@ fn hand_out(
 }
 
 /// What is wanted of a lease.
-pub(super) fn look(tx: &Transaction<'_>, held: &Held) -> Result<Renewal, StoreError> {
+pub(crate) fn look(tx: &Transaction<'_>, held: &Held) -> Result<Renewal, StoreError> {
     let select = "SELECT cancel FROM jobs WHERE id = ?1 AND epoch = ?2 AND state = 2";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let read = |row: &Row<'_>| row.get::<_, Option<String>>(0);
@@ -100,9 +102,18 @@ pub(super) fn look(tx: &Transaction<'_>, held: &Held) -> Result<Renewal, StoreEr
     })
 }
 
-/// Keeps a lease until then.
-pub(super) fn renew(tx: &Transaction<'_>, held: &Held, until: i64) -> Result<Renewal, StoreError> {
+/// Keeps a lease for that long from now.
+pub(crate) fn renew(
+    tx: &Transaction<'_>,
+    held: &Held,
+    lease: Duration,
+    now: i64,
+) -> Result<Renewal, StoreError> {
     let update = "UPDATE jobs SET lease_ms = ?3 WHERE id = ?1 AND epoch = ?2 AND state = 2";
-    execute(tx, update, params![held.id, integer(held.epoch), until])?;
+    execute(tx, update, params![held.id, integer(held.epoch), end_of(lease, now)])?;
     look(tx, held)
+}
+
+fn end_of(lease: Duration, now: i64) -> i64 {
+    now.saturating_add(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX))
 }

@@ -13,11 +13,11 @@
 //! transactions, and never a part of one.
 
 mod clock;
-mod leasing;
-mod moving;
-mod reading;
-mod schema;
-mod submitting;
+pub(crate) mod leasing;
+pub(crate) mod moving;
+pub(crate) mod reading;
+pub(crate) mod schema;
+pub(crate) mod submitting;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +35,7 @@ use sandtimer::job::{
 use sandtimer::resilience::BreakerSnapshot;
 
 use clock::StoreClock;
+use submitting::NewJob;
 
 /// How long another writer is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -130,7 +131,8 @@ impl JobStore for SqliteJobs {
     }
 
     fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
-        self.write(|tx, now| submissions.iter().map(|one| submitting::submit(tx, one, now)).collect())
+        let new: Vec<NewJob> = submissions.iter().map(NewJob::of).collect();
+        self.write(|tx, now| new.iter().map(|one| submitting::submit(tx, one, now)).collect())
     }
 
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
@@ -144,8 +146,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
-        let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 2);
-        self.write(|tx, now| held.iter().map(|held| leasing::renew(tx, held, now + lease)).collect())
+        self.write(|tx, now| held.iter().map(|held| leasing::renew(tx, held, lease, now)).collect())
     }
 
     fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError> {
@@ -177,11 +178,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn pause(&self, queue: &str, paused: bool) -> Result<(), StoreError> {
-        self.write(|tx, _| {
-            let set =
-                "INSERT INTO queues (queue, paused) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET paused = ?2";
-            tx.execute(set, (queue, paused)).map(drop).map_err(broken)
-        })
+        self.write(|tx, _| moving::pause(tx, queue, paused))
     }
 
     fn queues(&self) -> Result<Vec<QueueFacts>, StoreError> {
@@ -213,7 +210,7 @@ impl JobStore for SqliteJobs {
 }
 
 /// The store's words for what SQLite says.
-fn broken(error: rusqlite::Error) -> StoreError {
+pub(crate) fn broken(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::Full(error.to_string()),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
@@ -233,11 +230,11 @@ fn state_of(number: i64) -> JobState {
     usize::try_from(number).ok().and_then(|index| JobState::ALL.get(index).copied()).unwrap_or(JobState::Dead)
 }
 
-fn natural(number: i64) -> u64 {
+pub(crate) fn natural(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-fn integer(number: u64) -> i64 {
+pub(crate) fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

@@ -12,7 +12,7 @@ const EARLIER: i64 = 3;
 
 /// What a result in the table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Recorded = 0,
     Earlier = 1,
     Duplicate = 2,
@@ -73,7 +73,7 @@ fn rows(tx: &Transaction<'_>, which: &str, bound: i64) -> Result<Vec<Row1>, Stor
     found.collect::<Result<_, _>>().map_err(broken)
 }
 
-pub(super) fn execute(
+pub(crate) fn execute(
     tx: &Transaction<'_>,
     sql: &str,
     values: impl rusqlite::Params,
@@ -82,7 +82,7 @@ pub(super) fn execute(
 }
 
 /// Queues a job: at once where its concurrency key has room, else beside the queue.
-pub(super) fn enter(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError> {
+pub(crate) fn enter(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError> {
     let mut select =
         tx.prepare_cached("SELECT concurrency, most FROM jobs WHERE seq = ?1").map_err(broken)?;
     let read = |row: &Row<'_>| Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<i64>>(1)?));
@@ -161,7 +161,7 @@ fn end(
 }
 
 /// Whether a worker may find something to lease, now or once time has done its part. Reads only.
-pub(super) fn is_something_to_do(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
+pub(crate) fn is_something_to_do(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
     let look = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused = 0 AND EXISTS
             (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1 AND jobs.queue = queues.queue))";
     let found: bool =
@@ -170,7 +170,7 @@ pub(super) fn is_something_to_do(tx: &Transaction<'_>, now: i64) -> Result<bool,
 }
 
 /// What time may have done since the last look. Reads only.
-pub(super) fn has_time_done_something(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
+pub(crate) fn has_time_done_something(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
     let look = "SELECT EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_due WHERE state = 0 AND due_ms <= ?1)
         OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND lease_ms <= ?1)
         OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_scheduled_deadline WHERE state = 0 AND deadline_ms <= ?1)
@@ -180,7 +180,7 @@ pub(super) fn has_time_done_something(tx: &Transaction<'_>, now: i64) -> Result<
 }
 
 /// What time alone does, in pieces.
-pub(super) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
+pub(crate) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
     for job in rows(tx, "jobs_leased WHERE state = 2 AND lease_ms <= ?1 ORDER BY lease_ms", now)? {
         lose(tx, &job, "the lease ran out", now)?;
     }
@@ -202,7 +202,7 @@ pub(super) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
 }
 
 /// Ends the leases of a worker that is dead.
-pub(super) fn take_back(tx: &Transaction<'_>, worker: &str, now: i64) -> Result<usize, StoreError> {
+pub(crate) fn take_back(tx: &Transaction<'_>, worker: &str, now: i64) -> Result<usize, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND worker = ?1");
     let mut select = tx.prepare_cached(&sql).map_err(broken)?;
     let found = select.query_map([worker], row).map_err(broken)?;
@@ -248,7 +248,7 @@ fn overdue(tx: &Transaction<'_>, job: &Row1, now: i64) -> Result<(), StoreError>
 }
 
 /// Records what became of a leased job, if the lease is still this one.
-pub(super) fn finish(tx: &Transaction<'_>, finish: &Finish, now: i64) -> Result<Finished, StoreError> {
+pub(crate) fn finish(tx: &Transaction<'_>, finish: &Finish, now: i64) -> Result<Finished, StoreError> {
     let Some(job) = by_id(tx, &finish.held.id)? else { return Ok(Finished::Duplicate) };
     let result = &finish.result;
     if job.state != JobState::Leased || natural(job.epoch) != finish.held.epoch {
@@ -266,7 +266,7 @@ pub(super) fn finish(tx: &Transaction<'_>, finish: &Finish, now: i64) -> Result<
 }
 
 /// Ends a job, or asks its worker to.
-pub(super) fn cancel(
+pub(crate) fn cancel(
     tx: &Transaction<'_>,
     id: &str,
     reason: &str,
@@ -289,7 +289,7 @@ pub(super) fn cancel(
 }
 
 /// Queues a job again that is over and did not succeed.
-pub(super) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState, StoreError> {
+pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState, StoreError> {
     let job = by_id(tx, id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
     let refused = |remedy| StoreError::WrongState { id: id.to_owned(), state: job.state, remedy };
     if !job.state.is_over() {
@@ -311,7 +311,7 @@ pub(super) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
 }
 
 /// Forgets jobs that are over.
-pub(super) fn purge(tx: &Transaction<'_>, filter: &Filter) -> Result<u64, StoreError> {
+pub(crate) fn purge(tx: &Transaction<'_>, filter: &Filter) -> Result<u64, StoreError> {
     let (which, values) = super::reading::wanted(filter);
     let sql = format!("SELECT seq FROM jobs WHERE state >= 3 AND {which}");
     let mut select = tx.prepare(&sql).map_err(broken)?;
@@ -321,6 +321,12 @@ pub(super) fn purge(tx: &Transaction<'_>, filter: &Filter) -> Result<u64, StoreE
         forget(tx, *seq)?;
     }
     Ok(found.len() as u64)
+}
+
+/// Lets a queue hand out nothing, or go on.
+pub(crate) fn pause(tx: &Transaction<'_>, queue: &str, paused: bool) -> Result<(), StoreError> {
+    let set = "INSERT INTO queues (queue, paused) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET paused = ?2";
+    execute(tx, set, (queue, paused)).map(drop)
 }
 
 fn forget(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError> {

@@ -39,7 +39,7 @@ fn line(row: &Row<'_>) -> rusqlite::Result<(JobLine, i64)> {
 }
 
 /// A filter as a condition and its values.
-pub(super) fn wanted(filter: &Filter) -> (String, Vec<Sql>) {
+pub(crate) fn wanted(filter: &Filter) -> (String, Vec<Sql>) {
     let (mut conditions, mut values) = (vec!["1".to_owned()], Vec::new());
     let mut add = |column: &str, value: Option<Sql>| {
         if let Some(value) = value {
@@ -54,7 +54,7 @@ pub(super) fn wanted(filter: &Filter) -> (String, Vec<Sql>) {
 }
 
 /// A part of the jobs there are.
-pub(super) fn list(
+pub(crate) fn list(
     tx: &Transaction<'_>,
     filter: &Filter,
     cursor: Option<&str>,
@@ -77,7 +77,7 @@ pub(super) fn list(
 }
 
 /// Everything about a job.
-pub(super) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<JobRecord>, StoreError> {
+pub(crate) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<JobRecord>, StoreError> {
     let found = tx.query_row(&format!("SELECT {LINE} FROM jobs WHERE id = ?1"), [id], line);
     let Some((line, seq)) = found.optional().map_err(broken)? else { return Ok(None) };
     let rest = "SELECT body, owner FROM specs JOIN jobs ON job = seq WHERE seq = ?1";
@@ -102,7 +102,7 @@ fn results(tx: &Transaction<'_>, seq: i64, kind: Kind) -> Result<Vec<JobResult>,
 }
 
 /// How many jobs have ended in each way.
-pub(super) fn outcomes(tx: &Transaction<'_>) -> Result<Vec<(String, u64)>, StoreError> {
+pub(crate) fn outcomes(tx: &Transaction<'_>) -> Result<Vec<(String, u64)>, StoreError> {
     let mut select =
         tx.prepare_cached("SELECT status, count FROM outcomes ORDER BY status").map_err(broken)?;
     let found = select.query_map([], |row| Ok((row.get(0)?, natural(row.get(1)?)))).map_err(broken)?;
@@ -110,7 +110,7 @@ pub(super) fn outcomes(tx: &Transaction<'_>) -> Result<Vec<(String, u64)>, Store
 }
 
 /// Every queue that has jobs or is paused: one walk over the jobs that are not over, and the dead.
-pub(super) fn queues(tx: &Transaction<'_>, now: i64) -> Result<Vec<QueueFacts>, StoreError> {
+pub(crate) fn queues(tx: &Transaction<'_>, now: i64) -> Result<Vec<QueueFacts>, StoreError> {
     let mut facts = BTreeMap::new();
     let mut select = tx.prepare_cached("SELECT queue, paused FROM queues").map_err(broken)?;
     let mut rows = select.query([]).map_err(broken)?;
@@ -143,7 +143,7 @@ fn empty(queue: String, paused: bool) -> QueueFacts {
 }
 
 /// Adds to the log of a leased job.
-pub(super) fn append_log(tx: &Transaction<'_>, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
+pub(crate) fn append_log(tx: &Transaction<'_>, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
     if look(tx, held)? == Renewal::Lost {
         return Err(StoreError::Lost(held.id.clone()));
     }
@@ -157,7 +157,7 @@ pub(super) fn append_log(tx: &Transaction<'_>, held: &Held, bytes: &[u8]) -> Res
 }
 
 /// Reads a job's log.
-pub(super) fn read_log(tx: &Transaction<'_>, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
+pub(crate) fn read_log(tx: &Transaction<'_>, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
     let select = "SELECT start, bytes FROM log JOIN jobs ON job = seq
         WHERE id = ?1 AND start + length(bytes) > ?2 ORDER BY start";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
@@ -174,7 +174,7 @@ pub(super) fn read_log(tx: &Transaction<'_>, id: &str, cursor: u64, most: usize)
 }
 
 /// Keeps breakers that jobs share.
-pub(super) fn save_breakers(
+pub(crate) fn save_breakers(
     tx: &Transaction<'_>,
     snapshots: &[BreakerSnapshot],
     now: i64,
@@ -190,7 +190,7 @@ pub(super) fn save_breakers(
 }
 
 /// What was kept of them, their waits counted down.
-pub(super) fn load_breakers(tx: &Transaction<'_>, now: i64) -> Result<Vec<BreakerSnapshot>, StoreError> {
+pub(crate) fn load_breakers(tx: &Transaction<'_>, now: i64) -> Result<Vec<BreakerSnapshot>, StoreError> {
     let mut select = tx.prepare_cached("SELECT at_ms, body FROM breakers ORDER BY key").map_err(broken)?;
     let found = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(broken)?;
     let found: Vec<(i64, String)> = found.collect::<Result<_, _>>().map_err(broken)?;

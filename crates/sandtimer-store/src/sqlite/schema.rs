@@ -77,7 +77,7 @@ CREATE TABLE clock (one INTEGER PRIMARY KEY CHECK (one = 1), boot TEXT NOT NULL,
 ///
 /// # Errors
 /// When it comes from a newer program.
-pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
+pub(crate) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     let known = MIGRATIONS.len() as i64;
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(broken)?;
     let found: i64 = tx.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(broken)?;

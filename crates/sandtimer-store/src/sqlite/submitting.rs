@@ -2,53 +2,88 @@
 
 use rusqlite::{OptionalExtension, Transaction, params};
 use sandtimer::engine::new_run_id;
-use sandtimer::job::{JobState, StoreError, Submission, Submitted};
+use sandtimer::job::{Concurrency, JobState, StoreError, Submission, Submitted, Times};
+use serde::{Deserialize, Serialize};
 
 use super::moving::enter;
 use super::{broken, integer, natural, rank, state_number, state_of};
 
+/// A job as the tables take it in: what the store has to know of its spec, and the spec as it was written. What is chosen at
+/// random is chosen here, so that whoever takes it in comes to the same.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct NewJob {
+    /// Its id, unless that is taken.
+    id: String,
+    owner: String,
+    name: String,
+    queue: String,
+    priority: i32,
+    times: Times,
+    idempotency_key: Option<String>,
+    concurrency: Option<Concurrency>,
+    retention_ms: Option<u64>,
+    deliveries: u32,
+    body: String,
+}
+
+impl NewJob {
+    pub(crate) fn of(one: &Submission) -> Self {
+        let spec = &one.spec;
+        NewJob {
+            id: new_run_id(),
+            owner: one.owner.clone(),
+            name: spec.name.clone(),
+            queue: spec.queue.clone(),
+            priority: spec.priority,
+            times: spec.times(),
+            idempotency_key: spec.idempotency_key.clone(),
+            concurrency: spec.concurrency.clone(),
+            retention_ms: spec.retention.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            deliveries: spec.deliveries,
+            body: spec.source().to_string(),
+        }
+    }
+}
+
 /// Takes in one job.
-pub(super) fn submit(tx: &Transaction<'_>, one: &Submission, now: i64) -> Result<Submitted, StoreError> {
-    let spec = &one.spec;
-    let body = spec.source().to_string();
-    if let Some(existing) = known(tx, one, &body)? {
+pub(crate) fn submit(tx: &Transaction<'_>, new: &NewJob, now: i64) -> Result<Submitted, StoreError> {
+    if let Some(existing) = known(tx, new)? {
         return Ok(existing);
     }
-    let deadline = spec.deadline(natural(now))?.map(integer);
-    let due = spec.not_before_ms.map_or(now, integer).max(now);
+    let deadline = new.times.deadline(natural(now))?.map(integer);
+    let due = new.times.not_before_ms.map_or(now, integer).max(now);
     let state = if due > now { JobState::Scheduled } else { JobState::Queued };
     let concurrency =
-        spec.concurrency.as_ref().map(|one_of| (format!("{}\u{1f}{}", one.owner, one_of.key), one_of.most));
-    let id = free_id(tx)?;
-    let milliseconds = |time: Option<std::time::Duration>| time.map(|time| integer(time.as_millis() as u64));
+        new.concurrency.as_ref().map(|one_of| (format!("{}\u{1f}{}", new.owner, one_of.key), one_of.most));
+    let id = free_id(tx, &new.id)?;
     let insert =
         "INSERT INTO jobs (id, owner, name, queue, priority, state, rank, concurrency, most, idempotency,
         submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
     let values = params![
         id,
-        one.owner,
-        spec.name,
-        spec.queue,
-        spec.priority,
+        new.owner,
+        new.name,
+        new.queue,
+        new.priority,
         state_number(JobState::Scheduled),
-        rank(due, spec.priority.into()),
+        rank(due, new.priority.into()),
         concurrency.as_ref().map(|(key, _)| key),
         concurrency.as_ref().map(|(_, most)| most),
-        spec.idempotency_key,
+        new.idempotency_key,
         now,
         due,
         deadline,
-        milliseconds(spec.wall),
-        milliseconds(spec.retention),
-        spec.deliveries,
+        new.times.wall_ms.map(integer),
+        new.retention_ms.map(integer),
+        new.deliveries,
     ];
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute(values)).map_err(broken)?;
     let seq = tx.last_insert_rowid();
     let insert = "INSERT INTO specs (job, body) VALUES (?1, ?2)";
-    tx.prepare_cached(insert).and_then(|mut insert| insert.execute((seq, &body))).map_err(broken)?;
+    tx.prepare_cached(insert).and_then(|mut insert| insert.execute((seq, &new.body))).map_err(broken)?;
     let insert = "INSERT INTO queues (queue) VALUES (?1) ON CONFLICT DO NOTHING";
-    tx.prepare_cached(insert).and_then(|mut insert| insert.execute([&spec.queue])).map_err(broken)?;
+    tx.prepare_cached(insert).and_then(|mut insert| insert.execute([&new.queue])).map_err(broken)?;
     if state == JobState::Queued {
         enter(tx, seq)?;
     }
@@ -56,28 +91,31 @@ pub(super) fn submit(tx: &Transaction<'_>, one: &Submission, now: i64) -> Result
 }
 
 /// The job that was submitted before with the same idempotency key.
-fn known(tx: &Transaction<'_>, one: &Submission, body: &str) -> Result<Option<Submitted>, StoreError> {
-    let Some(key) = &one.spec.idempotency_key else { return Ok(None) };
+fn known(tx: &Transaction<'_>, new: &NewJob) -> Result<Option<Submitted>, StoreError> {
+    let Some(key) = &new.idempotency_key else { return Ok(None) };
     let select =
         "SELECT id, state, body FROM jobs JOIN specs ON job = seq WHERE owner = ?1 AND idempotency = ?2";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?));
     let found: Option<(String, i64, String)> =
-        tx.query_row(select, (&one.owner, key), read).optional().map_err(broken)?;
+        tx.query_row(select, (&new.owner, key), read).optional().map_err(broken)?;
     match found {
         None => Ok(None),
-        Some((id, state, stored)) if stored == body => {
+        Some((id, state, stored)) if stored == new.body => {
             Ok(Some(Submitted { id, state: state_of(state), existed: true }))
         }
         Some((existing, ..)) => Err(StoreError::Conflict { key: key.clone(), existing }),
     }
 }
 
-fn free_id(tx: &Transaction<'_>) -> Result<String, StoreError> {
+/// This id, or the next one that no job has.
+fn free_id(tx: &Transaction<'_>, wanted: &str) -> Result<String, StoreError> {
+    let mut id = wanted.to_owned();
     loop {
-        let id = new_run_id();
         let mut select = tx.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1").map_err(broken)?;
         if !select.exists([&id]).map_err(broken)? {
             return Ok(id);
         }
+        let number = u64::from_str_radix(&id, 16).unwrap_or(0).wrapping_add(1);
+        id = format!("{number:012x}");
     }
 }

@@ -28,7 +28,8 @@ pub use program::{Language, Program};
 pub use result::{CallRecord, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord};
 pub use source::{LOCAL_OWNER, anchored, parse_file};
 pub use spec::{
-    Action, BreakerChoice, BreakerScope, Concurrency, JobSpec, LoopSpec, SpecError, StepSpec, WaySpec, Work,
+    Action, BreakerChoice, BreakerScope, Concurrency, JobSpec, LoopSpec, SpecError, StepSpec, Times, WaySpec,
+    Work,
 };
 pub use store::{
     Cancelled, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore, LeaseRequest, Leased,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::graph;
@@ -59,8 +60,45 @@ pub struct JobSpec {
     source: Value,
 }
 
+/// What a job's spec says of moments, in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    /// From the submission.
+    pub wall_ms: Option<u64>,
+    /// Since 1970.
+    pub deadline_ms: Option<u64>,
+    /// Since 1970.
+    pub not_before_ms: Option<u64>,
+}
+
+impl Times {
+    /// The moment by which a job must be over that is submitted at this one.
+    ///
+    /// # Errors
+    /// When that has passed already, or the job could not begin before it.
+    pub fn deadline(&self, now_ms: u64) -> Result<Option<u64>, SpecError> {
+        if let Some(deadline) = self.deadline_ms
+            && deadline <= now_ms
+        {
+            let ago = now_ms - deadline;
+            let problem =
+                format!("{deadline} is {ago} ms in the past; use a moment after {now_ms}, or `wall_ms`");
+            return Err(SpecError { path: "deadline_ms".to_owned(), problem });
+        }
+        let deadline = self.deadline_ms.or_else(|| self.wall_ms.map(|wall| now_ms.saturating_add(wall)));
+        if let (Some(deadline), Some(start)) = (deadline, self.not_before_ms)
+            && start >= deadline
+        {
+            let problem =
+                format!("{start} is not before the job's deadline, {deadline}; use an earlier moment");
+            return Err(SpecError { path: "not_before_ms".to_owned(), problem });
+        }
+        Ok(deadline)
+    }
+}
+
 /// At most so many jobs with this key at a time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Concurrency {
     pub key: String,
     pub most: u32,
@@ -189,24 +227,13 @@ impl JobSpec {
     /// # Errors
     /// When that has passed already.
     pub fn deadline(&self, now_ms: u64) -> Result<Option<u64>, SpecError> {
-        if let Some(deadline) = self.deadline_ms
-            && deadline <= now_ms
-        {
-            let ago = now_ms - deadline;
-            let problem =
-                format!("{deadline} is {ago} ms in the past; use a moment after {now_ms}, or `wall_ms`");
-            return Err(SpecError { path: "deadline_ms".to_owned(), problem });
-        }
-        let wall = self.wall.map(|wall| u64::try_from(wall.as_millis()).unwrap_or(u64::MAX).max(1));
-        let deadline = self.deadline_ms.or_else(|| wall.map(|wall| now_ms.saturating_add(wall)));
-        if let (Some(deadline), Some(start)) = (deadline, self.not_before_ms)
-            && start >= deadline
-        {
-            let problem =
-                format!("{start} is not before the job's deadline, {deadline}; use an earlier moment");
-            return Err(SpecError { path: "not_before_ms".to_owned(), problem });
-        }
-        Ok(deadline)
+        self.times().deadline(now_ms)
+    }
+
+    /// What it says of moments.
+    pub fn times(&self) -> Times {
+        let wall_ms = self.wall.map(|wall| u64::try_from(wall.as_millis()).unwrap_or(u64::MAX).max(1));
+        Times { wall_ms, deadline_ms: self.deadline_ms, not_before_ms: self.not_before_ms }
     }
 
     fn check_times(&self) -> Result<(), SpecError> {

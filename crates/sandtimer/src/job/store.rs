@@ -44,6 +44,12 @@ pub enum StoreError {
     Newer { found: i64, known: i64 },
     #[error("the store cannot be used: {0}")]
     Broken(String),
+    /// It is on another machine, or in another process, and does not answer.
+    #[error("the store cannot be reached: {0}")]
+    Unreachable(String),
+    /// It may not be used in this way.
+    #[error("the store is refused: {0}")]
+    Refused(String),
 }
 
 /// Where a job is in its life.
@@ -110,7 +116,7 @@ pub struct Submitted {
 }
 
 /// What a worker asks for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LeaseRequest {
     pub worker: String,
     /// At most so many: the free slots.
@@ -123,7 +129,7 @@ pub struct LeaseRequest {
 }
 
 /// A lease of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     pub id: String,
     pub epoch: u64,
@@ -155,7 +161,7 @@ pub enum Renewal {
 }
 
 /// The end of a lease.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Finish {
     pub held: Held,
     pub result: JobResult,
@@ -187,7 +193,7 @@ pub enum Cancelled {
 }
 
 /// Which jobs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Filter {
     pub owner: Option<String>,
     pub queue: Option<String>,

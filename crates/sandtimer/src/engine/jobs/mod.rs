@@ -208,7 +208,11 @@ impl Execution<'_> {
             Err(Stopped::Halted(Halt::Cancel(reason))) => {
                 (Status::Cancelled, Some(format!("Cancelled: {reason}.")))
             }
-            Err(Stopped::Halted(Halt::Lost)) => (Status::Lost, Some("its worker lost the lease".to_owned())),
+            Err(Stopped::Halted(Halt::Lost)) => {
+                // Whoever has it by now keeps it; where nobody does, somebody is to.
+                again = true;
+                (Status::Lost, Some("its worker lost the lease".to_owned()))
+            }
             Err(Stopped::Halted(Halt::GiveBack)) => {
                 again = true;
                 (Status::Lost, Some("its worker was told to end, and gave it back".to_owned()))

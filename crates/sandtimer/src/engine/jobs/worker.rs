@@ -1,7 +1,8 @@
 //! A worker: leases jobs for its free slots, and executes each on a thread of its own.
 //!
 //! The keeper is another thread, which does nothing but renew leases and hear what is wanted of them; it dies with the
-//! process, and the leases run out then. A lease that cannot be renewed for its whole length counts as lost.
+//! process, and the leases run out then. A lease that cannot be renewed for its whole length counts as lost: the guard sees to
+//! that, a third thread, which asks no store and so waits for none.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use super::control::{Control, Halt};
 use super::level::now;
 use super::{Admission, Handlers, Means, Place, execute};
-use crate::job::{Finish, Held, JobResult, LeaseRequest, Leased, Renewal, Status, StoreError};
+use crate::job::{Finish, Held, JobResult, LeaseRequest, Leased, Renewal, Status};
 use crate::time::Moment;
 
 /// How often a worker with a free slot looks for a job.
@@ -71,6 +72,10 @@ struct State {
     draining: bool,
     ended: bool,
     jobs: HashMap<String, (Held, Arc<Control>)>,
+    /// Until when every lease lasts at least, if there are any.
+    kept_until: Option<Moment>,
+    /// What was complained of last: the same is said once.
+    complaint: Option<String>,
 }
 
 impl Worker {
@@ -106,6 +111,7 @@ impl Worker {
     pub fn work(&self) {
         thread::scope(|scope| {
             scope.spawn(|| self.keep());
+            scope.spawn(|| self.guard());
             loop {
                 let mut state = self.state();
                 if state.draining && state.jobs.is_empty() {
@@ -115,6 +121,7 @@ impl Worker {
                 }
                 let free = if state.draining { 0 } else { self.settings.slots - state.jobs.len() };
                 drop(state);
+                let asked = now();
                 let leased = self.lease(free);
                 if leased.is_empty() {
                     let state = self.state();
@@ -124,7 +131,11 @@ impl Worker {
                 for job in leased {
                     let control = Arc::new(Control::default());
                     let entry = (job.held.clone(), Arc::clone(&control));
-                    self.state().jobs.insert(job.held.id.clone(), entry);
+                    let mut state = self.state();
+                    // Other leases may be older.
+                    state.kept_until.get_or_insert(asked.after(self.settings.lease));
+                    state.jobs.insert(job.held.id.clone(), entry);
+                    drop(state);
                     scope.spawn(move || self.conduct(&job, &control));
                 }
             }
@@ -151,11 +162,17 @@ impl Worker {
         }
         let WorkerSettings { name, queues, only, lease, .. } = self.settings.clone();
         let request = LeaseRequest { worker: name, slots, queues, only, lease };
-        self.place.store.lease(&request).unwrap_or_else(|error| {
-            (self.settings.complain)(&format!("no job can be leased: {error}"));
-            drop(self.changed.wait_timeout(self.state(), AFTER_FAILURE));
-            Vec::new()
-        })
+        match self.place.store.lease(&request) {
+            Ok(leased) => {
+                self.state().complaint = None;
+                leased
+            }
+            Err(error) => {
+                self.complain(format!("no job can be leased: {error}"));
+                drop(self.changed.wait_timeout(self.state(), AFTER_FAILURE));
+                Vec::new()
+            }
+        }
     }
 
     /// One job, from its lease to its end in the store.
@@ -168,8 +185,20 @@ impl Worker {
             (JobResult::bare(Status::InfraError, Some(said.to_owned())), true)
         });
         self.finish(Finish { held: job.held.clone(), result, again });
-        self.state().jobs.remove(&job.held.id);
+        let mut state = self.state();
+        state.jobs.remove(&job.held.id);
+        if state.jobs.is_empty() {
+            state.kept_until = None;
+        }
+        drop(state);
         self.changed.notify_all();
+    }
+
+    fn complain(&self, problem: String) {
+        let said = self.state().complaint.replace(problem.clone());
+        if said.is_none_or(|said| said != problem) {
+            (self.settings.complain)(&problem);
+        }
     }
 
     /// Records a result. A store that does not take it is asked again for as long as a lease lasts.
@@ -217,27 +246,38 @@ impl Worker {
             } else {
                 self.place.store.look(&held)
             };
-            match answers {
-                Ok(answers) => {
-                    pass_on(&jobs, answers);
-                    renewed = if due { heard } else { renewed };
+            // Until it succeeds it is tried again; the guard knows when that is too late.
+            if let Ok(answers) = answers {
+                pass_on(&jobs, answers);
+                if due {
+                    renewed = heard;
+                    let mut state = self.state();
+                    state.kept_until = state.kept_until.map(|_| renewed.after(self.settings.lease));
                 }
-                Err(error) => self.not_renewed(&jobs, renewed, &error),
             }
         }
     }
 
-    fn not_renewed(&self, jobs: &[(Held, Arc<Control>)], renewed: Moment, error: &StoreError) {
-        if now().since(renewed) > self.settings.lease {
-            (self.settings.complain)(&format!(
-                "leases cannot be renewed, and what goes on is ended: {error}"
-            ));
-            jobs.iter().for_each(|(_, control)| control.halt(Halt::Lost));
+    /// Ends what goes on once its leases have passed without a renewal.
+    fn guard(&self) {
+        loop {
+            let (mut state, _) =
+                self.changed.wait_timeout(self.state(), HEAR).unwrap_or_else(PoisonError::into_inner);
+            if state.ended {
+                return;
+            }
+            if state.kept_until.is_some_and(|until| now() > until) {
+                // What is leased next begins anew.
+                state.kept_until = None;
+                state.jobs.values().for_each(|(_, control)| control.halt(Halt::Lost));
+                drop(state);
+                (self.settings.complain)("leases were not renewed in time, and what went on is ended");
+            }
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A flag, a flag and a table; whole whatever happened.
+        // Flags, a moment, a text and a table; whole whatever happened.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
-//! SIGKILL of a worker at every step of a job's life: before and after each call of the store, and in the middle of a run.
-//! The worker is this program again, whose store kills its process at the point that it was told.
+//! SIGKILL of a worker at every step of a job's life: before, after and amid calls of the store, and in the middle of a run.
+//! The worker is this program again, whose store kills its process, or the store's server, at the point that it was told.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -13,14 +13,17 @@ use sandtimer::Engine;
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
     Cancelled, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState, JobStore, LeaseRequest, Leased,
-    Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    Log, Page, QueueFacts, Renewal, Status, StoreError, Submission, Submitted,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_store::SqliteJobs;
 use serde_json::json;
 
-const POINTS: [&str; 12] = [
+#[cfg(feature = "nats")]
+mod nats;
+
+const POINTS: [&str; 15] = [
     "before submit",
     "after submit",
     "before lease",
@@ -33,32 +36,42 @@ const POINTS: [&str; 12] = [
     "after look",
     "before finish",
     "after finish",
+    "amid submit",
+    "amid lease",
+    "amid finish",
 ];
 const LEASE: Duration = Duration::from_secs(1);
 const JOBS: usize = 3;
 
-/// A store that kills or stops its process at one point: of a lease and a finish at the second, so that some jobs are further on.
+/// A store that kills or stops a process, its own or another, at one point: of a lease and a finish at the second, so that some
+/// jobs are further on.
 #[derive(Debug)]
 struct Deadly {
-    store: SqliteJobs,
+    store: Arc<dyn JobStore>,
     point: String,
+    victim: Arc<OwnedFd>,
     signal: Signal,
     passed: AtomicU32,
 }
 
 impl Deadly {
-    fn at<T>(&self, name: &str, call: impl FnOnce(&SqliteJobs) -> T) -> T {
-        self.pass(&format!("before {name}"));
-        let done = call(&self.store);
-        self.pass(&format!("after {name}"));
+    fn at<T>(&self, name: &str, call: impl FnOnce(&dyn JobStore) -> T) -> T {
+        self.pass(&format!("before {name}"), Duration::ZERO);
+        self.pass(&format!("amid {name}"), Duration::from_micros(monotonic_nanoseconds() % 2000));
+        let done = call(&*self.store);
+        self.pass(&format!("after {name}"), Duration::ZERO);
         done
     }
 
-    fn pass(&self, point: &str) {
+    fn pass(&self, point: &str, pause: Duration) {
         let times = if point.ends_with("lease") || point.ends_with("finish") { 2 } else { 1 };
         if point == self.point && self.passed.fetch_add(1, Ordering::SeqCst) + 1 == times {
-            let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("a pidfd");
-            pidfd_send_signal(own.as_fd(), self.signal).expect("sent");
+            let (victim, signal) = (Arc::clone(&self.victim), self.signal);
+            let strike = move || pidfd_send_signal(victim.as_fd(), signal).expect("sent");
+            match pause {
+                Duration::ZERO => strike(),
+                pause => drop(std::thread::spawn(move || (std::thread::park_timeout(pause), strike()).1)),
+            }
         }
     }
 }
@@ -134,14 +147,14 @@ fn batch(place: &Path) -> Vec<Submission> {
     (0..JOBS).map(one).collect()
 }
 
-fn worker(store: Arc<dyn JobStore>) -> Worker {
+fn worker(store: Arc<dyn JobStore>, complain: fn(&str)) -> Worker {
     let settings = WorkerSettings {
-        name: "w".to_owned(),
+        name: format!("w{}", std::process::id()),
         slots: JOBS,
         queues: Vec::new(),
         only: None,
         lease: LEASE,
-        complain: |problem| panic!("{problem}"),
+        complain,
     };
     Worker::new(Place { engine: Engine::new().expect("an engine"), store, defaults: Vec::new() }, settings)
 }
@@ -154,62 +167,91 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// The worker that dies: not a test by itself.
+/// A store by its directory or its server's URL.
+fn open(store: &str) -> Arc<dyn JobStore> {
+    #[cfg(feature = "nats")]
+    if sandtimer_store::NatsAddress::is_meant(store) {
+        return nats::open(store);
+    }
+    Arc::new(SqliteJobs::open(Path::new(store)).expect("opened"))
+}
+
+/// The worker that dies, or that sees its server die: not a test by itself.
 #[test]
 #[ignore = "started by the test beside it"]
 fn doomed() {
-    let (Ok(directory), Ok(point)) = (std::env::var("CRASH_STATE"), std::env::var("CRASH_POINT")) else {
+    let told = |name| std::env::var(name).ok();
+    let (Some(place), Some(store), Some(point)) =
+        (told("CRASH_PLACE"), told("CRASH_STORE"), told("CRASH_POINT"))
+    else {
         return;
     };
-    let store = SqliteJobs::open(Path::new(&directory)).expect("opened");
     let (signal, point) = match point.strip_prefix("stop ") {
         Some(point) => (Signal::STOP, point.to_owned()),
         None => (Signal::KILL, point),
     };
-    let store: Arc<dyn JobStore> = Arc::new(Deadly { store, point, signal, passed: AtomicU32::new(0) });
-    store.submit(&batch(Path::new(&directory))).expect("submitted");
-    worker(store).work();
+    let victim = told("CRASH_VICTIM")
+        .and_then(|pid| Pid::from_raw(pid.parse().expect("a pid")))
+        .unwrap_or_else(getpid);
+    let victim = Arc::new(pidfd_open(victim, PidfdFlags::empty()).expect("a pidfd"));
+    let store = Deadly { store: open(&store), point, victim, signal, passed: AtomicU32::new(0) };
+    let store: Arc<dyn JobStore> = Arc::new(store);
+    store.submit(&batch(Path::new(&place))).expect("submitted");
+    // What goes wrong with it is what is looked at.
+    worker(store, |_| {}).work();
 }
 
 #[test]
 fn whatever_is_killed_no_job_is_lost_and_none_is_recorded_twice() {
-    let rounds = if std::env::var_os("SANDTIMER_FULL").is_some() { 42 } else { 1 };
+    let rounds = if is_full() { 34 } else { 1 };
     for point in POINTS.iter().cycle().take(POINTS.len() * rounds) {
         let place = tempfile::tempdir().expect("a directory");
-        let mut child = doomed_worker(place.path(), point);
-        until("the worker dies", || child.try_wait().expect("waited").is_some());
-        let status = child.wait().expect("waited");
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{point}");
-        until("what the dead worker had started is dead", || !is_something_alive(place.path()));
-        check(place.path(), point);
-        assert!(!is_something_alive(place.path()), "{point}");
+        kill_a_worker(place.path(), place.path().to_str().expect("text"), point);
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "the worker is a process of its own, which is waited for")]
-fn doomed_worker(place: &Path, point: &str) -> Child {
-    Command::new(std::env::current_exe().expect("a path"))
-        .args(["--exact", "doomed", "--ignored", "--nocapture"])
-        .env("CRASH_STATE", place)
-        .env("CRASH_POINT", point)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("started")
+fn is_full() -> bool {
+    std::env::var_os("SANDTIMER_FULL").is_some()
 }
 
-/// A worker that is stopped with a result in its hands, for longer than its lease.
+/// A worker dies at this point; another one finds everything as it must be.
+fn kill_a_worker(place: &Path, store: &str, point: &str) {
+    let mut child = doomed_worker(place, store, (point, None));
+    until("the worker dies", || child.try_wait().expect("waited").is_some());
+    let status = child.wait().expect("waited");
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{point}");
+    until("what the dead worker had started is dead", || !is_something_alive(place));
+    check(place, store, point);
+    assert!(!is_something_alive(place), "{point}");
+}
+
+#[allow(clippy::disallowed_methods, reason = "the worker is a process of its own, which is waited for")]
+fn doomed_worker(place: &Path, store: &str, (point, victim): (&str, Option<u32>)) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("a path"));
+    command.args(["--exact", "doomed", "--ignored", "--nocapture"]);
+    command.env("CRASH_PLACE", place).env("CRASH_STORE", store).env("CRASH_POINT", point);
+    if let Some(victim) = victim {
+        command.env("CRASH_VICTIM", victim.to_string());
+    }
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started")
+}
+
 #[test]
 fn a_worker_that_comes_back_too_late_is_fenced() {
     let place = tempfile::tempdir().expect("a directory");
-    let mut child = doomed_worker(place.path(), "stop before finish");
+    fence(place.path(), place.path().to_str().expect("text"));
+}
+
+/// A worker that is stopped with a result in its hands, for longer than its lease.
+fn fence(place: &Path, store: &str) {
+    let mut child = doomed_worker(place, store, ("stop before finish", None));
     let status = format!("/proc/{}/stat", child.id());
     let is_stopped = || std::fs::read_to_string(&status).expect("readable").contains(") T ");
     until("the worker has stopped", is_stopped);
-    check(place.path(), "stopped");
+    check(place, store, "stopped");
     let worker = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("a pidfd");
     pidfd_send_signal(&worker, Signal::CONT).expect("sent");
-    let store = SqliteJobs::open(place.path()).expect("opened");
+    let store = open(store);
     let jobs = store.list(&Filter::default(), None, 99).expect("listed").jobs;
     let get = |id: &str| store.get(id).expect("readable").expect("there");
     until("its late result is kept", || jobs.iter().any(|line| !get(&line.id).duplicates.is_empty()));
@@ -230,36 +272,53 @@ fn is_something_alive(place: &Path) -> bool {
     arguments.any(|arguments| String::from_utf8_lossy(&arguments).contains(&mark))
 }
 
+fn deadlines(store: &dyn JobStore) -> Vec<(String, Option<u64>)> {
+    let lines = store.list(&Filter::default(), None, 99).expect("listed").jobs;
+    let mut deadlines: Vec<_> = lines.into_iter().map(|line| (line.id, line.deadline_ms)).collect();
+    deadlines.sort();
+    deadlines
+}
+
 /// What is there after a kill, and after another worker has taken over.
-fn check(place: &Path, point: &str) {
-    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(place).expect("opened"));
-    let deadlines = |store: &dyn JobStore| {
-        let lines = store.list(&Filter::default(), None, 99).expect("listed").jobs;
-        let mut deadlines: Vec<_> = lines.into_iter().map(|line| (line.id, line.deadline_ms)).collect();
-        deadlines.sort();
-        deadlines
-    };
+fn check(place: &Path, store: &str, point: &str) {
+    let store = open(store);
     let before = deadlines(&*store);
     // A submission is whole or was not heard of; whoever got no answer submits again, under the same keys.
-    assert_eq!(before.len(), if point == "before submit" { 0 } else { JOBS }, "{point}");
+    let was_heard = match point {
+        "before submit" => false,
+        "amid submit" => !before.is_empty(),
+        _ => true,
+    };
+    assert_eq!(before.len(), if was_heard { JOBS } else { 0 }, "{point}");
     let again = store.submit(&batch(place)).expect("submitted");
-    assert!(point == "before submit" || again.iter().all(|one| one.existed), "{point}");
-    let worker = worker(Arc::clone(&store));
+    assert!(!was_heard || again.iter().all(|one| one.existed), "{point}");
+    let worker = worker(Arc::clone(&store), |problem| panic!("{problem}"));
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
-        let is_over =
-            |one: &Submitted| store.get(&one.id).expect("readable").expect("there").line.state.is_over();
-        until("all are over", || again.iter().all(is_over));
+        until_over(&*store, &again);
         worker.drain();
     });
-    for one in &again {
+    check_records(&*store, &again, point);
+    if was_heard {
+        assert_eq!(deadlines(&*store), before, "{point}: no deadline is reset");
+    }
+}
+
+fn until_over(store: &dyn JobStore, jobs: &[Submitted]) {
+    let is_over =
+        |one: &Submitted| store.get(&one.id).expect("readable").expect("there").line.state.is_over();
+    until("all are over", || jobs.iter().all(is_over));
+}
+
+/// Each has one result, a good one, and left nothing running.
+fn check_records(store: &dyn JobStore, jobs: &[Submitted], point: &str) {
+    for one in jobs {
         let record = store.get(&one.id).expect("readable").expect("there");
         assert_eq!((record.line.state, record.line.ok), (JobState::Ended, Some(true)), "{point}: {record:?}");
-        assert!(record.duplicates.is_empty(), "{point}: a dead worker says nothing");
+        // A worker that lives may have lost a lease with its server, and have said so.
+        let is_said = record.duplicates.iter().all(|late| late.status == Status::Lost);
+        assert!(is_said, "{point}: a dead worker says nothing: {record:?}");
         let result = record.result.expect("a result");
         assert_eq!(result.outcome.expect("an outcome").tree.survivors, Some(0), "{point}");
-    }
-    if point != "before submit" {
-        assert_eq!(deadlines(&*store), before, "{point}: no deadline is reset");
     }
 }

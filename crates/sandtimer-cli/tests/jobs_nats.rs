@@ -1,0 +1,103 @@
+//! `sandtimer jobs --store nats://…`, as a person and a script use it.
+#![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+#[path = "../../sandtimer-store/tests/support/nats.rs"]
+mod support;
+
+use support::Server;
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+    command.arg("jobs").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for name in
+        ["SANDTIMER_STORE", "SANDTIMER_STATE_DIR", "SANDTIMER_NATS_CREDENTIALS", "SANDTIMER_TIME_SCALE"]
+    {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("it starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
+}
+
+#[test]
+fn the_calculator_on_a_server_is_ended_by_its_jobs_deadline_and_says_so() {
+    let Some(server) = Server::start() else { return };
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/jobs/calculator.toml");
+    let file = file.to_str().expect("text");
+    let output = run(&["run", file, "--time-scale", "0.2", "--store", &server.url()]);
+    assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
+    assert!(stderr(&output).contains("Stopped by the job's wall limit of 24 s"), "{}", stderr(&output));
+    let log = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = "[SYSTEM: calculator:calculate circuit breaker open - try different approach]";
+    assert!(log.contains(line), "{log}");
+    let listed = json(&run(&["list", "--json", "--store", &server.url()]));
+    let record = json(&run(&[
+        "show",
+        listed["jobs"][0]["id"].as_str().expect("an id"),
+        "--json",
+        "--store",
+        &server.url(),
+    ]));
+    let (result, verdict) = (&record["result"], &record["result"]["verdict"]);
+    assert_eq!((&verdict["layer"], &verdict["limit_ms"]), (&"job".into(), &24_000.into()));
+    // Five calls of three attempts and a fallback, then none: the breaker is open.
+    assert_eq!((&result["spent"]["attempts"], &result["spent"]["backoff_ms"]), (&20.into(), &700.into()));
+    assert_eq!(result["breakers"][0]["state"], "open");
+}
+
+#[test]
+fn the_store_is_named_by_a_flag_or_a_variable_and_may_be_a_directory() {
+    let Some(server) = Server::start() else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    let directory = place.path().to_str().expect("text");
+    let submit = |more: &[&str], store: &str| {
+        let mut command = command(&[&["submit", "-", "--json"], more].concat());
+        let mut child =
+            command.env("SANDTIMER_STORE", store).stdin(Stdio::piped()).spawn().expect("it starts");
+        child.stdin.take().expect("piped").write_all(b"{\"command\": [\"true\"]}").expect("written");
+        let output = child.wait_with_output().expect("it ends");
+        json(&output)["jobs"][0]["id"].as_str().expect("an id").to_owned()
+    };
+    let on_server = submit(&[], &server.url());
+    let in_directory = submit(&["--state-dir", directory], &server.url());
+    assert_eq!(json(&run(&["show", &on_server, "--json", "--store", &server.url()]))["state"], "queued");
+    assert_eq!(json(&run(&["show", &in_directory, "--json", "--store", directory]))["state"], "queued");
+    let other = run(&["show", &in_directory, "--store", &server.url()]);
+    assert_eq!(other.status.code(), Some(125));
+    assert!(stderr(&other).contains(&format!("there is no job `{in_directory}`")), "{}", stderr(&other));
+}
+
+#[test]
+fn what_cannot_be_a_store_is_refused_and_nothing_hangs() {
+    let refused = [
+        ("http://127.0.0.1:4222", "use nats://HOST"),
+        ("nats://127.0.0.1:9", "nothing that speaks NATS answers there"),
+        ("nats://queue.example.org", "is not on this machine"),
+        ("tls://10.255.255.1", "add credentials"),
+    ];
+    for (store, said) in refused {
+        let output = run(&["list", "--store", store]);
+        assert_eq!(output.status.code(), Some(125), "{store}");
+        assert!(stderr(&output).contains(said), "{store}: {}", stderr(&output));
+    }
+    let Some(server) = Server::start_with("", false) else { return };
+    let output = run(&["list", "--store", &server.url()]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("start it with `nats-server -js`"), "{}", stderr(&output));
+}

@@ -1,0 +1,147 @@
+//! What a store of jobs is told, as one message of the log each, and what that does to the tables.
+//!
+//! Whoever reads the log comes to the same tables: a command has in it what its sender chose at random or by its own program,
+//! and its moment is the log's. Whoever changes what is written here, or what it does, raises [`FORMAT`].
+
+use std::time::Duration;
+
+use rusqlite::Transaction;
+use sandtimer::job::{
+    Cancelled, Filter, Finish, Finished, Held, JobState, LeaseRequest, Leased, Renewal, StoreError, Submitted,
+};
+use sandtimer::resilience::BreakerSnapshot;
+use serde::{Deserialize, Serialize};
+
+use crate::sqlite::submitting::NewJob;
+use crate::sqlite::{leasing, moving, reading, submitting};
+
+/// The version of the log. A program reads no later one.
+pub(super) const FORMAT: i64 = 1;
+
+/// One call of the store.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Command {
+    Submit(Vec<NewJob>),
+    Lease(LeaseRequest),
+    Renew {
+        held: Vec<Held>,
+        lease: Duration,
+    },
+    Finish(Vec<Finish>),
+    Cancel {
+        id: String,
+        reason: String,
+    },
+    Retry(String),
+    Purge(Filter),
+    Pause {
+        queue: String,
+        paused: bool,
+    },
+    Sweep,
+    AppendLog {
+        held: Held,
+        #[serde(with = "as_base64")]
+        bytes: Vec<u8>,
+    },
+    SaveBreakers(Vec<BreakerSnapshot>),
+    TakeBack(String),
+}
+
+/// A command on its way.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// On the store's clock: after this moment nobody waits for it, and it has no effect.
+    pub until_ms: Option<i64>,
+    pub command: Command,
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Submitted(Vec<Submitted>),
+    Leased(Vec<Leased>),
+    Renewed(Vec<Renewal>),
+    Finished(Vec<Finished>),
+    Cancelled(Cancelled),
+    State(JobState),
+    Count(u64),
+    Done,
+    /// Nothing: it came too late.
+    Late,
+}
+
+impl Entry {
+    /// Does it, at the log's moment `now`. Refusals are the same for all who read the log.
+    pub fn perform(self, tx: &Transaction<'_>, now: i64) -> Result<Answer, StoreError> {
+        if self.until_ms.is_some_and(|until| until < now) {
+            return Ok(Answer::Late);
+        }
+        self.command.perform(tx, now)
+    }
+}
+
+impl Command {
+    fn perform(self, tx: &Transaction<'_>, now: i64) -> Result<Answer, StoreError> {
+        match self {
+            Command::Submit(new) => {
+                let taken = new.iter().map(|one| submitting::submit(tx, one, now));
+                taken.collect::<Result<_, _>>().map(Answer::Submitted)
+            }
+            Command::Lease(request) => {
+                moving::sweep(tx, now)?;
+                leasing::lease(tx, &request, now).map(Answer::Leased)
+            }
+            Command::Renew { held, lease } => {
+                let renewed = held.iter().map(|held| leasing::renew(tx, held, lease, now));
+                renewed.collect::<Result<_, _>>().map(Answer::Renewed)
+            }
+            Command::Finish(finishes) => {
+                let finished = finishes.iter().map(|finish| moving::finish(tx, finish, now));
+                finished.collect::<Result<_, _>>().map(Answer::Finished)
+            }
+            Command::Cancel { id, reason } => moving::cancel(tx, &id, &reason, now).map(Answer::Cancelled),
+            Command::Retry(id) => moving::retry(tx, &id, now).map(Answer::State),
+            Command::Purge(filter) => moving::purge(tx, &filter).map(Answer::Count),
+            Command::Pause { queue, paused } => moving::pause(tx, &queue, paused).map(|()| Answer::Done),
+            Command::Sweep => moving::sweep(tx, now).map(|()| Answer::Done),
+            Command::AppendLog { held, bytes } => {
+                reading::append_log(tx, &held, &bytes).map(|()| Answer::Done)
+            }
+            Command::SaveBreakers(snapshots) => {
+                reading::save_breakers(tx, &snapshots, now).map(|()| Answer::Done)
+            }
+            Command::TakeBack(worker) => {
+                moving::take_back(tx, &worker, now).map(|count| Answer::Count(count as u64))
+            }
+        }
+    }
+}
+
+/// Whether a refusal is the tables' own, and so the same wherever the log is read.
+pub(super) fn is_refusal(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Spec(_)
+            | StoreError::Conflict { .. }
+            | StoreError::Unknown(_)
+            | StoreError::WrongState { .. }
+            | StoreError::Lost(_)
+    )
+}
+
+mod as_base64 {
+    use base64::Engine;
+    use base64::prelude::BASE64_STANDARD;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        BASE64_STANDARD.decode(text).map_err(serde::de::Error::custom)
+    }
+}

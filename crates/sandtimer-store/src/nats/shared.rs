@@ -1,0 +1,170 @@
+//! What the callers' threads and the thread of the connection share: the copy of the tables, the store's clock, and who waits
+//! for what.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sandtimer::job::StoreError;
+use sandtimer_os::clock::{boot_milliseconds, monotonic_nanoseconds};
+
+use super::command::Answer;
+use super::replica::{Message, Replica};
+
+/// How long a call waits for a server that is away or busy.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub replica: Replica,
+    /// The store's clock, as what is added to CLOCK_BOOTTIME: as far ahead as any message has shown, so it never goes back.
+    offset_ms: i64,
+    /// The commands whose senders wait, and what they did.
+    waiting: HashMap<String, Option<Result<Answer, StoreError>>>,
+    /// Why the log is not being followed; `None` while it is.
+    pub trouble: Option<Trouble>,
+    /// How often the following has begun anew.
+    pub rounds: u64,
+    /// Snapshots that are being written.
+    pub writing: u32,
+}
+
+/// Why the log is not followed.
+#[derive(Debug, Clone)]
+pub(super) struct Trouble {
+    since: u64,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Newer { found: i64, known: i64 },
+    Said(String),
+}
+
+impl Trouble {
+    pub fn new(error: &StoreError) -> Self {
+        let kind = match error {
+            StoreError::Newer { found, known } => Kind::Newer { found: *found, known: *known },
+            StoreError::Unreachable(said) => Kind::Said(said.clone()),
+            other => Kind::Said(other.to_string()),
+        };
+        Trouble { since: monotonic_nanoseconds(), kind }
+    }
+
+    /// The same, beginning now.
+    pub fn from_now(self) -> Self {
+        Trouble { since: monotonic_nanoseconds(), ..self }
+    }
+
+    /// What is known of it by now, since when it is there.
+    pub fn saying(self, error: &StoreError) -> Self {
+        Trouble { since: self.since, ..Trouble::new(error) }
+    }
+
+    /// As the error of a call.
+    pub fn error(&self) -> StoreError {
+        match &self.kind {
+            Kind::Newer { found, known } => StoreError::Newer { found: *found, known: *known },
+            Kind::Said(said) => StoreError::Unreachable(said.clone()),
+        }
+    }
+
+    /// Whether no waiting mends it, or so much of it has passed already.
+    pub fn is_lasting(&self) -> bool {
+        let age = Duration::from_nanos(monotonic_nanoseconds() - self.since);
+        matches!(self.kind, Kind::Newer { .. }) || age > PATIENCE
+    }
+}
+
+impl Shared {
+    pub fn new() -> Result<Self, StoreError> {
+        let state = State {
+            replica: Replica::empty()?,
+            offset_ms: i64::MIN,
+            waiting: HashMap::new(),
+            trouble: None,
+            rounds: 0,
+            writing: 0,
+        };
+        Ok(Shared { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        // A transaction that a panic left behind was undone when it was dropped; the rest is whole whatever happened.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes it, and wakes all who wait.
+    pub fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let done = change(&mut self.lock());
+        self.changed.notify_all();
+        done
+    }
+
+    /// Waits until `is` finds what it looks for, or until this moment of the monotonic clock.
+    pub fn wait<T>(&self, until: u64, mut is: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if let Some(found) = is(&mut state) {
+                return Some(found);
+            }
+            let left = until.saturating_sub(monotonic_nanoseconds());
+            if left == 0 {
+                return None;
+            }
+            let waited = self.changed.wait_timeout(state, Duration::from_nanos(left));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl State {
+    /// The store's moment, from what the server's messages have shown; before the first one the beginning of time.
+    pub fn now(&self) -> i64 {
+        match self.offset_ms {
+            i64::MIN => self.replica.now(),
+            offset => offset + boot_milliseconds() as i64,
+        }
+    }
+
+    /// Takes in the next message. Whether its sender waits here.
+    pub fn apply(&mut self, message: &Message<'_>) -> Result<bool, StoreError> {
+        let done = self.replica.apply(message)?;
+        // A message that was long on its way shows too little; the latest one shows most.
+        self.offset_ms = self.offset_ms.max(self.replica.now() - boot_milliseconds() as i64);
+        let waits = self.waiting.contains_key(message.id);
+        if let Some(done) = done {
+            self.answer(message.id, done);
+        }
+        Ok(waits)
+    }
+
+    /// Somebody waits for this command.
+    pub fn expect(&mut self, id: &str) {
+        self.waiting.insert(id.to_owned(), None);
+    }
+
+    /// What a command did, if anybody waits for it. The first answer stays.
+    pub fn answer(&mut self, id: &str, answer: Result<Answer, StoreError>) {
+        if let Some(place @ None) = self.waiting.get_mut(id) {
+            *place = Some(answer);
+        }
+    }
+
+    /// Takes the answer, if it is there.
+    pub fn answered(&mut self, id: &str) -> Option<Result<Answer, StoreError>> {
+        self.waiting.get_mut(id)?.take()
+    }
+
+    /// Nobody waits for it any more.
+    pub fn forget(&mut self, id: &str) {
+        self.waiting.remove(id);
+    }
+}

@@ -1,0 +1,136 @@
+//! The same with jobs on a NATS server: its workers die, it dies itself, and a worker is cut off from it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use sandtimer::job::{JobSpec, JobState, JobStore, Status, Submission};
+use sandtimer_store::{NatsAddress, NatsJobs};
+use serde_json::json;
+
+use super::{
+    POINTS, batch, check_records, deadlines, doomed_worker, fence, is_full, is_something_alive,
+    kill_a_worker, until, until_over, worker,
+};
+
+#[path = "../support/nats.rs"]
+mod support;
+
+use support::{Server, Wire};
+
+pub(super) fn open(url: &str) -> Arc<dyn JobStore> {
+    Arc::new(NatsJobs::open(&NatsAddress::parse(url).expect("an address")).expect("opened"))
+}
+
+/// Some points as a rule, all of them many times where that is asked for.
+fn points() -> impl Iterator<Item = &'static str> {
+    let (count, step) = if is_full() { (POINTS.len() * 17, 1) } else { (POINTS.len(), 3) };
+    POINTS.into_iter().cycle().take(count).step_by(step)
+}
+
+#[test]
+fn whatever_worker_of_a_server_is_killed_no_job_is_lost_and_none_is_recorded_twice() {
+    for point in points() {
+        let Some(server) = Server::start() else { return };
+        let place = tempfile::tempdir().expect("a directory");
+        kill_a_worker(place.path(), &server.url(), point);
+    }
+}
+
+/// The worker lives on, and brings everything to its end on the server that comes back.
+#[test]
+fn a_server_that_is_killed_loses_no_job_and_records_none_twice() {
+    for point in points() {
+        let Some(mut server) = Server::start() else { return };
+        let place = tempfile::tempdir().expect("a directory");
+        let mut child = doomed_worker(place.path(), &server.url(), (point, Some(server.pid())));
+        until("the server dies", || server.is_dead());
+        server.again();
+        let store = open(&server.url());
+        until("the submission is there", || deadlines(&*store).len() == batch(place.path()).len());
+        let before = deadlines(&*store);
+        let jobs = store.submit(&batch(place.path())).expect("submitted");
+        assert!(jobs.iter().all(|one| one.existed), "{point}");
+        until_over(&*store, &jobs);
+        check_records(&*store, &jobs, point);
+        assert_eq!(deadlines(&*store), before, "{point}: no deadline is reset");
+        assert!(!is_something_alive(place.path()), "{point}");
+        child.kill().expect("killed");
+        child.wait().expect("waited");
+    }
+}
+
+#[test]
+fn a_worker_of_a_server_that_comes_back_too_late_is_fenced() {
+    let Some(server) = Server::start() else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    fence(place.path(), &server.url());
+}
+
+fn submission(place: &Path, more: serde_json::Value) -> Submission {
+    let mut source = json!({"deliveries": 9, "wall_ms": 120_000});
+    source.as_object_mut().expect("a table").extend(more.as_object().expect("a table").clone());
+    source["command"].as_array_mut().expect("a list").push(place.display().to_string().into());
+    Submission { spec: JobSpec::read(source).expect("valid"), owner: "test".to_owned() }
+}
+
+/// A worker whose wire is cut without a word ends what it runs when its lease is over; another one has the job by then, and
+/// what the first one says later is kept beside the result.
+#[test]
+fn a_worker_that_is_cut_off_ends_its_runs_and_is_fenced() {
+    let Some(server) = Server::start() else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    let wire = Wire::to(server.port);
+    let store = open(&server.url());
+    let first = "test -e began || { touch began; exec sleep 600; }; echo second";
+    let source = json!({"workspaces": [place.path()], "cwd": place.path(), "command": ["sh", "-c", first]});
+    let id = store.submit(&[submission(place.path(), source)]).expect("submitted").remove(0).id;
+    let get = || store.get(&id).expect("readable").expect("there");
+    let (cut_off, other) = (worker(open(&wire.url()), |_| {}), worker(open(&server.url()), |_| {}));
+    std::thread::scope(|scope| {
+        scope.spawn(|| cut_off.work());
+        until("it has begun", || place.path().join("began").exists());
+        wire.cut();
+        until("what it ran is dead", || !is_something_alive(place.path()));
+        scope.spawn(|| other.work());
+        until("the other one has done it", || get().line.state == JobState::Ended);
+        let ended = get().line.ended_ms;
+        wire.mend();
+        until("the late result is kept", || !get().duplicates.is_empty());
+        let record = get();
+        assert_eq!((record.line.ok, record.line.ended_ms), (Some(true), ended));
+        assert_eq!(record.duplicates[0].status, Status::Lost);
+        cut_off.drain();
+        other.drain();
+    });
+}
+
+#[test]
+fn two_workers_share_jobs_and_one_is_killed_half_way() {
+    let many = if is_full() { 10_000 } else { 60 };
+    let Some(server) = Server::start() else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    let store = open(&server.url());
+    let mut children: Vec<_> =
+        (0..2).map(|_| doomed_worker(place.path(), &server.url(), ("never", None))).collect();
+    let one = |_| submission(place.path(), json!({"command": ["true"]}));
+    let mut jobs = Vec::new();
+    for _ in 0..many / 20 {
+        jobs.extend(store.submit(&(0..20).map(one).collect::<Vec<_>>()).expect("submitted"));
+    }
+    let get = |id: &str| store.get(id).expect("readable").expect("there").line;
+    let done = || jobs.iter().filter(|one| get(&one.id).state.is_over()).count();
+    until("half of them are done", || done() >= many / 2);
+    let names: BTreeSet<_> = jobs.iter().filter_map(|one| get(&one.id).worker).collect();
+    assert_eq!(names.len(), 2, "both take part: {names:?}");
+    let killed = pidfd_open(Pid::from_child(&children[0]), PidfdFlags::empty()).expect("a pidfd");
+    pidfd_send_signal(&killed, Signal::KILL).expect("sent");
+    until("all are done", || done() == many);
+    check_records(&*store, &jobs, "shared");
+    for child in &mut children {
+        // One that is dead already is as good.
+        let _ = child.kill();
+        child.wait().expect("waited");
+    }
+}
