@@ -386,7 +386,7 @@ fn refused(address: &NatsAddress, error: &async_nats::ConnectError) -> StoreErro
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
             StoreError::Refused(format!("`{address}` does not accept these credentials ({error})"))
         }
-        ConnectErrorKind::Tls => StoreError::Refused(format!(
+        kind if kind == ConnectErrorKind::Tls || is_of_tls(error) => StoreError::Refused(format!(
             "`{address}`: no TLS connection that can be trusted ({error}); a certificate that this machine does not \
              know belongs in the file that SANDTIMER_NATS_CA names"
         )),
@@ -397,4 +397,10 @@ fn refused(address: &NatsAddress, error: &async_nats::ConnectError) -> StoreErro
             "{address}: nothing that speaks NATS answers there ({error}); start `nats-server -js`, or name another address"
         )),
     }
+}
+
+/// What TLS refuses arrives as an error of the connection.
+fn is_of_tls(error: &async_nats::ConnectError) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.and_then(std::io::Error::get_ref).is_some_and(|inner| inner.is::<async_nats::rustls::Error>())
 }
