@@ -344,7 +344,7 @@ async fn connect(
     let hear = move |event| {
         match event {
             Event::Disconnected => told.change(|state| {
-                state.trouble.get_or_insert_with(|| lost.clone().from_now());
+                state.trouble.get_or_insert_with(|| lost.clone().beginning_now());
             }),
             Event::Connected => ring.notify_one(),
             _ => {}
