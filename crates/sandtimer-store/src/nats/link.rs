@@ -271,7 +271,7 @@ impl Link {
                 return Err(self.unreachable(&gap));
             }
             let waits = state.apply(&message)?;
-            let is_due = waits && message.sequence % self.snapshot_every == 0;
+            let is_due = waits && message.sequence.is_multiple_of(self.snapshot_every);
             if !is_due {
                 return Ok(None);
             }
