@@ -271,7 +271,7 @@ impl Link {
                 return Err(self.unreachable(&gap));
             }
             let waits = state.apply(&message)?;
-            let is_due = waits && message.sequence % self.snapshot_every == 0;
+            let is_due = waits && message.sequence.is_multiple_of(self.snapshot_every);
             if !is_due {
                 return Ok(None);
             }
@@ -344,7 +344,7 @@ async fn connect(
     let hear = move |event| {
         match event {
             Event::Disconnected => told.change(|state| {
-                state.trouble.get_or_insert_with(|| lost.clone().from_now());
+                state.trouble.get_or_insert_with(|| lost.clone().beginning_now());
             }),
             Event::Connected => ring.notify_one(),
             _ => {}
@@ -386,7 +386,7 @@ fn refused(address: &NatsAddress, error: &async_nats::ConnectError) -> StoreErro
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
             StoreError::Refused(format!("`{address}` does not accept these credentials ({error})"))
         }
-        ConnectErrorKind::Tls => StoreError::Refused(format!(
+        kind if kind == ConnectErrorKind::Tls || is_of_tls(error) => StoreError::Refused(format!(
             "`{address}`: no TLS connection that can be trusted ({error}); a certificate that this machine does not \
              know belongs in the file that SANDTIMER_NATS_CA names"
         )),
@@ -397,4 +397,10 @@ fn refused(address: &NatsAddress, error: &async_nats::ConnectError) -> StoreErro
             "{address}: nothing that speaks NATS answers there ({error}); start `nats-server -js`, or name another address"
         )),
     }
+}
+
+/// What TLS refuses arrives as an error of the connection.
+fn is_of_tls(error: &async_nats::ConnectError) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.and_then(std::io::Error::get_ref).is_some_and(|inner| inner.is::<async_nats::rustls::Error>())
 }

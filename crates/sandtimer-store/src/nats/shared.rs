@@ -59,7 +59,7 @@ impl Trouble {
     }
 
     /// The same, beginning now.
-    pub fn from_now(self) -> Self {
+    pub fn beginning_now(self) -> Self {
         Trouble { since: monotonic_nanoseconds(), ..self }
     }
 

@@ -85,7 +85,14 @@ fn everything(replica: &mut Replica) -> Vec<String> {
 
 /// A log in memory, for copies by themselves.
 #[derive(Default)]
-struct Tape(Vec<(i64, String, (u32, u32), Vec<u8>)>);
+struct Tape(Vec<Taped>);
+
+struct Taped {
+    at_ms: i64,
+    id: String,
+    part: (u32, u32),
+    payload: Vec<u8>,
+}
 
 impl Tape {
     fn add(&mut self, at_ms: i64, command: Command) {
@@ -95,19 +102,19 @@ impl Tape {
 
     fn add_part(&mut self, at_ms: i64, part: (u32, u32), payload: &[u8]) {
         let id = if part.1 > 1 { "in parts".to_owned() } else { format!("c{}", self.0.len()) };
-        self.0.push((at_ms, id, part, payload.to_vec()));
+        self.0.push(Taped { at_ms, id, part, payload: payload.to_vec() });
     }
 
     /// Brings a copy to the end, and says what each message did.
     fn play(&self, replica: &mut Replica) -> Vec<Option<Result<Answer, StoreError>>> {
-        let begun = replica.place().0 as usize;
-        let message =
-            |(index, (at_ms, id, part, payload)): (usize, &'_ (i64, String, (u32, u32), Vec<u8>))| {
-                let sequence = index as u64 + 1;
-                let message = Message { sequence, at_ms: *at_ms, format: FORMAT, id, part: *part, payload };
-                replica.apply(&message).expect("applied")
-            };
-        self.0.iter().enumerate().skip(begun).map(message).collect()
+        let begun = replica.place().0;
+        let mut apply = |(index, taped): (usize, &Taped)| {
+            let Taped { at_ms, id, part, payload } = taped;
+            let sequence = index as u64 + 1;
+            let message = Message { sequence, at_ms: *at_ms, format: FORMAT, id, part: *part, payload };
+            replica.apply(&message).expect("applied")
+        };
+        self.0.iter().enumerate().skip(begun as usize).map(&mut apply).collect()
     }
 }
 

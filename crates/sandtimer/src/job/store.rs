@@ -129,7 +129,7 @@ pub struct LeaseRequest {
 }
 
 /// A lease of a job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Held {
     pub id: String,
     pub epoch: u64,

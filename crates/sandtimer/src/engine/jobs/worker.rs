@@ -71,7 +71,8 @@ pub struct Worker {
 struct State {
     draining: bool,
     ended: bool,
-    jobs: HashMap<String, (Held, Arc<Control>)>,
+    /// By the lease: one that was lost may be followed by another of the same job, while the first still ends.
+    jobs: HashMap<Held, Arc<Control>>,
     /// Until when every lease lasts at least, if there are any.
     kept_until: Option<Moment>,
     /// What was complained of last: the same is said once.
@@ -130,11 +131,10 @@ impl Worker {
                 }
                 for job in leased {
                     let control = Arc::new(Control::default());
-                    let entry = (job.held.clone(), Arc::clone(&control));
                     let mut state = self.state();
                     // Other leases may be older.
                     state.kept_until.get_or_insert(asked.after(self.settings.lease));
-                    state.jobs.insert(job.held.id.clone(), entry);
+                    state.jobs.insert(job.held.clone(), Arc::clone(&control));
                     drop(state);
                     scope.spawn(move || self.conduct(&job, &control));
                 }
@@ -151,7 +151,7 @@ impl Worker {
     /// As [`Worker::drain`], and gives back what goes on: it is ended here, and handed out again.
     pub fn give_back(&self) {
         self.drain();
-        for (_, control) in self.state().jobs.values() {
+        for control in self.state().jobs.values() {
             control.halt(Halt::GiveBack);
         }
     }
@@ -186,7 +186,7 @@ impl Worker {
         });
         self.finish(Finish { held: job.held.clone(), result, again });
         let mut state = self.state();
-        state.jobs.remove(&job.held.id);
+        state.jobs.remove(&job.held);
         if state.jobs.is_empty() {
             state.kept_until = None;
         }
@@ -228,7 +228,8 @@ impl Worker {
             if state.ended {
                 return;
             }
-            let jobs: Vec<(Held, Arc<Control>)> = state.jobs.values().cloned().collect();
+            let entry = |(held, control): (&Held, &Arc<Control>)| (held.clone(), Arc::clone(control));
+            let jobs: Vec<(Held, Arc<Control>)> = state.jobs.iter().map(entry).collect();
             drop(state);
             if jobs.is_empty() {
                 // What is leased next has its whole lease ahead.
@@ -269,7 +270,7 @@ impl Worker {
             if state.kept_until.is_some_and(|until| now() > until) {
                 // What is leased next begins anew.
                 state.kept_until = None;
-                state.jobs.values().for_each(|(_, control)| control.halt(Halt::Lost));
+                state.jobs.values().for_each(|control| control.halt(Halt::Lost));
                 drop(state);
                 (self.settings.complain)("leases were not renewed in time, and what went on is ended");
             }
