@@ -158,6 +158,15 @@ impl std::fmt::Display for Listen {
     }
 }
 
+/// How a server executes jobs.
+#[derive(Debug, Clone)]
+pub struct JobSettings {
+    /// So many at a time; 0 leaves them to other workers on the same directory.
+    pub slots: usize,
+    /// Of the files that a job leaves, so many bytes are kept.
+    pub file_bytes: u64,
+}
+
 /// How a server is set up.
 #[derive(Debug)]
 pub struct Settings {
@@ -171,8 +180,7 @@ pub struct Settings {
     /// The operator's ceilings.
     pub maxima: Limits,
     pub interpreters: Interpreters,
-    /// Jobs that this server executes at a time; 0 leaves them to other workers on the same directory.
-    pub job_slots: usize,
+    pub jobs: JobSettings,
     /// How long a client may take for the head of a request, and for its body.
     pub patience: Duration,
     /// How long a stream of events is silent before a comment shows that it lives.
@@ -288,7 +296,7 @@ impl Server {
             .map_err(StartError::Threads)?;
         let tenants = Arc::new(Tenants::open(&engine, settings.tokens.as_ref())?);
         let limits = settings.defaults.commands.clone();
-        let jobs = Jobs::start(&settings.state_directory, &engine, &tenants, limits, settings.job_slots)?;
+        let jobs = Jobs::start(&settings.state_directory, &engine, &tenants, limits, &settings.jobs)?;
         let app = Arc::new(App {
             tenants,
             jobs,

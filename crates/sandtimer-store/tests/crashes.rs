@@ -12,15 +12,15 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_si
 use sandtimer::Engine;
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
-    Cancelled, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState, JobStore, LeaseRequest, Leased,
-    Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    Cancelled, FileOf, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState, JobStore, LeaseRequest,
+    Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_store::SqliteJobs;
 use serde_json::json;
 
-const POINTS: [&str; 12] = [
+const POINTS: [&str; 14] = [
     "before submit",
     "after submit",
     "before lease",
@@ -31,6 +31,8 @@ const POINTS: [&str; 12] = [
     "after renew",
     "before look",
     "after look",
+    "before file",
+    "after file",
     "before finish",
     "after finish",
 ];
@@ -85,6 +87,12 @@ impl JobStore for Deadly {
     fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
         self.at("log", |store| store.append_log(held, bytes))
     }
+    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.at("file", |store| store.write_file(held, name, start, bytes))
+    }
+    fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
+        self.store.read_file(id, file, start, most)
+    }
     fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
         self.store.cancel(id, reason)
     }
@@ -123,18 +131,18 @@ impl JobStore for Deadly {
 /// The same for every worker on this store; `place` is in the arguments of all that the jobs run.
 fn batch(place: &Path) -> Vec<Submission> {
     let one = |number: usize| {
-        let script = "echo begun; sleep 1; echo done";
+        let script = "echo begun; sleep 1; echo made > made; echo done";
         let mark = place.display().to_string();
         let source = json!({
             "name": format!("job {number}"), "idempotency_key": format!("k{number}"), "wall_ms": 120_000,
-            "deliveries": 9, "command": ["sh", "-c", script, mark],
+            "deliveries": 9, "outputs": ["made"], "command": ["sh", "-c", script, mark],
         });
         Submission { spec: JobSpec::read(source).expect("valid"), owner: "test".to_owned() }
     };
     (0..JOBS).map(one).collect()
 }
 
-fn worker(store: Arc<dyn JobStore>) -> Worker {
+fn worker(store: Arc<dyn JobStore>, place: &Path) -> Worker {
     let settings = WorkerSettings {
         name: "w".to_owned(),
         slots: JOBS,
@@ -143,7 +151,7 @@ fn worker(store: Arc<dyn JobStore>) -> Worker {
         lease: LEASE,
         complain: |problem| panic!("{problem}"),
     };
-    Worker::new(Place { engine: Engine::new().expect("an engine"), store, defaults: Vec::new() }, settings)
+    Worker::new(Place::new(Engine::new().expect("an engine"), store, place), settings)
 }
 
 fn until(what: &str, mut is: impl FnMut() -> bool) {
@@ -168,7 +176,7 @@ fn doomed() {
     };
     let store: Arc<dyn JobStore> = Arc::new(Deadly { store, point, signal, passed: AtomicU32::new(0) });
     store.submit(&batch(Path::new(&directory))).expect("submitted");
-    worker(store).work();
+    worker(store, Path::new(&directory)).work();
 }
 
 #[test]
@@ -244,7 +252,7 @@ fn check(place: &Path, point: &str) {
     assert_eq!(before.len(), if point == "before submit" { 0 } else { JOBS }, "{point}");
     let again = store.submit(&batch(place)).expect("submitted");
     assert!(point == "before submit" || again.iter().all(|one| one.existed), "{point}");
-    let worker = worker(Arc::clone(&store));
+    let worker = worker(Arc::clone(&store), place);
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         let is_over =
@@ -257,6 +265,8 @@ fn check(place: &Path, point: &str) {
         assert_eq!((record.line.state, record.line.ok), (JobState::Ended, Some(true)), "{point}: {record:?}");
         assert!(record.duplicates.is_empty(), "{point}: a dead worker says nothing");
         let result = record.result.expect("a result");
+        let made = store.read_file(&one.id, FileOf::Output("made"), 0, 99).expect("readable");
+        assert_eq!((result.files.len(), &made[..]), (1, &b"made\n"[..]), "{point}");
         assert_eq!(result.outcome.expect("an outcome").tree.survivors, Some(0), "{point}");
     }
     if point != "before submit" {

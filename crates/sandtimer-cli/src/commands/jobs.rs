@@ -1,5 +1,6 @@
 //! `sandtimer jobs`: opens the store, calls it once, renders the answer.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::args::jobs::{
 };
 use crate::render;
 
+mod files;
 mod following;
 mod submitting;
 mod text;
@@ -29,6 +31,8 @@ pub(crate) fn main(given: JobsArguments) -> Result<ExitCode, Failure> {
         JobsAction::Work(given) => working::work(&given),
         JobsAction::List(given) => list(&given),
         JobsAction::Show(given) => show(&given),
+        JobsAction::Files(given) => files::list(&given),
+        JobsAction::Get(given) => files::get(&given),
         JobsAction::Wait(given) => following::wait(&given),
         JobsAction::Watch(given) => following::watch(&given),
         JobsAction::Cancel(given) => cancel(&given),
@@ -47,12 +51,15 @@ impl From<StoreError> for Failure {
 }
 
 fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
+    Ok(Arc::new(SqliteJobs::open(&state_directory(flags)?)?))
+}
+
+fn state_directory(flags: &StoreFlags) -> Result<PathBuf, Failure> {
     let named = flags.state_dir.clone().or_else(|| {
         let variable = std::env::var_os("SANDTIMER_STATE_DIR").filter(|value| !value.is_empty());
         variable.map(Into::into)
     });
-    let directory = named.map_or_else(serve::default_state_directory, Ok)?;
-    Ok(Arc::new(SqliteJobs::open(&directory)?))
+    named.map_or_else(serve::default_state_directory, Ok)
 }
 
 /// Prints JSON where that was asked for, else text.

@@ -19,10 +19,10 @@ use tokio::sync::watch;
 
 use super::submission::check_paths;
 use super::view::{LOCAL, Whose};
-use crate::StartError;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::tenants::Tenants;
+use crate::{JobSettings, StartError};
 
 /// The worker's name. There is one server to a state directory.
 const NAME: &str = "server";
@@ -46,16 +46,18 @@ impl Jobs {
         engine: &Engine,
         tenants: &Arc<Tenants>,
         defaults: Vec<(Source, Limits)>,
-        slots: usize,
+        settings: &JobSettings,
     ) -> Result<Self, StartError> {
         let store = Arc::new(SqliteJobs::open(state_directory)?);
         store.take_back(NAME)?;
+        let slots = settings.slots;
         let ended = watch::Sender::new(slots == 0);
         let worker = if slots == 0 {
             None
         } else {
             let own = Arc::new(SqliteJobs::open(state_directory)?);
-            let place = Place { engine: engine.clone(), store: own, defaults };
+            let place = Place::new(engine.clone(), own, state_directory);
+            let place = Place { defaults, most_file_bytes: settings.file_bytes, ..place };
             Some(begin(place, tenants, slots, ended.clone())?)
         };
         Ok(Jobs { store, worker, ended })

@@ -6,6 +6,7 @@
 //! submitting   new jobs, one transaction for any number
 //! leasing      jobs are handed out, and kept
 //! moving       from one state to the next: finish, cancel, and what time alone does
+//! files        those that jobs are given, and those they leave
 //! reading      listings, records, logs, breakers
 //! ```
 //! Every call is one transaction, begun for writing before it reads, so none is ever undone by another. WAL and
@@ -13,6 +14,7 @@
 //! transactions, and never a part of one.
 
 mod clock;
+mod files;
 mod leasing;
 mod moving;
 mod reading;
@@ -29,8 +31,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
-    Cancelled, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore, LeaseRequest, Leased, Log,
-    Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    Cancelled, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore, LeaseRequest, Leased,
+    Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
 };
 use sandtimer::resilience::BreakerSnapshot;
 
@@ -201,6 +203,14 @@ impl JobStore for SqliteJobs {
 
     fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
         self.read(|tx, _| reading::read_log(tx, id, cursor, most))
+    }
+
+    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write(|tx, _| files::write(tx, held, (name, start), bytes))
+    }
+
+    fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
+        self.read(|tx, _| files::read(tx, id, file, (start, most)))
     }
 
     fn save_breakers(&self, snapshots: &[BreakerSnapshot]) -> Result<(), StoreError> {

@@ -325,6 +325,10 @@ pub(super) fn purge(tx: &Transaction<'_>, filter: &Filter) -> Result<u64, StoreE
 
 fn forget(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError> {
     let tables = ["DELETE FROM jobs WHERE seq = ?1", "DELETE FROM specs WHERE job = ?1"];
-    let more = ["DELETE FROM results WHERE job = ?1", "DELETE FROM log WHERE job = ?1"];
+    let more = [
+        "DELETE FROM results WHERE job = ?1",
+        "DELETE FROM log WHERE job = ?1",
+        "DELETE FROM files WHERE job = ?1",
+    ];
     tables.into_iter().chain(more).try_for_each(|sql| execute(tx, sql, [seq]).map(drop))
 }

@@ -6,13 +6,19 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 2] = [FIRST, OWNERS];
+const MIGRATIONS: [&str; 3] = [FIRST, OWNERS, FILES];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
 /// also those that are forgotten.
 const OWNERS: &str = "
 CREATE INDEX jobs_owner ON jobs (owner, seq);
 CREATE TABLE outcomes (status TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+";
+
+/// Files in pieces: `kind` is 0 for those a job is given, 1 for those it leaves.
+const FILES: &str = "
+CREATE TABLE files (job INTEGER NOT NULL, kind INTEGER NOT NULL, name TEXT NOT NULL, start INTEGER NOT NULL, bytes BLOB NOT NULL) STRICT;
+CREATE UNIQUE INDEX files_piece ON files (job, kind, name, start);
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

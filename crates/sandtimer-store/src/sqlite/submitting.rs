@@ -4,13 +4,14 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use sandtimer::engine::new_run_id;
 use sandtimer::job::{JobState, StoreError, Submission, Submitted};
 
+use super::files::keep_inputs;
 use super::moving::enter;
 use super::{broken, integer, natural, rank, state_number, state_of};
 
 /// Takes in one job.
 pub(super) fn submit(tx: &Transaction<'_>, one: &Submission, now: i64) -> Result<Submitted, StoreError> {
     let spec = &one.spec;
-    let body = spec.source().to_string();
+    let body = spec.stored().to_string();
     if let Some(existing) = known(tx, one, &body)? {
         return Ok(existing);
     }
@@ -47,6 +48,7 @@ pub(super) fn submit(tx: &Transaction<'_>, one: &Submission, now: i64) -> Result
     let seq = tx.last_insert_rowid();
     let insert = "INSERT INTO specs (job, body) VALUES (?1, ?2)";
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute((seq, &body))).map_err(broken)?;
+    keep_inputs(tx, seq, &spec.inputs)?;
     let insert = "INSERT INTO queues (queue) VALUES (?1) ON CONFLICT DO NOTHING";
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute([&spec.queue])).map_err(broken)?;
     if state == JobState::Queued {

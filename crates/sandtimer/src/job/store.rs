@@ -261,6 +261,18 @@ pub struct Log {
     pub next_cursor: u64,
 }
 
+/// The longest piece of a file that is written or read at a time.
+pub const FILE_PIECE: usize = 256 << 10;
+
+/// A file of a job, by its path below the job's directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileOf<'a> {
+    /// Submitted with it.
+    Input(&'a str),
+    /// Left by it.
+    Output(&'a str),
+}
+
 /// A store of jobs.
 pub trait JobStore: Send + Sync + Debug {
     /// The store's clock: milliseconds since 1970 that never go back.
@@ -356,6 +368,19 @@ pub trait JobStore: Send + Sync + Debug {
     /// # Errors
     /// See [`JobStore::lease`].
     fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError>;
+
+    /// Adds to a file that a leased job leaves: at most [`FILE_PIECE`] bytes, `start` bytes from its beginning. What earlier
+    /// deliveries of the job left goes with their successor's lease.
+    ///
+    /// # Errors
+    /// [`StoreError::Lost`].
+    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// A file's bytes from an absolute position: at most `most`, and none behind its end or where there is no such file.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError>;
 
     /// Keeps breakers that jobs share.
     ///

@@ -1,6 +1,6 @@
 //! Jobs as people read them.
 
-use sandtimer::job::{JobLine, JobRecord, JobState, Page, QueueFacts};
+use sandtimer::job::{JobFile, JobFileRefused, JobLine, JobRecord, JobState, Page, QueueFacts};
 
 /// A table, the latest job first.
 pub(super) fn listing(page: &Page, now_ms: u64) -> String {
@@ -86,6 +86,13 @@ pub(super) fn record(record: &JobRecord) -> String {
                 time(spent.driver_ms)
             ),
         );
+        if !result.files.is_empty() {
+            let total: u64 = result.files.iter().map(|file| file.bytes).sum();
+            add("files", format!("{}, {total} bytes", result.files.len()));
+        }
+        for JobFileRefused { name, reason } in &result.files_refused {
+            add("not kept", format!("{name}: {reason}"));
+        }
         for breaker in result.breakers.iter().filter(|breaker| breaker.state != "closed") {
             add(
                 "breaker",
@@ -131,6 +138,17 @@ pub(super) fn progress(line: &JobLine, now_ms: u64) -> String {
         .deadline_ms
         .map_or_else(String::new, |deadline| format!(" of {}", time(deadline - line.submitted_ms)));
     format!("job {} {}, {}{of}", line.id, state(line), time(age))
+}
+
+/// A table of files, and why others are not there.
+pub(super) fn files(files: &[JobFile], refused: &[JobFileRefused]) -> String {
+    let mut rows = vec![["NAME", "BYTES", "SHA256"].map(str::to_owned)];
+    rows.extend(files.iter().map(|file| [file.name.clone(), file.bytes.to_string(), file.sha256.clone()]));
+    let mut text = if files.is_empty() { "no files\n".to_owned() } else { columns(&rows) };
+    for JobFileRefused { name, reason } in refused {
+        text.push_str(&format!("not kept: {name}: {reason}\n"));
+    }
+    text
 }
 
 /// A table of queues.

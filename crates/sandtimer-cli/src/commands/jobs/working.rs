@@ -10,9 +10,10 @@ use sandtimer::limits::Limits;
 use sandtimer::{Engine, Options};
 
 use super::following::{Followed, Follower, exit_code};
-use super::{answer, duration, open, submitting, text};
-use crate::args::jobs::{SubmitArguments, WorkArguments};
+use super::{answer, duration, open, state_directory, submitting, text};
+use crate::args::jobs::{StoreFlags, SubmitArguments, WorkArguments};
 use crate::commands::Failure;
+use crate::commands::serve::{Given, file_bytes};
 use crate::config::{Config, Uses};
 use crate::render;
 use crate::signals::Signals;
@@ -23,6 +24,7 @@ const LEAST_LEASE: Duration = Duration::from_secs(1);
 pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
     let lease = given.lease.as_deref().map(|typed| duration("--lease", typed, LEAST_LEASE)).transpose()?;
     let store = open(&given.store)?;
+    let files = Given::named("files", "SANDTIMER_JOB_FILES", given.files.as_ref());
     let default = WorkerSettings::new(render::complaint);
     let settings = WorkerSettings {
         slots: given.slots.into(),
@@ -30,7 +32,7 @@ pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
         lease: lease.unwrap_or(default.lease),
         ..default
     };
-    let (worker, signals) = worker(&store, settings)?;
+    let (worker, signals) = worker(&given.store, &store, &files, settings)?;
     std::thread::scope(|scope| {
         let working = scope.spawn(|| worker.work());
         let mut asked = 0;
@@ -60,7 +62,8 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
     };
     let id = store.submit(std::slice::from_ref(one))?.remove(0).id;
     let settings = WorkerSettings { only: Some(id.clone()), ..WorkerSettings::new(render::complaint) };
-    let (worker, signals) = worker(&store, settings)?;
+    let files = Given::named("files", "SANDTIMER_JOB_FILES", None);
+    let (worker, signals) = worker(&given.store, &store, &files, settings)?;
     let followed = std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         let asked = |count: u32, reason: &str| match count {
@@ -90,11 +93,18 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-fn worker(store: &Arc<dyn JobStore>, settings: WorkerSettings) -> Result<(Worker, Signals), Failure> {
+fn worker(
+    flags: &StoreFlags,
+    store: &Arc<dyn JobStore>,
+    files: &Given,
+    settings: WorkerSettings,
+) -> Result<(Worker, Signals), Failure> {
+    let most_file_bytes = file_bytes(files)?;
     let config = Config::load(&Limits::new(), true)?;
     // Before the engine, whose threads must not get these signals.
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
     let engine = Engine::with_options(Options { maxima: config.maxima(), ..Options::default() })?;
-    let place = Place { engine, store: Arc::clone(store), defaults: config.defaults(Uses::Commands) };
+    let place = Place::new(engine, Arc::clone(store), &state_directory(flags)?);
+    let place = Place { defaults: config.defaults(Uses::Commands), most_file_bytes, ..place };
     Ok((Worker::new(place, settings), signals))
 }

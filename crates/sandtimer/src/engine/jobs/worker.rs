@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::control::{Control, Halt};
+use super::files::Workshop;
 use super::level::now;
 use super::{Admission, Handlers, Means, Place, execute};
 use crate::job::{Finish, Held, JobResult, LeaseRequest, Leased, Renewal, Status, StoreError};
@@ -104,8 +105,11 @@ impl Worker {
 
     /// Works until it is told to end and every job it has is over.
     pub fn work(&self) {
+        let workshop = &Workshop::open(&self.place.directories)
+            .map_err(|error| format!("{} cannot be used: {error}", self.place.directories.display()));
         thread::scope(|scope| {
             scope.spawn(|| self.keep());
+            scope.spawn(|| workshop.iter().for_each(|workshop| workshop.sweep(self.settings.complain)));
             loop {
                 let mut state = self.state();
                 if state.draining && state.jobs.is_empty() {
@@ -125,7 +129,7 @@ impl Worker {
                     let control = Arc::new(Control::default());
                     let entry = (job.held.clone(), Arc::clone(&control));
                     self.state().jobs.insert(job.held.id.clone(), entry);
-                    scope.spawn(move || self.conduct(&job, &control));
+                    scope.spawn(move || self.conduct((&job, workshop), &control));
                 }
             }
         });
@@ -159,15 +163,16 @@ impl Worker {
     }
 
     /// One job, from its lease to its end in the store.
-    fn conduct(&self, job: &Leased, control: &Control) {
-        let means =
-            Means { place: &self.place, handlers: &self.handlers, admission: self.admission.as_deref() };
+    fn conduct(&self, (job, workshop): (&Leased, &Result<Workshop, String>), control: &Control) {
+        let Worker { place, handlers, .. } = self;
+        let means = Means { place, workshop, handlers, admission: self.admission.as_deref() };
         let executed = catch_unwind(AssertUnwindSafe(|| execute(&means, job, control)));
         let (result, again) = executed.unwrap_or_else(|_| {
             let said = "the worker failed while it executed the job; it has said so on its stderr";
             (JobResult::bare(Status::InfraError, Some(said.to_owned())), true)
         });
         self.finish(Finish { held: job.held.clone(), result, again });
+        workshop.iter().for_each(|workshop| workshop.tidy(self.settings.complain));
         self.state().jobs.remove(&job.held.id);
         self.changed.notify_all();
     }
