@@ -31,6 +31,7 @@ mod body;
 mod compat;
 mod connection;
 mod contexts;
+mod courier;
 pub mod error;
 mod events;
 mod facts;
@@ -66,6 +67,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 pub use auth::{Owner, TokenError, Tokens};
+pub use courier::HttpCourier;
 pub use mcp::document as mcp_tools;
 pub use openapi::document as openapi;
 pub use policy::{Defaults, Interpreters, Pool, READY};
@@ -165,6 +167,8 @@ pub struct JobSettings {
     pub slots: usize,
     /// Of the files that a job leaves, so many bytes are kept.
     pub file_bytes: u64,
+    /// Ends of jobs may be told to addresses that are not public.
+    pub private_webhooks: bool,
 }
 
 /// How a server is set up.

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use sandtimer::job::{
-    Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobRecord, JobResult, JobSpec, JobState,
-    JobStore, LeaseRequest, Leased, Renewal, Status, StoreError, Submission,
+    Cancelled, Delivered, Delivery, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobRecord, JobResult,
+    JobSpec, JobState, JobStore, LeaseRequest, Leased, Renewal, Status, StoreError, Submission,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use serde_json::{Value, json};
@@ -32,6 +32,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     a_paused_queue_hands_out_nothing(&of("paused"));
     a_log_is_read_by_position(&of("log"));
     files_are_kept_in_pieces_and_fenced(&of("files"));
+    ends_are_told_until_somebody_has_taken_them(&of("webhooks"));
     a_listing_goes_on_behind_its_cursor(&of("list"));
     what_is_over_is_purged_and_forgotten(&of("purge"));
     breakers_are_kept(store);
@@ -316,6 +317,47 @@ fn files_are_kept_in_pieces_and_fenced(part: &Part<'_>) {
     let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
     assert_eq!(part.store.purge(&filter).expect("purged"), 1);
     assert!(read(FileOf::Output("out"), 0, 99).is_empty() && read(FileOf::Input("small"), 0, 99).is_empty());
+}
+
+fn ends_are_told_until_somebody_has_taken_them(part: &Part<'_>) {
+    let url = "http://host/hook";
+    let id = part.submit(json!({"webhook": {"url": url, "headers": {"A": "b"}, "secret": "s"}}));
+    let claim = |claim| part.store.claim_webhooks(9, claim).expect("claimed");
+    let settle = |delivery: &Delivery, came| part.store.settle_webhook(delivery, &came).expect("settled");
+    let state = || part.get(&id).webhook.expect("there is one");
+    assert_eq!((state().url.as_str(), state().attempts, state().due_ms), (url, 0, None));
+    assert_eq!(part.get(&id).spec["webhook"]["secret"], true, "it is not shown");
+    assert!(claim(LONG).is_empty(), "it goes on");
+    let held = part.lease(1).remove(0).held;
+    part.finish(&held, Status::Failed, false);
+    assert!(state().due_ms.is_some());
+    let first = claim(Duration::from_millis(200)).remove(0);
+    assert_eq!(
+        (first.id.as_str(), first.attempts, first.webhook.secret.as_deref()),
+        (id.as_str(), 1, Some("s"))
+    );
+    assert!(claim(LONG).is_empty(), "one has it");
+    (part.pass)(Duration::from_millis(300));
+    // Whoever had it is dead, or slow.
+    let second = claim(LONG).remove(0);
+    assert_eq!((second.attempts, second.age >= Duration::from_millis(300)), (2, true));
+    settle(&first, Delivered::Never { error: "too late".to_owned() });
+    assert_eq!(state().error, None, "its claim had run out");
+    settle(&second, Delivered::Again { after: Duration::ZERO, error: "busy".to_owned() });
+    assert_eq!((state().error.as_deref(), state().delivered_ms), (Some("busy"), None));
+    let third = claim(LONG).remove(0);
+    settle(&third, Delivered::Taken);
+    let taken = state();
+    assert_eq!((taken.attempts, taken.due_ms, taken.error.as_deref()), (3, None, None));
+    assert!(taken.delivered_ms.is_some() && claim(LONG).is_empty());
+    // Another end is told anew, also one without a worker.
+    part.store.retry(&id).expect("queued");
+    part.store.cancel(&id, "enough").expect("cancelled");
+    let fourth = claim(LONG).remove(0);
+    assert_eq!(fourth.attempts, 1);
+    settle(&fourth, Delivered::Never { error: "no".to_owned() });
+    assert_eq!((state().due_ms, state().error.as_deref()), (None, Some("no")));
+    assert!(claim(LONG).is_empty());
 }
 
 fn a_listing_goes_on_behind_its_cursor(part: &Part<'_>) {

@@ -12,8 +12,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_si
 use sandtimer::Engine;
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
-    Cancelled, FileOf, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState, JobStore, LeaseRequest,
-    Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState,
+    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -92,6 +92,12 @@ impl JobStore for Deadly {
     }
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
         self.store.read_file(id, file, start, most)
+    }
+    fn claim_webhooks(&self, most: usize, claim: Duration) -> Result<Vec<Delivery>, StoreError> {
+        self.store.claim_webhooks(most, claim)
+    }
+    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
+        self.store.settle_webhook(delivery, came)
     }
     fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
         self.store.cancel(id, reason)

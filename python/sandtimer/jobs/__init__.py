@@ -16,7 +16,7 @@ process of its own: a parked child of the worker's sandbox, as with `Sandbox.run
 of a job's, and only waits: so a deadline ends a handler whatever it does, together with everything that it has started.
 """
 
-from ._records import Job, JobEvent, JobFile, JobFileRefused, JobLog, JobQueue, JobRecord, JobResult, JobVerdict, Submitted
+from ._records import Job, JobEvent, JobFile, JobFileRefused, JobLog, JobQueue, JobRecord, JobResult, JobVerdict, JobWebhook, Submitted
 from ._store import Jobs
 from ._worker import Worker
 
@@ -70,6 +70,7 @@ __all__ = [
     "JobRecord",
     "JobResult",
     "JobVerdict",
+    "JobWebhook",
     "Jobs",
     "Submitted",
     "Worker",

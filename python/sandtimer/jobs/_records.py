@@ -119,6 +119,17 @@ class JobResult:
 
 
 @dataclasses.dataclass(frozen=True)
+class JobWebhook:
+    """What became of telling of a job's end; `error` is why the last attempt failed, `due_ms` when the next one is."""
+
+    url: str
+    attempts: int
+    delivered_ms: Optional[int]
+    error: Optional[str]
+    due_ms: Optional[int]
+
+
+@dataclasses.dataclass(frozen=True)
 class JobRecord(Job):
     """Everything about a job: its spec, its result once it is over, what came of earlier deliveries (the latest last), and
     results that came after their lease was lost. `now_ms` is the moment of this answer.
@@ -133,6 +144,7 @@ class JobRecord(Job):
     result: Optional[JobResult]
     earlier: list[JobResult]
     duplicates: list[JobResult]
+    webhook: Optional[JobWebhook]
     now_ms: int
 
 
@@ -183,7 +195,8 @@ def job_of(line: dict[str, Any]) -> Job:
 def record_of(record: dict[str, Any]) -> JobRecord:
     results = {name: [_result(each) for each in record[name]] for name in ("earlier", "duplicates")}
     result = None if record["result"] is None else _result(record["result"])
-    return build(JobRecord, {**record, **results, "result": result})
+    webhook = None if record["webhook"] is None else build(JobWebhook, record["webhook"])
+    return build(JobRecord, {**record, **results, "result": result, "webhook": webhook})
 
 
 def _result(result: dict[str, Any]) -> JobResult:

@@ -106,6 +106,9 @@ pub(crate) struct WorkArguments {
     /// Of the files that a job leaves, so many bytes are kept [default: 64M]; SANDTIMER_JOB_FILES sets it too
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) files: Option<OsString>,
+    /// Let ends of jobs be told to loopback, private and link-local addresses; SANDTIMER_PRIVATE_WEBHOOKS=1 does it too
+    #[arg(long)]
+    pub(crate) private_webhooks: bool,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }

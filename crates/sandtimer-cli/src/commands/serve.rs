@@ -61,6 +61,11 @@ impl Given {
         }
     }
 
+    /// A switch, else the variable whose name follows from its.
+    pub(super) fn switch(flag: &'static str, is_on: bool) -> Self {
+        Self::read(flag, is_on.then(|| OsString::from("1")).as_ref())
+    }
+
     fn text(&self) -> Result<Option<&str>, Failure> {
         let Some(value) = &self.value else { return Ok(None) };
         value.to_str().map(Some).ok_or_else(|| self.refused(value, "is not text"))
@@ -182,6 +187,8 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
     let slots = slots(&job_slots)?;
     let job_files = Given::read("job-files", arguments.job_files.as_ref());
     let job_file_bytes = file_bytes(&job_files)?;
+    let webhooks = Given::switch("private-webhooks", arguments.private_webhooks);
+    let private_webhooks = private_webhooks(&webhooks)?;
     let log = Log::begin(arguments)?;
     let collector = Collector::from_variables(|name| std::env::var(name).ok())
         .map_err(|error| Failure::usage(error.to_string()))?;
@@ -211,6 +218,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             "keep_for_ms": keep_for.shown(retention.age.map(|age| age.as_millis() as u64)),
             "job_slots": job_slots.shown(slots),
             "job_files": job_files.shown(job_file_bytes),
+            "private_webhooks": webhooks.shown(private_webhooks),
             "log": log.level.shown(log.level.text()?.unwrap_or("warn")),
             "log_format": log.format.shown(log.format.text()?.unwrap_or("text")),
         },
@@ -235,7 +243,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             python: pool(&config, "python")?,
             javascript: pool(&config, "javascript")?,
         },
-        jobs: JobSettings { slots, file_bytes: job_file_bytes },
+        jobs: JobSettings { slots, file_bytes: job_file_bytes, private_webhooks },
         patience: PATIENCE,
         heartbeat: HEARTBEAT,
         collector,
@@ -251,6 +259,15 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
 pub(super) fn file_bytes(given: &Given) -> Result<u64, Failure> {
     // Where there is no limit the disk has one.
     Ok(given.limit(Unit::Bytes, Some(MOST_FILE_BYTES))?.unwrap_or(u64::MAX))
+}
+
+/// Whether ends of jobs may be told to addresses that are not public.
+pub(super) fn private_webhooks(given: &Given) -> Result<bool, Failure> {
+    match given.text()? {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => Err(given.refused(other.as_ref(), "is neither 1 nor 0")),
+    }
 }
 
 /// Jobs at a time: a whole number, of which 0 is none.

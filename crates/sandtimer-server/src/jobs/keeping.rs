@@ -22,7 +22,7 @@ use super::view::{LOCAL, Whose};
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::tenants::Tenants;
-use crate::{JobSettings, StartError};
+use crate::{HttpCourier, JobSettings, StartError};
 
 /// The worker's name. There is one server to a state directory.
 const NAME: &str = "server";
@@ -58,7 +58,8 @@ impl Jobs {
             let own = Arc::new(SqliteJobs::open(state_directory)?);
             let place = Place::new(engine.clone(), own, state_directory);
             let place = Place { defaults, most_file_bytes: settings.file_bytes, ..place };
-            Some(begin(place, tenants, slots, ended.clone())?)
+            let courier = Arc::new(HttpCourier::new(settings.private_webhooks));
+            Some(begin(place, (tenants, courier), slots, ended.clone())?)
         };
         Ok(Jobs { store, worker, ended })
     }
@@ -115,7 +116,7 @@ impl Drop for Jobs {
 
 fn begin(
     place: Place,
-    tenants: &Arc<Tenants>,
+    (tenants, courier): (&Arc<Tenants>, Arc<HttpCourier>),
     slots: usize,
     ended: watch::Sender<bool>,
 ) -> Result<Arc<Worker>, StartError> {
@@ -128,7 +129,7 @@ fn begin(
         complain: |message| tracing::error!("{message}"),
     };
     let admission: Arc<dyn Admission> = tenants.clone();
-    let worker = Arc::new(Worker::new(place, settings).admitting(admission));
+    let worker = Arc::new(Worker::new(place, settings).admitting(admission).telling(courier));
     let works = worker.clone();
     let working = move || {
         works.work();

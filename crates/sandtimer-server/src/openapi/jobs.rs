@@ -102,6 +102,13 @@ pub(super) fn schemas() -> Value {
             "ended": truth("The job is over, and nothing comes behind `next_cursor`."),
         })),
         "JobFile": file(),
+        "JobWebhook": answer(json!({
+            "url": text(""),
+            "attempts": number("Since the job's end."),
+            "delivered_ms": nullable(moment("When it was taken")),
+            "error": nullable(text("Why the last attempt failed, or none will be made any more.")),
+            "due_ms": nullable(moment("When the next attempt is")),
+        })),
         "JobFileRefused": file_refused(),
         "JobFiles": answer(json!({
             "job_id": text(""),
@@ -169,6 +176,10 @@ fn job() -> Value {
     );
     fields["duplicates"] =
         with(list(reference("JobResult")), "Results that came after their lease was lost.");
+    fields["webhook"] = nullable(with(
+        reference("JobWebhook"),
+        "What became of telling of its end, where somebody is to be told.",
+    ));
     fields["now_ms"] = moment("The store's moment of this answer");
     answer(fields)
 }
@@ -269,6 +280,11 @@ fn request() -> Value {
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of each run."},
         "inputs": {"type": "object", "description": "Files below the job's directory: paths, each with a text or {base64}; 8 MiB in all."},
         "outputs": texts("Paths and patterns of files that are kept, such as `out/**`."),
+        "webhook": body(json!({
+            "url": text("Where its end is told, with a POST of JSON."),
+            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+            "secret": text("Signs the body: `Sandtimer-Signature: sha256=` and its HMAC-SHA256 in hexadecimal digits. Not shown afterwards."),
+        })),
         "network": truth("Gives runs the host's network; where there are tokens, only to those whose line says `network`."),
         "time_scale": {"type": "number", "description": "What every duration of the spec is multiplied by."},
     }))

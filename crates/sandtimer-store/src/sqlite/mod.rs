@@ -7,6 +7,7 @@
 //! leasing      jobs are handed out, and kept
 //! moving       from one state to the next: finish, cancel, and what time alone does
 //! files        those that jobs are given, and those they leave
+//! webhooks     ends of jobs that somebody is to be told of
 //! reading      listings, records, logs, breakers
 //! ```
 //! Every call is one transaction, begun for writing before it reads, so none is ever undone by another. WAL and
@@ -22,6 +23,7 @@ mod schema;
 mod submitting;
 #[cfg(test)]
 mod tests;
+mod webhooks;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -31,8 +33,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
-    Cancelled, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore, LeaseRequest, Leased,
-    Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore,
+    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
 };
 use sandtimer::resilience::BreakerSnapshot;
 
@@ -211,6 +213,18 @@ impl JobStore for SqliteJobs {
 
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
         self.read(|tx, _| files::read(tx, id, file, (start, most)))
+    }
+
+    fn claim_webhooks(&self, most: usize, claim: Duration) -> Result<Vec<Delivery>, StoreError> {
+        if !self.read(webhooks::is_due)? {
+            return Ok(Vec::new());
+        }
+        let claim = i64::try_from(claim.as_millis()).unwrap_or(i64::MAX / 2);
+        self.write(|tx, now| webhooks::claim(tx, most, (now + claim, now)))
+    }
+
+    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
+        self.write(|tx, now| webhooks::settle(tx, delivery, came, now))
     }
 
     fn save_breakers(&self, snapshots: &[BreakerSnapshot]) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@ use sandtimer::job::{JobState, StoreError, Submission, Submitted};
 
 use super::files::keep_inputs;
 use super::moving::enter;
-use super::{broken, integer, natural, rank, state_number, state_of};
+use super::{broken, integer, natural, rank, state_number, state_of, webhooks};
 
 /// Takes in one job.
 pub(super) fn submit(tx: &Transaction<'_>, one: &Submission, now: i64) -> Result<Submitted, StoreError> {
@@ -49,6 +49,9 @@ pub(super) fn submit(tx: &Transaction<'_>, one: &Submission, now: i64) -> Result
     let insert = "INSERT INTO specs (job, body) VALUES (?1, ?2)";
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute((seq, &body))).map_err(broken)?;
     keep_inputs(tx, seq, &spec.inputs)?;
+    if let Some(webhook) = &spec.webhook {
+        webhooks::keep(tx, seq, webhook)?;
+    }
     let insert = "INSERT INTO queues (queue) VALUES (?1) ON CONFLICT DO NOTHING";
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute([&spec.queue])).map_err(broken)?;
     if state == JobState::Queued {

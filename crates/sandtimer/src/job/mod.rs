@@ -9,6 +9,7 @@
 //! graph     steps in an order in which each comes after what it needs
 //! guard     when a loop has gone on for long enough
 //! result    what became of a job
+//! webhook   who is told of its end
 //! store     the trait of stores, and the states of a job
 //! ```
 //! The engine's `jobs` executes them; stores are in `sandtimer-store`. See `docs/design/jobs.md`.
@@ -24,6 +25,7 @@ mod store;
 mod table;
 #[cfg(test)]
 mod tests;
+mod webhook;
 
 pub use files::{
     DEEPEST, InputFile, MOST_FILES, MOST_INPUT_BYTES, OutputSpec, digest, embedded, hexadecimal,
@@ -41,3 +43,4 @@ pub use store::{
     Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,
     LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
 };
+pub use webhook::{Delivered, Delivery, Webhook, WebhookState};

@@ -11,6 +11,7 @@ use super::files::{self, InputFile, OutputSpec};
 use super::graph;
 use super::program::{Program, program};
 use super::table::{Table, refused};
+use super::webhook::{self, Webhook};
 use crate::limits::Limits;
 use crate::resilience::{Backoff, BreakerSettings, Retry};
 
@@ -57,6 +58,8 @@ pub struct JobSpec {
     pub inputs: Vec<InputFile>,
     /// Files that are kept of those it leaves.
     pub outputs: Vec<OutputSpec>,
+    /// Who is told when it is over.
+    pub webhook: Option<Webhook>,
     pub network: bool,
     /// What its durations were multiplied by.
     pub time_scale: f64,
@@ -175,6 +178,7 @@ impl JobSpec {
             workspaces,
             inputs: files::inputs(&mut table, stored)?,
             outputs: files::outputs(&mut table)?,
+            webhook: webhook::webhook(&mut table, stored)?,
             network: table.flag("network")?,
             time_scale,
             work: work(&mut table)?,
@@ -198,9 +202,11 @@ impl JobSpec {
         })
     }
 
-    /// What a store keeps of it: the content of inputs beside it, their digests in its place.
+    /// What a store shows of it: digests in the place of inputs, and no secret. Those are kept beside it.
     pub fn stored(&self) -> Value {
-        files::stored(&self.source, &self.inputs)
+        let mut kept = files::stored(&self.source, &self.inputs);
+        webhook::hide(&mut kept);
+        kept
     }
 
     /// Whether its runs work in a directory of its own.

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::result::JobResult;
 use super::spec::{JobSpec, SpecError};
+use super::webhook::{Delivered, Delivery, WebhookState};
 use crate::resilience::BreakerSnapshot;
 
 /// Why a store did not do it.
@@ -229,6 +230,8 @@ pub struct JobRecord {
     pub earlier: Vec<JobResult>,
     /// Results that came after their lease was lost.
     pub duplicates: Vec<JobResult>,
+    /// What became of telling of its end, where somebody is to be told.
+    pub webhook: Option<WebhookState>,
     /// The store's moment of this answer.
     pub now_ms: u64,
 }
@@ -381,6 +384,19 @@ pub trait JobStore: Send + Sync + Debug {
     /// # Errors
     /// See [`JobStore::lease`].
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError>;
+
+    /// Hands out ends of jobs that are due to be told, at most so many, the longest due first. Each is due again after `claim`
+    /// unless it is settled before.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn claim_webhooks(&self, most: usize, claim: Duration) -> Result<Vec<Delivery>, StoreError>;
+
+    /// Writes down what came of a delivery; where its claim has run out and somebody else has it, nothing.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError>;
 
     /// Keeps breakers that jobs share.
     ///

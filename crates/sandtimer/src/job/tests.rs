@@ -121,6 +121,34 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
             "`cwd`: stands beside `inputs` or `outputs`",
         ),
         (json!({"handler": "h", "outputs": ["a"]}), "`outputs`: is of commands and code"),
+        (json!({"command": command, "webhook": {}}), "`webhook.url`: is missing"),
+        (
+            json!({"command": command, "webhook": {"url": "ftp://h/"}}),
+            "`webhook.url`: \"ftp://h/\" is not allowed; use an address",
+        ),
+        (json!({"command": command, "webhook": {"url": "http:///x"}}), "`webhook.url`"),
+        (json!({"command": command, "webhook": {"url": "http://u:p@h/"}}), "`webhook.url`"),
+        (json!({"command": command, "webhook": {"url": "http://h/ x"}}), "`webhook.url`"),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "headers": {"Host": "x"}}}),
+            "`webhook.headers.\"Host\"`: is set by whoever sends",
+        ),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "headers": {"A": "x\r\nB: y"}}}),
+            "`webhook.headers.\"A\"`: has a value",
+        ),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "headers": {"a b": "x"}}}),
+            "is no name of a header",
+        ),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "secret": true}}),
+            "`webhook.secret`: is no text",
+        ),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "sekret": "x"}}),
+            "the nearest known one is `secret`",
+        ),
         (json!({"loop": {"iterations": 2}}), "`loop.driver`: is missing"),
         (
             json!({"loop": {"driver": {"command": ["d"]}, "actions": {"x": {"command": ["y"], "atempts": 1}}}}),
@@ -212,6 +240,17 @@ fn a_store_keeps_the_digests_of_inputs_and_not_their_content() {
     assert!(all.is_match("out/a/b") && !all.is_match("other/a") && all.base() == "out" && !all.is_name());
     assert!(log.is_name() && log.is_match("log.txt"));
     assert_eq!(spec.source(), &source);
+}
+
+#[test]
+fn a_store_does_not_show_the_secret_of_a_webhook() {
+    let source = json!({"command": ["x"], "webhook": {"url": "https://host/hook", "headers": {"A": "b"}, "secret": "s3cret"}});
+    let spec = JobSpec::read(source).expect("valid");
+    assert_eq!(spec.webhook.as_ref().expect("one").secret.as_deref(), Some("s3cret"));
+    assert!(!format!("{:?}", spec.webhook).contains("s3cret"));
+    let stored = spec.stored();
+    assert_eq!(stored["webhook"], json!({"url": "https://host/hook", "headers": {"A": "b"}, "secret": true}));
+    assert_eq!(JobSpec::read_stored(stored).expect("valid").webhook.expect("one").secret, None);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Jobs as people read them.
 
-use sandtimer::job::{JobFile, JobFileRefused, JobLine, JobRecord, JobState, Page, QueueFacts};
+use sandtimer::job::{JobFile, JobFileRefused, JobLine, JobRecord, JobState, Page, QueueFacts, WebhookState};
 
 /// A table, the latest job first.
 pub(super) fn listing(page: &Page, now_ms: u64) -> String {
@@ -100,6 +100,9 @@ pub(super) fn record(record: &JobRecord) -> String {
             );
         }
     }
+    if let Some(webhook) = &record.webhook {
+        add("webhook", telling(webhook));
+    }
     for earlier in &record.earlier {
         add("earlier", earlier.error.clone().unwrap_or_default());
     }
@@ -107,6 +110,18 @@ pub(super) fn record(record: &JobRecord) -> String {
         add("late", format!("{} results came after their lease was lost", record.duplicates.len()));
     }
     text
+}
+
+/// What became of telling of a job's end.
+fn telling(webhook: &WebhookState) -> String {
+    let WebhookState { url, attempts, delivered_ms, error, due_ms } = webhook;
+    let error = error.as_deref().map_or_else(String::new, |error| format!(": {error}"));
+    match (delivered_ms, due_ms) {
+        (Some(_), _) => format!("{url} took it, at attempt {attempts}"),
+        (None, Some(_)) => format!("{url} is to be told, after {attempts} attempts{error}"),
+        (None, None) if *attempts > 0 => format!("{url} did not take it, in {attempts} attempts{error}"),
+        (None, None) => format!("{url} is told when it is over"),
+    }
 }
 
 /// How a job ended, in one line.

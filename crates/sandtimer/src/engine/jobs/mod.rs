@@ -6,6 +6,7 @@
 //! turns     a loop: the driver is asked, its action is called, it is told what came of it
 //! calls     one call: attempts, pauses, fallbacks; every attempt is a run
 //! handlers  functions of the worker's program, whose attempts are runs as well
+//! delivering  a thread that tells of jobs' ends
 //! files     the directory of a job with inputs or outputs
 //! level     the scopes, whose deadlines the enforcer keeps
 //! control   the word that ends a job from outside
@@ -15,6 +16,7 @@
 
 mod calls;
 mod control;
+mod delivering;
 mod files;
 mod handlers;
 mod level;
@@ -38,6 +40,7 @@ use crate::scope::ScopeId;
 use crate::time::Moment;
 
 pub use control::{Control, Halt};
+pub use delivering::{Courier, Sent};
 use files::{JobDirectory, Workshop};
 pub use handlers::{Handled, Handler, HandlerCall, Handlers, Word};
 use level::{Level, now};

@@ -10,10 +10,11 @@ use std::thread;
 use std::time::Duration;
 
 use super::control::{Control, Halt};
+use super::delivering::Courier;
 use super::files::Workshop;
 use super::level::now;
 use super::{Admission, Handlers, Means, Place, execute};
-use crate::job::{Finish, Held, JobResult, LeaseRequest, Leased, Renewal, Status, StoreError};
+use crate::job::{Finish, Held, JobResult, JobStore, LeaseRequest, Leased, Renewal, Status, StoreError};
 use crate::time::Moment;
 
 /// How often a worker with a free slot looks for a job.
@@ -63,6 +64,7 @@ pub struct Worker {
     handlers: Handlers,
     settings: WorkerSettings,
     admission: Option<Arc<dyn Admission>>,
+    courier: Option<Arc<dyn Courier>>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -81,6 +83,7 @@ impl Worker {
             handlers: Handlers::default(),
             settings,
             admission: None,
+            courier: None,
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -90,6 +93,12 @@ impl Worker {
     #[must_use]
     pub fn admitting(self, admission: Arc<dyn Admission>) -> Self {
         Worker { admission: Some(admission), ..self }
+    }
+
+    /// Has ends of jobs told by this one, where their specs ask for that; without it others on the store do.
+    #[must_use]
+    pub fn telling(self, courier: Arc<dyn Courier>) -> Self {
+        Worker { courier: Some(courier), ..self }
     }
 
     /// The same with functions that jobs may name.
@@ -109,6 +118,7 @@ impl Worker {
             .map_err(|error| format!("{} cannot be used: {error}", self.place.directories.display()));
         thread::scope(|scope| {
             scope.spawn(|| self.keep());
+            scope.spawn(|| self.courier.iter().for_each(|courier| self.deliver(&**courier)));
             scope.spawn(|| workshop.iter().for_each(|workshop| workshop.sweep(self.settings.complain)));
             loop {
                 let mut state = self.state();
@@ -238,6 +248,26 @@ impl Worker {
                 "leases cannot be renewed, and what goes on is ended: {error}"
             ));
             jobs.iter().for_each(|(_, control)| control.halt(Halt::Lost));
+        }
+    }
+
+    pub(super) fn store(&self) -> &dyn JobStore {
+        &*self.place.store
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.state().ended
+    }
+
+    pub(super) fn complain(&self, problem: &str) {
+        (self.settings.complain)(problem);
+    }
+
+    /// Waits so long, or until something has changed.
+    pub(super) fn pause(&self, most: Duration) {
+        let state = self.state();
+        if !state.ended {
+            drop(self.changed.wait_timeout(state, most));
         }
     }
 
