@@ -204,6 +204,18 @@ class JobUnknown(JobError, LookupError):
             self.id = arguments[1]
 
 
+class JobFileUnknown(JobError, LookupError):
+    """The job with this `id` has left no file of this `name`."""
+
+    id: str = ""
+    name: str = ""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if len(arguments) == 3:
+            self.id, self.name = arguments[1:]
+
+
 class JobStateRefused(JobError):
     """The job with this `id` is in a `state` in which that cannot be done: it goes on, or it succeeded."""
 

@@ -49,6 +49,26 @@ def test_a_job_runs_to_its_end_and_is_kept() -> None:
     assert unknown.value.id == record.id and isinstance(unknown.value, LookupError)
 
 
+def test_files_go_in_and_come_out(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "words").write_text("hello")
+    spec = {
+        "command": ["sh", "-c", "cat words raw > both; mkfifo pipe"],
+        "inputs": {"words": {"file": str(tmp_path / "words")}, "raw": b"\xff\x00"},
+        "outputs": ["both", "pipe"],
+    }
+    record = run(spec)
+    assert record.result is not None and record.result.status == "ok", record.error
+    assert [(file.name, file.bytes) for file in jobs.files(record.id)] == [("both", 7)]
+    assert [refused.name for refused in record.result.files_refused] == ["pipe"]
+    assert jobs.read_file(record.id, "both") == b"hello\xff\x00"
+    assert asyncio.run(jobs.aread_file(record.id, "both")) == b"hello\xff\x00"
+    assert record.spec["inputs"]["words"]["bytes"] == 5
+    with pytest.raises(sandtimer.JobFileUnknown) as unknown:
+        jobs.read_file(record.id, "pipe")
+    copied = pickle.loads(pickle.dumps(unknown.value))
+    assert (copied.id, copied.name) == (record.id, "pipe") and isinstance(copied, LookupError)
+
+
 def test_a_failure_is_data() -> None:
     record = run({"command": ["sh", "-c", "exit 7"], "attempts": 2, "backoff_ms": [1]})
     assert record.result is not None
@@ -98,6 +118,8 @@ def test_many_are_taken_in_or_none() -> None:
         ({"command": ["true"], "limits": {"wall_ms": float("nan")}}, "limits.wall_ms"),
         ({"handler": "h", "network": True}, "network"),
         ({"handler": ""}, "handler"),
+        ({"command": ["true"], "inputs": {"../a": ""}}, "inputs"),
+        ({"command": ["true"], "outputs": ["/a"]}, "outputs[0]"),
     ],
 )
 def test_a_malformed_spec_names_the_field(spec: Any, path: str) -> None:

@@ -37,3 +37,20 @@ export class Chunks {
     return rest.filter((chunk) => chunk.text !== "");
   }
 }
+
+/** Pieces of bytes as one. */
+export async function joined(pieces: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
+  const all: Uint8Array[] = [];
+  let size = 0;
+  for await (const piece of pieces) {
+    all.push(piece);
+    size += piece.length;
+  }
+  const whole = new Uint8Array(size);
+  let at = 0;
+  for (const piece of all) {
+    whole.set(piece, at);
+    at += piece.length;
+  }
+  return whole;
+}

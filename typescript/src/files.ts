@@ -1,5 +1,6 @@
 /** Workspaces, and the files in them, from outside of the runs that work there. */
 
+import { joined } from "./bytes.js";
 import type { Content, Http } from "./http.js";
 import { query } from "./run.js";
 import type { components } from "./openapi.js";
@@ -25,19 +26,7 @@ export class Files {
 
   /** The bytes of a file, or of a part of it. */
   async read(path: string, options: Waitable & { readonly offset?: number; readonly length?: number } = {}): Promise<Uint8Array> {
-    const pieces: Uint8Array[] = [];
-    let size = 0;
-    for await (const piece of this.stream(path, options)) {
-      pieces.push(piece);
-      size += piece.length;
-    }
-    const all = new Uint8Array(size);
-    let at = 0;
-    for (const piece of pieces) {
-      all.set(piece, at);
-      at += piece.length;
-    }
-    return all;
+    return joined(this.stream(path, options));
   }
 
   /** A file's text. What is no UTF-8 is replaced. */

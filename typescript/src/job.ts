@@ -1,8 +1,9 @@
 /** Jobs: durable work, which outlives this client and the server. */
 
+import { joined } from "./bytes.js";
 import type { Http } from "./http.js";
 import { WAIT_MS, query } from "./run.js";
-import type { JobCancelled, JobEvent, JobInfo, JobLog, JobRetried, Waitable } from "./types.js";
+import type { JobCancelled, JobEvent, JobFiles, JobInfo, JobLog, JobRetried, Waitable } from "./types.js";
 
 /** A job of the server's, by its id. */
 export class Job {
@@ -46,6 +47,22 @@ export class Job {
   readLog(options: Waitable & { readonly cursor?: number; readonly max_bytes?: number } = {}): Promise<JobLog> {
     const { signal, ...asked } = options;
     return this.#http.get(`${this.#path}/log${query(asked)}`, signal);
+  }
+
+  /** The files that it has left, and what of its `outputs` is not kept; none of them while it goes on. */
+  files({ signal }: Waitable = {}): Promise<JobFiles> {
+    return this.#http.get(`${this.#path}/files`, signal);
+  }
+
+  /** The bytes of a file that it has left. */
+  async readFile(name: string, options: Waitable = {}): Promise<Uint8Array> {
+    return joined(this.streamFile(name, options));
+  }
+
+  /** The same as they come. */
+  streamFile(name: string, { signal }: Waitable = {}): AsyncGenerator<Uint8Array, void, undefined> {
+    const path = name.split("/").map(encodeURIComponent).join("/");
+    return this.#http.bytes(`${this.#path}/files/${path}`, signal);
   }
 
   /** Ends it and all that it started. Of a job that is over it is no error. */

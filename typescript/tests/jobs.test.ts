@@ -27,6 +27,19 @@ test("a job is submitted, waited for and listed", async () => {
   assert.deepEqual([rest.jobs.map((line) => line.job_id), rest.next], [[job.id], null]);
 });
 
+test("files go in with a job, and what it leaves is listed and read", async () => {
+  const job = await client.submit({
+    command: ["sh", "-c", "tr a-z A-Z < in > 'out 1'"],
+    inputs: { in: "hello" },
+    outputs: ["out*", "absent"],
+  });
+  await job.wait();
+  const { files, refused } = await job.files();
+  assert.deepEqual([files.map((file) => [file.name, file.bytes]), refused.map((file) => file.name)], [[["out 1", 5]], ["absent"]]);
+  assert.equal(new TextDecoder().decode(await job.readFile("out 1")), "HELLO");
+  await assert.rejects(job.readFile("absent"), (error: unknown) => error instanceof SandtimerError && error.code === "job_file_not_found");
+});
+
 test("what is refused names the field, and of a batch the job", async () => {
   const wrong = { command: ["true"], steps: [{}] };
   await assert.rejects(client.submitAll([{ command: ["true"] }, wrong]), (error: unknown) => {

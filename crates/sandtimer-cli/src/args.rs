@@ -110,7 +110,7 @@ with quotas behind them (`runs=10 contexts=4 sessions=4`) where there may be onl
 
 SIGTERM, SIGHUP or Ctrl-C ends it: no new requests and jobs, 5 s for open ones, then all runs are cancelled and recorded, and \
 jobs are given back, to go on with the next server. Each flag has a variable: SANDTIMER_LISTEN, SANDTIMER_STATE_DIR, \
-SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR, SANDTIMER_JOB_SLOTS. The \
+SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR, SANDTIMER_JOB_SLOTS, SANDTIMER_JOB_FILES, SANDTIMER_PRIVATE_WEBHOOKS (1). The \
 limits that apply to requests come from the same variables and files as those of `sandtimer run`; the timeouts below also \
 from the variables of the same name in capitals (COMMAND_TIMEOUT_MS, …). What a request, or the session or context that it \
 uses, says itself wins over them, also where it says that there is no limit.";
@@ -142,6 +142,12 @@ pub(crate) struct ServeArguments {
     /// Jobs that it executes at a time [default: the number of processors]; 0 leaves them to `sandtimer jobs work`
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
     pub(crate) job_slots: Option<OsString>,
+    /// Of the files that a job leaves, so many bytes are kept [default: 64M]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) job_files: Option<OsString>,
+    /// Let ends of jobs be told to loopback, private and link-local addresses
+    #[arg(long)]
+    pub(crate) private_webhooks: bool,
     /// End when nobody is connected and nothing runs; for the server that `sandtimer mcp` starts
     #[arg(long, hide = true)]
     pub(crate) end_when_unused: bool,

@@ -153,6 +153,43 @@ fn a_key_with_another_spec_is_a_conflict_that_names_the_job() {
 }
 
 #[test]
+fn files_beside_a_spec_go_with_it_and_what_is_left_is_listed_and_got() {
+    let jobs = Jobs::new();
+    let place = tempfile::tempdir().expect("a directory");
+    std::fs::write(place.path().join("words"), "b\na\n").expect("written");
+    std::fs::write(place.path().join("blob"), [0xff, 0, 1]).expect("written");
+    let spec = place.path().join("sort.toml");
+    let text = "command = [\"sh\", \"-c\", \"sort words > out; cat blob > copy; exit 3\"]\noutputs = [\"out\", \"copy\", \"more/*\"]\n\
+        [inputs]\nwords = { file = \"words\" }\nblob = { file = \"blob\" }\n";
+    std::fs::write(&spec, text).expect("written");
+    let output = jobs.run(&["run", spec.to_str().expect("text"), "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let record: Value = serde_json::from_slice(&output.stdout).expect("a record");
+    let id = record["id"].as_str().expect("an id");
+    let listed = jobs.json(&["files", id]);
+    assert_eq!(listed["files"], record["result"]["files"]);
+    assert_eq!((&listed["files"][1]["name"], &listed["files"][1]["bytes"]), (&json!("copy"), &json!(3)));
+    assert_eq!(listed["refused"][0]["name"], "more/*");
+    assert_eq!(jobs.run(&["get", id, "out"]).stdout, b"a\nb\n");
+    let copy = place.path().join("copy");
+    assert!(jobs.run(&["get", id, "copy", "--out", copy.to_str().expect("text")]).status.success());
+    assert_eq!(std::fs::read(&copy).expect("there"), [0xff, 0, 1]);
+    let shown = String::from_utf8(jobs.run(&["files", id]).stdout).expect("text");
+    assert!(
+        shown.starts_with("NAME") && shown.contains("not kept: more/*: nothing is there that it names"),
+        "{shown}"
+    );
+    let refused = jobs.run(&["get", id, "other"]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(
+        stderr(&refused).contains(&format!("has left no file `other`; `sandtimer jobs files {id}` lists"))
+    );
+    std::fs::remove_file(place.path().join("blob")).expect("removed");
+    let refused = jobs.run(&["submit", spec.to_str().expect("text")]);
+    assert!(stderr(&refused).contains("`inputs[\"blob\"].file`: "), "{}", stderr(&refused));
+}
+
+#[test]
 fn a_worker_takes_jobs_is_cancelled_and_drains() {
     let jobs = Jobs::new();
     let worker = Working(jobs.command(&["work", "--slots", "2"]).spawn().expect("it starts"));

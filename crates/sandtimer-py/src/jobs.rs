@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use sandtimer::engine::jobs::{self, Handled, Handler, HandlerCall, Handlers, Place, Word, WorkerSettings};
 use sandtimer::job::{
-    self, Filter, JobSpec, JobState, LOCAL_OWNER, SpecError, StoreError, Submission, anchored, parse_file,
+    self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, SpecError, StoreError, Submission,
+    anchored, embedded, parse_file,
 };
 use sandtimer::limits::Limits;
 use sandtimer::model::Source;
@@ -73,7 +74,8 @@ fn submissions(given: &[Given], now_ms: u64) -> Result<Vec<Submission>, (SpecErr
             path: String::new(),
             problem: error.to_string(),
         })?;
-        let spec = JobSpec::read(anchored(source, Path::new(directory), None))?;
+        let source = embedded(source, directory)?;
+        let spec = JobSpec::read(anchored(source, directory, None))?;
         spec.deadline(now_ms)?;
         Ok(Submission { spec, owner: LOCAL_OWNER.to_owned() })
     };
@@ -84,6 +86,8 @@ fn submissions(given: &[Given], now_ms: u64) -> Result<Vec<Submission>, (SpecErr
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct JobStore {
     store: Arc<dyn job::JobStore>,
+    /// Where it is, and where jobs with files have their directories.
+    state_directory: PathBuf,
 }
 
 impl JobStore {
@@ -108,12 +112,13 @@ impl JobStore {
     /// Opens the jobs below a state directory, making what is missing.
     #[new]
     fn new(py: Python<'_>, state_dir: Option<PathBuf>) -> PyResult<Self> {
+        let homeless = || StoreError::Broken("there is no home to keep jobs in; give state_dir".to_owned());
         let opened = py.detach(|| {
-            let homeless =
-                || StoreError::Broken("there is no home to keep jobs in; give state_dir".to_owned());
-            SqliteJobs::open(&state_dir.or_else(default_state_directory).ok_or_else(homeless)?)
+            let state_directory = state_dir.or_else(default_state_directory).ok_or_else(homeless)?;
+            Ok((Arc::new(SqliteJobs::open(&state_directory)?), state_directory))
         });
-        Ok(JobStore { store: Arc::new(opened.map_err(|error| refused(py, &error))?) })
+        let (store, state_directory) = opened.map_err(|error: StoreError| refused(py, &error))?;
+        Ok(JobStore { store, state_directory })
     }
 
     /// Takes in all or none. JSON of what became of each.
@@ -158,6 +163,18 @@ impl JobStore {
     ) -> PyResult<(Bound<'py, PyBytes>, u64)> {
         let log = self.with(py, |store| store.read_log(id, cursor, most))?;
         Ok((PyBytes::new(py, &log.bytes), log.next_cursor))
+    }
+
+    /// Bytes of a file that a job has left, from there on; none behind its end.
+    fn read_file<'py>(
+        &self,
+        py: Python<'py>,
+        id: &str,
+        name: &str,
+        start: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let read = self.with(py, |store| store.read_file(id, FileOf::Output(name), start, FILE_PIECE))?;
+        Ok(PyBytes::new(py, &read))
     }
 
     /// "cancelled", "asked" or "too_late".
@@ -290,11 +307,8 @@ impl JobWorker {
         let lease = Duration::try_from_secs_f64(lease)
             .map_err(|error| PyValueError::new_err(format!("lease={lease}: {error}")))?;
         let defaults: Limits = limits.get().limits.clone().standing_in("the worker's sandbox");
-        let place = Place {
-            engine: engine.engine.clone(),
-            store: Arc::clone(&store.store),
-            defaults: vec![(Source::Session, defaults)],
-        };
+        let place = Place::new(engine.engine.clone(), Arc::clone(&store.store), &store.state_directory);
+        let place = Place { defaults: vec![(Source::Session, defaults)], ..place };
         let limits = Arc::new(limits);
         let handler = |(name, function)| {
             let handler = PythonHandler { function, limits: Arc::clone(&limits) };

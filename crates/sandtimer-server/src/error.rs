@@ -88,6 +88,8 @@ codes! {
     TaskNotFound = "task_not_found", 404, 125, false, "GET /v1/tasks lists yours; POST /v1/tasks begins one";
     /// No such job, or another owner's.
     JobNotFound = "job_not_found", 404, 125, false, "GET /v1/jobs lists yours; those that are over are removed after their `retention_ms`";
+    /// The job has left no file of this name.
+    JobFileNotFound = "job_file_not_found", 404, 125, false, "GET /v1/jobs/{id}/files lists what it has left, once it is over";
     /// No such workspace, or another owner's.
     WorkspaceNotFound = "workspace_not_found", 404, 125, false, "GET /v1/workspaces lists yours; POST /v1/workspaces makes one";
     /// Nothing is at this path of the workspace.

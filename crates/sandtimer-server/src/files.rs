@@ -3,7 +3,7 @@
 //! ```text
 //! thread   where it is done: with the rights of the files' owner, never the server's
 //! place    paths, and opening them beneath the workspace
-//! tree     what can be done: plain functions for every surface; listing, remove, entry are parts of it
+//! tree     what can be done: plain functions for every surface; listing, entry are parts of it
 //! content  bodies as streams, to and from files
 //! watch    what changes in a directory, as events
 //! ```
@@ -14,7 +14,6 @@ mod content;
 mod entry;
 mod listing;
 mod place;
-mod remove;
 mod thread;
 mod tree;
 mod watch;

@@ -5,6 +5,7 @@
 //! submission   from a body to submissions, each refusal naming the job and the field
 //! keeping      the store, and the worker of this server: its slots, what it admits, its end
 //! follow       waiting for a job's end, and its events, from behind the last one a reader had
+//! files        what jobs have left, as a list and as streams
 //! view         jobs and queues as their owner sees them
 //! counts       what is counted
 //! ```
@@ -12,6 +13,7 @@
 //! each token has queues of its own.
 
 mod counts;
+mod files;
 mod follow;
 mod keeping;
 mod submission;
@@ -63,6 +65,8 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/jobs/{id}", get(show))
         .route("/v1/jobs/{id}/log", get(log))
         .route("/v1/jobs/{id}/events", get(watch))
+        .route("/v1/jobs/{id}/files", get(files::list))
+        .route("/v1/jobs/{id}/files/{*path}", get(files::read))
         .route("/v1/jobs/{id}/cancel", post(cancel))
         .route("/v1/jobs/{id}/retry", post(retry))
 }

@@ -31,6 +31,7 @@ mod body;
 mod compat;
 mod connection;
 mod contexts;
+mod courier;
 pub mod error;
 mod events;
 mod facts;
@@ -66,6 +67,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 pub use auth::{Owner, TokenError, Tokens};
+pub use courier::HttpCourier;
 pub use mcp::document as mcp_tools;
 pub use openapi::document as openapi;
 pub use policy::{Defaults, Interpreters, Pool, READY};
@@ -158,6 +160,17 @@ impl std::fmt::Display for Listen {
     }
 }
 
+/// How a server executes jobs.
+#[derive(Debug, Clone)]
+pub struct JobSettings {
+    /// So many at a time; 0 leaves them to other workers on the same directory.
+    pub slots: usize,
+    /// Of the files that a job leaves, so many bytes are kept.
+    pub file_bytes: u64,
+    /// Ends of jobs may be told to addresses that are not public.
+    pub private_webhooks: bool,
+}
+
 /// How a server is set up.
 #[derive(Debug)]
 pub struct Settings {
@@ -171,8 +184,7 @@ pub struct Settings {
     /// The operator's ceilings.
     pub maxima: Limits,
     pub interpreters: Interpreters,
-    /// Jobs that this server executes at a time; 0 leaves them to other workers on the same directory.
-    pub job_slots: usize,
+    pub jobs: JobSettings,
     /// How long a client may take for the head of a request, and for its body.
     pub patience: Duration,
     /// How long a stream of events is silent before a comment shows that it lives.
@@ -288,7 +300,7 @@ impl Server {
             .map_err(StartError::Threads)?;
         let tenants = Arc::new(Tenants::open(&engine, settings.tokens.as_ref())?);
         let limits = settings.defaults.commands.clone();
-        let jobs = Jobs::start(&settings.state_directory, &engine, &tenants, limits, settings.job_slots)?;
+        let jobs = Jobs::start(&settings.state_directory, &engine, &tenants, limits, &settings.jobs)?;
         let app = Arc::new(App {
             tenants,
             jobs,

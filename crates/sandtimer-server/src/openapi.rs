@@ -133,6 +133,10 @@ impl Operation {
         if self.path.contains("{id}") {
             parameters.push(json!({"name": "id", "in": "path", "required": true, "schema": text("Its id.")}));
         }
+        if self.path.contains("{path}") {
+            parameters
+                .push(json!({"name": "path", "in": "path", "required": true, "schema": text("Its name.")}));
+        }
         for (name, schema, meaning) in &self.query {
             parameters.push(json!({"name": name, "in": "query", "description": meaning, "schema": schema}));
         }
@@ -157,9 +161,10 @@ impl Operation {
         if self.path == page::PATH {
             return format!("{}_page", self.method);
         }
-        let parts = self.path.split('/').filter(|part| !part.is_empty() && *part != "v1" && *part != "{id}");
+        let parts =
+            self.path.split('/').filter(|part| !part.is_empty() && *part != "v1" && !part.starts_with('{'));
         let name = parts.collect::<Vec<_>>().join("_").replace('.', "_");
-        let one = if self.path.ends_with("{id}") { "_one" } else { "" };
+        let one = if self.path.ends_with('}') { "_one" } else { "" };
         format!("{}_{name}{one}", self.method)
     }
 }

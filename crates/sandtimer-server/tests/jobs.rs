@@ -293,7 +293,7 @@ fn another_tokens_jobs_and_queues_are_not_there_and_its_ceilings_hold() {
 
 #[test]
 fn the_end_of_a_server_loses_nothing_and_the_next_one_goes_on() {
-    let serving = Serving::with(|settings| settings.job_slots = 3);
+    let serving = Serving::with(|settings| settings.jobs.slots = 3);
     let client = serving.client();
     let brief = submit(&client, &json!({"command": ["sh", "-c", "sleep 1; echo done"]}));
     let long = submit(&client, &json!({"command": ["sh", "-c", "echo begun; sleep 7"], "wall_ms": "1h"}));
@@ -312,7 +312,7 @@ fn the_end_of_a_server_loses_nothing_and_the_next_one_goes_on() {
     // What could end in time has; a reader of the others is let go, to come back.
     assert!(events.all(|event| event.name != "ended"));
 
-    let serving = Serving::at(state, |settings| settings.job_slots = 1);
+    let serving = Serving::at(state, |settings| settings.jobs.slots = 1);
     let client = serving.client();
     let done = show(&client, &brief);
     assert_eq!((&done["ok"], &done["deliveries"]), (&json!(true), &json!(1)), "{done}");
@@ -327,6 +327,52 @@ fn the_end_of_a_server_loses_nothing_and_the_next_one_goes_on() {
     assert_eq!(post(&client, "/v1/jobs/requeue", &json!({}))["requeued"], 1);
     until_it_is(&client, &once, "leased");
     post(&client, &format!("/v1/jobs/{once}/cancel"), &json!({}));
+}
+
+#[test]
+fn files_go_in_with_a_job_and_what_it_leaves_is_listed_and_read() {
+    let serving = Serving::with(|settings| {
+        settings.tokens =
+            Some(tokens("alice 0123456789abcdef0123456789abcdef\nbob fedcba9876543210fedcba9876543210\n"));
+    });
+    let client = serving.client_with("0123456789abcdef0123456789abcdef");
+    let script = "tr a-z A-Z < in/words > 'out/two words'; head -c 600000 /dev/zero | tr '\\0' x > out/large; head -c 2000000 /dev/zero > out/huge";
+    let spec = json!({
+        "command": ["sh", "-c", script],
+        "inputs": {"in/words": "hello\n", "out/.keep": {"base64": ""}},
+        "outputs": ["out/*", "absent"],
+    });
+    let id = submit(&client, &spec);
+    let job = over(&client, &id);
+    assert_eq!(job["result"]["status"], "ok", "{job}");
+    assert_eq!(job["spec"]["inputs"]["in/words"]["bytes"], 6, "the content is not repeated: {job}");
+    let (status, files) = client.get(&format!("/v1/jobs/{id}/files"));
+    assert_eq!((status, &files["files"]), (200, &job["result"]["files"]), "{files}");
+    let names: Vec<&Value> =
+        files["files"].as_array().expect("a list").iter().map(|file| &file["name"]).collect();
+    assert_eq!(names, ["out/.keep", "out/large", "out/two words"]);
+    let refused: Vec<&Value> =
+        files["refused"].as_array().expect("a list").iter().map(|file| &file["name"]).collect();
+    assert_eq!(refused, ["out/huge", "absent"], "{files}");
+    let read = |client: &Client, name: &str| client.get(&format!("/v1/jobs/{id}/files/{name}"));
+    assert_eq!(read(&client, "out/two%20words"), (200, json!("HELLO\n")));
+    assert_eq!(read(&client, "out/large"), (200, json!("x".repeat(600_000))));
+    assert_eq!(read(&client, "out/.keep"), (200, json!("")));
+    for name in ["absent", "out/huge", "in/words", "../out/large"] {
+        let (status, answer) = read(&client, name);
+        assert_eq!((status, &answer["code"]), (404, &json!("job_file_not_found")), "{name}: {answer}");
+    }
+    let bob = serving.client_with("fedcba9876543210fedcba9876543210");
+    for path in ["files", "files/out/large"] {
+        let (status, answer) = bob.get(&format!("/v1/jobs/{id}/{path}"));
+        assert_eq!((status, &answer["code"]), (404, &json!("job_not_found")), "{path}");
+    }
+    // A file of the server's machine is nobody's to name.
+    let (status, answer) =
+        client.post("/v1/jobs", &json!({"command": ["true"], "inputs": {"a": {"file": "/etc/shadow"}}}));
+    assert_eq!((status, &answer["details"]["path"]), (400, &json!("inputs[\"a\"].file")), "{answer}");
+    post(&client, "/v1/jobs/purge", &json!({}));
+    assert_eq!(read(&client, "out/large").0, 404);
 }
 
 #[test]
@@ -358,7 +404,7 @@ fn depth_age_and_outcomes_are_counted() {
         text.lines().find_map(|line| line.strip_prefix("sandtimer_jobs_oldest_seconds ")).expect("there");
     assert!(oldest.parse::<f64>().expect("a number") > 0.0);
     // A server without slots keeps jobs, and executes none.
-    let serving = Serving::with(|settings| settings.job_slots = 0);
+    let serving = Serving::with(|settings| settings.jobs.slots = 0);
     let client = serving.client();
     let id = submit(&client, &json!({"command": ["true"], "wall_ms": 700}));
     let (_, job) = client.get(&format!("/v1/jobs/{id}?wait_ms=300"));

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use sandtimer::job::{
-    Cancelled, Filter, Finish, Finished, Held, JobRecord, JobResult, JobSpec, JobState, JobStore,
-    LeaseRequest, Leased, Renewal, Status, StoreError, Submission,
+    Cancelled, Delivered, Delivery, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobRecord, JobResult,
+    JobSpec, JobState, JobStore, LeaseRequest, Leased, Renewal, Status, StoreError, Submission,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use serde_json::{Value, json};
@@ -31,6 +31,8 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     a_cancel_reaches_every_state(&of("cancel"));
     a_paused_queue_hands_out_nothing(&of("paused"));
     a_log_is_read_by_position(&of("log"));
+    files_are_kept_in_pieces_and_fenced(&of("files"));
+    ends_are_told_until_somebody_has_taken_them(&of("webhooks"));
     a_listing_goes_on_behind_its_cursor(&of("list"));
     what_is_over_is_purged_and_forgotten(&of("purge"));
     breakers_are_kept(store);
@@ -279,6 +281,83 @@ fn a_log_is_read_by_position(part: &Part<'_>) {
     assert_eq!(read(13, 4), (String::new(), 13));
     part.finish(&held, Status::Ok, false);
     assert_eq!(read(8, 100), ("three".to_owned(), 13), "after its end as well");
+}
+
+fn files_are_kept_in_pieces_and_fenced(part: &Part<'_>) {
+    let large: String = "0123456789abcdef".repeat(FILE_PIECE / 8);
+    let id = part.submit(json!({"inputs": {"small": "hi", "d/large": large, "none": ""}, "outputs": ["**"]}));
+    let inputs = &part.get(&id).spec["inputs"];
+    assert_eq!((&inputs["small"]["bytes"], &inputs["none"]["bytes"]), (&json!(2), &json!(0)));
+    let read = |file, start, most| part.store.read_file(&id, file, start, most).expect("readable");
+    assert_eq!(read(FileOf::Input("small"), 0, 99), b"hi");
+    assert_eq!(read(FileOf::Input("d/large"), FILE_PIECE as u64 - 2, 4), b"ef01");
+    assert_eq!(read(FileOf::Input("d/large"), large.len() as u64 - 1, 99), b"f");
+    for (file, start) in
+        [(FileOf::Input("small"), 2), (FileOf::Input("none"), 0), (FileOf::Output("small"), 0)]
+    {
+        assert!(read(file, start, 99).is_empty(), "{file:?}");
+    }
+    let lease = || part.lease(1).remove(0).held;
+    let first = lease();
+    let write = |held: &Held, start, bytes: &[u8]| part.store.write_file(held, "out", start, bytes);
+    write(&first, 0, b"early").expect("written");
+    part.finish(&first, Status::InfraError, true);
+    assert!(matches!(write(&first, 5, b"x"), Err(StoreError::Lost(_))), "it was given back");
+    assert_eq!(read(FileOf::Output("out"), 0, 99), b"early");
+    let second = lease();
+    assert!(read(FileOf::Output("out"), 0, 99).is_empty(), "each delivery begins with none");
+    write(&second, 0, b"whole").expect("written");
+    write(&second, 5, b" file").expect("written");
+    assert_eq!(part.finish(&second, Status::Failed, false), Finished::Recorded);
+    assert!(matches!(write(&second, 10, b"x"), Err(StoreError::Lost(_))), "it is over");
+    assert_eq!(
+        (read(FileOf::Output("out"), 3, 99), read(FileOf::Output("out"), 3, 4)),
+        (b"le file".to_vec(), b"le f".to_vec())
+    );
+    let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
+    assert_eq!(part.store.purge(&filter).expect("purged"), 1);
+    assert!(read(FileOf::Output("out"), 0, 99).is_empty() && read(FileOf::Input("small"), 0, 99).is_empty());
+}
+
+fn ends_are_told_until_somebody_has_taken_them(part: &Part<'_>) {
+    let url = "http://host/hook";
+    let id = part.submit(json!({"webhook": {"url": url, "headers": {"A": "b"}, "secret": "s"}}));
+    let claim = |claim| part.store.claim_webhooks(9, claim).expect("claimed");
+    let settle = |delivery: &Delivery, came| part.store.settle_webhook(delivery, &came).expect("settled");
+    let state = || part.get(&id).webhook.expect("there is one");
+    assert_eq!((state().url.as_str(), state().attempts, state().due_ms), (url, 0, None));
+    assert_eq!(part.get(&id).spec["webhook"]["secret"], true, "it is not shown");
+    assert!(claim(LONG).is_empty(), "it goes on");
+    let held = part.lease(1).remove(0).held;
+    part.finish(&held, Status::Failed, false);
+    assert!(state().due_ms.is_some());
+    let first = claim(Duration::from_millis(200)).remove(0);
+    assert_eq!(
+        (first.id.as_str(), first.attempts, first.webhook.secret.as_deref()),
+        (id.as_str(), 1, Some("s"))
+    );
+    assert!(claim(LONG).is_empty(), "one has it");
+    (part.pass)(Duration::from_millis(300));
+    // Whoever had it is dead, or slow.
+    let second = claim(LONG).remove(0);
+    assert_eq!((second.attempts, second.age >= Duration::from_millis(300)), (2, true));
+    settle(&first, Delivered::Never { error: "too late".to_owned() });
+    assert_eq!(state().error, None, "its claim had run out");
+    settle(&second, Delivered::Again { after: Duration::ZERO, error: "busy".to_owned() });
+    assert_eq!((state().error.as_deref(), state().delivered_ms), (Some("busy"), None));
+    let third = claim(LONG).remove(0);
+    settle(&third, Delivered::Taken);
+    let taken = state();
+    assert_eq!((taken.attempts, taken.due_ms, taken.error.as_deref()), (3, None, None));
+    assert!(taken.delivered_ms.is_some() && claim(LONG).is_empty());
+    // Another end is told anew, also one without a worker.
+    part.store.retry(&id).expect("queued");
+    part.store.cancel(&id, "enough").expect("cancelled");
+    let fourth = claim(LONG).remove(0);
+    assert_eq!(fourth.attempts, 1);
+    settle(&fourth, Delivered::Never { error: "no".to_owned() });
+    assert_eq!((state().due_ms, state().error.as_deref()), (None, Some("no")));
+    assert!(claim(LONG).is_empty());
 }
 
 fn a_listing_goes_on_behind_its_cursor(part: &Part<'_>) {

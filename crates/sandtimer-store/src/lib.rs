@@ -4,6 +4,7 @@
 //! It starts nothing, waits for nothing but the disk and that server, and knows neither HTTP nor who may see a record.
 #![forbid(unsafe_code)]
 
+mod base64_text;
 #[cfg(test)]
 mod conformance;
 mod directory;

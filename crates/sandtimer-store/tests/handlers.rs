@@ -55,7 +55,7 @@ fn run(source: Value) -> (JobRecord, String) {
     let shell: Arc<dyn Handler> = Arc::new(Shell(engine.clone()));
     let silent: Arc<dyn Handler> = Arc::new(Silent);
     let handlers = BTreeMap::from([("shell".to_owned(), shell), ("silent".to_owned(), silent)]);
-    let place = Place { engine, store: Arc::clone(&store), defaults: Vec::new() };
+    let place = Place::new(engine, Arc::clone(&store), directory.path());
     let settings = WorkerSettings::new(|problem| panic!("{problem}"));
     let worker = Worker::new(place, settings).with_handlers(Handlers(handlers));
     let spec = JobSpec::read(source).expect("a valid spec");

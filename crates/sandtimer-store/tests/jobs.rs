@@ -48,7 +48,7 @@ fn run_with(source: Value, meanwhile: impl Fn(&dyn JobStore, &str)) -> (JobRecor
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
     let engine = Engine::new().expect("an engine");
-    let place = Place { engine, store: Arc::clone(&store), defaults: Vec::new() };
+    let place = Place::new(engine, Arc::clone(&store), directory.path());
     let worker = Worker::new(place, settings("one"));
     let id = submit(&*store, source);
     std::thread::scope(|scope| {
@@ -226,8 +226,7 @@ fn a_breaker_of_the_store_outlives_its_job() {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
     let engine = Engine::new().expect("an engine");
-    let worker =
-        Worker::new(Place { engine, store: Arc::clone(&store), defaults: Vec::new() }, settings("one"));
+    let worker = Worker::new(Place::new(engine, Arc::clone(&store), directory.path()), settings("one"));
     let source = json!({"command": ["false"], "key": "a:b", "breaker": {"failures": 2, "open_ms": "1h", "scope": "store"}});
     let errors: Vec<String> = std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
@@ -251,8 +250,7 @@ fn a_worker_that_is_told_to_drain_brings_its_job_to_the_end() {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
     let engine = Engine::new().expect("an engine");
-    let worker =
-        Worker::new(Place { engine, store: Arc::clone(&store), defaults: Vec::new() }, settings("one"));
+    let worker = Worker::new(Place::new(engine, Arc::clone(&store), directory.path()), settings("one"));
     let slow = submit(&*store, json!({"command": ["sh", "-c", "echo begun; sleep 0.5"]}));
     let state = |id: &String| store.get(id).expect("readable").expect("there").line.state;
     std::thread::scope(|scope| {

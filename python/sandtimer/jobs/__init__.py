@@ -16,7 +16,7 @@ process of its own: a parked child of the worker's sandbox, as with `Sandbox.run
 of a job's, and only waits: so a deadline ends a handler whatever it does, together with everything that it has started.
 """
 
-from ._records import Job, JobEvent, JobLog, JobQueue, JobRecord, JobResult, JobVerdict, Submitted
+from ._records import Job, JobEvent, JobFile, JobFileRefused, JobLog, JobQueue, JobRecord, JobResult, JobVerdict, JobWebhook, Submitted
 from ._store import Jobs
 from ._worker import Worker
 
@@ -38,6 +38,10 @@ watch = _default.watch
 awatch = _default.awatch
 read_log = _default.read_log
 aread_log = _default.aread_log
+files = _default.files
+afiles = _default.afiles
+read_file = _default.read_file
+aread_file = _default.aread_file
 cancel = _default.cancel
 acancel = _default.acancel
 retry = _default.retry
@@ -59,19 +63,24 @@ work = _default.work
 __all__ = [
     "Job",
     "JobEvent",
+    "JobFile",
+    "JobFileRefused",
     "JobLog",
     "JobQueue",
     "JobRecord",
     "JobResult",
     "JobVerdict",
+    "JobWebhook",
     "Jobs",
     "Submitted",
     "Worker",
     "acancel",
+    "afiles",
     "alist",
     "apause",
     "apurge",
     "aqueues",
+    "aread_file",
     "aread_log",
     "arequeue_dead",
     "aresume",
@@ -84,10 +93,12 @@ __all__ = [
     "await_many",
     "awatch",
     "cancel",
+    "files",
     "list",
     "pause",
     "purge",
     "queues",
+    "read_file",
     "read_log",
     "requeue_dead",
     "resume",

@@ -76,12 +76,29 @@ class JobVerdict:
 
 
 @dataclasses.dataclass(frozen=True)
+class JobFile:
+    """A file that a job has left and its store keeps; `sha256` in hexadecimal digits."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class JobFileRefused:
+    """A file, or a pattern that names none, of a spec's `outputs` that is not kept, and the reason."""
+
+    name: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
 class JobResult:
     """What became of a job, or of one of its deliveries.
 
     status: "ok", "failed", "timeout", "budget" (a loop's turns or failures), "cancelled", "infra_error", "lost". value: what
     a loop's driver said in the end, or what the last handler returned. degraded: by a fallback. spent: where its time went.
-    calls: the latest, each with what was tried; outcome: of the last run.
+    calls: the latest, each with what was tried; outcome: of the last run. files: what is kept of those it left.
     """
 
     status: str
@@ -97,6 +114,19 @@ class JobResult:
     breakers: list[dict[str, Any]]
     spent: dict[str, Any]
     outcome: Optional[Outcome]
+    files: list[JobFile]
+    files_refused: list[JobFileRefused]
+
+
+@dataclasses.dataclass(frozen=True)
+class JobWebhook:
+    """What became of telling of a job's end; `error` is why the last attempt failed, `due_ms` when the next one is."""
+
+    url: str
+    attempts: int
+    delivered_ms: Optional[int]
+    error: Optional[str]
+    due_ms: Optional[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +144,7 @@ class JobRecord(Job):
     result: Optional[JobResult]
     earlier: list[JobResult]
     duplicates: list[JobResult]
+    webhook: Optional[JobWebhook]
     now_ms: int
 
 
@@ -164,13 +195,17 @@ def job_of(line: dict[str, Any]) -> Job:
 def record_of(record: dict[str, Any]) -> JobRecord:
     results = {name: [_result(each) for each in record[name]] for name in ("earlier", "duplicates")}
     result = None if record["result"] is None else _result(record["result"])
-    return build(JobRecord, {**record, **results, "result": result})
+    webhook = None if record["webhook"] is None else build(JobWebhook, record["webhook"])
+    return build(JobRecord, {**record, **results, "result": result, "webhook": webhook})
 
 
 def _result(result: dict[str, Any]) -> JobResult:
     verdict, outcome = result["verdict"], result["outcome"]
     verdict = None if verdict is None else build(JobVerdict, verdict)
-    return build(JobResult, {**result, "verdict": verdict, "outcome": None if outcome is None else _outcome(outcome)})
+    files = [build(JobFile, each) for each in result["files"]]
+    refused = [build(JobFileRefused, each) for each in result["files_refused"]]
+    built = {"verdict": verdict, "outcome": None if outcome is None else _outcome(outcome), "files": files, "files_refused": refused}
+    return build(JobResult, {**result, **built})
 
 
 def _outcome(record: dict[str, Any]) -> Outcome:

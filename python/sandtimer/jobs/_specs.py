@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -34,6 +35,8 @@ def _plain(value: Any, path: str, place: str) -> Any:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
+    if isinstance(value, bytes) and path.startswith("inputs."):
+        return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):

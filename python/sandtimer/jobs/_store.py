@@ -20,10 +20,10 @@ from .._locks import Guard
 from .._outcome import build
 from .._progress import Bar
 from .._sandbox import Sandbox
-from ..errors import JobConflict, JobGoesOn, JobStateRefused, JobUnknown, UnsupportedPlatform
+from ..errors import JobConflict, JobFileUnknown, JobGoesOn, JobStateRefused, JobUnknown, UnsupportedPlatform
 from . import _specs
 from ._following import PIECE, Following, Told, states_of, word_of
-from ._records import Job, JobEvent, JobLog, JobQueue, JobRecord, Submitted, job_of, record_of
+from ._records import Job, JobEvent, JobFile, JobLog, JobQueue, JobRecord, Submitted, job_of, record_of
 from ._specs import Spec
 from ._waiting import AWAITING, BLOCKING, Io
 from ._worker import LOOK, Handlers, Worker
@@ -153,6 +153,46 @@ class Jobs:
 
     async def _read_log(self, io: Io, id: str, cursor: int, max_bytes: int) -> JobLog:
         return JobLog(*await io.call(self._store().read_log, _arguments.text("id", id), cursor, max_bytes))
+
+    def files(self, id: str) -> List[JobFile]:
+        """The files that a job has left; none while it goes on. What was not kept is `result.files_refused` of its record.
+
+        >>> from sandtimer import jobs
+        >>> spec = {"command": ["sh", "-c", "tr a-z A-Z < in > out"], "inputs": {"in": "hello"}, "outputs": ["out"]}
+        >>> record = jobs.run(spec)
+        >>> [file.name for file in jobs.files(record.id)], jobs.read_file(record.id, "out")
+        (['out'], b'HELLO')
+        """
+        return now(self._files(BLOCKING, id))
+
+    async def afiles(self, id: str) -> List[JobFile]:
+        """As `files`, awaited."""
+        return await self._files(AWAITING, id)
+
+    async def _files(self, io: Io, id: str) -> List[JobFile]:
+        result = (await self._show(io, id)).result
+        return [] if result is None else result.files
+
+    def read_file(self, id: str, name: str) -> bytes:
+        """A file that a job has left. `JobFileUnknown` where there is none of this name."""
+        return now(self._read_file(BLOCKING, id, name))
+
+    async def aread_file(self, id: str, name: str) -> bytes:
+        """As `read_file`, awaited."""
+        return await self._read_file(AWAITING, id, name)
+
+    async def _read_file(self, io: Io, id: str, name: str) -> bytes:
+        _arguments.text("name", name)
+        found = [file for file in await self._files(io, id) if file.name == name]
+        if not found:
+            raise JobFileUnknown(f"job {id} has left no file {name!r}; `files` lists what there is, once it is over", id, name)
+        content = bytearray()
+        while len(content) < found[0].bytes:
+            piece = await io.call(self._store().read_file, id, name, len(content))
+            if not piece:
+                raise JobFileUnknown(f"the file {name!r} of job {id} is gone: the job was queued again, or purged", id, name)
+            content += piece
+        return bytes(content)
 
     def queues(self) -> List[JobQueue]:
         """Every queue that has jobs or is paused."""

@@ -1,12 +1,14 @@
 //! `sandtimer jobs`: durable work in a store on this machine, or on a NATS server.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
 const SUBMIT_NOTES: &str = "\
 FILE is TOML, or JSON where its name ends in .json. `-` reads JSON lines from standard input, one job each, and takes in all of \
-them or none. Relative paths in a file count from its directory.";
+them or none. Relative paths in a file count from its directory; so do those of \
+inputs such as {file = \"data.csv\"}, which are read now and submitted with the job.";
 
 const RUN_NOTES: &str = "\
 Exit codes: 0 when the job succeeded, 1 when it failed, 124 when a limit ended it, 130 when it was cancelled, 125 when Sandtimer \
@@ -37,6 +39,10 @@ pub(crate) enum JobsAction {
     List(ListArguments),
     /// Show everything about a job
     Show(OneJob),
+    /// List the files that a job has left
+    Files(OneJob),
+    /// Write a file that a job has left to standard output, or to a path
+    Get(GetArguments),
     /// Wait until a job is over; the exit code says how
     #[command(after_long_help = RUN_NOTES)]
     Wait(WaitArguments),
@@ -100,6 +106,12 @@ pub(crate) struct WorkArguments {
     /// How long a job stays with this worker if it says nothing more [default: 30s]; at least 1s
     #[arg(long, value_name = "DURATION")]
     pub(crate) lease: Option<String>,
+    /// Of the files that a job leaves, so many bytes are kept [default: 64M]; SANDTIMER_JOB_FILES sets it too
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) files: Option<OsString>,
+    /// Let ends of jobs be told to loopback, private and link-local addresses; SANDTIMER_PRIVATE_WEBHOOKS=1 does it too
+    #[arg(long)]
+    pub(crate) private_webhooks: bool,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }
@@ -134,6 +146,20 @@ pub(crate) struct OneJob {
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArguments {
+    /// The job, by its id
+    pub(crate) id: String,
+    /// The file, by its name in `sandtimer jobs files`
+    pub(crate) name: String,
+    /// Where it is written to; what is there is replaced. `-` is standard output
+    #[arg(long, value_name = "PATH", default_value = "-", value_hint = ValueHint::FilePath)]
+    pub(crate) out: PathBuf,
+    /// Where jobs are kept, as for the other commands
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) state_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,7 @@
 //! `sandtimer jobs`: opens the store, calls it once, renders the answer.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use crate::args::jobs::{
 };
 use crate::render;
 
+mod files;
 mod following;
 mod submitting;
 mod text;
@@ -29,6 +32,8 @@ pub(crate) fn main(given: JobsArguments) -> Result<ExitCode, Failure> {
         JobsAction::Work(given) => working::work(&given),
         JobsAction::List(given) => list(&given),
         JobsAction::Show(given) => show(&given),
+        JobsAction::Files(given) => files::list(&given),
+        JobsAction::Get(given) => files::get(&given),
         JobsAction::Wait(given) => following::wait(&given),
         JobsAction::Watch(given) => following::watch(&given),
         JobsAction::Cancel(given) => cancel(&given),
@@ -46,12 +51,18 @@ impl From<StoreError> for Failure {
     }
 }
 
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 /// The store that is named: what is typed comes before what variables say, and a store before a state directory.
-fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+fn named(flags: &StoreFlags) -> Option<OsString> {
     let is_typed = flags.store.is_some() || flags.state_dir.is_some();
-    let store =
-        flags.store.clone().map(Into::into).or_else(|| variable("SANDTIMER_STORE").filter(|_| !is_typed));
+    flags.store.clone().map(Into::into).or_else(|| variable("SANDTIMER_STORE").filter(|_| !is_typed))
+}
+
+fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
+    let store = named(flags);
     if let Some(url) =
         store.as_ref().and_then(|store| store.to_str()).filter(|text| NatsAddress::is_meant(text))
     {
@@ -60,10 +71,15 @@ fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
             .with_certificates(variable("SANDTIMER_NATS_CA").map(Into::into));
         return Ok(Arc::new(NatsJobs::open(&address)?));
     }
-    let named = store.map(Into::into).or_else(|| flags.state_dir.clone());
-    let named = named.or_else(|| variable("SANDTIMER_STATE_DIR").map(Into::into));
-    let directory = named.map_or_else(serve::default_state_directory, Ok)?;
-    Ok(Arc::new(SqliteJobs::open(&directory)?))
+    Ok(Arc::new(SqliteJobs::open(&state_directory(flags)?)?))
+}
+
+/// The state directory that is named: the store itself, or a worker's own beside a server.
+fn state_directory(flags: &StoreFlags) -> Result<PathBuf, Failure> {
+    let store = named(flags).filter(|store| !store.to_str().is_some_and(NatsAddress::is_meant));
+    let directory = store.map(Into::into).or_else(|| flags.state_dir.clone());
+    let directory = directory.or_else(|| variable("SANDTIMER_STATE_DIR").map(Into::into));
+    directory.map_or_else(serve::default_state_directory, Ok)
 }
 
 /// Prints JSON where that was asked for, else text.

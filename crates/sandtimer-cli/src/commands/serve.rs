@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sandtimer::engine::jobs::MOST_FILE_BYTES;
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::{
-    Collector, Defaults, Host, Interpreters, Listen, Pool, Retention, Server, Settings, Tokens,
+    Collector, Defaults, Host, Interpreters, JobSettings, Listen, Pool, Retention, Server, Settings, Tokens,
 };
 use serde_json::{Value, json};
 use tracing_subscriber::filter::LevelFilter;
@@ -36,24 +37,33 @@ const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A setting and where it came from.
 #[derive(Debug)]
-struct Given {
+pub(super) struct Given {
     value: Option<OsString>,
-    /// The flag's name, without dashes; the variable's follows from it.
+    /// The flag's name, without dashes.
     flag: &'static str,
     origin: &'static str,
 }
 
 impl Given {
-    /// The flag, else the variable, else nothing.
+    /// The flag, else the variable whose name follows from its, else nothing.
     fn read(flag: &'static str, typed: Option<&OsString>) -> Self {
+        Self::named(flag, &format!("SANDTIMER_{}", flag.replace('-', "_").to_uppercase()), typed)
+    }
+
+    /// The same with a variable of another name.
+    pub(super) fn named(flag: &'static str, variable: &str, typed: Option<&OsString>) -> Self {
         if let Some(value) = typed {
             return Given { value: Some(value.clone()), flag, origin: "the command line" };
         }
-        let variable = format!("SANDTIMER_{}", flag.replace('-', "_").to_uppercase());
         match std::env::var_os(variable).filter(|value| !value.is_empty()) {
             Some(value) => Given { value: Some(value), flag, origin: "the environment" },
             None => Given { value: None, flag, origin: "built in" },
         }
+    }
+
+    /// A switch, else the variable whose name follows from its.
+    pub(super) fn switch(flag: &'static str, is_on: bool) -> Self {
+        Self::read(flag, is_on.then(|| OsString::from("1")).as_ref())
     }
 
     fn text(&self) -> Result<Option<&str>, Failure> {
@@ -175,6 +185,10 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
     let keep_for = Given::read("keep-for", arguments.keep_for.as_ref());
     let job_slots = Given::read("job-slots", arguments.job_slots.as_ref());
     let slots = slots(&job_slots)?;
+    let job_files = Given::read("job-files", arguments.job_files.as_ref());
+    let job_file_bytes = file_bytes(&job_files)?;
+    let webhooks = Given::switch("private-webhooks", arguments.private_webhooks);
+    let private_webhooks = private_webhooks(&webhooks)?;
     let log = Log::begin(arguments)?;
     let collector = Collector::from_variables(|name| std::env::var(name).ok())
         .map_err(|error| Failure::usage(error.to_string()))?;
@@ -203,6 +217,8 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             "keep_runs": keep_runs.shown(retention.runs),
             "keep_for_ms": keep_for.shown(retention.age.map(|age| age.as_millis() as u64)),
             "job_slots": job_slots.shown(slots),
+            "job_files": job_files.shown(job_file_bytes),
+            "private_webhooks": webhooks.shown(private_webhooks),
             "log": log.level.shown(log.level.text()?.unwrap_or("warn")),
             "log_format": log.format.shown(log.format.text()?.unwrap_or("text")),
         },
@@ -227,7 +243,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             python: pool(&config, "python")?,
             javascript: pool(&config, "javascript")?,
         },
-        job_slots: slots,
+        jobs: JobSettings { slots, file_bytes: job_file_bytes, private_webhooks },
         patience: PATIENCE,
         heartbeat: HEARTBEAT,
         collector,
@@ -237,6 +253,21 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             complain: log.complain(),
         },
     })
+}
+
+/// Of the files that a job leaves, so many bytes are kept.
+pub(super) fn file_bytes(given: &Given) -> Result<u64, Failure> {
+    // Where there is no limit the disk has one.
+    Ok(given.limit(Unit::Bytes, Some(MOST_FILE_BYTES))?.unwrap_or(u64::MAX))
+}
+
+/// Whether ends of jobs may be told to addresses that are not public.
+pub(super) fn private_webhooks(given: &Given) -> Result<bool, Failure> {
+    match given.text()? {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => Err(given.refused(other.as_ref(), "is neither 1 nor 0")),
+    }
 }
 
 /// Jobs at a time: a whole number, of which 0 is none.

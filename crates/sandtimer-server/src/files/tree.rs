@@ -11,10 +11,11 @@ use rustix::fs::{
     renameat_with, statat, unlinkat,
 };
 use rustix::io::{Errno, pread, retry_on_intr, write};
+use sandtimer::engine::remove;
 
 use super::entry::{Entry, Kind};
 use super::place::{self, Place, refusal, wrong_type};
-use super::{listing, remove, thread};
+use super::{listing, thread};
 use crate::error::{Code, Refusal};
 
 /// What files and directories are made with.

@@ -19,10 +19,10 @@ use tokio::sync::watch;
 
 use super::submission::check_paths;
 use super::view::{LOCAL, Whose};
-use crate::StartError;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::tenants::Tenants;
+use crate::{HttpCourier, JobSettings, StartError};
 
 /// The worker's name. There is one server to a state directory.
 const NAME: &str = "server";
@@ -46,17 +46,20 @@ impl Jobs {
         engine: &Engine,
         tenants: &Arc<Tenants>,
         defaults: Vec<(Source, Limits)>,
-        slots: usize,
+        settings: &JobSettings,
     ) -> Result<Self, StartError> {
         let store = Arc::new(SqliteJobs::open(state_directory)?);
         store.take_back(NAME)?;
+        let slots = settings.slots;
         let ended = watch::Sender::new(slots == 0);
         let worker = if slots == 0 {
             None
         } else {
             let own = Arc::new(SqliteJobs::open(state_directory)?);
-            let place = Place { engine: engine.clone(), store: own, defaults };
-            Some(begin(place, tenants, slots, ended.clone())?)
+            let place = Place::new(engine.clone(), own, state_directory);
+            let place = Place { defaults, most_file_bytes: settings.file_bytes, ..place };
+            let courier = Arc::new(HttpCourier::new(settings.private_webhooks));
+            Some(begin(place, (tenants, courier), slots, ended.clone())?)
         };
         Ok(Jobs { store, worker, ended })
     }
@@ -113,7 +116,7 @@ impl Drop for Jobs {
 
 fn begin(
     place: Place,
-    tenants: &Arc<Tenants>,
+    (tenants, courier): (&Arc<Tenants>, Arc<HttpCourier>),
     slots: usize,
     ended: watch::Sender<bool>,
 ) -> Result<Arc<Worker>, StartError> {
@@ -126,7 +129,7 @@ fn begin(
         complain: |message| tracing::error!("{message}"),
     };
     let admission: Arc<dyn Admission> = tenants.clone();
-    let worker = Arc::new(Worker::new(place, settings).admitting(admission));
+    let worker = Arc::new(Worker::new(place, settings).admitting(admission).telling(courier));
     let works = worker.clone();
     let working = move || {
         works.work();

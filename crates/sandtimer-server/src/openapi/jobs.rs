@@ -40,6 +40,15 @@ pub(super) fn operations() -> Vec<Operation> {
             Text("text/event-stream"),
         )
         .errors(OF_QUERIES),
+        get("/v1/jobs/{id}/files", "The files that a job has left, and what of its `outputs` is not kept, with the reason", "JobFiles"),
+        Operation::new(
+            "get",
+            "/v1/jobs/{id}/files/{path}",
+            "A file that a job has left; `path` is its name, slashes included",
+            Text("application/octet-stream"),
+        )
+        .errors(OF_QUERIES)
+        .errors(&[Code::JobFileNotFound]),
         post("/v1/jobs/{id}/cancel", "End a job: at once if nobody has begun it, else everything that it started", "JobCancelled")
             .body("JobCancel"),
         post(
@@ -91,6 +100,21 @@ pub(super) fn schemas() -> Value {
             "data": text("In `encoding`."),
             "encoding": reference("Encoding"),
             "ended": truth("The job is over, and nothing comes behind `next_cursor`."),
+        })),
+        "JobFile": file(),
+        "JobWebhook": answer(json!({
+            "url": text(""),
+            "attempts": number("Since the job's end."),
+            "delivered_ms": nullable(moment("When it was taken")),
+            "error": nullable(text("Why the last attempt failed, or none will be made any more.")),
+            "due_ms": nullable(moment("When the next attempt is")),
+        })),
+        "JobFileRefused": file_refused(),
+        "JobFiles": answer(json!({
+            "job_id": text(""),
+            "state": reference("JobState"),
+            "files": list(reference("JobFile")),
+            "refused": list(reference("JobFileRefused")),
         })),
         "JobCancel": body(json!({
             "reason": text("For its result."),
@@ -152,6 +176,10 @@ fn job() -> Value {
     );
     fields["duplicates"] =
         with(list(reference("JobResult")), "Results that came after their lease was lost.");
+    fields["webhook"] = nullable(with(
+        reference("JobWebhook"),
+        "What became of telling of its end, where somebody is to be told.",
+    ));
     fields["now_ms"] = moment("The store's moment of this answer");
     answer(fields)
 }
@@ -189,6 +217,23 @@ fn result() -> Value {
             "refused": number("Calls that a breaker refused."),
         })),
         "outcome": nullable(reference("Outcome")),
+        "files": with(list(reference("JobFile")), "What of its files is kept."),
+        "files_refused": with(list(reference("JobFileRefused")), "What of `outputs` is not."),
+    }))
+}
+
+fn file() -> Value {
+    answer(json!({
+        "name": text("Its path below the job's directory."),
+        "bytes": number(""),
+        "sha256": text("Of its content, in hexadecimal digits."),
+    }))
+}
+
+fn file_refused() -> Value {
+    answer(json!({
+        "name": text("A file's, or the pattern that names none."),
+        "reason": text(""),
     }))
 }
 
@@ -233,6 +278,13 @@ fn request() -> Value {
         "breaker": {"type": "object", "description": "`failures`, `open_ms`, `successes`, and `scope`: `job` or `store`."},
         "limits": {"type": "object", "description": "Of each run, by their names, such as `memory_bytes`."},
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of each run."},
+        "inputs": {"type": "object", "description": "Files below the job's directory: paths, each with a text or {base64}; 8 MiB in all."},
+        "outputs": texts("Paths and patterns of files that are kept, such as `out/**`."),
+        "webhook": body(json!({
+            "url": text("Where its end is told, with a POST of JSON."),
+            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+            "secret": text("Signs the body: `Sandtimer-Signature: sha256=` and its HMAC-SHA256 in hexadecimal digits. Not shown afterwards."),
+        })),
         "network": truth("Gives runs the host's network; where there are tokens, only to those whose line says `network`."),
         "time_scale": {"type": "number", "description": "What every duration of the spec is multiplied by."},
     }))

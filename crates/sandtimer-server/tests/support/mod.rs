@@ -9,7 +9,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use sandtimer::Limits;
-use sandtimer_server::{Defaults, Host, Interpreters, Pool, Retention, Server, Settings, Tokens};
+use sandtimer_server::{
+    Defaults, Host, Interpreters, JobSettings, Pool, Retention, Server, Settings, Tokens,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use ureq::Agent;
@@ -28,7 +30,7 @@ pub fn settings(state: &Path) -> Settings {
         maxima: Limits::new(),
         // What a test asks for comes when it asks.
         interpreters: Interpreters { python: Pool { ready: 0, prewarm: None }, ..Interpreters::default() },
-        job_slots: 2,
+        jobs: JobSettings { slots: 2, file_bytes: 1 << 20, private_webhooks: false },
         patience: HARD_STOP,
         heartbeat: HARD_STOP,
         collector: None,

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use rusqlite::Transaction;
 use sandtimer::job::{
-    Cancelled, Filter, Finish, Finished, Held, JobState, LeaseRequest, Leased, Renewal, StoreError, Submitted,
+    Cancelled, Delivered, Delivery, Filter, Finish, Finished, Held, JobState, LeaseRequest, Leased, Renewal,
+    StoreError, Submitted,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::sqlite::submitting::NewJob;
-use crate::sqlite::{leasing, moving, reading, submitting};
+use crate::sqlite::{files, leasing, moving, reading, submitting, webhooks};
 
 /// The version of the log. A program reads no later one.
 pub(super) const FORMAT: i64 = 1;
@@ -42,8 +43,23 @@ pub(super) enum Command {
     Sweep,
     AppendLog {
         held: Held,
-        #[serde(with = "as_base64")]
+        #[serde(with = "crate::base64_text")]
         bytes: Vec<u8>,
+    },
+    WriteFile {
+        held: Held,
+        name: String,
+        start: u64,
+        #[serde(with = "crate::base64_text")]
+        bytes: Vec<u8>,
+    },
+    ClaimWebhooks {
+        most: usize,
+        claim: Duration,
+    },
+    SettleWebhook {
+        delivery: Delivery,
+        came: Delivered,
     },
     SaveBreakers(Vec<BreakerSnapshot>),
     TakeBack(String),
@@ -67,6 +83,7 @@ pub(super) enum Answer {
     Cancelled(Cancelled),
     State(JobState),
     Count(u64),
+    Deliveries(Vec<Delivery>),
     Done,
     /// Nothing: it came too late.
     Late,
@@ -109,6 +126,15 @@ impl Command {
             Command::AppendLog { held, bytes } => {
                 reading::append_log(tx, &held, &bytes).map(|()| Answer::Done)
             }
+            Command::WriteFile { held, name, start, bytes } => {
+                files::write(tx, &held, (&name, start), &bytes).map(|()| Answer::Done)
+            }
+            Command::ClaimWebhooks { most, claim } => {
+                webhooks::claim(tx, most, claim, now).map(Answer::Deliveries)
+            }
+            Command::SettleWebhook { delivery, came } => {
+                webhooks::settle(tx, &delivery, &came, now).map(|()| Answer::Done)
+            }
             Command::SaveBreakers(snapshots) => {
                 reading::save_breakers(tx, &snapshots, now).map(|()| Answer::Done)
             }
@@ -129,19 +155,4 @@ pub(super) fn is_refusal(error: &StoreError) -> bool {
             | StoreError::WrongState { .. }
             | StoreError::Lost(_)
     )
-}
-
-mod as_base64 {
-    use base64::Engine;
-    use base64::prelude::BASE64_STANDARD;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        BASE64_STANDARD.decode(text).map_err(serde::de::Error::custom)
-    }
 }

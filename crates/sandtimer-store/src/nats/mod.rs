@@ -31,8 +31,8 @@ use std::time::Duration;
 use rusqlite::Transaction;
 use sandtimer::engine::new_run_id;
 use sandtimer::job::{
-    Cancelled, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore, LeaseRequest, Leased, Log,
-    Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore,
+    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -42,7 +42,7 @@ use tokio::sync::oneshot;
 pub use address::NatsAddress;
 
 use crate::sqlite::submitting::NewJob;
-use crate::sqlite::{leasing, moving, natural, reading};
+use crate::sqlite::{files, leasing, moving, natural, reading, webhooks};
 use command::{Answer, Command, Entry};
 use link::Link;
 use shared::{PATIENCE, Shared};
@@ -375,6 +375,30 @@ impl JobStore for NatsJobs {
 
     fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
         self.read(|tx, _| reading::read_log(tx, id, cursor, most))
+    }
+
+    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let (held, name, bytes) = (held.clone(), name.to_owned(), bytes.to_vec());
+        self.append(Command::WriteFile { held, name, start, bytes }).map(drop)
+    }
+
+    fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
+        self.read(|tx, _| files::read(tx, id, file, (start, most)))
+    }
+
+    fn claim_webhooks(&self, most: usize, claim: Duration) -> Result<Vec<Delivery>, StoreError> {
+        if !self.look_here(webhooks::is_due)? {
+            return Ok(Vec::new());
+        }
+        match self.append(Command::ClaimWebhooks { most, claim })? {
+            Answer::Deliveries(deliveries) => Ok(deliveries),
+            other => Err(misplaced(&other)),
+        }
+    }
+
+    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
+        let (delivery, came) = (delivery.clone(), came.clone());
+        self.append(Command::SettleWebhook { delivery, came }).map(drop)
     }
 
     fn save_breakers(&self, snapshots: &[BreakerSnapshot]) -> Result<(), StoreError> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use sandtimer::job::{Held, LeaseRequest, Leased, Renewal, StoreError};
 
+use super::files::forget_outputs;
 use super::moving::execute;
 use super::{broken, integer, natural};
 
@@ -87,7 +88,11 @@ fn hand_out(
             deliveries: row.get(7)?,
         })
     };
-    select.query_row([seq], read).map_err(broken)
+    let leased = select.query_row([seq], read).map_err(broken)?;
+    if leased.held.epoch > 1 {
+        forget_outputs(tx, seq)?;
+    }
+    Ok(leased)
 }
 
 /// What is wanted of a lease.

@@ -6,6 +6,8 @@
 //! submitting   new jobs, one transaction for any number
 //! leasing      jobs are handed out, and kept
 //! moving       from one state to the next: finish, cancel, and what time alone does
+//! files        those that jobs are given, and those they leave
+//! webhooks     ends of jobs that somebody is to be told of
 //! reading      listings, records, logs, breakers
 //! ```
 //! Every call is one transaction, begun for writing before it reads, so none is ever undone by another. WAL and
@@ -13,6 +15,7 @@
 //! transactions, and never a part of one.
 
 mod clock;
+pub(crate) mod files;
 pub(crate) mod leasing;
 pub(crate) mod moving;
 pub(crate) mod reading;
@@ -20,6 +23,7 @@ pub(crate) mod schema;
 pub(crate) mod submitting;
 #[cfg(test)]
 mod tests;
+pub(crate) mod webhooks;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -29,8 +33,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
-    Cancelled, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore, LeaseRequest, Leased, Log,
-    Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore,
+    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
 };
 use sandtimer::resilience::BreakerSnapshot;
 
@@ -198,6 +202,25 @@ impl JobStore for SqliteJobs {
 
     fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
         self.read(|tx, _| reading::read_log(tx, id, cursor, most))
+    }
+
+    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write(|tx, _| files::write(tx, held, (name, start), bytes))
+    }
+
+    fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
+        self.read(|tx, _| files::read(tx, id, file, (start, most)))
+    }
+
+    fn claim_webhooks(&self, most: usize, claim: Duration) -> Result<Vec<Delivery>, StoreError> {
+        if !self.read(webhooks::is_due)? {
+            return Ok(Vec::new());
+        }
+        self.write(|tx, now| webhooks::claim(tx, most, claim, now))
+    }
+
+    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
+        self.write(|tx, now| webhooks::settle(tx, delivery, came, now))
     }
 
     fn save_breakers(&self, snapshots: &[BreakerSnapshot]) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
 use sandtimer::job::{Cancelled, Filter, Finish, Finished, JobResult, JobState, Status, StoreError};
 
-use super::{broken, integer, natural, rank, state_number, state_of, unreadable};
+use super::{broken, integer, natural, rank, state_number, state_of, unreadable, webhooks};
 
 /// Of each kind of thing that time does, so many in one transaction.
 const CHUNK: i64 = 512;
@@ -156,6 +156,7 @@ fn end(
     let status = serde_json::to_value(result.status).map_err(unreadable)?;
     let count = "INSERT INTO outcomes VALUES (?1, 1) ON CONFLICT DO UPDATE SET count = count + 1";
     execute(tx, count, [status.as_str()])?;
+    webhooks::ended(tx, job.seq, now)?;
     // Its place: of a leased job, and of one that was ready.
     if job.ready || job.state == JobState::Leased { leave(tx, job.concurrency.as_deref()) } else { Ok(()) }
 }
@@ -299,6 +300,7 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
         return Err(refused("it succeeded: submit its spec again for another one"));
     }
     execute(tx, "UPDATE results SET kind = 1 WHERE job = ?1 AND kind = 0", [job.seq])?;
+    webhooks::reopened(tx, job.seq)?;
     let priority = "SELECT priority FROM jobs WHERE seq = ?1";
     let priority: i64 = tx.query_row(priority, [job.seq], |row| row.get(0)).map_err(broken)?;
     let update =
@@ -331,6 +333,11 @@ pub(crate) fn pause(tx: &Transaction<'_>, queue: &str, paused: bool) -> Result<(
 
 fn forget(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError> {
     let tables = ["DELETE FROM jobs WHERE seq = ?1", "DELETE FROM specs WHERE job = ?1"];
-    let more = ["DELETE FROM results WHERE job = ?1", "DELETE FROM log WHERE job = ?1"];
+    let more = [
+        "DELETE FROM results WHERE job = ?1",
+        "DELETE FROM log WHERE job = ?1",
+        "DELETE FROM files WHERE job = ?1",
+        "DELETE FROM webhooks WHERE job = ?1",
+    ];
     tables.into_iter().chain(more).try_for_each(|sql| execute(tx, sql, [seq]).map(drop))
 }

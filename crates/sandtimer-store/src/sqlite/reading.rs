@@ -11,7 +11,7 @@ use sandtimer::resilience::BreakerSnapshot;
 
 use super::leasing::look;
 use super::moving::Kind;
-use super::{broken, integer, natural, state_number, state_of, unreadable};
+use super::{broken, integer, natural, state_number, state_of, unreadable, webhooks};
 
 const LINE: &str = "id, name, queue, priority, state, ok, error, submitted_ms, due_ms, deadline_ms, leased_ms, ended_ms, \
     deliveries, worker, cancel, seq";
@@ -90,6 +90,7 @@ pub(crate) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<Job
         result: results(tx, seq, Kind::Recorded)?.pop(),
         earlier: results(tx, seq, Kind::Earlier)?,
         duplicates: results(tx, seq, Kind::Duplicate)?,
+        webhook: webhooks::state(tx, seq)?,
         now_ms: natural(now),
     }))
 }

@@ -6,13 +6,34 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 2] = [FIRST, OWNERS];
+const MIGRATIONS: [&str; 4] = [FIRST, OWNERS, FILES, WEBHOOKS];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
 /// also those that are forgotten.
 const OWNERS: &str = "
 CREATE INDEX jobs_owner ON jobs (owner, seq);
 CREATE TABLE outcomes (status TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+";
+
+/// Files in pieces: `kind` is 0 for those a job is given, 1 for those it leaves.
+const FILES: &str = "
+CREATE TABLE files (job INTEGER NOT NULL, kind INTEGER NOT NULL, name TEXT NOT NULL, start INTEGER NOT NULL, bytes BLOB NOT NULL) STRICT;
+CREATE UNIQUE INDEX files_piece ON files (job, kind, name, start);
+";
+
+/// Who is told of a job's end: `due_ms` is when the next attempt is, `since_ms` when the job was over.
+const WEBHOOKS: &str = "
+CREATE TABLE webhooks (
+    job INTEGER PRIMARY KEY,
+    target TEXT NOT NULL,
+    since_ms INTEGER NOT NULL DEFAULT 0,
+    due_ms INTEGER,
+    claim INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    delivered_ms INTEGER,
+    error TEXT
+) STRICT;
+CREATE INDEX webhooks_due ON webhooks (due_ms) WHERE due_ms IS NOT NULL;
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

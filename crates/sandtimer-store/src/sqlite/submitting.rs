@@ -2,11 +2,12 @@
 
 use rusqlite::{OptionalExtension, Transaction, params};
 use sandtimer::engine::new_run_id;
-use sandtimer::job::{Concurrency, JobState, StoreError, Submission, Submitted, Times};
+use sandtimer::job::{Concurrency, InputFile, JobState, StoreError, Submission, Submitted, Times, Webhook};
 use serde::{Deserialize, Serialize};
 
+use super::files::keep_inputs;
 use super::moving::enter;
-use super::{broken, integer, natural, rank, state_number, state_of};
+use super::{broken, integer, natural, rank, state_number, state_of, webhooks};
 
 /// A job as the tables take it in: what the store has to know of its spec, and the spec as it was written. What is chosen at
 /// random is chosen here, so that whoever takes it in comes to the same.
@@ -23,7 +24,18 @@ pub(crate) struct NewJob {
     concurrency: Option<Concurrency>,
     retention_ms: Option<u64>,
     deliveries: u32,
+    /// As it is shown: digests in the place of inputs, and no secret.
     body: String,
+    inputs: Vec<Input>,
+    webhook: Option<Webhook>,
+}
+
+/// A file that a job is given.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Input {
+    pub path: String,
+    #[serde(with = "crate::base64_text")]
+    pub content: Vec<u8>,
 }
 
 impl NewJob {
@@ -40,8 +52,16 @@ impl NewJob {
             concurrency: spec.concurrency.clone(),
             retention_ms: spec.retention.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             deliveries: spec.deliveries,
-            body: spec.source().to_string(),
+            body: spec.stored().to_string(),
+            inputs: spec.inputs.iter().map(Input::of).collect(),
+            webhook: spec.webhook.clone(),
         }
+    }
+}
+
+impl Input {
+    fn of(file: &InputFile) -> Self {
+        Input { path: file.path.clone(), content: file.content.clone().unwrap_or_default() }
     }
 }
 
@@ -82,6 +102,10 @@ pub(crate) fn submit(tx: &Transaction<'_>, new: &NewJob, now: i64) -> Result<Sub
     let seq = tx.last_insert_rowid();
     let insert = "INSERT INTO specs (job, body) VALUES (?1, ?2)";
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute((seq, &new.body))).map_err(broken)?;
+    keep_inputs(tx, seq, &new.inputs)?;
+    if let Some(webhook) = &new.webhook {
+        webhooks::keep(tx, seq, webhook)?;
+    }
     let insert = "INSERT INTO queues (queue) VALUES (?1) ON CONFLICT DO NOTHING";
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute([&new.queue])).map_err(broken)?;
     if state == JobState::Queued {

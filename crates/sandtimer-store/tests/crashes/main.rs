@@ -12,8 +12,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_si
 use sandtimer::Engine;
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
-    Cancelled, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState, JobStore, LeaseRequest, Leased,
-    Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState,
+    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -23,7 +23,7 @@ use serde_json::json;
 #[cfg(feature = "nats")]
 mod nats;
 
-const POINTS: [&str; 15] = [
+const POINTS: [&str; 17] = [
     "before submit",
     "after submit",
     "before lease",
@@ -34,6 +34,8 @@ const POINTS: [&str; 15] = [
     "after renew",
     "before look",
     "after look",
+    "before file",
+    "after file",
     "before finish",
     "after finish",
     "amid submit",
@@ -98,6 +100,18 @@ impl JobStore for Deadly {
     fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
         self.at("log", |store| store.append_log(held, bytes))
     }
+    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.at("file", |store| store.write_file(held, name, start, bytes))
+    }
+    fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
+        self.store.read_file(id, file, start, most)
+    }
+    fn claim_webhooks(&self, most: usize, claim: Duration) -> Result<Vec<Delivery>, StoreError> {
+        self.store.claim_webhooks(most, claim)
+    }
+    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
+        self.store.settle_webhook(delivery, came)
+    }
     fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
         self.store.cancel(id, reason)
     }
@@ -136,18 +150,18 @@ impl JobStore for Deadly {
 /// The same for every worker on this store; `place` is in the arguments of all that the jobs run.
 fn batch(place: &Path) -> Vec<Submission> {
     let one = |number: usize| {
-        let script = "echo begun; sleep 1; echo done";
+        let script = "echo begun; sleep 1; echo made > made; echo done";
         let mark = place.display().to_string();
         let source = json!({
             "name": format!("job {number}"), "idempotency_key": format!("k{number}"), "wall_ms": 120_000,
-            "deliveries": 9, "command": ["sh", "-c", script, mark],
+            "deliveries": 9, "outputs": ["made"], "command": ["sh", "-c", script, mark],
         });
         Submission { spec: JobSpec::read(source).expect("valid"), owner: "test".to_owned() }
     };
     (0..JOBS).map(one).collect()
 }
 
-fn worker(store: Arc<dyn JobStore>, complain: fn(&str)) -> Worker {
+fn worker(store: Arc<dyn JobStore>, place: &Path, complain: fn(&str)) -> Worker {
     let settings = WorkerSettings {
         name: format!("w{}", std::process::id()),
         slots: JOBS,
@@ -156,7 +170,7 @@ fn worker(store: Arc<dyn JobStore>, complain: fn(&str)) -> Worker {
         lease: LEASE,
         complain,
     };
-    Worker::new(Place { engine: Engine::new().expect("an engine"), store, defaults: Vec::new() }, settings)
+    Worker::new(Place::new(Engine::new().expect("an engine"), store, place), settings)
 }
 
 fn until(what: &str, mut is: impl FnMut() -> bool) {
@@ -198,7 +212,7 @@ fn doomed() {
     let store: Arc<dyn JobStore> = Arc::new(store);
     store.submit(&batch(Path::new(&place))).expect("submitted");
     // What goes wrong with it is what is looked at.
-    worker(store, |_| {}).work();
+    worker(store, Path::new(&place), |_| {}).work();
 }
 
 #[test]
@@ -292,7 +306,7 @@ fn check(place: &Path, store: &str, point: &str) {
     assert_eq!(before.len(), if was_heard { JOBS } else { 0 }, "{point}");
     let again = store.submit(&batch(place)).expect("submitted");
     assert!(!was_heard || again.iter().all(|one| one.existed), "{point}");
-    let worker = worker(Arc::clone(&store), |problem| panic!("{problem}"));
+    let worker = worker(Arc::clone(&store), place, |problem| panic!("{problem}"));
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         until_over(&*store, &again);
@@ -304,6 +318,11 @@ fn check(place: &Path, store: &str, point: &str) {
         again.iter().all(|one| get(&one.id).duplicates.is_empty()),
         "{point}: a dead worker says nothing"
     );
+    for one in &again {
+        let made = store.read_file(&one.id, FileOf::Output("made"), 0, 99).expect("readable");
+        let result = get(&one.id).result.expect("a result");
+        assert_eq!((result.files.len(), &made[..]), (1, &b"made\n"[..]), "{point}");
+    }
     if was_heard {
         assert_eq!(deadlines(&*store), before, "{point}: no deadline is reset");
     }

@@ -87,7 +87,8 @@ fn a_worker_that_is_cut_off_ends_its_runs_and_is_fenced() {
     let source = json!({"workspaces": [place.path()], "cwd": place.path(), "command": ["sh", "-c", first]});
     let id = store.submit(&[submission(place.path(), source)]).expect("submitted").remove(0).id;
     let get = || store.get(&id).expect("readable").expect("there");
-    let (cut_off, other) = (worker(open(&wire.url()), |_| {}), worker(open(&server.url()), |_| {}));
+    let of = |url: &str| worker(open(url), place.path(), |_| {});
+    let (cut_off, other) = (of(&wire.url()), of(&server.url()));
     std::thread::scope(|scope| {
         scope.spawn(|| cut_off.work());
         until("it has begun", || place.path().join("began").exists());

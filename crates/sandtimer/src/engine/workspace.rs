@@ -3,13 +3,19 @@
 //! Each job has a uid of its own, so the files of a workspace belong to none of them: on disk they are [`OWNER`]'s, inside
 //! they are the job's, by an idmapped mount (docs/design/files-and-ownership.md). Without root there is one uid for all.
 
+pub mod remove;
+
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
 
 use super::Engine;
 use super::error::Error;
 use crate::isolate::files::writable_directory;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use sandtimer_os::thread::{block_signals, use_files_as};
 
 /// Below all uids of engines, so that every one of their maps shows the files of others as nobody's.
 const OWNER: u32 = 0x6fff_ffff;
@@ -37,4 +43,36 @@ impl Engine {
     pub fn check_workspace(&self, directory: &Path) -> Result<PathBuf, Error> {
         Ok(writable_directory(directory, &self.inner.homes)?)
     }
+}
+
+/// A workspace's directory, for those who come by descriptor. The path to it is the engine's user's own.
+pub(super) fn open_workspace(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(CWD, path, flags, Mode::empty())?)
+}
+
+/// Does something with the files of workspaces, on a thread of its own that may do what their owner may and nothing else.
+pub(super) fn as_files_owner<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let with_their_rights = || {
+            block_signals();
+            if let Some(owner) = workspace_owner() {
+                use_files_as(owner, owner)?;
+            }
+            work()
+        };
+        let thread =
+            std::thread::Builder::new().name("st-files".to_owned()).spawn_scoped(scope, with_their_rights)?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that used the files failed")))
+    })
+}
+
+/// Removes a workspace and all that is in it.
+pub(super) fn remove_workspace(path: &Path) -> io::Result<()> {
+    let root = open_workspace(path)?;
+    as_files_owner(|| {
+        use std::os::fd::AsFd;
+        Ok(remove::empty(&remove::open_shut(root.as_fd(), Path::new("."))?)?)
+    })?;
+    std::fs::remove_dir(path)
 }

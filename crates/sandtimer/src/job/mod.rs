@@ -2,16 +2,19 @@
 //!
 //! ```text
 //! spec      what somebody asks for, read from TOML or JSON; every refusal names the field
+//! files     the files that one is given, and which of those it leaves are kept
 //! source    the file it is read from, and the directory its paths count from
 //! program   what a run executes
 //! table     the reader behind both
 //! graph     steps in an order in which each comes after what it needs
 //! guard     when a loop has gone on for long enough
 //! result    what became of a job
+//! webhook   who is told of its end
 //! store     the trait of stores, and the states of a job
 //! ```
 //! The engine's `jobs` executes them; stores are in `sandtimer-store`. See `docs/design/jobs.md`.
 
+mod files;
 mod graph;
 mod guard;
 mod program;
@@ -22,16 +25,23 @@ mod store;
 mod table;
 #[cfg(test)]
 mod tests;
+mod webhook;
 
+pub use files::{
+    DEEPEST, InputFile, MOST_FILES, MOST_INPUT_BYTES, OutputSpec, digest, embedded, hexadecimal,
+};
 pub use guard::{Guard, Stop};
 pub use program::{Language, Program};
-pub use result::{CallRecord, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord};
+pub use result::{
+    CallRecord, JobFile, JobFileRefused, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord,
+};
 pub use source::{LOCAL_OWNER, anchored, parse_file};
 pub use spec::{
     Action, BreakerChoice, BreakerScope, Concurrency, JobSpec, LoopSpec, SpecError, StepSpec, Times, WaySpec,
     Work,
 };
 pub use store::{
-    Cancelled, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore, LeaseRequest, Leased,
-    Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,
+    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
 };
+pub use webhook::{Delivered, Delivery, Webhook, WebhookState};

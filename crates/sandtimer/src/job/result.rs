@@ -86,6 +86,24 @@ pub struct JobSpent {
     pub refused: u64,
 }
 
+/// A file that a job has left, kept by its store until another delivery of the job, or its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobFile {
+    /// Below the job's directory.
+    pub name: String,
+    pub bytes: u64,
+    /// Of its content, in hexadecimal digits.
+    pub sha256: String,
+}
+
+/// What was asked for and is not kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobFileRefused {
+    /// A file's, or the pattern that names none.
+    pub name: String,
+    pub reason: String,
+}
+
 /// What became of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
@@ -108,6 +126,12 @@ pub struct JobResult {
     pub spent: JobSpent,
     /// Of the last run.
     pub outcome: Option<Outcome>,
+    /// What of its files is kept.
+    #[serde(default)]
+    pub files: Vec<JobFile>,
+    /// What of `outputs` is not, each with the reason.
+    #[serde(default)]
+    pub files_refused: Vec<JobFileRefused>,
 }
 
 impl JobResult {
@@ -127,6 +151,8 @@ impl JobResult {
             breakers: Vec::new(),
             spent: JobSpent::default(),
             outcome: None,
+            files: Vec::new(),
+            files_refused: Vec::new(),
         }
     }
 

@@ -45,6 +45,10 @@ pub fn anchored(mut source: Value, directory: &Path, scale: Option<f64>) -> Valu
 }
 
 fn add_place(fields: &mut Map<String, Value>) {
+    // With files of its own it begins in their directory.
+    if fields.contains_key("inputs") || fields.contains_key("outputs") {
+        return;
+    }
     let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
     let homes = home_directories(&passwd, std::env::var_os("HOME").as_deref());
     let here = std::env::current_dir().ok().and_then(|here| here.canonicalize().ok());

@@ -8,9 +8,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::files::{self, InputFile, OutputSpec};
 use super::graph;
 use super::program::{Program, program};
 use super::table::{Table, refused};
+use super::webhook::{self, Webhook};
 use crate::limits::Limits;
 use crate::resilience::{Backoff, BreakerSettings, Retry};
 
@@ -53,6 +55,12 @@ pub struct JobSpec {
     pub environment: Vec<(String, String)>,
     pub working_directory: Option<PathBuf>,
     pub workspaces: Vec<PathBuf>,
+    /// Files that are there when its first run begins.
+    pub inputs: Vec<InputFile>,
+    /// Files that are kept of those it leaves.
+    pub outputs: Vec<OutputSpec>,
+    /// Who is told when it is over.
+    pub webhook: Option<Webhook>,
     pub network: bool,
     /// What its durations were multiplied by.
     pub time_scale: f64,
@@ -174,6 +182,18 @@ impl JobSpec {
     /// # Errors
     /// The first field that is refused: its path, its value, and what is allowed.
     pub fn read(source: Value) -> Result<Self, SpecError> {
+        Self::read_as(source, false)
+    }
+
+    /// Reads what a store has kept of one ([`JobSpec::stored`]).
+    ///
+    /// # Errors
+    /// As [`JobSpec::read`].
+    pub fn read_stored(source: Value) -> Result<Self, SpecError> {
+        Self::read_as(source, true)
+    }
+
+    fn read_as(source: Value, stored: bool) -> Result<Self, SpecError> {
         let mut table = Table::of(source.clone(), "", 1.0)?;
         let time_scale = scale(&mut table)?;
         table.scale = time_scale;
@@ -194,6 +214,9 @@ impl JobSpec {
             environment: table.table("env")?.map(Table::open_texts).transpose()?.unwrap_or_default(),
             working_directory,
             workspaces,
+            inputs: files::inputs(&mut table, stored)?,
+            outputs: files::outputs(&mut table)?,
+            webhook: webhook::webhook(&mut table, stored)?,
             network: table.flag("network")?,
             time_scale,
             work: work(&mut table)?,
@@ -215,6 +238,18 @@ impl JobSpec {
                 error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count());
             SpecError { path: format!("line {}", before + 1), problem: error.message().to_owned() }
         })
+    }
+
+    /// What a store shows of it: digests in the place of inputs, and no secret. Those are kept beside it.
+    pub fn stored(&self) -> Value {
+        let mut kept = files::stored(&self.source, &self.inputs);
+        webhook::hide(&mut kept);
+        kept
+    }
+
+    /// Whether its runs work in a directory of its own.
+    pub fn has_files(&self) -> bool {
+        !self.inputs.is_empty() || !self.outputs.is_empty()
     }
 
     /// What it was read from.
@@ -248,11 +283,18 @@ impl JobSpec {
 impl JobSpec {
     /// A handler runs as its worker's program says: what has no effect on it is refused.
     fn check_surroundings(&self) -> Result<(), SpecError> {
+        if self.has_files() && self.working_directory.is_some() {
+            let problem = "stands beside `inputs` or `outputs`, whose job works in a directory of its own; leave it out, or name the \
+                           directory in `workspaces`";
+            return Err(SpecError { path: "cwd".to_owned(), problem: problem.to_owned() });
+        }
         let Work::Action(action) = &self.work else { return Ok(()) };
         let is_handler = |way: &WaySpec| matches!(way.program, Program::Handler { .. });
         let given = [
             ("env", !self.environment.is_empty()),
             ("workspaces", !self.workspaces.is_empty()),
+            ("inputs", !self.inputs.is_empty()),
+            ("outputs", !self.outputs.is_empty()),
             ("network", self.network),
         ];
         match given.into_iter().find(|(_, given)| *given) {

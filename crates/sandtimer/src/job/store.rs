@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::result::JobResult;
 use super::spec::{JobSpec, SpecError};
+use super::webhook::{Delivered, Delivery, WebhookState};
 use crate::resilience::BreakerSnapshot;
 
 /// Why a store did not do it.
@@ -235,6 +236,8 @@ pub struct JobRecord {
     pub earlier: Vec<JobResult>,
     /// Results that came after their lease was lost.
     pub duplicates: Vec<JobResult>,
+    /// What became of telling of its end, where somebody is to be told.
+    pub webhook: Option<WebhookState>,
     /// The store's moment of this answer.
     pub now_ms: u64,
 }
@@ -265,6 +268,18 @@ pub struct QueueFacts {
 pub struct Log {
     pub bytes: Vec<u8>,
     pub next_cursor: u64,
+}
+
+/// The longest piece of a file that is written or read at a time.
+pub const FILE_PIECE: usize = 256 << 10;
+
+/// A file of a job, by its path below the job's directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileOf<'a> {
+    /// Submitted with it.
+    Input(&'a str),
+    /// Left by it.
+    Output(&'a str),
 }
 
 /// A store of jobs.
@@ -362,6 +377,32 @@ pub trait JobStore: Send + Sync + Debug {
     /// # Errors
     /// See [`JobStore::lease`].
     fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError>;
+
+    /// Adds to a file that a leased job leaves: at most [`FILE_PIECE`] bytes, `start` bytes from its beginning. What earlier
+    /// deliveries of the job left goes with their successor's lease.
+    ///
+    /// # Errors
+    /// [`StoreError::Lost`].
+    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// A file's bytes from an absolute position: at most `most`, and none behind its end or where there is no such file.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError>;
+
+    /// Hands out ends of jobs that are due to be told, at most so many, the longest due first. Each is due again after `claim`
+    /// unless it is settled before.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn claim_webhooks(&self, most: usize, claim: Duration) -> Result<Vec<Delivery>, StoreError>;
+
+    /// Writes down what came of a delivery; where its claim has run out and somebody else has it, nothing.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError>;
 
     /// Keeps breakers that jobs share.
     ///

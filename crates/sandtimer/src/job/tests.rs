@@ -68,6 +68,87 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
             json!({"steps": [step("z", &["a"]), step("a", &["b"]), step("b", &["c"]), step("c", &["a"])]}),
             "circle: a → b → c → a",
         ),
+        (
+            json!({"command": command, "inputs": ["a"]}),
+            "`inputs`: [\"a\"] is not allowed; use a table of paths",
+        ),
+        (json!({"command": command, "inputs": {"../a": ""}}), "`inputs[\"../a\"]`: is not a plain path"),
+        (json!({"command": command, "inputs": {"/a": ""}}), "`inputs[\"/a\"]`: is not a plain path"),
+        (json!({"command": command, "inputs": {"a/./b": ""}}), "`inputs[\"a/./b\"]`: is not a plain path"),
+        (json!({"command": command, "inputs": {"a//b": ""}}), "`inputs[\"a//b\"]`: is not a plain path"),
+        (json!({"command": command, "inputs": {"a/": ""}}), "`inputs[\"a/\"]`: is not a plain path"),
+        (json!({"command": command, "inputs": {"": ""}}), "`inputs[\"\"]`: is empty"),
+        (json!({"command": command, "inputs": {"a\u{0}": ""}}), "`inputs[\"a\\0\"]`: has a NUL byte"),
+        (json!({"command": command, "inputs": {"a/".repeat(32) + "a": ""}}), "is too deep; at most 32 names"),
+        (json!({"command": command, "inputs": {"a".repeat(256): ""}}), "is too long; at most 1024 bytes"),
+        (
+            json!({"command": command, "inputs": {"a": "", "a/b": ""}}),
+            "`inputs[\"a/b\"]`: lies below `a`, which is a file",
+        ),
+        (
+            json!({"command": command, "inputs": {"a": 7}}),
+            "`inputs[\"a\"]`: 7 is not allowed; use a text, or a table",
+        ),
+        (
+            json!({"command": command, "inputs": {"a": {"base64": "_"}}}),
+            "`inputs[\"a\"].base64`: is no base64",
+        ),
+        (
+            json!({"command": command, "inputs": {"a": {"text": "x"}}}),
+            "`inputs[\"a\"].text`: unknown field; the nearest known one is `base64`",
+        ),
+        (
+            json!({"command": command, "inputs": {"a": {"file": "/etc/passwd"}}}),
+            "`inputs[\"a\"].file`: is read where a spec is submitted by the command line",
+        ),
+        (
+            json!({"command": command, "inputs": {"a": {"bytes": 1, "sha256": "0"}}}),
+            "`inputs[\"a\"].bytes`: unknown field",
+        ),
+        (
+            json!({"command": command, "inputs": {"a": "x".repeat(8 << 20), "b": "x"}}),
+            "`inputs[\"b\"]`: makes the inputs longer than 8388608 bytes",
+        ),
+        (json!({"command": command, "outputs": "a"}), "`outputs`: \"a\" is not allowed; use a list of paths"),
+        (json!({"command": command, "outputs": ["a", "a"]}), "`outputs[1]`: `a` is there twice"),
+        (json!({"command": command, "outputs": ["a", "../*"]}), "`outputs[1]`: is not a plain path"),
+        (
+            json!({"command": command, "outputs": ["[a"]}),
+            "`outputs[0]`: is no pattern: unclosed character class",
+        ),
+        (
+            json!({"command": command, "outputs": ["a"], "cwd": "/tmp"}),
+            "`cwd`: stands beside `inputs` or `outputs`",
+        ),
+        (json!({"handler": "h", "outputs": ["a"]}), "`outputs`: is of commands and code"),
+        (json!({"command": command, "webhook": {}}), "`webhook.url`: is missing"),
+        (
+            json!({"command": command, "webhook": {"url": "ftp://h/"}}),
+            "`webhook.url`: \"ftp://h/\" is not allowed; use an address",
+        ),
+        (json!({"command": command, "webhook": {"url": "http:///x"}}), "`webhook.url`"),
+        (json!({"command": command, "webhook": {"url": "http://u:p@h/"}}), "`webhook.url`"),
+        (json!({"command": command, "webhook": {"url": "http://h/ x"}}), "`webhook.url`"),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "headers": {"Host": "x"}}}),
+            "`webhook.headers.\"Host\"`: is set by whoever sends",
+        ),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "headers": {"A": "x\r\nB: y"}}}),
+            "`webhook.headers.\"A\"`: has a value",
+        ),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "headers": {"a b": "x"}}}),
+            "is no name of a header",
+        ),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "secret": true}}),
+            "`webhook.secret`: is no text",
+        ),
+        (
+            json!({"command": command, "webhook": {"url": "http://h", "sekret": "x"}}),
+            "the nearest known one is `secret`",
+        ),
         (json!({"loop": {"iterations": 2}}), "`loop.driver`: is missing"),
         (
             json!({"loop": {"driver": {"command": ["d"]}, "actions": {"x": {"command": ["y"], "atempts": 1}}}}),
@@ -143,4 +224,45 @@ fn a_loop_is_guarded_by_turns_failures_and_repetition() {
     assert_eq!(run(guard(json!({"failures": 3})), &differs), (5, LimitKind::Failures));
     assert_eq!(run(guard(json!({"repeats": 4})), &|_| ("a", json!(1), true)), (4, LimitKind::Turns));
     assert_eq!(run(guard(json!({"repeats": 4})), &differs), (99, LimitKind::Wall));
+}
+
+#[test]
+fn a_store_keeps_the_digests_of_inputs_and_not_their_content() {
+    let source = json!({"command": ["x"], "inputs": {"a": "hello", "d/b": {"base64": "AP8="}}, "outputs": ["out/**", "log.txt"]});
+    let spec = JobSpec::read(source.clone()).expect("valid");
+    assert_eq!(spec.inputs[1].content.as_deref(), Some(&[0, 255][..]));
+    let stored = spec.stored();
+    let digest = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    assert_eq!(stored["inputs"]["a"], json!({"bytes": 5, "sha256": digest}));
+    let again = JobSpec::read_stored(stored).expect("valid");
+    assert_eq!((again.inputs[0].bytes, &again.inputs[0].content), (5, &None));
+    let [all, log] = &again.outputs[..] else { panic!("two") };
+    assert!(all.is_match("out/a/b") && !all.is_match("other/a") && all.base() == "out" && !all.is_name());
+    assert!(log.is_name() && log.is_match("log.txt"));
+    assert_eq!(spec.source(), &source);
+}
+
+#[test]
+fn a_store_does_not_show_the_secret_of_a_webhook() {
+    let source = json!({"command": ["x"], "webhook": {"url": "https://host/hook", "headers": {"A": "b"}, "secret": "s3cret"}});
+    let spec = JobSpec::read(source).expect("valid");
+    assert_eq!(spec.webhook.as_ref().expect("one").secret.as_deref(), Some("s3cret"));
+    assert!(!format!("{:?}", spec.webhook).contains("s3cret"));
+    let stored = spec.stored();
+    assert_eq!(stored["webhook"], json!({"url": "https://host/hook", "headers": {"A": "b"}, "secret": true}));
+    assert_eq!(JobSpec::read_stored(stored).expect("valid").webhook.expect("one").secret, None);
+}
+
+#[test]
+fn files_of_this_machine_are_embedded_by_whoever_submits() {
+    let place = tempfile::tempdir().expect("a directory");
+    std::fs::write(place.path().join("text"), "hello").expect("written");
+    std::fs::write(place.path().join("bytes"), [0xff, 0]).expect("written");
+    let read = |file: &str| embedded(json!({"inputs": {"a": {"file": file}, "b": "x"}}), place.path());
+    assert_eq!(read("text").expect("read")["inputs"], json!({"a": "hello", "b": "x"}));
+    assert_eq!(read("bytes").expect("read")["inputs"]["a"], json!({"base64": "/wA="}));
+    for (file, said) in [("absent", "No such file"), (".", "is no file; name one")] {
+        let refused = read(file).expect_err(file);
+        assert!(refused.path == "inputs[\"a\"].file" && refused.problem.contains(said), "{refused}");
+    }
 }

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use sandtimer::job::{JobSpec, JobStore, LOCAL_OWNER, Submission, anchored, parse_file};
+use sandtimer::job::{JobSpec, JobStore, LOCAL_OWNER, Submission, anchored, embedded, parse_file};
 use serde_json::{Value, json};
 
 use super::{answer, open};
@@ -29,6 +29,7 @@ pub(super) fn read(given: &SubmitArguments, store: &dyn JobStore) -> Result<Vec<
     let mut submissions = Vec::new();
     for (place, source, directory) in sources(&given.file, &here)? {
         let refused = |error: &dyn std::fmt::Display| Failure::usage(format!("{place}: {error}"));
+        let source = embedded(source, &directory).map_err(|error| refused(&error))?;
         let spec = JobSpec::read(anchored(source, &directory, scale)).map_err(|error| refused(&error))?;
         spec.deadline(store.now_ms()).map_err(|error| refused(&error))?;
         submissions.push(Submission { spec, owner: LOCAL_OWNER.to_owned() });

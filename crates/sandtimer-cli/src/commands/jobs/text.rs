@@ -1,6 +1,6 @@
 //! Jobs as people read them.
 
-use sandtimer::job::{JobLine, JobRecord, JobState, Page, QueueFacts};
+use sandtimer::job::{JobFile, JobFileRefused, JobLine, JobRecord, JobState, Page, QueueFacts, WebhookState};
 
 /// A table, the latest job first.
 pub(super) fn listing(page: &Page, now_ms: u64) -> String {
@@ -86,12 +86,22 @@ pub(super) fn record(record: &JobRecord) -> String {
                 time(spent.driver_ms)
             ),
         );
+        if !result.files.is_empty() {
+            let total: u64 = result.files.iter().map(|file| file.bytes).sum();
+            add("files", format!("{}, {total} bytes", result.files.len()));
+        }
+        for JobFileRefused { name, reason } in &result.files_refused {
+            add("not kept", format!("{name}: {reason}"));
+        }
         for breaker in result.breakers.iter().filter(|breaker| breaker.state != "closed") {
             add(
                 "breaker",
                 format!("{} {}, {} failures in a row", breaker.key, breaker.state, breaker.failures_in_a_row),
             );
         }
+    }
+    if let Some(webhook) = &record.webhook {
+        add("webhook", telling(webhook));
     }
     for earlier in &record.earlier {
         add("earlier", earlier.error.clone().unwrap_or_default());
@@ -100,6 +110,18 @@ pub(super) fn record(record: &JobRecord) -> String {
         add("late", format!("{} results came after their lease was lost", record.duplicates.len()));
     }
     text
+}
+
+/// What became of telling of a job's end.
+fn telling(webhook: &WebhookState) -> String {
+    let WebhookState { url, attempts, delivered_ms, error, due_ms } = webhook;
+    let error = error.as_deref().map_or_else(String::new, |error| format!(": {error}"));
+    match (delivered_ms, due_ms) {
+        (Some(_), _) => format!("{url} took it, at attempt {attempts}"),
+        (None, Some(_)) => format!("{url} is to be told, after {attempts} attempts{error}"),
+        (None, None) if *attempts > 0 => format!("{url} did not take it, in {attempts} attempts{error}"),
+        (None, None) => format!("{url} is told when it is over"),
+    }
 }
 
 /// How a job ended, in one line.
@@ -131,6 +153,17 @@ pub(super) fn progress(line: &JobLine, now_ms: u64) -> String {
         .deadline_ms
         .map_or_else(String::new, |deadline| format!(" of {}", time(deadline - line.submitted_ms)));
     format!("job {} {}, {}{of}", line.id, state(line), time(age))
+}
+
+/// A table of files, and why others are not there.
+pub(super) fn files(files: &[JobFile], refused: &[JobFileRefused]) -> String {
+    let mut rows = vec![["NAME", "BYTES", "SHA256"].map(str::to_owned)];
+    rows.extend(files.iter().map(|file| [file.name.clone(), file.bytes.to_string(), file.sha256.clone()]));
+    let mut text = if files.is_empty() { "no files\n".to_owned() } else { columns(&rows) };
+    for JobFileRefused { name, reason } in refused {
+        text.push_str(&format!("not kept: {name}: {reason}\n"));
+    }
+    text
 }
 
 /// A table of queues.

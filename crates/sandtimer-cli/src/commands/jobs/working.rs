@@ -1,5 +1,6 @@
 //! Workers: `sandtimer jobs work`, and `run`, which is one for a single job.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,21 +9,39 @@ use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::JobStore;
 use sandtimer::limits::Limits;
 use sandtimer::{Engine, Options};
+use sandtimer_server::HttpCourier;
 
 use super::following::{Followed, Follower, exit_code};
-use super::{answer, duration, open, submitting, text};
-use crate::args::jobs::{SubmitArguments, WorkArguments};
+use super::{answer, duration, open, state_directory, submitting, text};
+use crate::args::jobs::{StoreFlags, SubmitArguments, WorkArguments};
 use crate::commands::Failure;
+use crate::commands::serve::{Given, file_bytes, private_webhooks};
 use crate::config::{Config, Uses};
 use crate::render;
 use crate::signals::Signals;
 
 const LEAST_LEASE: Duration = Duration::from_secs(1);
 
+/// What a worker may use: by flags, else by the variables that a server has too.
+struct Bounds {
+    file_bytes: u64,
+    private_webhooks: bool,
+}
+
+impl Bounds {
+    fn read(files: Option<&OsString>, private: bool) -> Result<Self, Failure> {
+        Ok(Bounds {
+            file_bytes: file_bytes(&Given::named("files", "SANDTIMER_JOB_FILES", files))?,
+            private_webhooks: private_webhooks(&Given::switch("private-webhooks", private))?,
+        })
+    }
+}
+
 /// `sandtimer jobs work`.
 pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
     let lease = given.lease.as_deref().map(|typed| duration("--lease", typed, LEAST_LEASE)).transpose()?;
     let store = open(&given.store)?;
+    let bounds = Bounds::read(given.files.as_ref(), given.private_webhooks)?;
     let default = WorkerSettings::new(render::complaint);
     let settings = WorkerSettings {
         slots: given.slots.into(),
@@ -30,7 +49,7 @@ pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
         lease: lease.unwrap_or(default.lease),
         ..default
     };
-    let (worker, signals) = worker(&store, settings)?;
+    let (worker, signals) = worker(&given.store, &store, &bounds, settings)?;
     std::thread::scope(|scope| {
         let working = scope.spawn(|| worker.work());
         let mut asked = 0;
@@ -60,7 +79,8 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
     };
     let id = store.submit(std::slice::from_ref(one))?.remove(0).id;
     let settings = WorkerSettings { only: Some(id.clone()), ..WorkerSettings::new(render::complaint) };
-    let (worker, signals) = worker(&store, settings)?;
+    let bounds = Bounds::read(None, false)?;
+    let (worker, signals) = worker(&given.store, &store, &bounds, settings)?;
     let followed = std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         let asked = |count: u32, reason: &str| match count {
@@ -90,11 +110,19 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-fn worker(store: &Arc<dyn JobStore>, settings: WorkerSettings) -> Result<(Worker, Signals), Failure> {
+fn worker(
+    flags: &StoreFlags,
+    store: &Arc<dyn JobStore>,
+    bounds: &Bounds,
+    settings: WorkerSettings,
+) -> Result<(Worker, Signals), Failure> {
     let config = Config::load(&Limits::new(), true)?;
     // Before the engine, whose threads must not get these signals.
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
     let engine = Engine::with_options(Options { maxima: config.maxima(), ..Options::default() })?;
-    let place = Place { engine, store: Arc::clone(store), defaults: config.defaults(Uses::Commands) };
-    Ok((Worker::new(place, settings), signals))
+    let place = Place::new(engine, Arc::clone(store), &state_directory(flags)?);
+    let place =
+        Place { defaults: config.defaults(Uses::Commands), most_file_bytes: bounds.file_bytes, ..place };
+    let courier = Arc::new(HttpCourier::new(bounds.private_webhooks));
+    Ok((Worker::new(place, settings).telling(courier), signals))
 }

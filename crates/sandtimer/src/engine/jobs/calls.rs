@@ -163,6 +163,7 @@ impl Execution<'_> {
         // The worker's own directory is nobody's business.
         spec.private_workspace = true;
         spec.workspaces.clone_from(&self.spec.workspaces);
+        spec.workspace = self.directory.as_ref().map(|directory| directory.path().to_owned());
         spec.network = self.spec.network;
         let run = Arc::new(self.place.engine.start(spec)?);
         self.control.began(&run);

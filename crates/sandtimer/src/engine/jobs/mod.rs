@@ -6,6 +6,8 @@
 //! turns     a loop: the driver is asked, its action is called, it is told what came of it
 //! calls     one call: attempts, pauses, fallbacks; every attempt is a run
 //! handlers  functions of the worker's program, whose attempts are runs as well
+//! delivering  a thread that tells of jobs' ends
+//! files     the directory of a job with inputs or outputs
 //! level     the scopes, whose deadlines the enforcer keeps
 //! control   the word that ends a job from outside
 //! ```
@@ -14,12 +16,15 @@
 
 mod calls;
 mod control;
+mod delivering;
+mod files;
 mod handlers;
 mod level;
 mod turns;
 mod worker;
 
 use std::fmt::Debug;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +40,8 @@ use crate::scope::ScopeId;
 use crate::time::Moment;
 
 pub use control::{Control, Halt};
+pub use delivering::{Courier, Sent};
+use files::{JobDirectory, Workshop};
 pub use handlers::{Handled, Handler, HandlerCall, Handlers, Word};
 use level::{Level, now};
 pub use worker::{Worker, WorkerSettings};
@@ -49,6 +56,21 @@ pub struct Place {
     pub store: Arc<dyn JobStore>,
     /// Limits of the worker's own, for what a spec does not say.
     pub defaults: Vec<(Source, Limits)>,
+    /// Jobs with inputs or outputs have their directories below this one, which is made when there is a worker.
+    pub directories: PathBuf,
+    /// Of the files that a job leaves, so many bytes are kept.
+    pub most_file_bytes: u64,
+}
+
+/// What [`Place::most_file_bytes`] is unless somebody says otherwise.
+pub const MOST_FILE_BYTES: u64 = 64 << 20;
+
+impl Place {
+    /// One without limits of its own, below a state directory.
+    pub fn new(engine: Engine, store: Arc<dyn JobStore>, state_directory: &Path) -> Self {
+        let directories = state_directory.join("job-files");
+        Place { engine, store, defaults: Vec::new(), directories, most_file_bytes: MOST_FILE_BYTES }
+    }
 }
 
 /// Decides about jobs by whose they are, for a worker that works for several owners.
@@ -62,8 +84,10 @@ pub trait Admission: Send + Sync + Debug {
 
 /// What a worker executes jobs with.
 #[derive(Debug)]
-pub struct Means<'a> {
+struct Means<'a> {
     pub place: &'a Place,
+    /// Where jobs have their directories, or why there is no such place.
+    pub workshop: &'a Result<Workshop, String>,
     /// The functions that jobs may name.
     pub handlers: &'a Handlers,
     /// Who is asked about each job.
@@ -98,6 +122,7 @@ impl From<Error> for Stopped {
 /// One job under way.
 struct Execution<'a> {
     place: &'a Place,
+    workshop: &'a Result<Workshop, String>,
     /// The scope that the job's own is opened in.
     within: Option<ScopeId>,
     handlers: &'a Handlers,
@@ -108,12 +133,14 @@ struct Execution<'a> {
     budgets: Budgets,
     result: JobResult,
     outcome: Option<Arc<Outcome>>,
+    /// Where its runs work, where it has files.
+    directory: Option<JobDirectory<'a>>,
 }
 
 /// Executes a leased job. The result, and whether it may be handed out again.
-pub fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult, bool) {
+fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult, bool) {
     let refused = |why: String| (JobResult::bare(Status::Failed, Some(why)), false);
-    let spec = match JobSpec::read(leased.spec.clone()) {
+    let spec = match JobSpec::read_stored(leased.spec.clone()) {
         Ok(spec) => spec,
         Err(error) => return refused(error.to_string()),
     };
@@ -123,6 +150,7 @@ pub fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobRes
     };
     let mut execution = Execution {
         place: means.place,
+        workshop: means.workshop,
         within,
         handlers: means.handlers,
         control,
@@ -132,10 +160,12 @@ pub fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobRes
         budgets: Budgets::default(),
         result: JobResult::bare(Status::Ok, None),
         outcome: None,
+        directory: None,
     };
     execution.result.spent.queued_ms = leased.leased_ms.saturating_sub(leased.due_ms);
     let ended = execution.work(leased);
     let again = execution.settle(ended);
+    execution.collect();
     (execution.result, again)
 }
 
@@ -146,6 +176,7 @@ impl Execution<'_> {
         let left =
             leased.deadline_ms.map(|deadline| Duration::from_millis(deadline.saturating_sub(store_now)));
         let job = Level::job((&self.place.engine, self.within), &leased.held.id, age, left)?;
+        self.prepare()?;
         match &self.spec.work {
             Work::Action(action) => {
                 let called = self.call(&job, (&self.spec.name, None), action, &[])?;

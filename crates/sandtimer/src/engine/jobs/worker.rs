@@ -11,9 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use super::control::{Control, Halt};
+use super::delivering::Courier;
+use super::files::Workshop;
 use super::level::now;
 use super::{Admission, Handlers, Means, Place, execute};
-use crate::job::{Finish, Held, JobResult, LeaseRequest, Leased, Renewal, Status};
+use crate::job::{Finish, Held, JobResult, JobStore, LeaseRequest, Leased, Renewal, Status};
 use crate::time::Moment;
 
 /// How often a worker with a free slot looks for a job.
@@ -63,6 +65,7 @@ pub struct Worker {
     handlers: Handlers,
     settings: WorkerSettings,
     admission: Option<Arc<dyn Admission>>,
+    courier: Option<Arc<dyn Courier>>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -86,6 +89,7 @@ impl Worker {
             handlers: Handlers::default(),
             settings,
             admission: None,
+            courier: None,
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -95,6 +99,12 @@ impl Worker {
     #[must_use]
     pub fn admitting(self, admission: Arc<dyn Admission>) -> Self {
         Worker { admission: Some(admission), ..self }
+    }
+
+    /// Has ends of jobs told by this one, where their specs ask for that; without it others on the store do.
+    #[must_use]
+    pub fn telling(self, courier: Arc<dyn Courier>) -> Self {
+        Worker { courier: Some(courier), ..self }
     }
 
     /// The same with functions that jobs may name.
@@ -110,9 +120,13 @@ impl Worker {
 
     /// Works until it is told to end and every job it has is over.
     pub fn work(&self) {
+        let workshop = &Workshop::open(&self.place.directories)
+            .map_err(|error| format!("{} cannot be used: {error}", self.place.directories.display()));
         thread::scope(|scope| {
             scope.spawn(|| self.keep());
             scope.spawn(|| self.guard());
+            scope.spawn(|| self.courier.iter().for_each(|courier| self.deliver(&**courier)));
+            scope.spawn(|| workshop.iter().for_each(|workshop| workshop.sweep(self.settings.complain)));
             loop {
                 let mut state = self.state();
                 if state.draining && state.jobs.is_empty() {
@@ -136,7 +150,7 @@ impl Worker {
                     state.kept_until.get_or_insert(asked.after(self.settings.lease));
                     state.jobs.insert(job.held.clone(), Arc::clone(&control));
                     drop(state);
-                    scope.spawn(move || self.conduct(&job, &control));
+                    scope.spawn(move || self.conduct((&job, workshop), &control));
                 }
             }
         });
@@ -168,7 +182,7 @@ impl Worker {
                 leased
             }
             Err(error) => {
-                self.complain(format!("no job can be leased: {error}"));
+                self.complain_once(format!("no job can be leased: {error}"));
                 drop(self.changed.wait_timeout(self.state(), AFTER_FAILURE));
                 Vec::new()
             }
@@ -176,15 +190,16 @@ impl Worker {
     }
 
     /// One job, from its lease to its end in the store.
-    fn conduct(&self, job: &Leased, control: &Control) {
-        let means =
-            Means { place: &self.place, handlers: &self.handlers, admission: self.admission.as_deref() };
+    fn conduct(&self, (job, workshop): (&Leased, &Result<Workshop, String>), control: &Control) {
+        let Worker { place, handlers, .. } = self;
+        let means = Means { place, workshop, handlers, admission: self.admission.as_deref() };
         let executed = catch_unwind(AssertUnwindSafe(|| execute(&means, job, control)));
         let (result, again) = executed.unwrap_or_else(|_| {
             let said = "the worker failed while it executed the job; it has said so on its stderr";
             (JobResult::bare(Status::InfraError, Some(said.to_owned())), true)
         });
         self.finish(Finish { held: job.held.clone(), result, again });
+        workshop.iter().for_each(|workshop| workshop.tidy(self.settings.complain));
         let mut state = self.state();
         state.jobs.remove(&job.held);
         if state.jobs.is_empty() {
@@ -194,7 +209,8 @@ impl Worker {
         self.changed.notify_all();
     }
 
-    fn complain(&self, problem: String) {
+    /// The same problem is told of once.
+    fn complain_once(&self, problem: String) {
         let said = self.state().complaint.replace(problem.clone());
         if said.is_none_or(|said| said != problem) {
             (self.settings.complain)(&problem);
@@ -274,6 +290,26 @@ impl Worker {
                 drop(state);
                 (self.settings.complain)("leases were not renewed in time, and what went on is ended");
             }
+        }
+    }
+
+    pub(super) fn store(&self) -> &dyn JobStore {
+        &*self.place.store
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.state().ended
+    }
+
+    pub(super) fn complain(&self, problem: &str) {
+        (self.settings.complain)(problem);
+    }
+
+    /// Waits so long, or until something has changed.
+    pub(super) fn pause(&self, most: Duration) {
+        let state = self.state();
+        if !state.ended {
+            drop(self.changed.wait_timeout(state, most));
         }
     }
 

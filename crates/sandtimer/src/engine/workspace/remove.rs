@@ -13,8 +13,11 @@ const MOST_OPEN: usize = 64;
 /// How long one removal may take, in nanoseconds.
 const MOST_TIME: u64 = 600_000_000_000;
 
-/// Removes what has this name in a directory.
-pub(super) fn remove(directory: &OwnedFd, name: &Path, recursive: bool) -> Result<()> {
+/// Removes what has this name in a directory; of a directory that is not empty all of it, where that is asked for.
+///
+/// # Errors
+/// As unlink(2), openat(2) and rename(2); EBUSY where it took ten minutes.
+pub fn remove(directory: &OwnedFd, name: &Path, recursive: bool) -> Result<()> {
     match unlinkat(directory, name, AtFlags::empty()) {
         Err(Errno::ISDIR | Errno::PERM) => {}
         done => return done,
@@ -30,7 +33,10 @@ pub(super) fn remove(directory: &OwnedFd, name: &Path, recursive: bool) -> Resul
 }
 
 /// Removes everything in an open directory.
-pub(super) fn empty(top: &OwnedFd) -> Result<()> {
+///
+/// # Errors
+/// See [`remove`].
+pub fn empty(top: &OwnedFd) -> Result<()> {
     let end = monotonic_nanoseconds().saturating_add(MOST_TIME);
     let mut moved = 0;
     // What was moved up is met in the next round.
@@ -65,7 +71,7 @@ fn clear(directory: &OwnedFd, top: &OwnedFd, depth: usize, (moved, end): (&mut u
         let child = enter(directory.as_fd(), name)?;
         if depth >= MOST_OPEN {
             *moved += 1;
-            renameat(directory, name, top, format!(".sandtimer-{}-{moved}", crate::new_id()))?;
+            renameat(directory, name, top, format!(".sandtimer-{}-{moved}", crate::engine::new_run_id()))?;
             continue;
         }
         while !clear(&child, top, depth + 1, (moved, end))? {}
@@ -84,8 +90,11 @@ fn enter<P: rustix::path::Arg + Copy>(directory: BorrowedFd<'_>, name: P) -> Res
     open_shut(found.as_fd(), Path::new("."))
 }
 
-/// As [`enter`], from the directory itself.
-pub(super) fn open_shut(found: BorrowedFd<'_>, itself: &Path) -> Result<OwnedFd> {
+/// Opens a directory that only a place is known of (`itself`, seen from `found`), also where its owner has shut itself out.
+///
+/// # Errors
+/// As chmod(2) and openat(2).
+pub fn open_shut(found: BorrowedFd<'_>, itself: &Path) -> Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let status = rustix::fs::fstat(found)?;

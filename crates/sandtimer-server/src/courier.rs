@@ -1,0 +1,233 @@
+//! Sends what the ends of jobs are told with: one POST of JSON, over HTTP.
+//!
+//! Addresses are written by whoever submits jobs, so they are not trusted: a name is resolved once, what it resolves to is
+//! checked, and just that is connected to. Unless the operator allows it nothing that is not public is reached. No redirect is
+//! followed, no proxy used, and of the answer only its status is read.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sandtimer::engine::jobs::{Courier, Sent};
+use sandtimer::job::{Webhook, hexadecimal};
+use sha2::Sha256;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+use ureq::{Agent, Error};
+
+/// For a whole request, and for parts of it.
+const PATIENCE: Duration = Duration::from_secs(15);
+const CONNECTING: Duration = Duration::from_secs(5);
+const MOST_HEAD: usize = 16 << 10;
+
+/// A courier over HTTP and HTTPS.
+#[derive(Debug)]
+pub struct HttpCourier {
+    agent: Agent,
+}
+
+impl HttpCourier {
+    /// `private`: loopback, private and link-local addresses may be reached too.
+    pub fn new(private: bool) -> Self {
+        let config = Agent::config_builder()
+            .timeout_global(Some(PATIENCE))
+            .timeout_resolve(Some(CONNECTING))
+            .timeout_connect(Some(CONNECTING))
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .http_status_as_error(false)
+            .max_response_header_size(MOST_HEAD)
+            .max_idle_connections(0)
+            .proxy(None)
+            .user_agent(concat!("sandtimer/", env!("CARGO_PKG_VERSION")))
+            .build();
+        let resolver = Checked { private, names: DefaultResolver::default() };
+        HttpCourier { agent: Agent::with_parts(config, DefaultConnector::default(), resolver) }
+    }
+}
+
+impl Courier for HttpCourier {
+    fn send(&self, to: &Webhook, id: &str, body: &[u8]) -> Sent {
+        let mut request = self.agent.post(&to.url);
+        for (name, value) in &to.headers {
+            request = request.header(name, value);
+        }
+        request = request.header("Content-Type", "application/json").header("Sandtimer-Job", id);
+        if let Some(secret) = &to.secret {
+            request = request.header("Sandtimer-Signature", signature(secret, body));
+        }
+        match request.send(body) {
+            Ok(answer) => taken(answer.status().as_u16()),
+            Err(Error::BadUri(why)) => Sent::Refused(format!("the address cannot be used: {why}")),
+            Err(Error::Other(error)) if error.is::<NotPublic>() => Sent::Refused(error.to_string()),
+            Err(error) => Sent::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Such as `sha256=…`: HMAC-SHA256 of the body, in hexadecimal digits.
+fn signature(secret: &str, body: &[u8]) -> String {
+    // A key of any length is taken.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else { return String::new() };
+    mac.update(body);
+    format!("sha256={}", hexadecimal(&mac.finalize().into_bytes()))
+}
+
+fn taken(status: u16) -> Sent {
+    let said = format!("it answered {status}");
+    match status {
+        200..=299 => Sent::Taken,
+        300..=399 => Sent::Refused(format!("{said}, and no redirect is followed; give the address itself")),
+        408 | 425 | 429 | 500.. => Sent::Failed(said),
+        _ => Sent::Refused(said),
+    }
+}
+
+/// An address that is not to be reached.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{name} is {address}, which is no public address; the operator of the worker may allow such ones with `--private-webhooks`"
+)]
+struct NotPublic {
+    name: String,
+    address: IpAddr,
+}
+
+/// Resolves names, and refuses those that lead to what is not public.
+#[derive(Debug)]
+struct Checked {
+    private: bool,
+    names: DefaultResolver,
+}
+
+impl Resolver for Checked {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &ureq::config::Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, Error> {
+        let found = self.names.resolve(uri, config, timeout)?;
+        // One is enough: nobody mixes them by mistake.
+        let refused =
+            found.iter().map(|found| found.ip()).find(|address| !self.private && !is_public(*address));
+        match refused {
+            None => Ok(found),
+            Some(address) => {
+                let name = uri.host().unwrap_or_default().to_owned();
+                Err(Error::Other(Box::new(NotPublic { name, address })))
+            }
+        }
+    }
+}
+
+/// Whether an address is one of the public Internet: what the registries of special addresses (RFC 6890) have is none.
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    let special = address.is_private()
+        || address.is_loopback()
+        || address.is_link_local()
+        || address.is_documentation()
+        || address.is_multicast()
+        || matches!(
+            (a, b, c),
+            (0 | 240.., ..) | (100, 64..=127, _) | (192, 0, 0) | (192, 88, 99) | (198, 18 | 19, _)
+        );
+    !special
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let embedded = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        is_public_v4(Ipv4Addr::new(a, b, c, d))
+    };
+    match address.segments() {
+        // An IPv4 address in another dress: mapped, translated, 6to4.
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
+        [0x2002, high, low, ..] => embedded(high, low),
+        // Teredo, benchmarking, ORCHID and others; documentation, twice.
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, ..=0xfff, ..] => false,
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_public_addresses_are_public() {
+        let is = |text: &str| is_public(text.parse().expect(text));
+        for public in [
+            "1.1.1.1",
+            "93.184.216.34",
+            "100.63.0.1",
+            "2606:4700::1111",
+            "::ffff:8.8.8.8",
+            "2002:0808:0808::1",
+        ] {
+            assert!(is(public), "{public}");
+        }
+        for special in [
+            "127.0.0.1",
+            "127.1.2.3",
+            "10.0.0.1",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "169.254.169.254",
+            "0.0.0.0",
+            "100.64.0.1",
+            "192.0.0.8",
+            "198.18.0.1",
+            "203.0.113.9",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "fe80::1",
+            "fc00::1",
+            "fd12::1",
+            "ff02::1",
+            "fec0::1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::7f00:1",
+            "64:ff9b:1::1",
+            "2002:7f00:1::1",
+            "2001::1",
+            "2001:db8::1",
+            "::7f00:1",
+        ] {
+            assert!(!is(special), "{special}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_signed_as_rfc_4231_has_it() {
+        let said = signature("Jefe", b"what do ya want for nothing?");
+        assert_eq!(said, "sha256=5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    }
+
+    #[test]
+    fn what_is_not_public_is_refused_and_names_the_remedy() {
+        let to = |url: &str| Webhook { url: url.to_owned(), headers: Vec::new(), secret: None };
+        for url in
+            ["http://127.0.0.1:9/", "http://localhost:9/", "http://[::1]:9/", "http://169.254.169.254/latest"]
+        {
+            match HttpCourier::new(false).send(&to(url), "j", b"{}") {
+                Sent::Refused(why) => assert!(why.contains("--private-webhooks"), "{url}: {why}"),
+                other => panic!("{url}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Ends of jobs that are told over HTTP: to a real receiver, which answers as it is told to.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc::{Receiver, channel};
+
+use serde_json::{Value, json};
+use support::{Client, HARD_STOP, Serving, wait_until};
+
+/// A request as it came.
+struct Request {
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Request {
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).expect("JSON")
+    }
+}
+
+/// Takes requests, and answers the first with the first of these, the last with the last.
+fn receiver(listener: TcpListener, answers: &'static [&'static str]) -> Receiver<Request> {
+    let (say, requests) = channel();
+    std::thread::spawn(move || {
+        for count in 0.. {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let mut reader = BufReader::new(stream.try_clone().expect("cloned"));
+            let mut head = String::new();
+            while reader.read_line(&mut head).is_ok_and(|length| length > 2) {}
+            let mut request = Request { head, body: Vec::new() };
+            let length = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+            request.body.resize(length, 0);
+            reader.read_exact(&mut request.body).expect("a body");
+            let answer = answers.get(count).or(answers.last()).expect("an answer");
+            // Who asked may have left.
+            let _ = write!(stream, "HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            if say.send(request).is_err() {
+                return;
+            }
+        }
+    });
+    requests
+}
+
+fn listening() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    (listener, address)
+}
+
+fn serving() -> Serving {
+    Serving::with(|settings| settings.jobs.private_webhooks = true)
+}
+
+fn submit(client: &Client, spec: &Value) -> String {
+    let (status, answer) = client.post("/v1/jobs", spec);
+    assert_eq!(status, 201, "{answer}");
+    answer["jobs"][0]["job_id"].as_str().expect("an id").to_owned()
+}
+
+fn webhook(client: &Client, id: &str) -> Value {
+    client.get(&format!("/v1/jobs/{id}")).1["webhook"].clone()
+}
+
+fn until_settled(client: &Client, id: &str) -> Value {
+    let is_settled = |webhook: &Value| {
+        !webhook["delivered_ms"].is_null() || (webhook["due_ms"].is_null() && webhook["attempts"] != 0)
+    };
+    wait_until("it was told", || is_settled(&webhook(client, id)));
+    webhook(client, id)
+}
+
+#[test]
+fn an_end_is_told_signed_and_written_down() {
+    let (listener, address) = listening();
+    let requests = receiver(listener, &["204 No Content"]);
+    let serving = serving();
+    let client = serving.client();
+    let hook = json!({"url": format!("http://{address}/hook?a=b"), "headers": {"X-Mine": "yes"}, "secret": "s3cret"});
+    let id =
+        submit(&client, &json!({"command": ["sh", "-c", "echo said; exit 3"], "name": "n", "webhook": hook}));
+    let request = requests.recv_timeout(HARD_STOP).expect("a request");
+    assert!(request.head.starts_with("POST /hook?a=b HTTP/1.1\r\n"), "{}", request.head);
+    assert_eq!((request.header("x-mine"), request.header("sandtimer-job")), (Some("yes"), Some(id.as_str())));
+    assert_eq!(request.header("content-type"), Some("application/json"));
+    let body = request.json();
+    assert_eq!(
+        (&body["id"], &body["name"], &body["state"], &body["ok"]),
+        (&json!(id), &json!("n"), &json!("ended"), &json!(false))
+    );
+    assert_eq!(
+        (&body["result"]["status"], &body["result"]["outcome"]["exit_code"]),
+        (&json!("failed"), &json!(3))
+    );
+    assert!(body["result"]["outcome"]["stdout"].is_null(), "the output is in the log");
+    use hmac::{Hmac, KeyInit, Mac};
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(b"s3cret").expect("a key");
+    mac.update(&request.body);
+    let digest = sandtimer::job::hexadecimal(&mac.finalize().into_bytes());
+    assert_eq!(request.header("sandtimer-signature"), Some(format!("sha256={digest}").as_str()));
+    let told = until_settled(&client, &id);
+    assert_eq!((&told["attempts"], &told["error"]), (&json!(1), &Value::Null), "{told}");
+    let (_, job) = client.get(&format!("/v1/jobs/{id}"));
+    assert_eq!(job["spec"]["webhook"]["secret"], true, "it is not shown");
+    assert!(requests.try_recv().is_err(), "once is enough");
+}
+
+#[test]
+fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
+    let (listener, address) = listening();
+    let requests = receiver(listener, &["500 Oh", "429 Slow", "200 OK"]);
+    let serving = serving();
+    let client = serving.client();
+    let spec =
+        |address: SocketAddr| json!({"command": ["true"], "webhook": {"url": format!("http://{address}/")}});
+    let id = submit(&client, &spec(address));
+    let told = until_settled(&client, &id);
+    assert_eq!((&told["attempts"], told["delivered_ms"].is_u64()), (&json!(3), true), "{told}");
+    let bodies: Vec<Vec<u8>> =
+        (0..3).map(|_| requests.recv_timeout(HARD_STOP).expect("a request").body).collect();
+    assert!(bodies[0] == bodies[1] && bodies[1] == bodies[2]);
+    for (answers, said) in [
+        (&["404 Gone"][..], "it answered 404"),
+        (&["302 Found\r\nlocation: http://127.0.0.1:1/"][..], "no redirect is followed"),
+    ] {
+        let (listener, address) = listening();
+        let _requests = receiver(listener, answers);
+        let told = until_settled(&client, &submit(&client, &spec(address)));
+        let error = told["error"].as_str().expect("a reason");
+        assert!(error.contains(said) && told["attempts"] == 1 && told["delivered_ms"].is_null(), "{told}");
+    }
+}
+
+#[test]
+fn addresses_that_are_not_public_are_refused_unless_the_operator_allows_them() {
+    let (listener, address) = listening();
+    let requests = receiver(listener, &["200 OK"]);
+    let serving = Serving::start();
+    let client = serving.client();
+    for host in ["127.0.0.1", "localhost"] {
+        let url = format!("http://{host}:{}/", address.port());
+        let told =
+            until_settled(&client, &submit(&client, &json!({"command": ["true"], "webhook": {"url": url}})));
+        let error = told["error"].as_str().expect("a reason");
+        assert!(error.contains("is no public address") && error.contains("--private-webhooks"), "{told}");
+    }
+    assert!(requests.try_recv().is_err(), "nothing was reached");
+}
+
+#[test]
+fn an_end_that_nobody_could_be_told_of_is_told_by_the_next_server() {
+    let (listener, address) = listening();
+    drop(listener);
+    let serving = serving();
+    let client = serving.client();
+    let id = submit(&client, &json!({"command": ["true"], "webhook": {"url": format!("http://{address}/")}}));
+    wait_until("it was tried", || webhook(&client, &id)["error"].is_string());
+    let state = serving.stop();
+    let requests = receiver(TcpListener::bind(address).expect("the port is free"), &["200 OK"]);
+    let serving = Serving::at(state, |settings| settings.jobs.private_webhooks = true);
+    assert_eq!(requests.recv_timeout(HARD_STOP).expect("a request").json()["id"], id);
+    assert!(until_settled(&serving.client(), &id)["attempts"].as_u64() > Some(1));
+}
+
+#[test]
+fn an_end_without_a_worker_is_told_as_well() {
+    let (listener, address) = listening();
+    let requests = receiver(listener, &["200 OK"]);
+    let serving = serving();
+    let client = serving.client();
+    let hook = json!({"url": format!("http://{address}/")});
+    let far = 9_000_000_000_000_u64;
+    let id = submit(&client, &json!({"command": ["true"], "not_before_ms": far, "webhook": hook}));
+    assert_eq!(client.post(&format!("/v1/jobs/{id}/cancel"), &json!({})).0, 200);
+    let body = requests.recv_timeout(HARD_STOP).expect("a request").json();
+    assert_eq!(
+        (&body["id"], &body["state"], &body["result"]["status"]),
+        (&json!(id), &json!("cancelled"), &json!("cancelled"))
+    );
+}
