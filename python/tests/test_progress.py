@@ -57,7 +57,7 @@ def test_reports_that_nobody_can_take_cost_the_call_nothing() -> None:
 
 def test_a_context_is_followed_by_what_it_prints_and_reports() -> None:
     with sandtimer.Sandbox(timeout=1.0) as box, box.context() as ctx:
-        epochs = "import time\nfor n in (1, 2, 3):\n    print(f'Epoch {n}/4: x', flush=True)\n    time.sleep(0.05)\n"
+        epochs = "import time\nfor n in (1, 2, 3):\n    print(f'Epoch {n}/4: loss 1', flush=True)\n    time.sleep(0.05)\n"
         printed = ctx.run(f"{epochs}time.sleep(60)")
         assert printed.verdict is not None and printed.verdict.progress is not None
         assert (printed.verdict.progress["done"], printed.verdict.progress["total"]) == (3, 4)
