@@ -37,7 +37,7 @@ class CallFuture(Future):  # type: ignore[type-arg]
         """How far the call is, by what it prints (tqdm, "Epoch 3/10") or reports (`sandtimer.progress`): done, total, eta_ms and, with
         a timeout, p_finish_before_deadline. None where that is not known, and before and after the call.
         """
-        call = self._call
+        call = None if self.done() else self._call
         told = None if call is None else call.progress()
         return None if told is None else dict(json.loads(told))
 

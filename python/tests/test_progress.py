@@ -57,9 +57,10 @@ def test_reports_that_nobody_can_take_cost_the_call_nothing() -> None:
 
 def test_a_context_is_followed_by_what_it_prints_and_reports() -> None:
     with sandtimer.Sandbox(timeout=1.0) as box, box.context() as ctx:
-        printed = ctx.run("for n in (1, 2): print(f'Epoch {n}/4: x', flush=True)\nimport time; time.sleep(60)")
+        epochs = "import time\nfor n in (1, 2, 3):\n    print(f'Epoch {n}/4: loss 1', flush=True)\n    time.sleep(0.05)\n"
+        printed = ctx.run(f"{epochs}time.sleep(60)")
         assert printed.verdict is not None and printed.verdict.progress is not None
-        assert (printed.verdict.progress["done"], printed.verdict.progress["total"]) == (2, 4)
+        assert (printed.verdict.progress["done"], printed.verdict.progress["total"]) == (3, 4)
         reported = ctx.run("import sandtimer; sandtimer.progress(5, 6)\nwhile True: pass")
         assert reported.verdict is not None and reported.verdict.progress is not None
         assert (reported.verdict.progress["done"], reported.verdict.progress["total"]) == (5, 6)
@@ -123,6 +124,11 @@ def test_a_contexts_code_is_told_before_its_limit_and_keeps_what_it_saved() -> N
         # The wall interrupted the cell, so what it did before is there.
         assert ctx.run("saved").value == ([1] if told.state == "kept" else [])
         assert ctx.run("1", timeout=2.0).notices == []
+        # The copy that a run goes back to has the handler, too, and is not told of a limit that was not its own.
+        before = ctx.run("len(saved)").value
+        spun = ctx.run("signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass", timeout=2.0, warn_before=1.0, warn_signal=10)
+        assert spun.state == "rolled_back" and spun.notices[0]["processes"] == 1
+        assert ctx.run("time.sleep(0.2); len(saved)").value == before
 
 
 @pytest.mark.parametrize(

@@ -875,7 +875,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__mcp)
-            opts="-h --wall --turns --stall --state-dir --help"
+            opts="-h --wall --turns --stall --workspace --state-dir --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -891,6 +891,13 @@ _sandtimer() {
                     ;;
                 --stall)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workspace)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
                     return 0
                     ;;
                 --state-dir)

@@ -233,6 +233,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -s h -l help 
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l wall -d 'Longest time for all that this connection starts, from now on' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l turns -d 'How many calls that start something this connection may make' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l stall -d 'Longest time that something it started may neither write nor compute' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l workspace -d 'Show this directory, writable, as /workspace to all that this connection starts' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l state-dir -d 'Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`; the socket in XDG_RUNTIME_DIR]' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show wait watch cancel retry purge pause resume queues" -s h -l help -d 'Print help'

@@ -1049,6 +1049,8 @@ export interface components {
             wall_ms?: components["schemas"]["Limit"];
             /** @description How long before the wall limit, and before the cpu limit, a `warning` event comes. */
             warn_ms?: number;
+            /** @description A signal that is then sent to those of the context's processes that handle it. */
+            warn_signal?: string | number;
         };
         CommandRequest: {
             /** @description What to execute. */
@@ -1076,6 +1078,8 @@ export interface components {
             wall_ms?: components["schemas"]["Limit"];
             /** @description How long before the wall limit, and before the cpu limit, a `warning` event comes. */
             warn_ms?: number;
+            /** @description A signal that is then sent to those of the context's processes that handle it. */
+            warn_signal?: string | number;
         };
         Config: {
             /** @description Of runs. */
@@ -1835,6 +1839,7 @@ export interface components {
                 wait_channel: string | null;
                 waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
             }[];
+            progress: components["schemas"]["Progress"] | null;
             /** @description Milliseconds since its latest output, or since its start. */
             quiet_ms: number;
             run_id: string;
@@ -1844,11 +1849,13 @@ export interface components {
             truncated: boolean;
             waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
         };
-        /** @description How far a run is, as its output says: the run's word. Of a command whose output is captured. */
+        /** @description How far a run is, as its captured output or its reports say: the run's word. */
         Progress: {
             done: number;
             /** @description Milliseconds until it is done, if it goes on as so far. */
             eta_ms: number | null;
+            /** @description How likely it is done before its wall limit ends it; where it goes on, has such a limit, and eta_ms is known. */
+            p_finish_before_deadline?: number;
             total: number | null;
         };
         PythonThread: {

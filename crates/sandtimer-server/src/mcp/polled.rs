@@ -2,6 +2,8 @@
 //! call that started it is answered with a handle, which the client's program asks for until it is over, instead of with
 //! STILL RUNNING. A task is its run: it has the run's id and its owner, outlives the connection and ends at the run's limits.
 
+use std::sync::Arc;
+
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, DetailedTask, Task, TaskPayload, TaskStatus};
 use sandtimer::model::Ending;
@@ -29,7 +31,7 @@ pub(super) fn handle(run: &LiveRun) -> Task {
 }
 
 /// The run that is meant.
-pub(super) fn find(owner: &OwnerState, id: &str) -> Result<std::sync::Arc<LiveRun>, ErrorData> {
+pub(super) fn find(owner: &OwnerState, id: &str) -> Result<Arc<LiveRun>, ErrorData> {
     runs::find(&owner.app, id, &owner.owner)
         .map_err(|refused| ErrorData::invalid_params(refused.message, None))
 }

@@ -27,7 +27,12 @@ async function connected() {
 async function inspect(...args) {
   const inspector = `${modules}/@modelcontextprotocol/inspector/clients/launcher/build/index.js`;
   const target = command.length ? [...command, "--transport", "stdio"] : [address, "--transport", "http"];
-  const { stdout } = await promisify(execFile)("node", [inspector, "--cli", ...target, ...args]);
+  const ended = promisify(execFile)("node", [inspector, "--cli", ...target, ...args]);
+  // A tool that refuses ends it with an exit code of its own, behind the result.
+  const { stdout } = await ended.catch((failed) => {
+    if (!failed.stdout) throw failed;
+    return failed;
+  });
   return JSON.parse(stdout);
 }
 
