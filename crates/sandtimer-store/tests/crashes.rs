@@ -155,6 +155,7 @@ fn worker(store: Arc<dyn JobStore>, place: &Path) -> Worker {
         queues: Vec::new(),
         only: None,
         lease: LEASE,
+        memory: None,
         complain: |problem| panic!("{problem}"),
     };
     Worker::new(Place::new(Engine::new().expect("an engine"), store, place), settings)

@@ -2,10 +2,10 @@
 
 use rusqlite::{OptionalExtension, Transaction, params};
 use sandtimer::engine::new_run_id;
-use sandtimer::job::{JobState, StoreError, Submission, Submitted};
+use sandtimer::job::{JobState, LOCAL_OWNER, MOST_QUEUES, StoreError, Submission, Submitted};
 
 use super::files::keep_inputs;
-use super::moving::enter;
+use super::moving::{enter, execute};
 use super::{broken, integer, natural, rank, state_number, state_of, webhooks};
 
 /// Takes in one job.
@@ -24,8 +24,8 @@ pub(super) fn submit(tx: &Transaction<'_>, one: &Submission, now: i64) -> Result
     let milliseconds = |time: Option<std::time::Duration>| time.map(|time| integer(time.as_millis() as u64));
     let insert =
         "INSERT INTO jobs (id, owner, name, queue, priority, state, rank, concurrency, most, idempotency,
-        submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+        submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most, memory)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
     let values = params![
         id,
         one.owner,
@@ -43,6 +43,7 @@ pub(super) fn submit(tx: &Transaction<'_>, one: &Submission, now: i64) -> Result
         milliseconds(spec.wall),
         milliseconds(spec.retention),
         spec.deliveries,
+        integer(spec.memory_bytes()),
     ];
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute(values)).map_err(broken)?;
     let seq = tx.last_insert_rowid();
@@ -52,12 +53,32 @@ pub(super) fn submit(tx: &Transaction<'_>, one: &Submission, now: i64) -> Result
     if let Some(webhook) = &spec.webhook {
         webhooks::keep(tx, seq, webhook)?;
     }
-    let insert = "INSERT INTO queues (queue) VALUES (?1) ON CONFLICT DO NOTHING";
-    tx.prepare_cached(insert).and_then(|mut insert| insert.execute([&spec.queue])).map_err(broken)?;
+    open_queue(tx, &spec.queue, &one.owner)?;
     if state == JobState::Queued {
         enter(tx, seq)?;
     }
     Ok(Submitted { id, state, existed: false })
+}
+
+/// Makes a queue known. An owner with a token has only so many; those without jobs are forgotten first.
+fn open_queue(tx: &Transaction<'_>, queue: &str, owner: &str) -> Result<(), StoreError> {
+    let insert = "INSERT INTO queues (queue, owner) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    if execute(tx, insert, (queue, owner))? == 0 || owner == LOCAL_OWNER {
+        return Ok(());
+    }
+    let has_too_many = || {
+        let count = "SELECT count(*) FROM queues WHERE owner = ?1";
+        let count = tx.query_row(count, [owner], |row| row.get::<_, i64>(0)).map_err(broken)?;
+        Ok::<_, StoreError>(count > MOST_QUEUES as i64)
+    };
+    if has_too_many()? {
+        let unused = "DELETE FROM queues WHERE owner = ?1 AND paused = 0 AND queue NOT IN (SELECT queue FROM jobs WHERE owner = ?1)";
+        execute(tx, unused, [owner])?;
+        if has_too_many()? {
+            return Err(StoreError::Queues { owner: owner.to_owned() });
+        }
+    }
+    Ok(())
 }
 
 /// The job that was submitted before with the same idempotency key.

@@ -13,8 +13,11 @@ use super::control::{Control, Halt};
 use super::delivering::Courier;
 use super::files::Workshop;
 use super::level::now;
+use super::memory::usable_memory;
 use super::{Admission, Handlers, Means, Place, execute};
-use crate::job::{Finish, Held, JobResult, JobStore, LeaseRequest, Leased, Renewal, Status, StoreError};
+use crate::job::{
+    Finish, Held, JobResult, JobStore, LeaseRequest, Leased, Renewal, Room, Status, StoreError,
+};
 use crate::time::Moment;
 
 /// How often a worker with a free slot looks for a job.
@@ -25,6 +28,9 @@ const HEAR: Duration = Duration::from_millis(50);
 const LEASE: Duration = Duration::from_secs(30);
 /// How long a worker waits after the store has failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// How long a job that does not fit into what is free waits until room is kept for it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a worker works.
 #[derive(Debug, Clone)]
@@ -38,6 +44,8 @@ pub struct WorkerSettings {
     /// Only this job.
     pub only: Option<String>,
     pub lease: Duration,
+    /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs as there are slots.
+    pub memory: Option<u64>,
     /// Is told what goes wrong beside jobs.
     pub complain: fn(&str),
 }
@@ -52,6 +60,7 @@ impl WorkerSettings {
             queues: Vec::new(),
             only: None,
             lease: LEASE,
+            memory: Some(usable_memory()),
             complain,
         }
     }
@@ -73,7 +82,15 @@ pub struct Worker {
 struct State {
     draining: bool,
     ended: bool,
-    jobs: HashMap<String, (Held, Arc<Control>)>,
+    jobs: HashMap<String, Going>,
+}
+
+/// A job that goes on here.
+#[derive(Debug, Clone)]
+struct Going {
+    held: Held,
+    control: Arc<Control>,
+    memory: u64,
 }
 
 impl Worker {
@@ -128,8 +145,9 @@ impl Worker {
                     return;
                 }
                 let free = if state.draining { 0 } else { self.settings.slots - state.jobs.len() };
+                let taken = state.jobs.values().map(|going| going.memory).sum();
                 drop(state);
-                let leased = self.lease(free);
+                let leased = self.lease(free, taken);
                 if leased.is_empty() {
                     let state = self.state();
                     // A job that ended since the look has rung already: a look too much is the price of none.
@@ -137,8 +155,9 @@ impl Worker {
                 }
                 for job in leased {
                     let control = Arc::new(Control::default());
-                    let entry = (job.held.clone(), Arc::clone(&control));
-                    self.state().jobs.insert(job.held.id.clone(), entry);
+                    let going =
+                        Going { held: job.held.clone(), control: Arc::clone(&control), memory: job.memory };
+                    self.state().jobs.insert(job.held.id.clone(), going);
                     scope.spawn(move || self.conduct((&job, workshop), &control));
                 }
             }
@@ -154,17 +173,18 @@ impl Worker {
     /// As [`Worker::drain`], and gives back what goes on: it is ended here, and handed out again.
     pub fn give_back(&self) {
         self.drain();
-        for (_, control) in self.state().jobs.values() {
-            control.halt(Halt::GiveBack);
+        for going in self.state().jobs.values() {
+            going.control.halt(Halt::GiveBack);
         }
     }
 
-    fn lease(&self, slots: usize) -> Vec<Leased> {
+    fn lease(&self, slots: usize, taken: u64) -> Vec<Leased> {
         if slots == 0 {
             return Vec::new();
         }
-        let WorkerSettings { name, queues, only, lease, .. } = self.settings.clone();
-        let request = LeaseRequest { worker: name, slots, queues, only, lease };
+        let WorkerSettings { name, queues, only, lease, memory, .. } = self.settings.clone();
+        let room = |total: u64| Room { free: total.saturating_sub(taken), total, patience: PATIENCE };
+        let request = LeaseRequest { worker: name, slots, queues, only, lease, memory: memory.map(room) };
         self.place.store.lease(&request).unwrap_or_else(|error| {
             (self.settings.complain)(&format!("no job can be leased: {error}"));
             drop(self.changed.wait_timeout(self.state(), AFTER_FAILURE));
@@ -214,7 +234,7 @@ impl Worker {
             if state.ended {
                 return;
             }
-            let jobs: Vec<(Held, Arc<Control>)> = state.jobs.values().cloned().collect();
+            let jobs: Vec<Going> = state.jobs.values().cloned().collect();
             drop(state);
             if jobs.is_empty() {
                 // What is leased next has its whole lease ahead.
@@ -225,7 +245,7 @@ impl Worker {
                 continue;
             }
             heard = now();
-            let held: Vec<Held> = jobs.iter().map(|(held, _)| held.clone()).collect();
+            let held: Vec<Held> = jobs.iter().map(|going| going.held.clone()).collect();
             let due = now().since(renewed) >= every;
             let answers = if due {
                 self.place.store.renew(&held, self.settings.lease)
@@ -242,12 +262,12 @@ impl Worker {
         }
     }
 
-    fn not_renewed(&self, jobs: &[(Held, Arc<Control>)], renewed: Moment, error: &StoreError) {
+    fn not_renewed(&self, jobs: &[Going], renewed: Moment, error: &StoreError) {
         if now().since(renewed) > self.settings.lease {
             (self.settings.complain)(&format!(
                 "leases cannot be renewed, and what goes on is ended: {error}"
             ));
-            jobs.iter().for_each(|(_, control)| control.halt(Halt::Lost));
+            jobs.iter().for_each(|going| going.control.halt(Halt::Lost));
         }
     }
 
@@ -277,8 +297,8 @@ impl Worker {
     }
 }
 
-fn pass_on(jobs: &[(Held, Arc<Control>)], answers: Vec<Renewal>) {
-    for ((_, control), answer) in jobs.iter().zip(answers) {
+fn pass_on(jobs: &[Going], answers: Vec<Renewal>) {
+    for (Going { control, .. }, answer) in jobs.iter().zip(answers) {
         match answer {
             Renewal::Kept => {}
             Renewal::Cancel(reason) => control.halt(Halt::Cancel(reason)),
