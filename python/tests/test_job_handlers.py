@@ -287,8 +287,8 @@ def test_sigterm_drains_a_worker_and_a_second_one_gives_back_what_goes_on(tmp_pa
         complaint = worker.communicate(timeout=HARD_STOP)[1]
         assert worker.returncode == 0, complaint
     record = jobs.show(job.id)
-    assert (record.state, record.deliveries) == ("queued", 1)
-    assert [result.status for result in record.earlier] == ["lost"]
+    assert (record.state, record.deliveries) == ("queued", 0)
+    assert [result.status for result in record.earlier] == ["drained"]
 
 
 RUNNER = """

@@ -110,7 +110,8 @@ with quotas behind them (`runs=10 contexts=4 sessions=4`) where there may be onl
 
 SIGTERM, SIGHUP or Ctrl-C ends it: no new requests and jobs, 5 s for open ones, then all runs are cancelled and recorded, and \
 jobs are given back, to go on with the next server. Each flag has a variable: SANDTIMER_LISTEN, SANDTIMER_STATE_DIR, \
-SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR, SANDTIMER_JOB_SLOTS, SANDTIMER_JOB_FILES, SANDTIMER_PRIVATE_WEBHOOKS (1). The \
+SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR, SANDTIMER_JOB_SLOTS, SANDTIMER_JOB_FILES, SANDTIMER_JOB_MEMORY, \
+SANDTIMER_PRIVATE_WEBHOOKS (1). The \
 limits that apply to requests come from the same variables and files as those of `sandtimer run`; the timeouts below also \
 from the variables of the same name in capitals (COMMAND_TIMEOUT_MS, …). What a request, or the session or context that it \
 uses, says itself wins over them, also where it says that there is no limit.";
@@ -145,6 +146,10 @@ pub(crate) struct ServeArguments {
     /// Of the files that a job leaves, so many bytes are kept [default: 64M]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) job_files: Option<OsString>,
+    /// Memory for jobs that say how much they may have: so many are executed at a time as fit [default: 80 % of the machine's, or
+    /// the limit of the cgroup]; `unlimited` is as many as there are slots
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) job_memory: Option<OsString>,
     /// Let ends of jobs be told to loopback, private and link-local addresses
     #[arg(long)]
     pub(crate) private_webhooks: bool,

@@ -27,7 +27,7 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use sandtimer::job::{Cancelled, Filter, JobState, JobStore, StoreError};
+use sandtimer::job::{Cancelled, Filter, JobState, JobStore, MOST_QUEUES, StoreError};
 use sandtimer::supervise::output::Chunk;
 use serde_json::{Value, json};
 
@@ -78,6 +78,9 @@ impl From<StoreError> for Refusal {
             StoreError::Spec(error) => submission::bad_spec(&error, None),
             StoreError::Conflict { key, existing } => {
                 Refusal::new(Code::JobConflict, message).with("key", key).with("job_id", existing)
+            }
+            StoreError::Queues { .. } => {
+                Refusal::new(Code::Quota, message).with("quota", "queues").with("limit", MOST_QUEUES)
             }
             StoreError::Unknown(_) => Refusal::new(Code::JobNotFound, message),
             StoreError::WrongState { state, .. } => {
@@ -330,6 +333,17 @@ async fn set_paused(
         return Err(refused("queue", &queue.into(), "a name of 1 to 200 printable characters"));
     }
     let stored = whose(owner).stored_queue(&queue);
-    app.jobs.ask(move |store| Ok(store.pause(&stored, paused)?)).await?;
+    let (of, name) = (whose(owner), queue.clone());
+    let pause = move |store: &dyn JobStore| {
+        // A queue that is paused is kept, also without jobs.
+        if paused && !of.is_local() {
+            let own = of.queues(store.queues()?);
+            if own.len() >= MOST_QUEUES && own.iter().all(|facts| facts.queue != name) {
+                return Err(StoreError::Queues { owner: of.name().to_owned() });
+            }
+        }
+        store.pause(&stored, paused)
+    };
+    app.jobs.ask(move |store| Ok(pause(store)?)).await?;
     Ok(body::json(&json!({"queue": queue, "paused": paused})))
 }

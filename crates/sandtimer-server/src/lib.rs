@@ -167,6 +167,8 @@ pub struct JobSettings {
     pub slots: usize,
     /// Of the files that a job leaves, so many bytes are kept.
     pub file_bytes: u64,
+    /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs as there are slots.
+    pub memory: Option<u64>,
     /// Ends of jobs may be told to addresses that are not public.
     pub private_webhooks: bool,
 }

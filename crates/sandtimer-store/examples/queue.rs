@@ -1,14 +1,19 @@
 //! What the queue alone costs, with jobs that do nothing: submission, lease and finish in batches, and a listing, with more
-//! and more jobs waiting; with the feature `nats` also on a `nats-server` of its own, and on that with two workers.
+//! and more jobs waiting; with the feature `nats` also on a `nats-server` of its own, and on that with two workers; and what a
+//! worker adds to a run, beside the same run without a queue.
 //! `cargo run --release -p sandtimer-store --features nats --example queue [JOBS]`
 
 use std::error::Error;
 use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
-    Filter, Finish, JobResult, JobSpec, JobStore, LeaseRequest, Leased, Status, Submission,
+    Filter, Finish, JobResult, JobSpec, JobState, JobStore, LeaseRequest, Leased, Status, Submission,
 };
+use sandtimer::{Engine, Spec};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_store::SqliteJobs;
 use serde_json::json;
@@ -18,6 +23,9 @@ const BATCH: usize = 500;
 const SLOTS: usize = 50;
 /// Jobs that go through at each depth.
 const THROUGH: usize = 5_000;
+/// Runs of a round, alone and through the queue, and rounds.
+const IN_A_ROW: usize = 20;
+const ROUNDS: usize = 15;
 
 #[cfg(feature = "nats")]
 #[path = "../tests/support/nats.rs"]
@@ -28,6 +36,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let place = tempfile::tempdir()?;
     say("SQLite, one process")?;
     curve(&SqliteJobs::open(place.path())?, most)?;
+    let (direct, queued) = added(tempfile::tempdir()?.path())?;
+    say(&format!(
+        "a run alone: {direct:.2} ms; as a job of a queue: {queued:.2} ms; added: {:.2} ms (p50)",
+        queued - direct
+    ))?;
     on_a_server(most)
 }
 
@@ -90,6 +103,58 @@ fn curve(store: &dyn JobStore, most: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Milliseconds for a run by itself, and for one that a worker leases, executes and finishes, at the median of rounds in turns.
+fn added(place: &Path) -> Result<(f64, f64), Box<dyn Error>> {
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(place)?);
+    let engine = Engine::new()?;
+    let settings = WorkerSettings::new(|problem| panic!("{problem}"));
+    let worker = Worker::new(Place::new(engine.clone(), Arc::clone(&store), place), settings);
+    let direct = || {
+        (0..IN_A_ROW).try_for_each(|_| {
+            let mut spec = Spec::command(["true"]);
+            spec.private_workspace = true;
+            engine.run_blocking(spec).map(drop)
+        })
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        let mut rounds = (Vec::new(), Vec::new());
+        let measured = (0..ROUNDS).try_for_each(|_| {
+            rounds.0.push(timed(direct)?.1);
+            rounds.1.push(through(&*store)?);
+            Ok::<_, Box<dyn Error>>(())
+        });
+        worker.drain();
+        measured.map(|()| (median(rounds.0), median(rounds.1)))
+    })
+}
+
+/// Seconds from the lease of the first of some jobs to the end of the last.
+fn through(store: &dyn JobStore) -> Result<f64, Box<dyn Error>> {
+    store.pause("default", true)?;
+    fill(store, IN_A_ROW)?;
+    let filter = Filter { state: Some(JobState::Ended), ..Filter::default() };
+    store.purge(&filter)?;
+    store.pause("default", false)?;
+    let mut begun = None;
+    loop {
+        let jobs = store.list(&Filter::default(), None, IN_A_ROW)?.jobs;
+        if begun.is_none() && jobs.iter().any(|job| job.state != JobState::Queued) {
+            begun = Some(monotonic_nanoseconds());
+        }
+        if jobs.iter().all(|job| job.state.is_over()) {
+            let begun = begun.ok_or("the jobs were over before they were looked at")?;
+            return Ok(Duration::from_nanos(monotonic_nanoseconds() - begun).as_secs_f64());
+        }
+        std::thread::park_timeout(Duration::from_micros(500));
+    }
+}
+
+fn median(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2] * 1e3 / IN_A_ROW as f64
+}
+
 fn timed<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<(T, f64), E> {
     let begun = monotonic_nanoseconds();
     let done = work()?;
@@ -115,6 +180,7 @@ fn work(store: &dyn JobStore, count: usize) -> Result<usize, Box<dyn Error>> {
         queues: Vec::new(),
         only: None,
         lease: Duration::from_secs(60),
+        memory: None,
     };
     let finish = |leased: Leased| Finish {
         held: leased.held,

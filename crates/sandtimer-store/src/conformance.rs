@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobRecord, JobResult,
-    JobSpec, JobState, JobStore, LeaseRequest, Leased, Renewal, Status, StoreError, Submission,
+    JobSpec, JobState, JobStore, LOCAL_OWNER, LeaseRequest, Leased, MOST_QUEUES, Renewal, Room, Status,
+    StoreError, Submission,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use serde_json::{Value, json};
@@ -27,6 +28,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     what_is_scheduled_waits_for_its_moment(&of("scheduled"));
     a_lost_lease_is_fenced(&of("fence"));
     handed_out_too_often_it_is_dead_until_somebody_retries(&of("dead"));
+    a_worker_that_is_told_to_end_costs_no_delivery(&of("drained"));
     a_deadline_that_passes_in_the_queue_ends_the_job_there(&of("overdue"));
     a_cancel_reaches_every_state(&of("cancel"));
     a_paused_queue_hands_out_nothing(&of("paused"));
@@ -35,6 +37,8 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     ends_are_told_until_somebody_has_taken_them(&of("webhooks"));
     a_listing_goes_on_behind_its_cursor(&of("list"));
     what_is_over_is_purged_and_forgotten(&of("purge"));
+    memory_admits_what_fits_and_keeps_room_for_who_waits(&of("memory"));
+    an_owner_has_so_many_queues(&of("queues"));
     breakers_are_kept(store);
 }
 
@@ -58,7 +62,7 @@ impl Part<'_> {
 
     fn lease_from(&self, queues: &[&str], slots: usize, lease: Duration) -> Vec<Leased> {
         let queues = queues.iter().map(|queue| (*queue).to_owned()).collect();
-        let request = LeaseRequest { worker: "w".to_owned(), slots, queues, only: None, lease };
+        let request = LeaseRequest { worker: "w".to_owned(), slots, queues, only: None, lease, memory: None };
         self.store.lease(&request).expect("leased")
     }
 
@@ -214,6 +218,20 @@ fn handed_out_too_often_it_is_dead_until_somebody_retries(part: &Part<'_>) {
     assert!(matches!(part.store.retry("none"), Err(StoreError::Unknown(_))));
 }
 
+fn a_worker_that_is_told_to_end_costs_no_delivery(part: &Part<'_>) {
+    let id = part.submit(json!({"deliveries": 1}));
+    for _ in 0..4 {
+        let held = part.lease(1).remove(0).held;
+        assert_eq!(part.finish(&held, Status::Drained, true), Finished::GivenBack);
+        assert_eq!((part.state(&id), part.get(&id).line.deliveries), (JobState::Queued, 0));
+    }
+    assert_eq!(part.get(&id).earlier.len(), 3);
+    let leased = part.lease(1).remove(0);
+    assert_eq!((leased.held.epoch, leased.deliveries), (5, 1));
+    part.finish(&leased.held, Status::InfraError, true);
+    assert_eq!(part.state(&id), JobState::Dead);
+}
+
 fn a_deadline_that_passes_in_the_queue_ends_the_job_there(part: &Part<'_>) {
     let never = part.submit(json!({"wall_ms": 100}));
     let begun = part.submit(json!({"wall_ms": 100, "queue": "overdue-begun"}));
@@ -281,6 +299,80 @@ fn a_log_is_read_by_position(part: &Part<'_>) {
     assert_eq!(read(13, 4), (String::new(), 13));
     part.finish(&held, Status::Ok, false);
     assert_eq!(read(8, 100), ("three".to_owned(), 13), "after its end as well");
+}
+
+fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &Part<'_>) {
+    let queues = ["memory-a", "memory-b"];
+    let submit = |queue: &str, memory: u64| {
+        part.submit(json!({"queue": queue, "limits": if memory == 0 { json!({}) } else { json!({"memory_bytes": memory}) }}))
+    };
+    let patience = Duration::from_millis(300);
+    let lease = |free, slots| {
+        let request = LeaseRequest {
+            worker: "w".to_owned(),
+            slots,
+            queues: queues.map(str::to_owned).to_vec(),
+            only: None,
+            lease: LONG,
+            memory: Some(Room { free, total: 1_000, patience }),
+        };
+        let leased = part.store.lease(&request).expect("leased");
+        leased.into_iter().map(|leased| (leased.held.id, leased.memory)).collect::<Vec<_>>()
+    };
+    let big = submit("memory-a", 800);
+    let small = submit("memory-a", 300);
+    let plain = submit("memory-a", 0);
+    let huge = submit("memory-a", 5_000);
+    assert_eq!(lease(1_000, 9), [(big, 800), (plain, 0)], "what does not fit beside it waits");
+    assert_eq!(lease(299, 9), []);
+    assert_eq!(lease(300, 9), [(small, 300)]);
+    assert_eq!(lease(1_000, 9), [], "another worker has more");
+    let request = |memory| LeaseRequest {
+        worker: "large".to_owned(),
+        slots: 9,
+        queues: queues.map(str::to_owned).to_vec(),
+        only: None,
+        lease: LONG,
+        memory,
+    };
+    let room = Room { free: 8_000, total: 8_000, patience };
+    assert_eq!(part.store.lease(&request(Some(room))).expect("leased")[0].held.id, huge);
+    // One that waits for long is passed by no longer, in no queue, and by those who say nothing still.
+    let big = submit("memory-a", 800);
+    let early = submit("memory-b", 300);
+    assert_eq!(lease(500, 9), [(early, 300)]);
+    (part.pass)(patience);
+    let late = submit("memory-b", 300);
+    let plain = submit("memory-b", 0);
+    let beside = submit("memory-a", 200);
+    assert_eq!(lease(500, 9), [(plain, 0)]);
+    let mut both = lease(1_000, 9);
+    both.sort();
+    let mut wanted = [(big, 800), (beside, 200)];
+    wanted.sort();
+    assert_eq!(both, wanted, "its room is kept, and used beside it");
+    assert_eq!(lease(1_000, 9), [(late, 300)]);
+    // Who asks for one job gets it.
+    let alone = submit("memory-a", 5_000);
+    let only =
+        LeaseRequest { only: Some(alone.clone()), ..request(Some(Room { free: 0, total: 10, patience })) };
+    assert_eq!(part.store.lease(&only).expect("leased")[0].held.id, alone);
+}
+
+fn an_owner_has_so_many_queues(part: &Part<'_>) {
+    let into = |queue: usize| part.submission(json!({"queue": format!("queues-{queue}")}));
+    let ids: Vec<String> = (0..MOST_QUEUES)
+        .map(|queue| part.store.submit(&[into(queue)]).expect("submitted").remove(0).id)
+        .collect();
+    let refused = part.store.submit(&[into(0), into(MOST_QUEUES)]);
+    assert!(matches!(refused, Err(StoreError::Queues { .. })), "{refused:?}");
+    part.store.submit(&[into(7)]).expect("it has that one");
+    let local = Submission { owner: LOCAL_OWNER.to_owned(), ..into(MOST_QUEUES + 1) };
+    part.store.submit(&[local]).expect("whoever owns the machine has as many as they like");
+    part.store.cancel(&ids[3], "enough").expect("cancelled");
+    let filter = Filter { queue: Some("queues-3".to_owned()), ..Filter::default() };
+    part.store.purge(&filter).expect("purged");
+    part.store.submit(&[into(MOST_QUEUES)]).expect("one is not used any more");
 }
 
 fn files_are_kept_in_pieces_and_fenced(part: &Part<'_>) {

@@ -39,6 +39,7 @@ fn settings(name: &str) -> WorkerSettings {
         queues: Vec::new(),
         only: None,
         lease: Duration::from_secs(30),
+        memory: None,
         complain: |problem| panic!("{problem}"),
     }
 }
@@ -260,4 +261,26 @@ fn a_worker_that_is_told_to_drain_brings_its_job_to_the_end() {
     });
     let late = submit(&*store, json!({"command": ["true"]}));
     assert_eq!((state(&slow), state(&late)), (JobState::Ended, JobState::Queued));
+}
+
+#[test]
+fn as_many_go_on_at_a_time_as_fit_into_the_memory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
+    let engine = Engine::new().expect("an engine");
+    let settings = WorkerSettings { slots: 4, memory: Some(100 << 20), ..settings("one") };
+    let worker = Worker::new(Place::new(engine, Arc::clone(&store), directory.path()), settings);
+    let sleep = |limits: Value| submit(&*store, json!({"command": ["sleep", "0.4"], "limits": limits}));
+    let large: Vec<String> = (0..3).map(|_| sleep(json!({"memory_bytes": "60M"}))).collect();
+    let plain = sleep(json!({}));
+    let get = |id: &String| store.get(id).expect("readable").expect("there").line;
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        until("all are over", || large.iter().chain([&plain]).all(|id| get(id).state.is_over()));
+        worker.drain();
+    });
+    let mut times: Vec<_> = large.iter().map(|id| (get(id).leased_ms, get(id).ended_ms)).collect();
+    times.sort();
+    assert!(times.windows(2).all(|two| two[0].1 <= two[1].0), "one after the other: {times:?}");
+    assert!(get(&plain).leased_ms < times[1].0, "what says nothing does not wait: {times:?}");
 }

@@ -96,7 +96,7 @@ class JobFileRefused:
 class JobResult:
     """What became of a job, or of one of its deliveries.
 
-    status: "ok", "failed", "timeout", "budget" (a loop's turns or failures), "cancelled", "infra_error", "lost". value: what
+    status: "ok", "failed", "timeout", "budget" (a loop's turns or failures), "cancelled", "infra_error", "lost", "drained" (its worker was told to end). value: what
     a loop's driver said in the end, or what the last handler returned. degraded: by a fallback. spent: where its time went.
     calls: the latest, each with what was tried; outcome: of the last run. files: what is kept of those it left.
     """

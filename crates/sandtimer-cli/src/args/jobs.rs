@@ -109,6 +109,10 @@ pub(crate) struct WorkArguments {
     /// Of the files that a job leaves, so many bytes are kept [default: 64M]; SANDTIMER_JOB_FILES sets it too
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) files: Option<OsString>,
+    /// Memory for jobs that say how much they may have: so many are executed at a time as fit [default: 80 % of the machine's, or
+    /// the limit of the cgroup]; `unlimited` is as many as there are slots; SANDTIMER_JOB_MEMORY sets it too
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) memory: Option<OsString>,
     /// Let ends of jobs be told to loopback, private and link-local addresses; SANDTIMER_PRIVATE_WEBHOOKS=1 does it too
     #[arg(long)]
     pub(crate) private_webhooks: bool,
@@ -160,6 +164,9 @@ pub(crate) struct GetArguments {
     /// Where jobs are kept, as for the other commands
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
+    /// The store, as for the other commands
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with = "state_dir")]
+    pub(crate) store: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sandtimer::engine::jobs::MOST_FILE_BYTES;
+use sandtimer::engine::jobs::{MOST_FILE_BYTES, usable_memory};
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::{
@@ -187,6 +187,8 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
     let slots = slots(&job_slots)?;
     let job_files = Given::read("job-files", arguments.job_files.as_ref());
     let job_file_bytes = file_bytes(&job_files)?;
+    let job_memory = Given::read("job-memory", arguments.job_memory.as_ref());
+    let memory = memory(&job_memory)?;
     let webhooks = Given::switch("private-webhooks", arguments.private_webhooks);
     let private_webhooks = private_webhooks(&webhooks)?;
     let log = Log::begin(arguments)?;
@@ -218,6 +220,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             "keep_for_ms": keep_for.shown(retention.age.map(|age| age.as_millis() as u64)),
             "job_slots": job_slots.shown(slots),
             "job_files": job_files.shown(job_file_bytes),
+            "job_memory": job_memory.shown(memory),
             "private_webhooks": webhooks.shown(private_webhooks),
             "log": log.level.shown(log.level.text()?.unwrap_or("warn")),
             "log_format": log.format.shown(log.format.text()?.unwrap_or("text")),
@@ -243,7 +246,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             python: pool(&config, "python")?,
             javascript: pool(&config, "javascript")?,
         },
-        jobs: JobSettings { slots, file_bytes: job_file_bytes, private_webhooks },
+        jobs: JobSettings { slots, file_bytes: job_file_bytes, memory, private_webhooks },
         patience: PATIENCE,
         heartbeat: HEARTBEAT,
         collector,
@@ -259,6 +262,11 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
 pub(super) fn file_bytes(given: &Given) -> Result<u64, Failure> {
     // Where there is no limit the disk has one.
     Ok(given.limit(Unit::Bytes, Some(MOST_FILE_BYTES))?.unwrap_or(u64::MAX))
+}
+
+/// Bytes for the runs of jobs that say how much memory they may have.
+pub(super) fn memory(given: &Given) -> Result<Option<u64>, Failure> {
+    given.limit(Unit::Bytes, Some(usable_memory()))
 }
 
 /// Whether ends of jobs may be told to addresses that are not public.

@@ -59,7 +59,7 @@ impl Jobs {
             let place = Place::new(engine.clone(), own, state_directory);
             let place = Place { defaults, most_file_bytes: settings.file_bytes, ..place };
             let courier = Arc::new(HttpCourier::new(settings.private_webhooks));
-            Some(begin(place, (tenants, courier), slots, ended.clone())?)
+            Some(begin(place, (tenants, courier), settings, ended.clone())?)
         };
         Ok(Jobs { store, worker, ended })
     }
@@ -117,12 +117,14 @@ impl Drop for Jobs {
 fn begin(
     place: Place,
     (tenants, courier): (&Arc<Tenants>, Arc<HttpCourier>),
-    slots: usize,
+    settings: &JobSettings,
     ended: watch::Sender<bool>,
 ) -> Result<Arc<Worker>, StartError> {
+    let JobSettings { slots, memory, .. } = *settings;
     let settings = WorkerSettings {
         name: NAME.to_owned(),
         slots,
+        memory,
         queues: Vec::new(),
         only: None,
         lease: LEASE,

@@ -28,6 +28,11 @@ impl Whose {
         &self.0
     }
 
+    /// The server's own user.
+    pub fn is_local(&self) -> bool {
+        self.0 == LOCAL
+    }
+
     /// The store's name of a queue.
     pub fn stored_queue(&self, queue: &str) -> String {
         if self.0 == LOCAL { queue.to_owned() } else { format!("{} {queue}", self.0) }

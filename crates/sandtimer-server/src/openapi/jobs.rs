@@ -21,7 +21,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "JobsSubmitted",
         )
         .body("JobRequest")
-        .errors(&[Code::BadSpec, Code::NetworkRefused, Code::JobConflict]),
+        .errors(&[Code::BadSpec, Code::NetworkRefused, Code::JobConflict, Code::Quota]),
         get("/v1/jobs", "Your jobs, the latest submission first", "JobList")
             .query("queue", text(""), "Only of this queue.")
             .query("state", states(), "Only in this state.")
@@ -61,7 +61,7 @@ pub(super) fn operations() -> Vec<Operation> {
         post("/v1/jobs/requeue", "Queue all your dead jobs again, or those of one queue", "JobsRequeued").body("JobQueue"),
         post("/v1/jobs/purge", "Forget jobs that are over", "JobsPurged").body("JobPurge"),
         get("/v1/jobs/queues", "Your queues that have jobs or are paused: depth, and how long the oldest has waited", "JobQueues"),
-        post("/v1/jobs/pause", "Let a queue hand out nothing more; what goes on goes on", "JobQueuePaused").body("JobQueue"),
+        post("/v1/jobs/pause", "Let a queue hand out nothing more; what goes on goes on", "JobQueuePaused").body("JobQueue").errors(&[Code::Quota]),
         post("/v1/jobs/resume", "Let a paused queue go on", "JobQueuePaused").body("JobQueue"),
     ]
 }
@@ -78,7 +78,7 @@ pub(super) fn schemas() -> Value {
     json!({
         "JobRequest": request(),
         "JobState": states(),
-        "JobStatus": words(&["ok", "failed", "timeout", "budget", "cancelled", "infra_error", "lost"]),
+        "JobStatus": words(&["ok", "failed", "timeout", "budget", "cancelled", "infra_error", "lost", "drained"]),
         "JobsSubmitted": answer(json!({"jobs": list(answer(json!({
             "job_id": text(""),
             "state": reference("JobState"),

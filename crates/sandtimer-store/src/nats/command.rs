@@ -151,6 +151,7 @@ pub(super) fn is_refusal(error: &StoreError) -> bool {
         error,
         StoreError::Spec(_)
             | StoreError::Conflict { .. }
+            | StoreError::Queues { .. }
             | StoreError::Unknown(_)
             | StoreError::WrongState { .. }
             | StoreError::Lost(_)

@@ -298,7 +298,9 @@ impl JobStore for NatsJobs {
     }
 
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
-        if request.slots == 0 || !self.look_here(moving::is_something_to_do)? {
+        let free = request.memory.map(|room| room.free);
+        let has_something = |tx: &Transaction<'_>, now| moving::is_something_to_do(tx, free, now);
+        if request.slots == 0 || !self.look_here(has_something)? {
             return Ok(Vec::new());
         }
         match self.append(Command::Lease(request.clone()))? {

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
-use sandtimer::job::{Held, LeaseRequest, Leased, Renewal, StoreError};
+use sandtimer::job::{Held, LeaseRequest, Leased, Renewal, Room, StoreError};
 
 use super::files::forget_outputs;
 use super::moving::execute;
 use super::{broken, integer, natural};
+
+/// Of a queue whose first jobs say how much memory they may have, so many more are looked at.
+const LOOKED_AT: usize = 256;
 
 /// Hands jobs out, queues in turns.
 pub(crate) fn lease(
@@ -23,22 +26,19 @@ pub(crate) fn lease(
     }
     let mut waiting = Vec::new();
     for queue in queues(tx, request)? {
-        let first =
-            "SELECT seq FROM jobs WHERE state = 1 AND ready = 1 AND queue = ?1 ORDER BY rank, seq LIMIT ?2";
-        let mut select = tx.prepare_cached(first).map_err(broken)?;
-        let found = select
-            .query_map((&queue, integer(request.slots as u64)), |row| row.get::<_, i64>(0))
-            .map_err(broken)?;
-        let found: Vec<i64> = found.collect::<Result<_, _>>().map_err(broken)?;
+        let found = first(tx, &queue, request)?;
         if !found.is_empty() {
-            waiting.push((queue, found.into_iter()));
+            waiting.push((queue, found));
         }
     }
+    let mut room = Left::new(request.memory, waiting.iter().flat_map(|(_, jobs)| jobs), now);
     let mut leased = Vec::new();
     while leased.len() < request.slots && !waiting.is_empty() {
         let (queue, mut rest) = waiting.remove(0);
-        let Some(seq) = rest.next() else { continue };
-        leased.push(hand_out(tx, seq, &request.worker, (until, now))?);
+        let Some(next) = rest.iter().position(|job| room.has(job)) else { continue };
+        let job = rest.remove(next);
+        room.take(&job);
+        leased.push(hand_out(tx, job.seq, &request.worker, (until, now))?);
         let served = "UPDATE queues SET served = (SELECT max(served) + 1 FROM queues) WHERE queue = ?1";
         // One queue by itself needs no turns.
         if !waiting.is_empty() {
@@ -47,6 +47,62 @@ pub(crate) fn lease(
         waiting.push((queue, rest));
     }
     Ok(leased)
+}
+
+/// A job that could be leased.
+#[derive(Debug, Clone, Copy)]
+struct Ready {
+    seq: i64,
+    rank: i64,
+    due: i64,
+    memory: u64,
+}
+
+/// Those of a queue that come first.
+fn first(tx: &Transaction<'_>, queue: &str, request: &LeaseRequest) -> Result<Vec<Ready>, StoreError> {
+    let first = "SELECT seq, rank, due_ms, memory FROM jobs WHERE state = 1 AND ready = 1 AND queue = ?1 AND memory <= ?2
+        ORDER BY rank, seq LIMIT ?3";
+    let mut select = tx.prepare_cached(first).map_err(broken)?;
+    let read = |row: &Row<'_>| {
+        Ok(Ready { seq: row.get(0)?, rank: row.get(1)?, due: row.get(2)?, memory: natural(row.get(3)?) })
+    };
+    let total = request.memory.map_or(i64::MAX, |room| integer(room.total));
+    let mut look = |most: usize| -> Result<Vec<Ready>, StoreError> {
+        let found = select.query_map((queue, total, integer(most as u64)), read).map_err(broken)?;
+        found.collect::<Result<_, _>>().map_err(broken)
+    };
+    let found = look(request.slots)?;
+    // Behind those that do not fit are others that may.
+    let choosy = request.memory.is_some() && found.iter().any(|job| job.memory > 0);
+    if choosy { look(request.slots + LOOKED_AT) } else { Ok(found) }
+}
+
+/// The memory that is left of a worker's.
+struct Left {
+    free: Option<u64>,
+    /// Those that have waited for long enough, the first in the order first.
+    overdue: Vec<Ready>,
+}
+
+impl Left {
+    fn new<'a>(room: Option<Room>, ready: impl Iterator<Item = &'a Ready>, now: i64) -> Self {
+        let patience = room.map_or(i64::MAX, |room| integer(room.patience.as_millis() as u64));
+        let is_overdue = |job: &&Ready| room.is_some() && job.memory > 0 && now - job.due >= patience;
+        let mut overdue: Vec<Ready> = ready.filter(is_overdue).copied().collect();
+        overdue.sort_by_key(|job| (job.rank, job.seq));
+        Left { free: room.map(|room| room.free), overdue }
+    }
+
+    fn has(&self, job: &Ready) -> bool {
+        let Some(free) = self.free.filter(|_| job.memory > 0) else { return true };
+        let ahead = self.overdue.first().filter(|first| (first.rank, first.seq) < (job.rank, job.seq));
+        job.memory.saturating_add(ahead.map_or(0, |first| first.memory)) <= free
+    }
+
+    fn take(&mut self, job: &Ready) {
+        self.free = self.free.map(|free| free.saturating_sub(job.memory));
+        self.overdue.retain(|other| other.seq != job.seq);
+    }
 }
 
 /// The queues that may be served, the one that was served longest ago first.
@@ -70,7 +126,8 @@ fn hand_out(
         "UPDATE jobs SET state = 2, ready = 0, epoch = epoch + 1, deliveries = deliveries + 1, worker = ?2,
         lease_ms = ?3, leased_ms = ?4 WHERE seq = ?1";
     execute(tx, update, params![seq, worker, until, now])?;
-    let select = "SELECT id, epoch, body, owner, submitted_ms, due_ms, deadline_ms, deliveries FROM jobs
+    let select =
+        "SELECT id, epoch, body, owner, submitted_ms, due_ms, deadline_ms, deliveries, memory FROM jobs
         JOIN specs ON job = seq WHERE seq = ?1";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let read = |row: &Row<'_>| {
@@ -86,6 +143,7 @@ fn hand_out(
             leased_ms: natural(now),
             deadline_ms: row.get::<_, Option<i64>>(6)?.map(natural),
             deliveries: row.get(7)?,
+            memory: natural(row.get(8)?),
         })
     };
     let leased = select.query_row([seq], read).map_err(broken)?;

@@ -140,7 +140,9 @@ impl JobStore for SqliteJobs {
     }
 
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
-        if request.slots == 0 || !self.read(moving::is_something_to_do)? {
+        // Who asks for one job gets it whatever is free.
+        let free = request.memory.filter(|_| request.only.is_none()).map(|room| room.free);
+        if request.slots == 0 || !self.read(|tx, now| moving::is_something_to_do(tx, free, now))? {
             return Ok(Vec::new());
         }
         self.write(|tx, now| {

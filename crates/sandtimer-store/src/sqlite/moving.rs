@@ -161,12 +161,19 @@ fn end(
     if job.ready || job.state == JobState::Leased { leave(tx, job.concurrency.as_deref()) } else { Ok(()) }
 }
 
-/// Whether a worker may find something to lease, now or once time has done its part. Reads only.
-pub(crate) fn is_something_to_do(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
+/// Whether a worker with so much memory may find something to lease, now or once time has done its part. Reads only.
+pub(crate) fn is_something_to_do(
+    tx: &Transaction<'_>,
+    free: Option<u64>,
+    now: i64,
+) -> Result<bool, StoreError> {
     let look = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused = 0 AND EXISTS
-            (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1 AND jobs.queue = queues.queue))";
-    let found: bool =
-        tx.prepare_cached(look).and_then(|mut look| look.query_row([], |row| row.get(0))).map_err(broken)?;
+            (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1 AND jobs.queue = queues.queue AND memory <= ?1))";
+    let free = free.map_or(i64::MAX, integer);
+    let found: bool = tx
+        .prepare_cached(look)
+        .and_then(|mut look| look.query_row([free], |row| row.get(0)))
+        .map_err(broken)?;
     if found { Ok(true) } else { has_time_done_something(tx, now) }
 }
 
@@ -258,6 +265,10 @@ pub(crate) fn finish(tx: &Transaction<'_>, finish: &Finish, now: i64) -> Result<
         return Ok(Finished::Duplicate);
     }
     if finish.again && job.cancel.is_none() {
+        // Whoever ends its worker says nothing about the job.
+        let returned = i64::from(result.status == Status::Drained);
+        let job = Row1 { deliveries: job.deliveries - returned, ..job };
+        execute(tx, "UPDATE jobs SET deliveries = ?2 WHERE seq = ?1", (job.seq, job.deliveries))?;
         give_back(tx, &job, result, now)?;
         return Ok(Finished::GivenBack);
     }

@@ -6,7 +6,7 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 4] = [FIRST, OWNERS, FILES, WEBHOOKS];
+const MIGRATIONS: [&str; 5] = [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
 /// also those that are forgotten.
@@ -34,6 +34,14 @@ CREATE TABLE webhooks (
     error TEXT
 ) STRICT;
 CREATE INDEX webhooks_due ON webhooks (due_ms) WHERE due_ms IS NOT NULL;
+";
+
+/// What a job's runs may have of memory, by which workers choose; who made a queue.
+const ADMISSION: &str = "
+ALTER TABLE jobs ADD COLUMN memory INTEGER NOT NULL DEFAULT 0;
+DROP INDEX jobs_ready;
+CREATE INDEX jobs_ready ON jobs (queue, rank, seq, memory) WHERE state = 1 AND ready = 1;
+ALTER TABLE queues ADD COLUMN owner TEXT NOT NULL DEFAULT '';
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

@@ -2,11 +2,14 @@
 
 use rusqlite::{OptionalExtension, Transaction, params};
 use sandtimer::engine::new_run_id;
-use sandtimer::job::{Concurrency, InputFile, JobState, StoreError, Submission, Submitted, Times, Webhook};
+use sandtimer::job::{
+    Concurrency, InputFile, JobState, LOCAL_OWNER, MOST_QUEUES, StoreError, Submission, Submitted, Times,
+    Webhook,
+};
 use serde::{Deserialize, Serialize};
 
 use super::files::keep_inputs;
-use super::moving::enter;
+use super::moving::{enter, execute};
 use super::{broken, integer, natural, rank, state_number, state_of, webhooks};
 
 /// A job as the tables take it in: what the store has to know of its spec, and the spec as it was written. What is chosen at
@@ -24,6 +27,8 @@ pub(crate) struct NewJob {
     concurrency: Option<Concurrency>,
     retention_ms: Option<u64>,
     deliveries: u32,
+    /// Bytes that each of its runs may have at most; 0 where it does not say.
+    memory: u64,
     /// As it is shown: digests in the place of inputs, and no secret.
     body: String,
     inputs: Vec<Input>,
@@ -52,6 +57,7 @@ impl NewJob {
             concurrency: spec.concurrency.clone(),
             retention_ms: spec.retention.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             deliveries: spec.deliveries,
+            memory: spec.memory_bytes(),
             body: spec.stored().to_string(),
             inputs: spec.inputs.iter().map(Input::of).collect(),
             webhook: spec.webhook.clone(),
@@ -78,8 +84,8 @@ pub(crate) fn submit(tx: &Transaction<'_>, new: &NewJob, now: i64) -> Result<Sub
     let id = free_id(tx, &new.id)?;
     let insert =
         "INSERT INTO jobs (id, owner, name, queue, priority, state, rank, concurrency, most, idempotency,
-        submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+        submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most, memory)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
     let values = params![
         id,
         new.owner,
@@ -97,6 +103,7 @@ pub(crate) fn submit(tx: &Transaction<'_>, new: &NewJob, now: i64) -> Result<Sub
         new.times.wall_ms.map(integer),
         new.retention_ms.map(integer),
         new.deliveries,
+        integer(new.memory),
     ];
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute(values)).map_err(broken)?;
     let seq = tx.last_insert_rowid();
@@ -106,12 +113,32 @@ pub(crate) fn submit(tx: &Transaction<'_>, new: &NewJob, now: i64) -> Result<Sub
     if let Some(webhook) = &new.webhook {
         webhooks::keep(tx, seq, webhook)?;
     }
-    let insert = "INSERT INTO queues (queue) VALUES (?1) ON CONFLICT DO NOTHING";
-    tx.prepare_cached(insert).and_then(|mut insert| insert.execute([&new.queue])).map_err(broken)?;
+    open_queue(tx, &new.queue, &new.owner)?;
     if state == JobState::Queued {
         enter(tx, seq)?;
     }
     Ok(Submitted { id, state, existed: false })
+}
+
+/// Makes a queue known. An owner with a token has only so many; those without jobs are forgotten first.
+fn open_queue(tx: &Transaction<'_>, queue: &str, owner: &str) -> Result<(), StoreError> {
+    let insert = "INSERT INTO queues (queue, owner) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    if execute(tx, insert, (queue, owner))? == 0 || owner == LOCAL_OWNER {
+        return Ok(());
+    }
+    let has_too_many = || {
+        let count = "SELECT count(*) FROM queues WHERE owner = ?1";
+        let count = tx.query_row(count, [owner], |row| row.get::<_, i64>(0)).map_err(broken)?;
+        Ok::<_, StoreError>(count > MOST_QUEUES as i64)
+    };
+    if has_too_many()? {
+        let unused = "DELETE FROM queues WHERE owner = ?1 AND paused = 0 AND queue NOT IN (SELECT queue FROM jobs WHERE owner = ?1)";
+        execute(tx, unused, [owner])?;
+        if has_too_many()? {
+            return Err(StoreError::Queues { owner: owner.to_owned() });
+        }
+    }
+    Ok(())
 }
 
 /// The job that was submitted before with the same idempotency key.

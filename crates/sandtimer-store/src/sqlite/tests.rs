@@ -36,7 +36,7 @@ fn a_newer_schema_is_refused_by_name() {
     connection.pragma_update(None, "user_version", 7).expect("set");
     drop(connection);
     match SqliteJobs::open(place.path()) {
-        Err(StoreError::Newer { found: 7, known: 4 }) => {}
+        Err(StoreError::Newer { found: 7, known: 5 }) => {}
         other => panic!("{other:?}"),
     }
 }
@@ -50,7 +50,8 @@ fn a_database_of_the_first_schema_keeps_its_jobs() {
     let connection = Connection::open(place.path().join("jobs.sqlite")).expect("opened");
     connection
         .execute_batch(
-            "DROP TABLE webhooks; DROP TABLE files; DROP TABLE outcomes; DROP INDEX jobs_owner; PRAGMA user_version = 1",
+            "ALTER TABLE queues DROP COLUMN owner; DROP INDEX jobs_ready; ALTER TABLE jobs DROP COLUMN memory;
+             CREATE INDEX jobs_ready ON jobs (queue, rank, seq) WHERE state = 1 AND ready = 1; DROP TABLE webhooks; DROP TABLE files; DROP TABLE outcomes; DROP INDEX jobs_owner; PRAGMA user_version = 1",
         )
         .expect("set back");
     drop(connection);
@@ -67,7 +68,7 @@ fn what_a_dead_worker_had_is_handed_out_at_once_and_what_others_have_is_not() {
     let lease = |worker: &str| {
         let lease = Duration::from_secs(60);
         let worker = worker.to_owned();
-        let request = LeaseRequest { worker, slots: 1, queues: Vec::new(), only: None, lease };
+        let request = LeaseRequest { worker, slots: 1, queues: Vec::new(), only: None, lease, memory: None };
         store.lease(&request).expect("leased").remove(0)
     };
     let (dead, _other) = (lease("dead"), lease("other"));
@@ -126,6 +127,7 @@ fn workers_that_race_record_every_job_once() {
             queues: Vec::new(),
             only: None,
             lease: Duration::from_secs(60),
+            memory: None,
         };
         let mut done = 0;
         loop {

@@ -168,6 +168,7 @@ fn worker(store: Arc<dyn JobStore>, place: &Path, complain: fn(&str)) -> Worker 
         queues: Vec::new(),
         only: None,
         lease: LEASE,
+        memory: None,
         complain,
     };
     Worker::new(Place::new(Engine::new().expect("an engine"), store, place), settings)

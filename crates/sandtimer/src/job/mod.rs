@@ -42,6 +42,7 @@ pub use spec::{
 };
 pub use store::{
     Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    LeaseRequest, Leased, Log, MOST_QUEUES, Page, QueueFacts, Renewal, Room, StoreError, Submission,
+    Submitted,
 };
 pub use webhook::{Delivered, Delivery, Webhook, WebhookState};

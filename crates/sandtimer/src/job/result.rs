@@ -22,6 +22,8 @@ pub enum Status {
     InfraError,
     /// The worker's lease was lost before there was a result.
     Lost,
+    /// The worker was told to end before there was a result, and gave the job back.
+    Drained,
 }
 
 /// Where in its life a limit caught the job.

@@ -13,7 +13,8 @@ use super::graph;
 use super::program::{Program, program};
 use super::table::{Table, refused};
 use super::webhook::{self, Webhook};
-use crate::limits::Limits;
+use crate::limits::{Limits, Setting};
+use crate::model::LimitKind;
 use crate::resilience::{Backoff, BreakerSettings, Retry};
 
 /// How long a job that is over is kept unless its spec says otherwise.
@@ -245,6 +246,20 @@ impl JobSpec {
         let mut kept = files::stored(&self.source, &self.inputs);
         webhook::hide(&mut kept);
         kept
+    }
+
+    /// What each of its runs may have of memory at most, in bytes; 0 where it does not say.
+    pub fn memory_bytes(&self) -> u64 {
+        let actions: Vec<&Action> = match &self.work {
+            Work::Action(action) => vec![action],
+            Work::Steps(steps) => steps.iter().map(|step| &step.action).collect(),
+            Work::Loop(turns) => turns.actions.values().chain([&turns.driver]).collect(),
+        };
+        let of = |way: &WaySpec| match way.limits.over(&self.limits).get(LimitKind::Memory) {
+            Setting::At(bytes) => bytes,
+            Setting::Unlimited | Setting::Inherit => 0,
+        };
+        actions.iter().flat_map(|action| &action.ways).map(of).max().unwrap_or(0)
     }
 
     /// Whether its runs work in a directory of its own.

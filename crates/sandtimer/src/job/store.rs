@@ -30,6 +30,10 @@ pub enum StoreError {
         "the idempotency key `{key}` belongs to job {existing}, which has another spec; use another key, or the same spec"
     )]
     Conflict { key: String, existing: String },
+    #[error(
+        "{owner} has {MOST_QUEUES} queues, and no owner has more; use one of them, or purge the jobs of those that are over"
+    )]
+    Queues { owner: String },
     #[error("there is no job `{0}`")]
     Unknown(String),
     #[error("job {id} is {}; {remedy}", state.name())]
@@ -52,6 +56,9 @@ pub enum StoreError {
     #[error("the store is refused: {0}")]
     Refused(String),
 }
+
+/// Queues that an owner may have whose jobs were submitted to a server by a token.
+pub const MOST_QUEUES: usize = 100;
 
 /// Where a job is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -127,6 +134,20 @@ pub struct LeaseRequest {
     /// Only this job, of whichever queue.
     pub only: Option<String>,
     pub lease: Duration,
+    /// The worker's memory; `None` where it does not look at what jobs say of theirs.
+    pub memory: Option<Room>,
+}
+
+/// The memory of a worker, for jobs that say how much they may have.
+///
+/// A job is handed out where it fits into what is free. One that has waited for `patience` and would fit into all of it is
+/// waited for: jobs behind it in the order that say how much they may have are handed out only where they leave it its room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// Bytes.
+    pub free: u64,
+    pub total: u64,
+    pub patience: Duration,
 }
 
 /// A lease of a job.
@@ -150,6 +171,8 @@ pub struct Leased {
     pub deadline_ms: Option<u64>,
     /// This one included.
     pub deliveries: u32,
+    /// Bytes that each of its runs may have at most; 0 where it does not say.
+    pub memory: u64,
 }
 
 /// What a renewal found.
@@ -166,7 +189,8 @@ pub enum Renewal {
 pub struct Finish {
     pub held: Held,
     pub result: JobResult,
-    /// The result is Sandtimer's failure: the job is handed out again if it may be.
+    /// The result is Sandtimer's failure: the job is handed out again if it may be. A [`Drained`](super::Status::Drained) one is nobody's, and
+    /// its delivery does not count.
     pub again: bool,
 }
 

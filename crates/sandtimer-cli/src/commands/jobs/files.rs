@@ -28,7 +28,7 @@ pub(super) fn list(given: &OneJob) -> Result<ExitCode, Failure> {
 
 /// `sandtimer jobs get`.
 pub(super) fn get(given: &GetArguments) -> Result<ExitCode, Failure> {
-    let flags = StoreFlags { state_dir: given.state_dir.clone(), json: false };
+    let flags = StoreFlags { state_dir: given.state_dir.clone(), store: given.store.clone(), json: false };
     let store = open(&flags)?;
     let GetArguments { id, name, out, .. } = given;
     let record = record(&*store, id)?;
@@ -56,7 +56,9 @@ pub(super) fn get(given: &GetArguments) -> Result<ExitCode, Failure> {
         }
         match &mut written {
             Some(file) => file.write_all(&piece).map_err(cannot)?,
-            None => render::write(To::Stdout, &piece),
+            // Nobody reads it any more.
+            None if !render::write(To::Stdout, &piece) => break,
+            None => {}
         }
         start += piece.len() as u64;
     }

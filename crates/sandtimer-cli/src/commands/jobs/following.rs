@@ -150,6 +150,6 @@ pub(super) fn exit_code(record: &JobRecord) -> ExitCode {
         Some(Status::Failed) => 1,
         Some(Status::Timeout | Status::Budget) => 124,
         Some(Status::Cancelled) => 130,
-        Some(Status::InfraError | Status::Lost) | None => 125,
+        Some(Status::InfraError | Status::Lost | Status::Drained) | None => 125,
     })
 }

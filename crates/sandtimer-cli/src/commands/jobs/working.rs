@@ -15,7 +15,7 @@ use super::following::{Followed, Follower, exit_code};
 use super::{answer, duration, open, state_directory, submitting, text};
 use crate::args::jobs::{StoreFlags, SubmitArguments, WorkArguments};
 use crate::commands::Failure;
-use crate::commands::serve::{Given, file_bytes, private_webhooks};
+use crate::commands::serve::{Given, file_bytes, memory as bytes_of_memory, private_webhooks};
 use crate::config::{Config, Uses};
 use crate::render;
 use crate::signals::Signals;
@@ -42,11 +42,13 @@ pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
     let lease = given.lease.as_deref().map(|typed| duration("--lease", typed, LEAST_LEASE)).transpose()?;
     let store = open(&given.store)?;
     let bounds = Bounds::read(given.files.as_ref(), given.private_webhooks)?;
+    let memory = Given::named("memory", "SANDTIMER_JOB_MEMORY", given.memory.as_ref());
     let default = WorkerSettings::new(render::complaint);
     let settings = WorkerSettings {
         slots: given.slots.into(),
         queues: given.queue.clone(),
         lease: lease.unwrap_or(default.lease),
+        memory: bytes_of_memory(&memory)?,
         ..default
     };
     let (worker, signals) = worker(&given.store, &store, &bounds, settings)?;

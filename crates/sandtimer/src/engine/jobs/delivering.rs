@@ -72,7 +72,7 @@ impl Worker {
             }
             thread::scope(|scope| {
                 for delivery in &claimed {
-                    scope.spawn(|| self.tell(courier, delivery));
+                    scope.spawn(move || self.tell(courier, delivery));
                 }
             });
         }

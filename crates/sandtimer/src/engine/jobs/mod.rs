@@ -9,6 +9,7 @@
 //! delivering  a thread that tells of jobs' ends
 //! files     the directory of a job with inputs or outputs
 //! level     the scopes, whose deadlines the enforcer keeps
+//! memory    how much of it a worker's jobs may have together
 //! control   the word that ends a job from outside
 //! ```
 //! What a job does is always a run in a sandbox, inside the job's scope. So the deadline is kept by the enforcer whatever
@@ -20,6 +21,7 @@ mod delivering;
 mod files;
 mod handlers;
 mod level;
+mod memory;
 mod turns;
 mod worker;
 
@@ -44,6 +46,7 @@ pub use delivering::{Courier, Sent};
 use files::{JobDirectory, Workshop};
 pub use handlers::{Handled, Handler, HandlerCall, Handlers, Word};
 use level::{Level, now};
+pub use memory::usable_memory;
 pub use worker::{Worker, WorkerSettings};
 
 /// Calls that a result lists.
@@ -246,7 +249,7 @@ impl Execution<'_> {
             }
             Err(Stopped::Halted(Halt::GiveBack)) => {
                 again = true;
-                (Status::Lost, Some("its worker was told to end, and gave it back".to_owned()))
+                (Status::Drained, Some("its worker was told to end, and gave it back".to_owned()))
             }
             Err(Stopped::Infrastructure(problem)) => {
                 again = true;

@@ -14,8 +14,9 @@ use super::control::{Control, Halt};
 use super::delivering::Courier;
 use super::files::Workshop;
 use super::level::now;
+use super::memory::usable_memory;
 use super::{Admission, Handlers, Means, Place, execute};
-use crate::job::{Finish, Held, JobResult, JobStore, LeaseRequest, Leased, Renewal, Status};
+use crate::job::{Finish, Held, JobResult, JobStore, LeaseRequest, Leased, Renewal, Room, Status};
 use crate::time::Moment;
 
 /// How often a worker with a free slot looks for a job.
@@ -26,6 +27,9 @@ const HEAR: Duration = Duration::from_millis(50);
 const LEASE: Duration = Duration::from_secs(30);
 /// How long a worker waits after the store has failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// How long a job that does not fit into what is free waits until room is kept for it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a worker works.
 #[derive(Debug, Clone)]
@@ -39,6 +43,8 @@ pub struct WorkerSettings {
     /// Only this job.
     pub only: Option<String>,
     pub lease: Duration,
+    /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs as there are slots.
+    pub memory: Option<u64>,
     /// Is told what goes wrong beside jobs.
     pub complain: fn(&str),
 }
@@ -53,6 +59,7 @@ impl WorkerSettings {
             queues: Vec::new(),
             only: None,
             lease: LEASE,
+            memory: Some(usable_memory()),
             complain,
         }
     }
@@ -75,11 +82,18 @@ struct State {
     draining: bool,
     ended: bool,
     /// By the lease: one that was lost may be followed by another of the same job, while the first still ends.
-    jobs: HashMap<Held, Arc<Control>>,
+    jobs: HashMap<Held, Going>,
     /// Until when every lease lasts at least, if there are any.
     kept_until: Option<Moment>,
     /// What was complained of last: the same is said once.
     complaint: Option<String>,
+}
+
+/// A job that goes on here.
+#[derive(Debug, Clone)]
+struct Going {
+    control: Arc<Control>,
+    memory: u64,
 }
 
 impl Worker {
@@ -135,9 +149,10 @@ impl Worker {
                     return;
                 }
                 let free = if state.draining { 0 } else { self.settings.slots - state.jobs.len() };
+                let taken = state.jobs.values().map(|going| going.memory).sum();
                 drop(state);
                 let asked = now();
-                let leased = self.lease(free);
+                let leased = self.lease(free, taken);
                 if leased.is_empty() {
                     let state = self.state();
                     // A job that ended since the look has rung already: a look too much is the price of none.
@@ -148,7 +163,8 @@ impl Worker {
                     let mut state = self.state();
                     // Other leases may be older.
                     state.kept_until.get_or_insert(asked.after(self.settings.lease));
-                    state.jobs.insert(job.held.clone(), Arc::clone(&control));
+                    let going = Going { control: Arc::clone(&control), memory: job.memory };
+                    state.jobs.insert(job.held.clone(), going);
                     drop(state);
                     scope.spawn(move || self.conduct((&job, workshop), &control));
                 }
@@ -165,17 +181,18 @@ impl Worker {
     /// As [`Worker::drain`], and gives back what goes on: it is ended here, and handed out again.
     pub fn give_back(&self) {
         self.drain();
-        for control in self.state().jobs.values() {
-            control.halt(Halt::GiveBack);
+        for going in self.state().jobs.values() {
+            going.control.halt(Halt::GiveBack);
         }
     }
 
-    fn lease(&self, slots: usize) -> Vec<Leased> {
+    fn lease(&self, slots: usize, taken: u64) -> Vec<Leased> {
         if slots == 0 {
             return Vec::new();
         }
-        let WorkerSettings { name, queues, only, lease, .. } = self.settings.clone();
-        let request = LeaseRequest { worker: name, slots, queues, only, lease };
+        let WorkerSettings { name, queues, only, lease, memory, .. } = self.settings.clone();
+        let room = |total: u64| Room { free: total.saturating_sub(taken), total, patience: PATIENCE };
+        let request = LeaseRequest { worker: name, slots, queues, only, lease, memory: memory.map(room) };
         match self.place.store.lease(&request) {
             Ok(leased) => {
                 self.state().complaint = None;
@@ -244,7 +261,7 @@ impl Worker {
             if state.ended {
                 return;
             }
-            let entry = |(held, control): (&Held, &Arc<Control>)| (held.clone(), Arc::clone(control));
+            let entry = |(held, going): (&Held, &Going)| (held.clone(), Arc::clone(&going.control));
             let jobs: Vec<(Held, Arc<Control>)> = state.jobs.iter().map(entry).collect();
             drop(state);
             if jobs.is_empty() {
@@ -286,7 +303,7 @@ impl Worker {
             if state.kept_until.is_some_and(|until| now() > until) {
                 // What is leased next begins anew.
                 state.kept_until = None;
-                state.jobs.values().for_each(|control| control.halt(Halt::Lost));
+                state.jobs.values().for_each(|going| going.control.halt(Halt::Lost));
                 drop(state);
                 (self.settings.complain)("leases were not renewed in time, and what went on is ended");
             }
