@@ -56,7 +56,9 @@ pub(super) fn get(given: &GetArguments) -> Result<ExitCode, Failure> {
         }
         match &mut written {
             Some(file) => file.write_all(&piece).map_err(cannot)?,
-            None => render::write(To::Stdout, &piece),
+            // Nobody reads on.
+            None if !render::write(To::Stdout, &piece) => return Ok(ExitCode::FAILURE),
+            None => {}
         }
         start += piece.len() as u64;
     }

@@ -54,7 +54,7 @@ mod tests {
         write("a/b/memory.max", "max\n");
         write("memory/c/memory.limit_in_bytes", "700\n");
         assert_eq!(limits("4:cpu,memory:/c/d\n3:pids:/x\n0::/a/b\n", place.path()), [700, 5000]);
-        assert_eq!(limits("0::/\nnonsense\n", place.path()), []);
+        assert!(limits("0::/\nnonsense\n", place.path()).is_empty());
         assert!(usable_memory() <= total_memory_bytes());
     }
 }
