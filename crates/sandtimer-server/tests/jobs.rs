@@ -316,18 +316,29 @@ fn the_end_of_a_server_loses_nothing_and_the_next_one_goes_on() {
     let client = serving.client();
     let done = show(&client, &brief);
     assert_eq!((&done["ok"], &done["deliveries"]), (&json!(true), &json!(1)), "{done}");
-    let once = show(&client, &once);
-    assert_eq!((&once["result"], &once["earlier"][0]["status"]), (&Value::Null, &json!("drained")), "{once}");
-    assert!(once["deliveries"].as_u64() <= Some(1), "the end of a server is no fault of the job: {once}");
+    let drained = show(&client, &once);
+    assert_eq!(
+        (&drained["result"], &drained["earlier"][0]["status"]),
+        (&Value::Null, &json!("drained")),
+        "{drained}"
+    );
+    assert!(
+        drained["deliveries"].as_u64() <= Some(1),
+        "the end of a server is no fault of the job: {drained}"
+    );
     assert_eq!(show(&client, &waits)["state"], "scheduled");
     let went_on = over(&client, &long);
     assert_eq!((&went_on["ok"], &went_on["deliveries"]), (&json!(true), &json!(1)), "{went_on}");
     assert_eq!((&went_on["deadline_ms"], went_on["earlier"].as_array().map(Vec::len)), (&deadline, Some(1)));
     assert_eq!(client.get(&format!("/v1/jobs/{long}/log")).1["data"], "begun\nbegun\n");
-    assert_eq!(post(&client, "/v1/jobs/requeue", &json!({"queue": "other"}))["requeued"], 0);
-    assert_eq!(post(&client, "/v1/jobs/requeue", &json!({}))["requeued"], 1);
     until_it_is(&client, &once, "leased");
     post(&client, &format!("/v1/jobs/{once}/cancel"), &json!({}));
+    // Nobody here can do its part.
+    let dead = submit(&client, &json!({"handler": "absent", "deliveries": 1}));
+    assert_eq!(over(&client, &dead)["state"], "dead");
+    assert_eq!(post(&client, "/v1/jobs/requeue", &json!({"queue": "other"}))["requeued"], 0);
+    assert_eq!(post(&client, "/v1/jobs/requeue", &json!({}))["requeued"], 1);
+    assert_eq!(over(&client, &dead)["earlier"].as_array().map(Vec::len), Some(1));
 }
 
 #[test]

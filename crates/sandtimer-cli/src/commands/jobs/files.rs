@@ -56,8 +56,8 @@ pub(super) fn get(given: &GetArguments) -> Result<ExitCode, Failure> {
         }
         match &mut written {
             Some(file) => file.write_all(&piece).map_err(cannot)?,
-            // Nobody reads it any more.
-            None if !render::write(To::Stdout, &piece) => break,
+            // Nobody reads on.
+            None if !render::write(To::Stdout, &piece) => return Ok(ExitCode::FAILURE),
             None => {}
         }
         start += piece.len() as u64;
