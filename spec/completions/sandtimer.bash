@@ -480,7 +480,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__cancel)
-            opts="-h --reason --state-dir --json --help"
+            opts="-h --reason --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -497,6 +497,10 @@ _sandtimer() {
                     fi
                     return 0
                     ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -505,7 +509,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__list)
-            opts="-h --most --cursor --queue --state --state-dir --json --help"
+            opts="-h --most --cursor --queue --state --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -534,6 +538,10 @@ _sandtimer() {
                     fi
                     return 0
                     ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -542,7 +550,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__pause)
-            opts="-h --state-dir --json --help"
+            opts="-h --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -555,6 +563,10 @@ _sandtimer() {
                     fi
                     return 0
                     ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -563,7 +575,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__purge)
-            opts="-h --queue --state --state-dir --json --help"
+            opts="-h --queue --state --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -584,6 +596,10 @@ _sandtimer() {
                     fi
                     return 0
                     ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -592,7 +608,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__queues)
-            opts="-h --state-dir --json --help"
+            opts="-h --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -603,6 +619,10 @@ _sandtimer() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o plusdirs
                     fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)
@@ -613,7 +633,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__resume)
-            opts="-h --state-dir --json --help"
+            opts="-h --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -624,6 +644,10 @@ _sandtimer() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o plusdirs
                     fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)
@@ -634,7 +658,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__retry)
-            opts="-h --state-dir --json --help"
+            opts="-h --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -645,6 +669,10 @@ _sandtimer() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o plusdirs
                     fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)
@@ -655,7 +683,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__run)
-            opts="-h --time-scale --state-dir --json --help"
+            opts="-h --time-scale --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -670,6 +698,10 @@ _sandtimer() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o plusdirs
                     fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)
@@ -680,7 +712,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__show)
-            opts="-h --state-dir --json --help"
+            opts="-h --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -693,6 +725,10 @@ _sandtimer() {
                     fi
                     return 0
                     ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -701,7 +737,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__submit)
-            opts="-h --time-scale --state-dir --json --help"
+            opts="-h --time-scale --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -718,6 +754,10 @@ _sandtimer() {
                     fi
                     return 0
                     ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -726,7 +766,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__wait)
-            opts="-h --for --state-dir --json --help"
+            opts="-h --for --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -743,6 +783,10 @@ _sandtimer() {
                     fi
                     return 0
                     ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -751,7 +795,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__watch)
-            opts="-h --state-dir --json --help"
+            opts="-h --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -764,6 +808,10 @@ _sandtimer() {
                     fi
                     return 0
                     ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -772,7 +820,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs__subcmd__work)
-            opts="-h --slots --queue --lease --state-dir --json --help"
+            opts="-h --slots --queue --lease --state-dir --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -795,6 +843,10 @@ _sandtimer() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o plusdirs
                     fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)

@@ -44,16 +44,22 @@ pub(super) struct Trouble {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Newer { found: i64, known: i64 },
-    Said(String),
+    Newer {
+        found: i64,
+        known: i64,
+    },
+    Unreachable(String),
+    /// This program's own copy, not the server.
+    Broken(String),
 }
 
 impl Trouble {
     pub fn new(error: &StoreError) -> Self {
         let kind = match error {
             StoreError::Newer { found, known } => Kind::Newer { found: *found, known: *known },
-            StoreError::Unreachable(said) => Kind::Said(said.clone()),
-            other => Kind::Said(other.to_string()),
+            StoreError::Unreachable(said) => Kind::Unreachable(said.clone()),
+            StoreError::Broken(said) => Kind::Broken(said.clone()),
+            other => Kind::Broken(other.to_string()),
         };
         Trouble { since: monotonic_nanoseconds(), kind }
     }
@@ -72,7 +78,8 @@ impl Trouble {
     pub fn error(&self) -> StoreError {
         match &self.kind {
             Kind::Newer { found, known } => StoreError::Newer { found: *found, known: *known },
-            Kind::Said(said) => StoreError::Unreachable(said.clone()),
+            Kind::Unreachable(said) => StoreError::Unreachable(said.clone()),
+            Kind::Broken(said) => StoreError::Broken(said.clone()),
         }
     }
 

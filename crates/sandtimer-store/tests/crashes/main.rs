@@ -232,8 +232,8 @@ fn is_full() -> bool {
 /// A worker dies at this point; another one finds everything as it must be.
 fn kill_a_worker(place: &Path, store: &str, point: &str) {
     let mut child = doomed_worker(place, store, (point, None));
-    until("the worker dies", || child.try_wait().expect("waited").is_some());
-    let status = child.wait().expect("waited");
+    until("the worker dies", || child.0.try_wait().expect("waited").is_some());
+    let status = child.0.wait().expect("waited");
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{point}");
     until("what the dead worker had started is dead", || !is_something_alive(place));
     check(place, store, point);
@@ -241,14 +241,25 @@ fn kill_a_worker(place: &Path, store: &str, point: &str) {
 }
 
 #[allow(clippy::disallowed_methods, reason = "the worker is a process of its own, which is waited for")]
-fn doomed_worker(place: &Path, store: &str, (point, victim): (&str, Option<u32>)) -> Child {
+fn doomed_worker(place: &Path, store: &str, (point, victim): (&str, Option<u32>)) -> Doomed {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
     command.args(["--exact", "doomed", "--ignored", "--nocapture"]);
     command.env("CRASH_PLACE", place).env("CRASH_STORE", store).env("CRASH_POINT", point);
     if let Some(victim) = victim {
         command.env("CRASH_VICTIM", victim.to_string());
     }
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started")
+    Doomed(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started"))
+}
+
+/// A worker that ends with its test at the latest.
+struct Doomed(Child);
+
+impl Drop for Doomed {
+    fn drop(&mut self) {
+        // One that is dead already is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
@@ -259,12 +270,12 @@ fn a_worker_that_comes_back_too_late_is_fenced() {
 
 /// A worker that is stopped with a result in its hands, for longer than its lease.
 fn fence(place: &Path, store: &str) {
-    let mut child = doomed_worker(place, store, ("stop before finish", None));
-    let status = format!("/proc/{}/stat", child.id());
+    let child = doomed_worker(place, store, ("stop before finish", None));
+    let status = format!("/proc/{}/stat", child.0.id());
     let is_stopped = || std::fs::read_to_string(&status).expect("readable").contains(") T ");
     until("the worker has stopped", is_stopped);
     check(place, store, "stopped");
-    let worker = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).expect("a pidfd");
+    let worker = pidfd_open(Pid::from_child(&child.0), PidfdFlags::empty()).expect("a pidfd");
     pidfd_send_signal(&worker, Signal::CONT).expect("sent");
     let store = open(store);
     let jobs = store.list(&Filter::default(), None, 99).expect("listed").jobs;
@@ -275,8 +286,6 @@ fn fence(place: &Path, store: &str) {
         assert!(record.result.expect("a result").ok, "the recorded result stays");
         assert_eq!((record.line.state, record.line.ended_ms), (JobState::Ended, line.ended_ms));
     }
-    pidfd_send_signal(&worker, Signal::KILL).expect("sent");
-    child.wait().expect("waited");
 }
 
 /// Whether a process of a job of this store goes on, by its arguments.
