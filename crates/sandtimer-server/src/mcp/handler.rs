@@ -4,10 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock,
-    CreateTaskResult, GetTaskParams, GetTaskResult, Implementation,
-    InitializeRequestParams, InitializeResult, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
+    CreateTaskResult, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams,
+    InitializeResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
+    ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -15,8 +15,8 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use super::call::Call;
 use super::conversation::{Conversation, OwnerState};
 use super::render::{Answer, refusal};
-use super::{polled, resources};
 use super::tools::{self, nearest};
+use super::{polled, resources};
 
 const INSTRUCTIONS: &str = "Runs shell commands and code in sandboxes, under limits that hold. /workspace is yours and \
     is kept between calls. A call waits at most 45 s and then says STILL RUNNING: the run goes on, under its limits; read it \
@@ -47,7 +47,8 @@ impl Handler {
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_tasks().build();
+        let capabilities =
+            ServerCapabilities::builder().enable_tools().enable_resources().enable_tasks().build();
         let about = Implementation::new("sandtimer", env!("CARGO_PKG_VERSION"));
         ServerConfig::new(capabilities).with_server_info(about).with_instructions(INSTRUCTIONS)
     }

@@ -32,7 +32,8 @@ pub(super) fn handle(run: &LiveRun) -> Task {
 
 /// The run that is meant.
 pub(super) fn find(owner: &OwnerState, id: &str) -> Result<Arc<LiveRun>, ErrorData> {
-    runs::find(&owner.app, id, &owner.owner).map_err(|refused| ErrorData::invalid_params(refused.message, None))
+    runs::find(&owner.app, id, &owner.owner)
+        .map_err(|refused| ErrorData::invalid_params(refused.message, None))
 }
 
 /// How it stands; once it is over, with what the call would have answered.

@@ -101,7 +101,10 @@ fn handles(run: &Running, pid: u32, signal: Signal) -> bool {
 }
 
 fn is_stopped(status: &str) -> bool {
-    status.lines().find_map(|line| line.strip_prefix("State:")).is_some_and(|state| state.trim().starts_with('T'))
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("State:"))
+        .is_some_and(|state| state.trim().starts_with('T'))
 }
 
 /// Whether the signal is in the set of caught ones; see proc_pid_status(5).
