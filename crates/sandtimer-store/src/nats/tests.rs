@@ -185,6 +185,7 @@ fn a_copy_from_a_snapshot_goes_on_like_one_from_the_log() {
         queues: Vec::new(),
         only: None,
         lease: Duration::from_millis(5),
+        memory: None,
     };
     let mut replica = Replica::empty().expect("made");
     tape.play(&mut replica);
@@ -454,6 +455,7 @@ fn workers_that_race_record_every_job_once() {
             queues: Vec::new(),
             only: None,
             lease: Duration::from_secs(60),
+            memory: None,
         };
         let mut done = 0;
         // Nothing leased may be another's haste: only an empty queue is the end.
@@ -491,6 +493,7 @@ fn what_a_dead_worker_had_is_taken_back_at_once() {
         queues: Vec::new(),
         only: None,
         lease: Duration::from_secs(60),
+        memory: None,
     };
     assert_eq!(store.lease(&request).expect("leased").len(), 1);
     assert_eq!(store.take_back("dead").expect("taken"), 1);

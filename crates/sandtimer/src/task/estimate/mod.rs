@@ -336,10 +336,20 @@ impl Estimator {
         series.only_stopped().map(|log| f64::from(log).exp())
     }
 
+    /// Has a pool that saw nothing yet begin with what is known of histories that are shorter by a step.
+    fn begin(&mut self, (row, size): (usize, usize)) {
+        let Some(shorter) = size.checked_sub(1).filter(|_| self.pools[row][size].is_new()) else { return };
+        if let Some(shape) = self.pools[row][shorter].shape(2 * NORMAL.len() - 1) {
+            let ratio = STARTING_WIDTHS[size] / STARTING_WIDTHS[shorter];
+            self.pools[row][size] = Pool::starting(shape.into_iter().map(|score| ratio * score));
+        }
+    }
+
     /// Compares a run with what was foretold of it.
     fn score(&mut self, forecast: &Forecast, key: Option<u64>, log: f32, stopped: bool) {
         let score = forecast.score(log);
         let (is_above, is_below) = (score > forecast.scores[2], score < forecast.scores[0]);
+        self.begin(forecast.place);
         let pool = &mut self.pools[forecast.place.0][forecast.place.1];
         match (stopped, is_above) {
             (false, above) => pool.push(score, if above { Held::No } else { Held::Yes }),

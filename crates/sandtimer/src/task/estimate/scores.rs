@@ -80,6 +80,19 @@ impl Pool {
         Pool::from(Written { assumed: newest.len(), newest, draws: 0 })
     }
 
+    /// Whether nothing was seen yet.
+    pub fn is_new(&self) -> bool {
+        self.assumed == self.newest.len()
+    }
+
+    /// So many scores, from the middle outwards, that lie as those that were seen do; none while some are only assumed.
+    pub fn shape(&self, count: usize) -> Option<Vec<f32>> {
+        let at = |index: usize| self.sorted[(2 * index + 1) * self.sorted.len() / (2 * count)];
+        let middle = count / 2;
+        let outwards = (0..=middle).flat_map(|far| [middle + far, middle - far]).skip(1);
+        (self.assumed == 0 && self.sorted.len() >= count).then(|| outwards.map(at).collect())
+    }
+
     pub fn push(&mut self, score: f32, held: Held) {
         if (self.assumed > 0 || self.newest.len() == KEPT)
             && let Some(oldest) = self.newest.pop_front()
@@ -184,6 +197,18 @@ mod tests {
         assert_eq!(pool.coverage(), Some(0.999));
         let text = serde_json::to_string(&pool).expect("JSON");
         assert_eq!(serde_json::from_str::<Pool>(&text).expect("JSON"), pool);
+    }
+
+    #[test]
+    fn a_pool_shows_the_shape_of_what_it_has_seen_once_nothing_is_assumed() {
+        let mut pool = Pool::starting((1..=19).map(|value| value as f32));
+        assert!(pool.is_new() && pool.shape(5).is_none());
+        (0..18).for_each(|_| pool.push(0.0, Held::Yes));
+        assert!(!pool.is_new() && pool.shape(5).is_none(), "one is assumed still");
+        let mut pool = Pool::starting(Vec::new());
+        (0..100).rev().for_each(|value| pool.push(value as f32, Held::Yes));
+        assert_eq!(pool.shape(5), Some(vec![50.0, 70.0, 30.0, 90.0, 10.0]), "from the middle outwards");
+        assert!(pool.shape(101).is_none(), "of so many it knows too few");
     }
 
     #[test]
