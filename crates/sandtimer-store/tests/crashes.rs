@@ -4,8 +4,8 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
@@ -46,12 +46,16 @@ struct Deadly {
     point: String,
     signal: Signal,
     passed: AtomicU32,
+    /// Calls that go on: who is stopped in one keeps the database from everybody.
+    going: RwLock<()>,
 }
 
 impl Deadly {
     fn at<T>(&self, name: &str, call: impl FnOnce(&SqliteJobs) -> T) -> T {
         self.pass(&format!("before {name}"));
+        let going = self.going.read().expect("no call panics");
         let done = call(&self.store);
+        drop(going);
         self.pass(&format!("after {name}"));
         done
     }
@@ -59,6 +63,7 @@ impl Deadly {
     fn pass(&self, point: &str) {
         let times = if point.ends_with("lease") || point.ends_with("finish") { 2 } else { 1 };
         if point == self.point && self.passed.fetch_add(1, Ordering::SeqCst) + 1 == times {
+            let _none = (self.signal == Signal::STOP).then(|| self.going.write().expect("no call panics"));
             let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("a pidfd");
             pidfd_send_signal(own.as_fd(), self.signal).expect("sent");
         }
@@ -181,7 +186,8 @@ fn doomed() {
         Some(point) => (Signal::STOP, point.to_owned()),
         None => (Signal::KILL, point),
     };
-    let store: Arc<dyn JobStore> = Arc::new(Deadly { store, point, signal, passed: AtomicU32::new(0) });
+    let store: Arc<dyn JobStore> =
+        Arc::new(Deadly { store, point, signal, passed: AtomicU32::new(0), going: RwLock::new(()) });
     store.submit(&batch(Path::new(&directory))).expect("submitted");
     worker(store, Path::new(&directory)).work();
 }
