@@ -519,6 +519,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/{id}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The files that a job has left, and what of its `outputs` is not kept, with the reason */
+        get: operations["get_jobs_files"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{id}/files/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A file that a job has left; `path` is its name, slashes included */
+        get: operations["get_jobs_files_one"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs/{id}/log": {
         parameters: {
             query?: never;
@@ -1318,7 +1352,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "nothing_known" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
+            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "nothing_known" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -1492,6 +1526,7 @@ export interface components {
             state: components["schemas"]["JobState"];
             /** @description When it was submitted, or retried, in milliseconds since 1970. */
             submitted_ms: number;
+            webhook: components["schemas"]["JobWebhook"] | null;
             /** @description Who has it, or had it last. */
             worker: string | null;
         };
@@ -1508,6 +1543,24 @@ export interface components {
              */
             cancelled: "cancelled" | "asked" | "too_late";
             job_id: string;
+            state: components["schemas"]["JobState"];
+        };
+        JobFile: {
+            bytes: number;
+            /** @description Its path below the job's directory. */
+            name: string;
+            /** @description Of its content, in hexadecimal digits. */
+            sha256: string;
+        };
+        JobFileRefused: {
+            /** @description A file's, or the pattern that names none. */
+            name: string;
+            reason: string;
+        };
+        JobFiles: {
+            files: components["schemas"]["JobFile"][];
+            job_id: string;
+            refused: components["schemas"]["JobFileRefused"][];
             state: components["schemas"]["JobState"];
         };
         JobList: {
@@ -1592,6 +1645,8 @@ export interface components {
             fallback?: Record<string, never>[];
             /** @description The same key and spec is the same job; another spec is refused, and the job named. */
             idempotency_key?: string;
+            /** @description Files below the job's directory: paths, each with a text or {base64}; 8 MiB in all. */
+            inputs?: Record<string, never>;
             /** @description `name:action`, for its breaker. */
             key?: string;
             /** @enum {string} */
@@ -1606,6 +1661,8 @@ export interface components {
             network?: boolean;
             /** @description Its earliest start, in milliseconds since 1970. */
             not_before_ms?: number;
+            /** @description Paths and patterns of files that are kept, such as `out/**`. */
+            outputs?: string[];
             /** @description A head start of 60 s for each point. */
             priority?: number;
             /** @description `default` unless given. Each token has queues of its own. */
@@ -1620,6 +1677,15 @@ export interface components {
             useful_ms?: unknown;
             /** @description Of the whole job, from its submission. */
             wall_ms?: components["schemas"]["Limit"];
+            webhook?: {
+                headers?: {
+                    [key: string]: string;
+                };
+                /** @description Signs the body: `Sandtimer-Signature: sha256=` and its HMAC-SHA256 in hexadecimal digits. Not shown afterwards. */
+                secret?: string;
+                /** @description Where its end is told, with a POST of JSON. */
+                url?: string;
+            };
         };
         JobResult: {
             breakers: unknown[];
@@ -1639,6 +1705,10 @@ export interface components {
             /** @description Something was done by a fallback. */
             degraded: boolean;
             error: string | null;
+            /** @description What of its files is kept. */
+            files: components["schemas"]["JobFile"][];
+            /** @description What of `outputs` is not. */
+            files_refused: components["schemas"]["JobFileRefused"][];
             ok: boolean;
             outcome: components["schemas"]["Outcome"] | null;
             spent: {
@@ -1673,7 +1743,7 @@ export interface components {
         /** @enum {string} */
         JobState: "scheduled" | "queued" | "leased" | "ended" | "dead" | "cancelled";
         /** @enum {string} */
-        JobStatus: "ok" | "failed" | "timeout" | "budget" | "cancelled" | "infra_error" | "lost";
+        JobStatus: "ok" | "failed" | "timeout" | "budget" | "cancelled" | "infra_error" | "lost" | "drained";
         JobSummary: {
             /** @description Why it is to be ended, where somebody asked for that. */
             cancel: string | null;
@@ -1716,6 +1786,17 @@ export interface components {
             scope: string;
             /** @description One or two sentences for a person or a model. */
             sentence: string;
+        };
+        JobWebhook: {
+            /** @description Since the job's end. */
+            attempts: number;
+            /** @description When it was taken, in milliseconds since 1970. */
+            delivered_ms: number | null;
+            /** @description When the next attempt is, in milliseconds since 1970. */
+            due_ms: number | null;
+            /** @description Why the last attempt failed, or none will be made any more. */
+            error: string | null;
+            url: string;
         };
         JobsPurged: {
             /** @description How many. */
@@ -4115,6 +4196,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `quota` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `storage` */
             503: {
                 headers: {
@@ -4186,6 +4276,15 @@ export interface operations {
             };
             /** @description `body_too_large` */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `quota` */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4701,6 +4800,141 @@ export interface operations {
                 };
             };
             /** @description `job_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_jobs_files: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobFiles"];
+                };
+            };
+            /** @description `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    get_jobs_files_one: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `job_not_found`, `job_file_not_found` */
             404: {
                 headers: {
                     [name: string]: unknown;

@@ -60,8 +60,8 @@ pub(crate) fn read(
     file: FileOf<'_>,
     (start, most): (u64, usize),
 ) -> Result<Vec<u8>, StoreError> {
-    let select = "SELECT start, bytes FROM files JOIN jobs ON job = seq
-        WHERE id = ?1 AND kind = ?2 AND name = ?3 AND start > ?4 AND start + length(bytes) > ?5 ORDER BY start";
+    let select = "SELECT files.start, files.bytes FROM files JOIN jobs ON job = seq
+        WHERE id = ?1 AND kind = ?2 AND files.name = ?3 AND start > ?4 AND start + length(bytes) > ?5 ORDER BY start";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let (kind, name) = key(file);
     // No piece is longer, so those that begin earlier end before it.
