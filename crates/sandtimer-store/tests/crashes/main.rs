@@ -72,7 +72,13 @@ impl Deadly {
             let (victim, signal) = (Arc::clone(&self.victim), self.signal);
             let strike = move || pidfd_send_signal(victim.as_fd(), signal).expect("sent");
             match pause {
-                Duration::ZERO => strike(),
+                Duration::ZERO => {
+                    strike();
+                    // A stop takes effect at another thread first: until then nothing more is begun here.
+                    if signal == Signal::STOP {
+                        std::thread::park_timeout(Duration::from_secs(1));
+                    }
+                }
                 pause => drop(std::thread::spawn(move || (std::thread::park_timeout(pause), strike()).1)),
             }
         }
