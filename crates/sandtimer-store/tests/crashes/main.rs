@@ -4,8 +4,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
@@ -54,10 +54,13 @@ struct Deadly {
     victim: Arc<OwnedFd>,
     signal: Signal,
     passed: AtomicU32,
+    /// One call at a time where the process is stopped: it must not hold the database's lock meanwhile.
+    alone: Mutex<()>,
 }
 
 impl Deadly {
     fn at<T>(&self, name: &str, call: impl FnOnce(&dyn JobStore) -> T) -> T {
+        let _alone = (self.signal == Signal::STOP).then(|| self.alone.lock());
         self.pass(&format!("before {name}"), Duration::ZERO);
         self.pass(&format!("amid {name}"), Duration::from_micros(monotonic_nanoseconds() % 2000));
         let done = call(&*self.store);
@@ -71,7 +74,13 @@ impl Deadly {
             let (victim, signal) = (Arc::clone(&self.victim), self.signal);
             let strike = move || pidfd_send_signal(victim.as_fd(), signal).expect("sent");
             match pause {
-                Duration::ZERO => strike(),
+                Duration::ZERO => {
+                    strike();
+                    // A stop takes effect at another thread first: until then nothing more is begun here.
+                    if signal == Signal::STOP {
+                        std::thread::park_timeout(Duration::from_secs(1));
+                    }
+                }
                 pause => drop(std::thread::spawn(move || (std::thread::park_timeout(pause), strike()).1)),
             }
         }
@@ -209,7 +218,14 @@ fn doomed() {
         .and_then(|pid| Pid::from_raw(pid.parse().expect("a pid")))
         .unwrap_or_else(getpid);
     let victim = Arc::new(pidfd_open(victim, PidfdFlags::empty()).expect("a pidfd"));
-    let store = Deadly { store: open(&store), point, victim, signal, passed: AtomicU32::new(0) };
+    let store = Deadly {
+        store: open(&store),
+        point,
+        victim,
+        signal,
+        passed: AtomicU32::new(0),
+        alone: Mutex::default(),
+    };
     let store: Arc<dyn JobStore> = Arc::new(store);
     store.submit(&batch(Path::new(&place))).expect("submitted");
     // What goes wrong with it is what is looked at.
