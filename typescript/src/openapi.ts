@@ -1646,7 +1646,11 @@ export interface components {
             /** @description The same key and spec is the same job; another spec is refused, and the job named. */
             idempotency_key?: string;
             /** @description Files below the job's directory: paths, each with a text or {base64}; 8 MiB in all. */
-            inputs?: Record<string, never>;
+            inputs?: {
+                [key: string]: string | {
+                    base64?: string;
+                };
+            };
             /** @description `name:action`, for its breaker. */
             key?: string;
             /** @enum {string} */

@@ -302,9 +302,10 @@ fn a_log_is_read_by_position(part: &Part<'_>) {
 }
 
 fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &Part<'_>) {
+    const MIB: u64 = 1 << 20;
     let queues = ["memory-a", "memory-b"];
     let submit = |queue: &str, memory: u64| {
-        part.submit(json!({"queue": queue, "limits": if memory == 0 { json!({}) } else { json!({"memory_bytes": memory}) }}))
+        part.submit(json!({"queue": queue, "limits": if memory == 0 { json!({}) } else { json!({"memory_bytes": memory * MIB}) }}))
     };
     let patience = Duration::from_millis(300);
     let lease = |free, slots| {
@@ -314,10 +315,10 @@ fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &Part<'_>) {
             queues: queues.map(str::to_owned).to_vec(),
             only: None,
             lease: LONG,
-            memory: Some(Room { free, total: 1_000, patience }),
+            memory: Some(Room { free: free * MIB, total: 1_000 * MIB, patience }),
         };
         let leased = part.store.lease(&request).expect("leased");
-        leased.into_iter().map(|leased| (leased.held.id, leased.memory)).collect::<Vec<_>>()
+        leased.into_iter().map(|leased| (leased.held.id, leased.memory / MIB)).collect::<Vec<_>>()
     };
     let big = submit("memory-a", 800);
     let small = submit("memory-a", 300);
@@ -335,7 +336,7 @@ fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &Part<'_>) {
         lease: LONG,
         memory,
     };
-    let room = Room { free: 8_000, total: 8_000, patience };
+    let room = Room { free: 8_000 * MIB, total: 8_000 * MIB, patience };
     assert_eq!(part.store.lease(&request(Some(room))).expect("leased")[0].held.id, huge);
     // One that waits for long is passed by no longer, in no queue, and by those who say nothing still.
     let big = submit("memory-a", 800);

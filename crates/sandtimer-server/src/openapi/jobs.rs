@@ -278,7 +278,7 @@ fn request() -> Value {
         "breaker": {"type": "object", "description": "`failures`, `open_ms`, `successes`, and `scope`: `job` or `store`."},
         "limits": {"type": "object", "description": "Of each run, by their names, such as `memory_bytes`."},
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of each run."},
-        "inputs": {"type": "object", "description": "Files below the job's directory: paths, each with a text or {base64}; 8 MiB in all."},
+        "inputs": {"type": "object", "additionalProperties": {"anyOf": [text(""), body(json!({"base64": text("")}))]}, "description": "Files below the job's directory: paths, each with a text or {base64}; 8 MiB in all."},
         "outputs": texts("Paths and patterns of files that are kept, such as `out/**`."),
         "webhook": body(json!({
             "url": text("Where its end is told, with a POST of JSON."),
