@@ -448,6 +448,22 @@ fn each_interrupt_is_heard_wherever_the_cell_is() {
 }
 
 #[test]
+fn an_interrupt_is_heard_however_early_it_comes() {
+    let context = open();
+    for round in 0..40 {
+        let interrupt = &mut |told| {
+            if let Told::Begun(_) = told {
+                assert!(context.interrupt(), "it is running");
+            }
+        };
+        let sleep = within("import time\nfor _ in range(2000): time.sleep(0.01)", 20_000);
+        let outcome = context.execute(sleep, interrupt).expect("a run");
+        assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{round}: {outcome:?}");
+        assert_eq!(shown(&context, "1 + 1"), "2", "{round}: it is nobody else's");
+    }
+}
+
+#[test]
 fn a_directory_that_cannot_be_made_is_refused() {
     let spec = ContextSpec { directory: Some("/usr/not-there".to_owned()), ..ContextSpec::default() };
     let error = contexts().open(spec, &mut || false).expect_err("nothing can be made there");

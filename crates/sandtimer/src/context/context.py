@@ -36,6 +36,8 @@ TEXT_TYPES = (
     ("application/json", "_repr_json_"),
 )
 
+INTERRUPT = {signal.SIGINT}
+
 
 class Context:
     """The state of the interpreter beside that of the code that runs in it."""
@@ -51,8 +53,9 @@ class Context:
         self.main = sys.modules["__main__"].__dict__
         self.main["__builtins__"] = __builtins__
         self.main["display"] = self.display
-        # An interrupt may come before the first cell.
+        # An interrupt that comes when its cell has been sent and has not begun waits until it has.
         signal.signal(signal.SIGINT, self.interrupt)
+        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -74,6 +77,8 @@ class Context:
                 self.cell(json.loads(packet[1:]), files)
 
     def checkpoint(self, nonce):
+        # One that waits now came too late for the cell before this.
+        signal.sigtimedwait(INTERRUPT, 0)
         reason, pid = self.why_not(), 0
         if not reason:
             pid = native.checkpoint()
@@ -131,20 +136,23 @@ class Context:
                 for start in range(0, view.nbytes, INLINE):
                     os.write(self.channel, view[start : start + INLINE])
 
-    def reply(self, source, namespace):
+    def reply(self, source, namespace, interrupts=signal.SIG_UNBLOCK):
         """Executes a cell; what there is to say of it."""
         try:
             signal.signal(signal.SIGINT, self.interrupt)
             sys.stdin = open(0, "r", closefd=False, errors="replace")
             try:
                 self.running = True
+                signal.pthread_sigmask(interrupts, INTERRUPT)
                 value = self.run(source, namespace)
                 results = [bundle(value)] if value is not None else []
             finally:
                 self.running = False
+                signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)
             return {"status": "ok", "results": results, "interrupted": False}
         except BaseException as error:
             self.running = False
+            signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)
             return dict(self.raised(error), interrupted=isinstance(error, KeyboardInterrupt))
 
     def raised(self, error):
@@ -157,7 +165,7 @@ class Context:
 
     def rehearse(self):
         """Does what every cell does, while nobody waits: the first write to a page that is shared with a copy costs a fault."""
-        self.packet(self.reply(json.loads(REHEARSAL)["source"], {}))
+        self.packet(self.reply(json.loads(REHEARSAL)["source"], {}, signal.SIG_BLOCK))
 
     def interrupt(self, *_):
         # One that comes too late is nobody's.

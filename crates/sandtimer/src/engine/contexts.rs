@@ -429,7 +429,9 @@ impl Context {
 
     /// Interrupts the run that is on, as Ctrl-C does: the interpreter, or what a shell's command has started. False when none is.
     pub fn interrupt(&self) -> bool {
-        let Some(run) = self.current().clone() else { return false };
+        // Held until it is sent: it comes before whatever is sent for the next run.
+        let current = self.current();
+        let Some(run) = current.as_ref() else { return false };
         const INTERRUPT: i32 = 2;
         let is_shell = run.running.live().is_some_and(|live| live.is_shell);
         let order = if is_shell { order::SIGNAL_ALL } else { order::SIGNAL_MAIN };
