@@ -78,7 +78,11 @@ impl Deadly {
                     strike();
                     // A stop takes effect at another thread first: until then nothing more is begun here.
                     if signal == Signal::STOP {
-                        std::thread::park_timeout(Duration::from_secs(1));
+                        let until = monotonic_nanoseconds() + 1_000_000_000;
+                        while monotonic_nanoseconds() < until {
+                            // It may be woken for what came before.
+                            std::thread::park_timeout(Duration::from_millis(10));
+                        }
                     }
                 }
                 pause => drop(std::thread::spawn(move || (std::thread::park_timeout(pause), strike()).1)),
