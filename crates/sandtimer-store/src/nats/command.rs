@@ -62,7 +62,6 @@ pub(super) enum Command {
         came: Delivered,
     },
     SaveBreakers(Vec<BreakerSnapshot>),
-    TakeBack(String),
 }
 
 /// A command on its way.
@@ -137,9 +136,6 @@ impl Command {
             }
             Command::SaveBreakers(snapshots) => {
                 reading::save_breakers(tx, &snapshots, now).map(|()| Answer::Done)
-            }
-            Command::TakeBack(worker) => {
-                moving::take_back(tx, &worker, now).map(|count| Answer::Count(count as u64))
             }
         }
     }

@@ -129,25 +129,6 @@ impl NatsJobs {
         Ok(store)
     }
 
-    /// Ends the leases of a worker that is known to be dead, as if they had run out. How many that were.
-    ///
-    /// # Errors
-    /// As [`JobStore::lease`].
-    pub fn take_back(&self, worker: &str) -> Result<usize, StoreError> {
-        match self.append(Command::TakeBack(worker.to_owned()))? {
-            Answer::Count(count) => Ok(count as usize),
-            other => Err(misplaced(&other)),
-        }
-    }
-
-    /// How many jobs have ended in each way, by the name of their [`Status`](sandtimer::job::Status).
-    ///
-    /// # Errors
-    /// As [`JobStore::lease`].
-    pub fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError> {
-        self.read(|tx, _| reading::outcomes(tx))
-    }
-
     /// Appends a command, and waits for what it did.
     fn append(&self, command: Command) -> Result<Answer, StoreError> {
         let until = monotonic_nanoseconds() + PATIENCE.as_nanos() as u64;

@@ -210,7 +210,7 @@ pub(crate) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
 }
 
 /// Ends the leases of a worker that is dead.
-pub(crate) fn take_back(tx: &Transaction<'_>, worker: &str, now: i64) -> Result<usize, StoreError> {
+pub(super) fn take_back(tx: &Transaction<'_>, worker: &str, now: i64) -> Result<usize, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND worker = ?1");
     let mut select = tx.prepare_cached(&sql).map_err(broken)?;
     let found = select.query_map([worker], row).map_err(broken)?;
