@@ -110,7 +110,7 @@ with quotas behind them (`runs=10 contexts=4 sessions=4`) where there may be onl
 
 SIGTERM, SIGHUP or Ctrl-C ends it: no new requests and jobs, 5 s for open ones, then all runs are cancelled and recorded, and \
 jobs are given back, to go on with the next server. Each flag has a variable: SANDTIMER_LISTEN, SANDTIMER_STATE_DIR, \
-SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR, SANDTIMER_JOB_SLOTS, SANDTIMER_JOB_FILES, SANDTIMER_JOB_MEMORY, \
+SANDTIMER_TOKEN_FILE, SANDTIMER_KEEP_RUNS, SANDTIMER_KEEP_FOR, SANDTIMER_STORE, SANDTIMER_JOB_SLOTS, SANDTIMER_JOB_FILES, SANDTIMER_JOB_MEMORY, \
 SANDTIMER_PRIVATE_WEBHOOKS (1). The \
 limits that apply to requests come from the same variables and files as those of `sandtimer run`; the timeouts below also \
 from the variables of the same name in capitals (COMMAND_TIMEOUT_MS, …). What a request, or the session or context that it \
@@ -140,6 +140,10 @@ pub(crate) struct ServeArguments {
     /// How long they are kept [default: 7d]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) keep_for: Option<OsString>,
+    /// Where jobs are, instead of in the state directory, shared with others that work on them: nats://[USER:PASSWORD@]HOST[:PORT],
+    /// tls://…, or a directory. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
+    pub(crate) store: Option<OsString>,
     /// Jobs that it executes at a time [default: the number of processors]; 0 leaves them to `sandtimer jobs work`
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
     pub(crate) job_slots: Option<OsString>,

@@ -4,12 +4,16 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
 #[path = "../../sandtimer-store/tests/support/nats.rs"]
 mod support;
 
+mod serving;
+
+use serving::Serving;
 use support::Server;
 
 fn command(arguments: &[&str]) -> Command {
@@ -100,4 +104,49 @@ fn what_cannot_be_a_store_is_refused_and_nothing_hangs() {
     let output = run(&["list", "--store", &server.url()]);
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("start it with `nats-server -js`"), "{}", stderr(&output));
+}
+
+/// One server executes what was submitted to the other one, or on the command line, and both tell of it.
+#[test]
+fn servers_share_a_store_with_one_another_and_with_the_command_line() {
+    let Some(server) = Server::start() else { return };
+    let places = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+    let url = server.url();
+    let mut command_of_idle = Serving::command(places[0].path());
+    let idle = Serving::start(command_of_idle.args(["--job-slots", "0", "--store", &url]));
+    let body = r#"{"command": ["echo", "by whom?"], "idempotency_key": "first"}"#;
+    let answer = ureq::post(format!("{}/v1/jobs", idle.address)).send(body).expect("an answer");
+    let answer: Value =
+        serde_json::from_str(&answer.into_body().read_to_string().expect("a text")).expect("JSON");
+    let first = answer["jobs"][0]["job_id"].as_str().expect("an id").to_owned();
+    let shown = || json(&run(&["show", &first, "--json", "--store", &url]));
+    assert_eq!(shown()["state"], "queued");
+
+    let mut command_of_working = Serving::command(places[1].path());
+    let working = Serving::start(command_of_working.args(["--job-slots", "2"]).env("SANDTIMER_STORE", &url));
+    assert_eq!(
+        (&idle.job(&first, Duration::from_secs(60))["state"], &shown()["ok"]),
+        (&"ended".into(), &true.into())
+    );
+    let mut submitting = command(&["submit", "-", "--json", "--store", &url]);
+    let mut child = submitting.stdin(Stdio::piped()).spawn().expect("it starts");
+    child.stdin.take().expect("piped").write_all(b"{\"command\": [\"true\"]}").expect("written");
+    let second = json(&child.wait_with_output().expect("it ends"))["jobs"][0]["id"].clone();
+    assert_eq!(working.job(second.as_str().expect("an id"), Duration::from_secs(60))["state"], "ended");
+    for serving in [&idle, &working] {
+        let metrics = serving.get("/metrics");
+        assert!(metrics.contains("sandtimer_jobs_ended_total{status=\"ok\"} 2\n"), "{metrics}");
+    }
+    let config = working.get("/v1/config");
+    assert!(config.contains(&format!("\"value\":\"{}\"", url)), "{config}");
+}
+
+#[test]
+fn a_store_that_cannot_be_is_refused_by_a_server_as_by_the_other_commands() {
+    let place = tempfile::tempdir().expect("a directory");
+    for store in ["http://127.0.0.1:4222", "nats://127.0.0.1:9", "nats://queue.example.org"] {
+        let output = Serving::command(place.path()).args(["--store", store]).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(125), "{store}");
+        assert_eq!(stderr(&output), stderr(&run(&["list", "--store", store])));
+    }
 }

@@ -1,91 +1,52 @@
 //! Jobs of `sandtimer serve` as a process that is killed, and beside the command line on the same store.
 #![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// After this a test has failed.
-const HARD_STOP: Duration = Duration::from_secs(90);
+mod serving;
 
-/// A server that is up, killed with the test.
-struct Serving {
-    child: Child,
-    address: String,
+use serving::{HARD_STOP, Serving};
+
+fn start(state: &Path, slots: &str) -> Serving {
+    Serving::start(Serving::command(state).args(["--job-slots", slots]))
 }
 
-impl Serving {
-    fn start(state: &Path, slots: &str) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
-        command.args(["serve", "--listen", "127.0.0.1:0", "--job-slots", slots, "--state-dir"]).arg(state);
-        command.env("SANDTIMER_CONFIG", "").env_remove("SANDTIMER_TOKEN_FILE").env_remove("SANDTIMER_WALL");
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
-        let address = line.trim().strip_prefix("listening on ").expect("its address").to_owned();
-        Serving { child, address }
-    }
-
-    fn get(&self, path: &str) -> String {
-        let config = ureq::Agent::config_builder().timeout_global(Some(HARD_STOP)).build();
-        let answer = ureq::Agent::from(config).get(format!("{}{path}", self.address)).call();
-        answer.expect("an answer").body_mut().read_to_string().expect("a text")
-    }
-
-    fn submit(&self, jobs: &Value) -> Vec<String> {
-        let answer = ureq::post(format!("{}/v1/jobs", self.address)).send(jobs.to_string());
-        let text = answer.expect("an answer").body_mut().read_to_string().expect("a text");
-        let answer: Value = serde_json::from_str(&text).expect("JSON");
-        let ids = answer["jobs"].as_array().expect("a list").iter();
-        ids.map(|job| job["job_id"].as_str().expect("an id").to_owned()).collect()
-    }
-
-    fn job(&self, id: &str, wait: Duration) -> Value {
-        let path = format!("/v1/jobs/{id}?wait_ms={}", wait.as_millis());
-        serde_json::from_str(&self.get(&path)).expect("JSON")
-    }
-
-    fn ended(&self) -> usize {
-        let list: Value = serde_json::from_str(&self.get("/v1/jobs?state=ended")).expect("JSON");
-        list["jobs"].as_array().expect("a list").len()
-    }
-
-    /// SIGKILL, and the end of it.
-    fn kill(mut self) {
-        self.child.kill().expect("killed");
-        self.child.wait().expect("it ends");
-    }
+fn submit(serving: &Serving, jobs: &Value) -> Vec<String> {
+    let answer = ureq::post(format!("{}/v1/jobs", serving.address)).send(jobs.to_string());
+    let text = answer.expect("an answer").body_mut().read_to_string().expect("a text");
+    let answer: Value = serde_json::from_str(&text).expect("JSON");
+    let ids = answer["jobs"].as_array().expect("a list").iter();
+    ids.map(|job| job["job_id"].as_str().expect("an id").to_owned()).collect()
 }
 
-impl Drop for Serving {
-    fn drop(&mut self) {
-        // It is gone already where the test ended it.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn ended(serving: &Serving) -> usize {
+    let list: Value = serde_json::from_str(&serving.get("/v1/jobs?state=ended")).expect("JSON");
+    list["jobs"].as_array().expect("a list").len()
 }
 
 #[test]
 fn a_server_that_is_killed_in_the_middle_and_started_again_completes_each_job_exactly_once() {
     const BRIEF: usize = 24;
     let state = tempfile::tempdir().expect("a directory");
-    let serving = Serving::start(state.path(), "3");
+    let serving = start(state.path(), "3");
     let mut jobs =
         vec![json!({"command": ["sh", "-c", "sleep 3; echo done"], "priority": 100, "wall_ms": "1h"})];
     jobs.extend(vec![json!({"command": ["sh", "-c", "sleep 0.2; echo done"]}); BRIEF]);
-    let ids = serving.submit(&jobs.into());
+    let ids = submit(&serving, &jobs.into());
     let deadline = serving.job(&ids[0], Duration::ZERO)["deadline_ms"].clone();
     let end = sandtimer_os::clock::monotonic_nanoseconds() + HARD_STOP.as_nanos() as u64;
-    while serving.ended() < 4 {
+    while ended(&serving) < 4 {
         assert!(sandtimer_os::clock::monotonic_nanoseconds() < end, "nothing is executed");
     }
-    serving.kill();
+    drop(serving);
 
-    let serving = Serving::start(state.path(), "3");
-    let before = serving.ended();
+    let serving = start(state.path(), "3");
+    let before = ended(&serving);
     assert!((4..BRIEF).contains(&before), "{before} of {BRIEF} were over");
     for id in &ids {
         let job = serving.job(id, HARD_STOP);
@@ -107,7 +68,7 @@ fn a_server_that_is_killed_in_the_middle_and_started_again_completes_each_job_ex
 #[test]
 fn what_the_command_line_submits_is_executed_by_the_server_on_that_store() {
     let state = tempfile::tempdir().expect("a directory");
-    let serving = Serving::start(state.path(), "1");
+    let serving = start(state.path(), "1");
     let jobs = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
         command.arg("jobs").args(arguments).env("SANDTIMER_STATE_DIR", state.path());

@@ -55,10 +55,10 @@ fn on_a_server(most: usize) -> Result<(), Box<dyn Error>> {
     let Some(server) = support::Server::start() else { return Ok(()) };
     let address = NatsAddress::parse(&server.url())?;
     say("\nnats-server with JetStream and its store in a file, one process")?;
-    curve(&NatsJobs::open(&address)?, most)?;
-    let (opened, opening) = timed(|| NatsJobs::open(&address))?;
+    curve(&NatsJobs::open(&address, |problem| panic!("{problem}"))?, most)?;
+    let (opened, opening) = timed(|| NatsJobs::open(&address, |problem| panic!("{problem}")))?;
     say(&format!("a process that comes now has opened the store after {:.2} s", opening))?;
-    let other = NatsJobs::open(&address)?;
+    let other = NatsJobs::open(&address, |problem| panic!("{problem}"))?;
     // Each leases from what there is, so that none is without work before both are done.
     let both = || {
         std::thread::scope(|scope| {

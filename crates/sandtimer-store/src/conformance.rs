@@ -30,6 +30,8 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     handed_out_too_often_it_is_dead_until_somebody_retries(&of("dead"));
     a_worker_that_is_told_to_end_costs_no_delivery(&of("drained"));
     a_deadline_that_passes_in_the_queue_ends_the_job_there(&of("overdue"));
+    however_many_deadlines_have_passed_none_of_the_jobs_is_handed_out(&of("all overdue"));
+    what_cannot_be_done_any_more_is_not_begun(&of("too late"));
     a_cancel_reaches_every_state(&of("cancel"));
     a_paused_queue_hands_out_nothing(&of("paused"));
     a_log_is_read_by_position(&of("log"));
@@ -247,6 +249,41 @@ fn a_deadline_that_passes_in_the_queue_ends_the_job_there(part: &Part<'_>) {
         assert_eq!(place, (json!("job"), json!("queued"), Some(100)));
         assert!(verdict.sentence.contains(said), "{}", verdict.sentence);
     }
+}
+
+fn however_many_deadlines_have_passed_none_of_the_jobs_is_handed_out(part: &Part<'_>) {
+    let batch: Vec<Submission> = (0..600).map(|_| part.submission(json!({"wall_ms": 300}))).collect();
+    let jobs = part.store.submit(&batch).expect("submitted");
+    (part.pass)(Duration::from_millis(350));
+    assert!(part.lease(700).is_empty() && part.lease(700).is_empty());
+    assert!(jobs.iter().all(|job| part.state(&job.id) == JobState::Ended));
+}
+
+/// What is known of a command is what those took that are like it, all of it but when they were done, and of one owner.
+fn what_cannot_be_done_any_more_is_not_begun(part: &Part<'_>) {
+    let of =
+        |argument: &str, wall_ms: u64| part.submit(json!({"command": ["a", argument], "wall_ms": wall_ms}));
+    for name in ["one", "two", "three", "four", "five"] {
+        part.submit(json!({"command": ["a", "known"], "name": name, "wall_ms": 60_000}));
+    }
+    let held: Vec<Held> = part.lease(5).into_iter().map(|leased| leased.held).collect();
+    (part.pass)(Duration::from_secs(3));
+    held[..4].iter().for_each(|held| assert_eq!(part.finish(held, Status::Ok, false), Finished::Recorded));
+    let wait = || (part.pass)(Duration::from_millis(1_500));
+    let too_few = of("known", 4_000);
+    wait();
+    assert_eq!(part.ids(9), [too_few]);
+    part.finish(&held[4], Status::Ok, false);
+    let (late, unknown) = (of("known", 4_000), of("unknown", 4_000));
+    wait();
+    // Who gives it less from the beginning wants what can be had in that.
+    let short = of("known", 2_500);
+    assert_eq!(part.ids(9), [unknown, short]);
+    let result = part.get(&late).result.expect("a result");
+    let verdict = result.verdict.expect("a verdict");
+    assert_eq!((result.status, json!(verdict.phase)), (Status::Timeout, json!("queued")));
+    assert!(verdict.sentence.contains("s were left, and none of its like"), "{}", verdict.sentence);
+    assert_eq!(part.get(&late).line.deliveries, 0);
 }
 
 fn a_cancel_reaches_every_state(part: &Part<'_>) {

@@ -100,7 +100,7 @@ impl StoredRun {
         outcome: &Outcome,
         source: &mut Source<'_>,
     ) -> io::Result<Ended> {
-        let mut file = BufWriter::with_capacity(PIECE, create(path)?);
+        let mut file = BufWriter::new(create(path)?);
         let mut at = 0;
         let mut streams = [Kept::default(), Kept::default()];
         for (stream, kept) in [Stream::Stdout, Stream::Stderr].into_iter().zip(&mut streams) {

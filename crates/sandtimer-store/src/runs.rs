@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FlockOperation, flock, syncfs};
 use rustix::io::Errno;
@@ -25,6 +26,8 @@ use crate::record::{Begun, StoredRun, create};
 const ENDED_WITH_SERVER: &str = "the run ended with the server, which died while it went on; its processes were \
      killed by the sandbox's own init and watchdog, and of its output the last moments may be missing";
 
+/// The ending of the name of what is recorded when a run begins.
+const BEGUN: &str = "begun";
 /// The endings of the names of a run's journals, by stream.
 const JOURNALS: [&str; 2] = ["stdout", "stderr"];
 
@@ -73,6 +76,8 @@ pub struct RunStore {
     lock: File,
     /// Records that a loss of power could take.
     unsynced: AtomicBool,
+    /// Records beside which there may be what they replace. Nobody who waits for an end has to wait for its removal.
+    replaced: Mutex<Vec<PathBuf>>,
 }
 
 impl RunStore {
@@ -98,7 +103,8 @@ impl RunStore {
             Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse(state_directory.to_owned())),
             Err(error) => return Err(failed(error.into())),
         }
-        let store = RunStore { directory, lock, unsynced: AtomicBool::new(false) };
+        let store =
+            RunStore { directory, lock, unsynced: AtomicBool::new(false), replaced: Mutex::default() };
         let Found { mut runs, mut unreadable, begun, journals } = store.load().map_err(failed)?;
         let over = |path: &Path| runs.iter().any(|run| run.path.file_stem() == path.file_stem());
         // Of a run that is over nobody needs them; those of one that is not are taken up below.
@@ -117,6 +123,7 @@ impl RunStore {
                 unreadable.push((path, error));
             }
         }
+        store.tidy();
         Ok(Opened { store, runs, unreadable })
     }
 
@@ -126,7 +133,7 @@ impl RunStore {
             let path = entry?.path();
             let read = match path.extension().and_then(|extension| extension.to_str()) {
                 Some("run") => StoredRun::read(path.clone()).map(|run| found.runs.push(run)),
-                Some("begun") => read_begun(&path).map(|record| found.begun.push((path.clone(), record))),
+                Some(BEGUN) => read_begun(&path).map(|record| found.begun.push((path.clone(), record))),
                 // Half written when its writer died.
                 Some("part") => fs::remove_file(&path),
                 Some(name) if JOURNALS.contains(&name) => {
@@ -159,7 +166,7 @@ impl RunStore {
         let record = serde_json::to_vec(begun)?;
         let part = self.path(&begun.run_id, "begun.part");
         let written = create(&part).and_then(|mut file| file.write_all(&record));
-        let done = written.and_then(|()| fs::rename(&part, self.path(&begun.run_id, "begun")));
+        let done = written.and_then(|()| fs::rename(&part, self.path(&begun.run_id, BEGUN)));
         done.inspect_err(|_| {
             // The next start sweeps it.
             let _ = fs::remove_file(&part);
@@ -187,26 +194,33 @@ impl RunStore {
         output: &mut dyn FnMut(Stream, u64, usize) -> io::Result<Chunk>,
     ) -> io::Result<StoredRun> {
         let (part, path) = (self.path(&begun.run_id, "part"), self.path(&begun.run_id, "run"));
-        let mark = self.path(&begun.run_id, "begun");
         let written = StoredRun::write(&part, begun, ended_at_ms, outcome, output)
             .and_then(|ended| fs::rename(&part, &path).map(|()| ended))
             .inspect_err(|_| {
                 let _ = fs::remove_file(&part);
             })?;
+        self.replaced().push(path.clone());
         self.unsynced.store(true, Ordering::Release);
-        // Where one stays, the next start sees that the run is over and removes it.
-        for name in JOURNALS {
-            let _ = fs::remove_file(path.with_extension(name));
-        }
-        let _ = fs::remove_file(mark);
         Ok(StoredRun::new(path, written))
     }
 
-    /// Waits until all records so far are on the disk.
+    /// Removes what records have replaced.
+    fn tidy(&self) {
+        let replaced = std::mem::take(&mut *self.replaced());
+        replaced.iter().for_each(|path| clear(path));
+    }
+
+    fn replaced(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+        // Whole whatever happened.
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes what records have replaced, and waits until all so far are on the disk.
     ///
     /// # Errors
     /// When the disk does not take them.
     pub fn sync(&self) -> io::Result<()> {
+        self.tidy();
         if self.unsynced.swap(false, Ordering::AcqRel) {
             // One call for any number of records: each by itself would keep the disk busy.
             syncfs(&self.lock)?;
@@ -219,10 +233,19 @@ impl RunStore {
     /// # Errors
     /// When its file cannot be removed; that it is gone already is no error.
     pub fn remove(&self, run: &StoredRun) -> io::Result<()> {
+        // First, so that the next start does not find that it has only begun.
+        clear(&run.path);
         match fs::remove_file(&run.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
+    }
+}
+
+/// Removes what the record replaces. What stays is removed at the next start.
+fn clear(record: &Path) {
+    for name in JOURNALS.iter().chain([&BEGUN]) {
+        let _ = fs::remove_file(record.with_extension(name));
     }
 }
 
@@ -340,6 +363,8 @@ mod tests {
         assert_eq!(read(5, 2), ("ta".to_owned(), 10, 3));
         assert_eq!(read(99, 2), (String::new(), 12, 0));
         opened.store.remove(run).expect("removed");
+        let left = fs::read_dir(opened.store.directory()).expect("readable").count();
+        assert_eq!(left, 0, "what it had replaced goes with it");
         opened.store.remove(run).expect("twice is no error");
         assert!(run.outcome().is_err());
     }

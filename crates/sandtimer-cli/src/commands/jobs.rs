@@ -63,15 +63,18 @@ fn named(flags: &StoreFlags) -> Option<OsString> {
 
 fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
     let store = named(flags);
-    if let Some(url) =
-        store.as_ref().and_then(|store| store.to_str()).filter(|text| NatsAddress::is_meant(text))
-    {
-        let address = NatsAddress::parse(url)?
-            .with_credentials(variable("SANDTIMER_NATS_CREDENTIALS").map(Into::into))
-            .with_certificates(variable("SANDTIMER_NATS_CA").map(Into::into));
-        return Ok(Arc::new(NatsJobs::open(&address)?));
+    match store.as_ref().and_then(|store| store.to_str()).filter(|text| NatsAddress::is_meant(text)) {
+        Some(url) => open_server(url, render::complaint),
+        None => Ok(Arc::new(SqliteJobs::open(&state_directory(flags)?)?)),
     }
-    Ok(Arc::new(SqliteJobs::open(&state_directory(flags)?)?))
+}
+
+/// The store of a NATS server, with the files that the environment names.
+pub(super) fn open_server(url: &str, complain: fn(&str)) -> Result<Arc<dyn JobStore>, Failure> {
+    let address = NatsAddress::parse(url)?
+        .with_credentials(variable("SANDTIMER_NATS_CREDENTIALS").map(Into::into))
+        .with_certificates(variable("SANDTIMER_NATS_CA").map(Into::into));
+    Ok(Arc::new(NatsJobs::open(&address, complain)?))
 }
 
 /// The state directory that is named: the store itself, or a worker's own beside a server.

@@ -190,8 +190,8 @@ fn start(place: &Place) -> Result<Child, Failure> {
         .arg(listen)
         .arg("--state-dir")
         .arg(&place.state);
-    // Whoever can use the socket is this user.
-    command.env_remove("SANDTIMER_TOKEN_FILE").current_dir("/");
+    // Whoever can use the socket is this user, and works on no one else's jobs.
+    command.env_remove("SANDTIMER_TOKEN_FILE").env_remove("SANDTIMER_STORE").current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     command.spawn().map_err(Failure::system("a server cannot be started"))
 }

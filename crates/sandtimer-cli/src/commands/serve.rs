@@ -2,21 +2,24 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::engine::jobs::{MOST_FILE_BYTES, usable_memory};
+use sandtimer::job::JobStore;
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::{
     Collector, Defaults, Host, Interpreters, JobSettings, Listen, Pool, Retention, Server, Settings, Tokens,
 };
+use sandtimer_store::{NatsAddress, SqliteJobs};
 use serde_json::{Value, json};
 use tracing_subscriber::filter::LevelFilter;
 
-use super::{Failure, config, doctor, read};
+use super::{Failure, config, doctor, jobs, read};
 use crate::args::ServeArguments;
 use crate::config::{Config, Uses};
 use crate::render;
@@ -183,6 +186,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
     let tokens = Given::read("token-file", arguments.token_file.as_ref());
     let keep_runs = Given::read("keep-runs", arguments.keep_runs.as_ref());
     let keep_for = Given::read("keep-for", arguments.keep_for.as_ref());
+    let store = Given::read("store", arguments.store.as_ref());
     let job_slots = Given::read("job-slots", arguments.job_slots.as_ref());
     let slots = slots(&job_slots)?;
     let job_files = Given::read("job-files", arguments.job_files.as_ref());
@@ -206,6 +210,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             .limit(Unit::Seconds, usual.age.map(sandtimer::limits::nanoseconds))?
             .map(Duration::from_nanos),
     };
+    let shared_store = shared_store(&store, &state_directory)?;
     let config = Config::load_for_server(&arguments.policy)?;
     let [spawn, prewarm] = config.contexts.starts();
     let path = tokens.value.as_ref().map(PathBuf::from);
@@ -218,6 +223,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             "token_file": tokens.shown(path.as_ref().map(|path| path.display().to_string())),
             "keep_runs": keep_runs.shown(retention.runs),
             "keep_for_ms": keep_for.shown(retention.age.map(|age| age.as_millis() as u64)),
+            "store": store.shown(store.text()?.map(shown_store)),
             "job_slots": job_slots.shown(slots),
             "job_files": job_files.shown(job_file_bytes),
             "job_memory": job_memory.shown(memory),
@@ -246,7 +252,13 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             python: pool(&config, "python")?,
             javascript: pool(&config, "javascript")?,
         },
-        jobs: JobSettings { slots, file_bytes: job_file_bytes, memory, private_webhooks },
+        jobs: JobSettings {
+            store: shared_store,
+            slots,
+            file_bytes: job_file_bytes,
+            memory,
+            private_webhooks,
+        },
         patience: PATIENCE,
         heartbeat: HEARTBEAT,
         collector,
@@ -256,6 +268,22 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             complain: log.complain(),
         },
     })
+}
+
+/// Where jobs are, unless that is the state directory.
+fn shared_store(given: &Given, state_directory: &Path) -> Result<Option<Arc<dyn JobStore>>, Failure> {
+    let Some(value) = given.value.as_ref().filter(|value| Path::new(value) != state_directory) else {
+        return Ok(None);
+    };
+    match value.to_str().filter(|text| NatsAddress::is_meant(text)) {
+        Some(url) => jobs::open_server(url, |problem| tracing::error!("{problem}")).map(Some),
+        None => Ok(Some(Arc::new(SqliteJobs::open(Path::new(value))?))),
+    }
+}
+
+/// Without a password.
+fn shown_store(text: &str) -> String {
+    NatsAddress::parse(text).map_or_else(|_| text.to_owned(), |address| address.to_string())
 }
 
 /// Of the files that a job leaves, so many bytes are kept.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use sandtimer::job::{JobStore, QueueFacts};
+use sandtimer::job::QueueFacts;
 
 use super::view::{Whose, whose};
 use crate::Shared;

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use sandtimer::job::{JobRecord, JobState, JobStore};
+use sandtimer::job::{JobRecord, JobState};
 use sandtimer::supervise::output::Chunk;
 use serde_json::{Value, json};
 

@@ -1,8 +1,9 @@
 //! The store of jobs, and the worker of this server.
 //!
-//! The worker has a connection of its own, so that it waits for no listing. It is told to end twice: first to begin nothing
-//! more, then to give back what goes on, which is queued again with the deadline it had. A server that was killed did
-//! neither: the next one, which has the lock of the state directory, takes back what the dead one had.
+//! In the state directory's store the worker has a connection of its own, so that it waits for no listing. It is told to end twice:
+//! first to begin nothing more, then to give back what goes on, which is queued again with the deadline it had. A server that was
+//! killed did neither: the next one, which has the lock of the state directory, takes back what the dead one had. In a store that
+//! others work on too nobody knows who is dead, and the leases run out.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::error::{Code, Refusal};
 use crate::tenants::Tenants;
 use crate::{HttpCourier, JobSettings, StartError};
 
-/// The worker's name. There is one server to a state directory.
+/// The worker's name in the state directory's store: there is one server to it.
 const NAME: &str = "server";
 /// How long a job stays with a worker that says nothing more.
 const LEASE: Duration = Duration::from_secs(30);
@@ -32,7 +33,7 @@ const LEASE: Duration = Duration::from_secs(30);
 /// Jobs, as the server has them.
 #[derive(Debug)]
 pub(crate) struct Jobs {
-    store: Arc<SqliteJobs>,
+    store: Arc<dyn JobStore>,
     /// `None` where the server has no slots: then others work on the store.
     worker: Option<Arc<Worker>>,
     /// True once the worker has ended.
@@ -48,18 +49,16 @@ impl Jobs {
         defaults: Vec<(Source, Limits)>,
         settings: &JobSettings,
     ) -> Result<Self, StartError> {
-        let store = Arc::new(SqliteJobs::open(state_directory)?);
-        store.take_back(NAME)?;
+        let Opened { store, of_worker, name } = open(state_directory, settings)?;
         let slots = settings.slots;
         let ended = watch::Sender::new(slots == 0);
         let worker = if slots == 0 {
             None
         } else {
-            let own = Arc::new(SqliteJobs::open(state_directory)?);
-            let place = Place::new(engine.clone(), own, state_directory);
+            let place = Place::new(engine.clone(), of_worker, state_directory);
             let place = Place { defaults, most_file_bytes: settings.file_bytes, ..place };
             let courier = Arc::new(HttpCourier::new(settings.private_webhooks));
-            Some(begin(place, (tenants, courier), settings, ended.clone())?)
+            Some(begin(place, (tenants, courier), (settings, name), ended.clone())?)
         };
         Ok(Jobs { store, worker, ended })
     }
@@ -67,10 +66,10 @@ impl Jobs {
     /// Asks the store something, on a thread that may block.
     pub async fn ask<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&SqliteJobs) -> Result<T, Refusal> + Send + 'static,
+        work: impl FnOnce(&dyn JobStore) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let store = self.store.clone();
-        let asked = tokio::task::spawn_blocking(move || work(&store)).await;
+        let asked = tokio::task::spawn_blocking(move || work(&*store)).await;
         asked.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the store of jobs could not be asked")))
     }
 
@@ -114,22 +113,36 @@ impl Drop for Jobs {
     }
 }
 
+/// The store, for those who ask and for the worker, and the worker's name in it.
+struct Opened {
+    store: Arc<dyn JobStore>,
+    of_worker: Arc<dyn JobStore>,
+    name: String,
+}
+
+fn open(state_directory: &Path, settings: &JobSettings) -> Result<Opened, StoreError> {
+    if let Some(shared) = &settings.store {
+        let name = WorkerSettings::new(complain).name;
+        return Ok(Opened { store: shared.clone(), of_worker: shared.clone(), name });
+    }
+    let store = Arc::new(SqliteJobs::open(state_directory)?);
+    store.take_back(NAME)?;
+    let of_worker = Arc::new(SqliteJobs::open(state_directory)?);
+    Ok(Opened { store, of_worker, name: NAME.to_owned() })
+}
+
+fn complain(message: &str) {
+    tracing::error!("{message}");
+}
+
 fn begin(
     place: Place,
     (tenants, courier): (&Arc<Tenants>, Arc<HttpCourier>),
-    settings: &JobSettings,
+    (settings, name): (&JobSettings, String),
     ended: watch::Sender<bool>,
 ) -> Result<Arc<Worker>, StartError> {
     let JobSettings { slots, memory, .. } = *settings;
-    let settings = WorkerSettings {
-        name: NAME.to_owned(),
-        slots,
-        memory,
-        queues: Vec::new(),
-        only: None,
-        lease: LEASE,
-        complain: |message| tracing::error!("{message}"),
-    };
+    let settings = WorkerSettings { name, slots, memory, lease: LEASE, ..WorkerSettings::new(complain) };
     let admission: Arc<dyn Admission> = tenants.clone();
     let worker = Arc::new(Worker::new(place, settings).admitting(admission).telling(courier));
     let works = worker.clone();

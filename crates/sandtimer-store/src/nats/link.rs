@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 use super::address::NatsAddress;
 use super::command::FORMAT;
 use super::replica::{Message, Replica};
-use super::shared::{Shared, Trouble};
+use super::shared::{Shared, SnapshotOften, Trouble};
 use super::snapshot;
 
 /// The log: one stream, with one subject.
@@ -54,21 +54,22 @@ pub(super) struct Link {
     pub shared: Arc<Shared>,
     /// Rung when the following is to begin anew.
     renew: Arc<Notify>,
-    /// After so many messages there is another snapshot.
-    pub snapshot_every: u64,
+    often: SnapshotOften,
+    /// Is told what goes wrong beside calls.
+    complain: fn(&str),
 }
 
 impl Link {
     pub async fn open(
         address: NatsAddress,
         shared: Arc<Shared>,
-        snapshot_every: u64,
+        (often, complain): (SnapshotOften, fn(&str)),
     ) -> Result<Self, StoreError> {
         let renew = Arc::new(Notify::new());
         let client = connect(&address, &shared, &renew).await?;
         let context = jetstream::context::ContextBuilder::new().timeout(STEP).ack_timeout(STEP);
         let context = context.build(client.clone());
-        let link = Link { address, client, context, shared, renew, snapshot_every };
+        let link = Link { address, client, context, shared, renew, often, complain };
         let config = Config {
             name: STREAM.to_owned(),
             description: Some("the log of commands of sandtimer's store of jobs".to_owned()),
@@ -270,25 +271,38 @@ impl Link {
                 let gap = format!("message {} came where {expected} was due", message.sequence);
                 return Err(self.unreachable(&gap));
             }
-            let waits = state.apply(&message)?;
-            let is_due = waits && message.sequence.is_multiple_of(self.snapshot_every);
-            if !is_due {
+            if !state.apply(&message, self.often)? {
                 return Ok(None);
             }
-            // One that cannot be written now is written after as many messages again.
-            let snapshot = snapshot::begin(&state.replica).ok();
-            state.writing += u32::from(snapshot.is_some());
-            Ok(snapshot)
+            state.writing += 1;
+            Ok(Some(snapshot::begin(&state.replica)))
         })?;
-        if let Some(snapshot) = snapshot {
+        if let Some(begun) = snapshot {
             let link = Arc::clone(self);
             tokio::spawn(async move {
-                // The log is longer than it need be until the next one.
-                let _ = snapshot::write(&link, &snapshot).await;
-                link.shared.change(|state| state.writing -= 1);
+                let written = match begun {
+                    Ok(snapshot) => snapshot::write(&link, &snapshot).await,
+                    Err(error) => Err(error),
+                };
+                link.have_written(&written);
             });
         }
         Ok(())
+    }
+
+    /// Without a snapshot the log is longer than it need be until the next one.
+    fn have_written(&self, written: &Result<(), StoreError>) {
+        let is_to_be_told = self.shared.change(|state| {
+            state.writing -= 1;
+            state.wrote(written)
+        });
+        if let Err(error) = written
+            && is_to_be_told
+        {
+            (self.complain)(&format!(
+                "the log of jobs is not cut, and takes longer and longer to read: {error}"
+            ));
+        }
     }
 
     /// Sees that what the copy of the tables has is what the log has, and begins it anew where it is not.
@@ -318,7 +332,7 @@ impl Link {
                 )));
             }
         };
-        self.shared.change(|state| state.replica = replica);
+        self.shared.change(|state| state.begin_with(replica));
         Ok(())
     }
 }

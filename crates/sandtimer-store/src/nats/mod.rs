@@ -45,10 +45,10 @@ use crate::sqlite::submitting::NewJob;
 use crate::sqlite::{files, leasing, moving, natural, reading, webhooks};
 use command::{Answer, Command, Entry};
 use link::Link;
-use shared::{PATIENCE, Shared};
+use shared::{PATIENCE, Shared, SnapshotOften};
 
-/// After so many messages of the log there is another snapshot.
-const SNAPSHOT_EVERY: u64 = 10_000;
+/// Large enough that a snapshot is worth its trouble, small enough that the rest is read in a moment.
+const SNAPSHOTS: SnapshotOften = SnapshotOften { messages: 10_000, bytes: 16 << 20 };
 /// How long a snapshot that is being written is waited for at the end.
 const LAST_SNAPSHOT: Duration = Duration::from_secs(30);
 
@@ -67,19 +67,19 @@ pub struct NatsJobs {
 }
 
 impl NatsJobs {
-    /// Opens the jobs on a server, making the stream they are in where it is missing.
+    /// Opens the jobs on a server, making the stream they are in where it is missing. `complain` is told what goes wrong beside calls.
     ///
     /// # Errors
     /// When the server may not be used so, is not there, has no JetStream, or has the jobs of a newer program.
-    pub fn open(address: &NatsAddress) -> Result<Self, StoreError> {
-        Self::open_with(address, SNAPSHOT_EVERY)
+    pub fn open(address: &NatsAddress, complain: fn(&str)) -> Result<Self, StoreError> {
+        Self::open_with(address, SNAPSHOTS, complain)
     }
 
-    /// The same with another number of messages between two snapshots, at least 1: all who use the server need the same.
-    ///
-    /// # Errors
-    /// As [`NatsJobs::open`].
-    pub fn open_with(address: &NatsAddress, snapshot_every: u64) -> Result<Self, StoreError> {
+    fn open_with(
+        address: &NatsAddress,
+        often: SnapshotOften,
+        complain: fn(&str),
+    ) -> Result<Self, StoreError> {
         address.check()?;
         let shared = Arc::new(Shared::new()?);
         let (end, ended) = oneshot::channel();
@@ -93,7 +93,7 @@ impl NatsJobs {
                     Err(error) => return drop(tell.send(Err(StoreError::Broken(error.to_string())))),
                 };
                 runtime.block_on(async {
-                    match Link::open(address, for_thread, snapshot_every.max(1)).await {
+                    match Link::open(address, for_thread, (often, complain)).await {
                         Err(error) => drop(tell.send(Err(error))),
                         Ok(link) => {
                             let link = Arc::new(link);
@@ -279,8 +279,7 @@ impl JobStore for NatsJobs {
     }
 
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
-        let free = request.memory.map(|room| room.free);
-        let has_something = |tx: &Transaction<'_>, now| moving::is_something_to_do(tx, free, now);
+        let has_something = |tx: &Transaction<'_>, now| moving::is_something_to_do(tx, request, now);
         if request.slots == 0 || !self.look_here(has_something)? {
             return Ok(Vec::new());
         }
@@ -343,6 +342,10 @@ impl JobStore for NatsJobs {
 
     fn queues(&self) -> Result<Vec<QueueFacts>, StoreError> {
         self.read(reading::queues)
+    }
+
+    fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        self.read(|tx, _| reading::outcomes(tx))
     }
 
     fn sweep(&self) -> Result<(), StoreError> {

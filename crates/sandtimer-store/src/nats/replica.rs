@@ -95,6 +95,13 @@ impl Replica {
         self.now
     }
 
+    /// How large it is.
+    pub fn bytes(&self) -> Result<u64, StoreError> {
+        let value =
+            |name: &str| self.connection.pragma_query_value(None, name, |row| row.get(0)).map(natural);
+        Ok(value("page_count").map_err(broken)? * value("page_size").map_err(broken)?)
+    }
+
     /// Writes it to a file that is there and empty.
     pub fn save(&self, file: &Path) -> Result<(), StoreError> {
         self.connection.backup(MAIN_DB, file, None::<fn(Progress)>).map_err(broken)

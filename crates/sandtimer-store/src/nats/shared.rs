@@ -14,6 +14,13 @@ use super::replica::{Message, Replica};
 /// How long a call waits for a server that is away or busy.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// When another snapshot is due: after so many messages, or bytes of them. All who use a log need the same.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SnapshotOften {
+    pub messages: u64,
+    pub bytes: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -33,6 +40,10 @@ pub(super) struct State {
     pub rounds: u64,
     /// Snapshots that are being written.
     pub writing: u32,
+    /// Bytes of the log since the last place at which a snapshot was due.
+    behind: u64,
+    /// The last snapshot could not be written, and that was told.
+    is_without: bool,
 }
 
 /// Why the log is not followed.
@@ -99,6 +110,8 @@ impl Shared {
             trouble: None,
             rounds: 0,
             writing: 0,
+            behind: 0,
+            is_without: false,
         };
         Ok(Shared { state: Mutex::new(state), changed: Condvar::new() })
     }
@@ -141,16 +154,34 @@ impl State {
         }
     }
 
-    /// Takes in the next message. Whether its sender waits here.
-    pub fn apply(&mut self, message: &Message<'_>) -> Result<bool, StoreError> {
+    /// Takes in the next message. Whether its sender waits here, and a snapshot is due: who has sent it is to write one.
+    pub fn apply(&mut self, message: &Message<'_>, often: SnapshotOften) -> Result<bool, StoreError> {
         let done = self.replica.apply(message)?;
         // A message that was long on its way shows too little; the latest one shows most.
         self.offset_ms = self.offset_ms.max(self.replica.now() - boot_milliseconds() as i64);
         let waits = self.waiting.contains_key(message.id);
+        self.behind += message.payload.len() as u64;
+        // What is written stays within four times of what came.
+        let is_large = self.behind >= often.bytes && self.behind >= self.replica.bytes()? / 4;
+        let is_due = message.sequence.is_multiple_of(often.messages) || is_large;
+        if is_due {
+            self.behind = 0;
+        }
         if let Some(done) = done {
             self.answer(message.id, done);
         }
-        Ok(waits)
+        Ok(waits && is_due)
+    }
+
+    /// Begins anew with another copy: an empty one, or that of a place at which a snapshot was due.
+    pub fn begin_with(&mut self, replica: Replica) {
+        (self.replica, self.behind) = (replica, 0);
+    }
+
+    /// Takes note of what became of a snapshot. Whether that is to be told: once, until one is written again.
+    pub fn wrote(&mut self, written: &Result<(), StoreError>) -> bool {
+        let was_without = std::mem::replace(&mut self.is_without, written.is_err());
+        self.is_without && !was_without
     }
 
     /// Somebody waits for this command.

@@ -16,7 +16,7 @@ use super::link::{Link, STREAM, id_of};
 use super::replica::Replica;
 
 const BUCKET: &str = "sandtimer-jobs";
-/// The two, written in turns.
+/// The two, of which the earlier one is written over.
 const NAMES: [&str; 2] = ["even", "odd"];
 /// How much of one is in memory at a time.
 const PIECE: usize = 128 << 10;
@@ -60,17 +60,18 @@ pub(super) async fn write(link: &Link, snapshot: &Snapshot) -> Result<(), StoreE
         Ok(bucket) => bucket,
         Err(_) => link.context.create_object_store(config).await.map_err(|error| failed(&error))?,
     };
-    let index = (snapshot.sequence / link.snapshot_every % 2) as usize;
+    let all = known(&bucket).await;
+    if all.iter().any(|known| known.sequence >= snapshot.sequence) {
+        // Another program was faster.
+        return Ok(());
+    }
+    let earlier = all.into_iter().max_by_key(|known| known.sequence);
+    let name = if earlier.as_ref().is_some_and(|known| known.name == NAMES[0]) { NAMES[1] } else { NAMES[0] };
     let metadata = HashMap::from([
         ("sequence".to_owned(), snapshot.sequence.to_string()),
         ("last".to_owned(), snapshot.last.clone()),
     ]);
-    let about = ObjectMetadata { name: NAMES[index].to_owned(), metadata, ..ObjectMetadata::default() };
-    let earlier = known(&bucket)
-        .await
-        .into_iter()
-        .filter(|known| known.sequence < snapshot.sequence)
-        .max_by_key(|known| known.sequence);
+    let about = ObjectMetadata { name: name.to_owned(), metadata, ..ObjectMetadata::default() };
     let mut file = tokio::fs::File::open(snapshot.file.path()).await.map_err(|error| failed(&error))?;
     bucket.put(about, &mut file).await.map_err(|error| failed(&error))?;
     if let Some(earlier) = earlier {

@@ -1,9 +1,8 @@
 //! The copies of the tables by themselves, and the store on a real server.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::Command as Program;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use rusqlite::types::Value as Sql;
@@ -16,6 +15,7 @@ use serde_json::json;
 
 use super::command::{Answer, Command, Entry, FORMAT};
 use super::replica::{Message, Replica};
+use super::shared::SnapshotOften;
 use super::{NatsAddress, NatsJobs};
 use crate::conformance;
 use crate::sqlite::submitting::NewJob;
@@ -23,7 +23,7 @@ use crate::sqlite::submitting::NewJob;
 #[path = "../../tests/support/nats.rs"]
 mod support;
 
-use support::{Server, Wire};
+use support::{Server, Wire, certificates, tls};
 
 /// Lets time pass on every clock.
 fn pass(time: Duration) {
@@ -46,11 +46,19 @@ fn submission(more: serde_json::Value) -> Submission {
 }
 
 fn open(url: &str) -> NatsJobs {
-    NatsJobs::open(&NatsAddress::parse(url).expect("an address")).expect("opened")
+    NatsJobs::open(&NatsAddress::parse(url).expect("an address"), quiet).expect("opened")
+}
+
+/// Where what goes wrong beside calls is looked for in other ways.
+fn quiet(_: &str) {}
+
+/// Snapshots after so many messages.
+fn every(messages: u64) -> SnapshotOften {
+    SnapshotOften { messages, bytes: u64::MAX }
 }
 
 fn open_error(url: &str) -> StoreError {
-    let opened = NatsAddress::parse(url).and_then(|address| NatsJobs::open(&address));
+    let opened = NatsAddress::parse(url).and_then(|address| NatsJobs::open(&address, quiet));
     opened.expect_err("refused")
 }
 
@@ -219,14 +227,14 @@ fn it_does_what_every_store_must_and_who_comes_later_has_the_same() {
     let Some(server) = Server::start() else { return };
     let address = NatsAddress::parse(&server.url()).expect("an address");
     // So few messages that the log is cut many times.
-    let store = NatsJobs::open_with(&address, 25).expect("opened");
+    let store = NatsJobs::open_with(&address, every(25), quiet).expect("opened");
     conformance::check(&store, &pass);
     let dump = |store: &NatsJobs| {
         store.catch_up().expect("it is there");
         let rows = everything(&mut store.shared.lock().replica);
         rows.into_iter().filter(|row| !row.starts_with("place:")).collect::<Vec<_>>()
     };
-    let later = NatsJobs::open_with(&address, 25).expect("opened");
+    let later = NatsJobs::open_with(&address, every(25), quiet).expect("opened");
     assert_eq!(dump(&store), dump(&later));
     let log = store.runtime.block_on(store.link.context.get_stream(super::link::STREAM)).expect("there");
     let log = &log.cached_info().state;
@@ -238,9 +246,9 @@ fn who_was_away_while_the_log_was_cut_goes_on_from_a_snapshot() {
     let Some(server) = Server::start() else { return };
     let wire = Wire::to(server.port);
     let address = NatsAddress::parse(&server.url()).expect("an address");
-    let here = NatsJobs::open_with(&address, 10).expect("opened");
-    let away =
-        NatsJobs::open_with(&NatsAddress::parse(&wire.url()).expect("an address"), 10).expect("opened");
+    let here = NatsJobs::open_with(&address, every(10), quiet).expect("opened");
+    let away = NatsJobs::open_with(&NatsAddress::parse(&wire.url()).expect("an address"), every(10), quiet)
+        .expect("opened");
     here.submit(&[submission(json!({"name": "before"}))]).expect("submitted");
     assert_eq!(names(&away), ["before"]);
     wire.cut();
@@ -252,6 +260,44 @@ fn who_was_away_while_the_log_was_cut_goes_on_from_a_snapshot() {
     assert_eq!(names(&away), names(&here));
     away.submit(&[submission(json!({"name": "after"}))]).expect("submitted");
     assert_eq!(names(&here).last().map(String::as_str), Some("after"));
+}
+
+#[test]
+fn few_large_messages_are_cut_off_as_well() {
+    let Some(server) = Server::start() else { return };
+    let address = NatsAddress::parse(&server.url()).expect("an address");
+    let often = SnapshotOften { messages: u64::MAX, bytes: 100 << 10 };
+    let open = || NatsJobs::open_with(&address, often, |problem| panic!("{problem}")).expect("opened");
+    let store = open();
+    for number in 0..40 {
+        let large = json!({"name": format!("n{number}"), "env": {"X": "x".repeat(50 << 10)}});
+        store.submit(&[submission(large)]).expect("submitted");
+    }
+    until("the last snapshot is written", || store.shared.lock().writing == 0);
+    let log = store.runtime.block_on(store.link.context.get_stream(super::link::STREAM)).expect("there");
+    let messages = log.cached_info().state.messages;
+    assert!((1..30).contains(&messages), "the log was cut: {messages}");
+    assert_eq!(names(&open()), names(&store));
+}
+
+/// What was said of snapshots.
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+#[test]
+fn that_no_snapshot_can_be_written_is_told_once() {
+    let user = "user: me, password: secret, permissions: { publish: { deny: \"$O.>\" } }";
+    let configuration = format!("authorization {{ users: [ {{ {user} }} ] }}");
+    let Some(server) = Server::start_with(&configuration, true) else { return };
+    let address = NatsAddress::parse(&format!("nats://me:secret@127.0.0.1:{}", server.port));
+    let hear = |problem: &str| SAID.lock().expect("no panic").push(problem.to_owned());
+    let store = NatsJobs::open_with(&address.expect("an address"), every(1), hear).expect("opened");
+    for number in 0..3 {
+        store.submit(&[submission(json!({"name": format!("n{number}")}))]).expect("submitted");
+        until("it is given up", || store.shared.lock().writing == 0);
+    }
+    let said = SAID.lock().expect("no panic");
+    assert!(said.len() == 1 && said[0].starts_with("the log of jobs is not cut"), "{said:?}");
+    assert_eq!(names(&store), ["n0", "n1", "n2"]);
 }
 
 #[test]
@@ -374,36 +420,19 @@ fn what_cannot_be_a_store_is_refused_with_the_remedy() {
     drop(open(&format!("nats://me:p%40ss@127.0.0.1:{}", server.port)));
     let file =
         NatsAddress::parse(&server.url()).expect("read").with_credentials(Some("/no/such/file".into()));
-    let unreadable = NatsJobs::open(&file).expect_err("refused");
+    let unreadable = NatsJobs::open(&file, quiet).expect_err("refused");
     assert!(unreadable.to_string().contains("/no/such/file"), "{unreadable}");
-}
-
-/// A certificate authority and a certificate of it for this machine; `None`, and said so, where there is no openssl.
-fn certificates(directory: &Path) -> Option<()> {
-    let make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=ca -keyout ca.key \
-        -out ca.pem -addext basicConstraints=critical,CA:TRUE && \
-        openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -keyout own.key -out own.csr && \
-        printf 'subjectAltName=DNS:localhost' > names && \
-        openssl x509 -req -in own.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out own.pem";
-    #[allow(clippy::disallowed_methods, reason = "openssl is waited for")]
-    let made = Program::new("sh").args(["-c", make]).current_dir(directory).output().expect("a shell");
-    if !made.status.success() {
-        let _ =
-            writeln!(std::io::stderr(), "skipped: no certificate: {}", String::from_utf8_lossy(&made.stderr));
-    }
-    made.status.success().then_some(())
 }
 
 #[test]
 fn over_tls_only_a_certificate_that_is_trusted_will_do() {
     let place = tempfile::tempdir().expect("a directory");
-    let Some(()) = certificates(place.path()) else { return };
-    let file = |name: &str| place.path().join(name);
-    let tls = format!("tls {{ cert_file: {:?}, key_file: {:?} }}", file("own.pem"), file("own.key"));
-    let Some(server) = Server::start_with(&tls, true) else { return };
+    let Some(()) = certificates(place.path(), "DNS:localhost") else { return };
+    let Some(server) = Server::start_with(&tls(place.path()), true) else { return };
     let url = format!("tls://localhost:{}", server.port);
-    let address = NatsAddress::parse(&url).expect("an address").with_certificates(Some(file("ca.pem")));
-    let store = NatsJobs::open(&address).expect("opened");
+    let address =
+        NatsAddress::parse(&url).expect("an address").with_certificates(Some(place.path().join("ca.pem")));
+    let store = NatsJobs::open(&address, quiet).expect("opened");
     store.submit(&[submission(json!({"name": "over TLS"}))]).expect("submitted");
     assert_eq!(names(&store), ["over TLS"]);
     let unknown = open_error(&url);
@@ -422,7 +451,10 @@ fn a_log_of_a_newer_program_is_refused_and_so_is_a_stream_that_forgets() {
     store.runtime.block_on(sent).expect("taken in");
     until("it is noticed", || store.get("x").is_err());
     for refused in [store.get("x").expect_err("newer"), open_error(&server.url())] {
-        assert!(matches!(refused, StoreError::Newer { found: 2, known: 1 }), "{refused}");
+        assert!(
+            matches!(refused, StoreError::Newer { found, known: FORMAT } if found == FORMAT + 1),
+            "{refused}"
+        );
     }
     let Some(server) = Server::start() else { return };
     let made = async {
@@ -438,6 +470,28 @@ fn a_log_of_a_newer_program_is_refused_and_so_is_a_stream_that_forgets() {
     store.runtime.block_on(made);
     let refused = open_error(&server.url());
     assert!(matches!(&refused, StoreError::Refused(said) if said.contains("is no log of jobs")), "{refused}");
+}
+
+#[test]
+fn a_worker_for_whom_there_is_nothing_adds_nothing_to_the_log() {
+    let Some(server) = Server::start() else { return };
+    let store = open(&server.url());
+    store.submit(&[submission(json!({"queue": "others"}))]).expect("submitted");
+    let request = |queue: &str, only: Option<&str>| LeaseRequest {
+        worker: "w".to_owned(),
+        slots: 1,
+        queues: vec![queue.to_owned()],
+        only: only.map(str::to_owned),
+        lease: Duration::from_secs(60),
+        memory: None,
+    };
+    let last = || store.ask(monotonic_nanoseconds() + 10_000_000_000).expect("answered");
+    let before = last();
+    assert!(store.lease(&request("own", None)).expect("asked").is_empty());
+    assert!(store.lease(&request("others", Some("no such job"))).expect("asked").is_empty());
+    assert_eq!(last(), before);
+    assert_eq!(store.lease(&request("others", None)).expect("leased").len(), 1);
+    assert_eq!(last(), before + 1);
 }
 
 /// Many processes' worth of stores: every job is recorded once.

@@ -6,11 +6,13 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 use sandtimer::job::{Held, LeaseRequest, Leased, Renewal, Room, StoreError};
 
 use super::files::forget_outputs;
-use super::moving::execute;
+use super::moving::{execute, give_up};
 use super::{broken, integer, natural};
 
 /// Of a queue whose first jobs say how much memory they may have, so many more are looked at.
 const LOOKED_AT: usize = 256;
+/// So many jobs that are alike have to be done before it is known how long they take at least.
+const KNOWN: i64 = 5;
 
 /// Hands jobs out, queues in turns.
 pub(crate) fn lease(
@@ -20,13 +22,18 @@ pub(crate) fn lease(
 ) -> Result<Vec<Leased>, StoreError> {
     let until = end_of(request.lease, now);
     if let Some(id) = &request.only {
-        let one = "SELECT seq FROM jobs JOIN queues USING (queue) WHERE id = ?1 AND state = 1 AND ready = 1 AND paused = 0";
-        let found = tx.query_row(one, [id], |row| row.get::<_, i64>(0)).optional().map_err(broken)?;
-        return found.into_iter().map(|seq| hand_out(tx, seq, &request.worker, (until, now))).collect();
+        let one = "SELECT seq FROM jobs JOIN queues USING (queue) WHERE id = ?1 AND state = 1 AND ready = 1 AND paused = 0
+            AND coalesce(deadline_ms > ?2, 1)";
+        let found = tx.query_row(one, (id, now), |row| row.get::<_, i64>(0)).optional().map_err(broken)?;
+        let seq = match found {
+            Some(seq) if !is_too_late(tx, seq, now)? => seq,
+            _ => return Ok(Vec::new()),
+        };
+        return Ok(vec![hand_out(tx, seq, &request.worker, (until, now))?]);
     }
     let mut waiting = Vec::new();
     for queue in queues(tx, request)? {
-        let found = first(tx, &queue, request)?;
+        let found = first(tx, &queue, (request, now))?;
         if !found.is_empty() {
             waiting.push((queue, found));
         }
@@ -37,6 +44,11 @@ pub(crate) fn lease(
         let (queue, mut rest) = waiting.remove(0);
         let Some(next) = rest.iter().position(|job| room.has(job)) else { continue };
         let job = rest.remove(next);
+        if is_too_late(tx, job.seq, now)? {
+            room.forget(&job);
+            waiting.insert(0, (queue, rest));
+            continue;
+        }
         room.take(&job);
         leased.push(hand_out(tx, job.seq, &request.worker, (until, now))?);
         let served = "UPDATE queues SET served = (SELECT max(served) + 1 FROM queues) WHERE queue = ?1";
@@ -58,17 +70,48 @@ struct Ready {
     memory: u64,
 }
 
-/// Those of a queue that come first.
-fn first(tx: &Transaction<'_>, queue: &str, request: &LeaseRequest) -> Result<Vec<Ready>, StoreError> {
+/// Ends a job that has waited for too long: so little of its time is left that none of its like was ever done in it, while all of
+/// its time would have been enough. Whether it was one. Whoever gives a job less from the beginning gets what can be had.
+fn is_too_late(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<bool, StoreError> {
+    let select = "SELECT owner, work, deadline_ms - submitted_ms, deadline_ms - ?2 FROM jobs
+        WHERE seq = ?1 AND deadline_ms IS NOT NULL AND work <> ''";
+    let read = |row: &Row<'_>| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
+    };
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let Some((owner, work, all, left)) = select.query_row((seq, now), read).optional().map_err(broken)?
+    else {
+        return Ok(false);
+    };
+    let shortest =
+        "SELECT took_ms FROM jobs INDEXED BY jobs_took WHERE owner = ?1 AND work = ?2 AND took_ms IS NOT NULL
+        ORDER BY took_ms LIMIT ?3";
+    let mut select = tx.prepare_cached(shortest).map_err(broken)?;
+    let found = select.query_map((owner, work, KNOWN), |row| row.get::<_, i64>(0)).map_err(broken)?;
+    let found: Vec<i64> = found.collect::<Result<_, _>>().map_err(broken)?;
+    match found[..] {
+        [shortest, ..] if found.len() as i64 == KNOWN && (left + 1..=all).contains(&shortest) => {
+            give_up(tx, seq, shortest, now).map(|()| true)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Those of a queue that come first. Of those whose deadline has passed there may be more than a sweep has ended.
+fn first(
+    tx: &Transaction<'_>,
+    queue: &str,
+    (request, now): (&LeaseRequest, i64),
+) -> Result<Vec<Ready>, StoreError> {
     let first = "SELECT seq, rank, due_ms, memory FROM jobs WHERE state = 1 AND ready = 1 AND queue = ?1 AND memory <= ?2
-        ORDER BY rank, seq LIMIT ?3";
+        AND coalesce(deadline_ms > ?4, 1) ORDER BY rank, seq LIMIT ?3";
     let mut select = tx.prepare_cached(first).map_err(broken)?;
     let read = |row: &Row<'_>| {
         Ok(Ready { seq: row.get(0)?, rank: row.get(1)?, due: row.get(2)?, memory: natural(row.get(3)?) })
     };
     let total = request.memory.map_or(i64::MAX, |room| integer(room.total));
     let mut look = |most: usize| -> Result<Vec<Ready>, StoreError> {
-        let found = select.query_map((queue, total, integer(most as u64)), read).map_err(broken)?;
+        let found = select.query_map((queue, total, integer(most as u64), now), read).map_err(broken)?;
         found.collect::<Result<_, _>>().map_err(broken)
     };
     let found = look(request.slots)?;
@@ -101,6 +144,10 @@ impl Left {
 
     fn take(&mut self, job: &Ready) {
         self.free = self.free.map(|free| free.saturating_sub(job.memory));
+        self.forget(job);
+    }
+
+    fn forget(&mut self, job: &Ready) {
         self.overdue.retain(|other| other.seq != job.seq);
     }
 }

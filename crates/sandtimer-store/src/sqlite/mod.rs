@@ -83,14 +83,6 @@ impl SqliteJobs {
         self.write(|tx, now| moving::take_back(tx, worker, now))
     }
 
-    /// How many jobs have ended in each way, by the name of their [`Status`](sandtimer::job::Status).
-    ///
-    /// # Errors
-    /// As [`JobStore::lease`].
-    pub fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError> {
-        self.read(|tx, _| reading::outcomes(tx))
-    }
-
     /// Lets the file grow no further, as a full disk does.
     #[cfg(test)]
     fn fill(&self, more_pages: i64) {
@@ -140,9 +132,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
-        // Who asks for one job gets it whatever is free.
-        let free = request.memory.filter(|_| request.only.is_none()).map(|room| room.free);
-        if request.slots == 0 || !self.read(|tx, now| moving::is_something_to_do(tx, free, now))? {
+        if request.slots == 0 || !self.read(|tx, now| moving::is_something_to_do(tx, request, now))? {
             return Ok(Vec::new());
         }
         self.write(|tx, now| {
@@ -189,6 +179,10 @@ impl JobStore for SqliteJobs {
 
     fn queues(&self) -> Result<Vec<QueueFacts>, StoreError> {
         self.read(reading::queues)
+    }
+
+    fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        self.read(|tx, _| reading::outcomes(tx))
     }
 
     fn sweep(&self) -> Result<(), StoreError> {

@@ -1,7 +1,9 @@
 //! From one state to the next. Each function is a part of one transaction.
 
 use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
-use sandtimer::job::{Cancelled, Filter, Finish, Finished, JobResult, JobState, Status, StoreError};
+use sandtimer::job::{
+    Cancelled, Filter, Finish, Finished, JobResult, JobState, LeaseRequest, Status, StoreError,
+};
 
 use super::{broken, integer, natural, rank, state_number, state_of, unreadable, webhooks};
 
@@ -63,6 +65,12 @@ fn by_id(tx: &Transaction<'_>, id: &str) -> Result<Option<Row1>, StoreError> {
     let mut select =
         tx.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1")).map_err(broken)?;
     select.query_row([id], row).optional().map_err(broken)
+}
+
+fn by_seq(tx: &Transaction<'_>, seq: i64) -> Result<Row1, StoreError> {
+    let mut select =
+        tx.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE seq = ?1")).map_err(broken)?;
+    select.query_row([seq], row).map_err(broken)
 }
 
 /// Some jobs, by the index of just those: the planner would take the one of all states, and walk over all that wait.
@@ -151,7 +159,7 @@ fn end(
     keep(tx, job, Kind::Recorded, result, now)?;
     let expires = job.retention.map(|retention| now.saturating_add(retention));
     let update = "UPDATE jobs SET state = ?2, ready = 0, ended_ms = ?3, expires_ms = ?4, ok = ?5, error = ?6,
-        lease_ms = NULL WHERE seq = ?1";
+        lease_ms = NULL, took_ms = CASE WHEN ?5 THEN ?3 - leased_ms END WHERE seq = ?1";
     execute(tx, update, params![job.seq, state_number(state), now, expires, result.ok, result.error])?;
     let status = serde_json::to_value(result.status).map_err(unreadable)?;
     let count = "INSERT INTO outcomes VALUES (?1, 1) ON CONFLICT DO UPDATE SET count = count + 1";
@@ -161,20 +169,26 @@ fn end(
     if job.ready || job.state == JobState::Leased { leave(tx, job.concurrency.as_deref()) } else { Ok(()) }
 }
 
-/// Whether a worker with so much memory may find something to lease, now or once time has done its part. Reads only.
+/// Whether a worker may find something to lease, now or once time has done its part. Reads only.
 pub(crate) fn is_something_to_do(
     tx: &Transaction<'_>,
-    free: Option<u64>,
+    request: &LeaseRequest,
     now: i64,
 ) -> Result<bool, StoreError> {
-    let look = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused = 0 AND EXISTS
+    let found: rusqlite::Result<bool> = if let Some(id) = &request.only {
+        // Who asks for one job gets it whatever is free.
+        let look = "SELECT EXISTS (SELECT 1 FROM jobs JOIN queues USING (queue)
+            WHERE id = ?1 AND state = 1 AND ready = 1 AND paused = 0)";
+        tx.prepare_cached(look).and_then(|mut look| look.query_row([id], |row| row.get(0)))
+    } else {
+        let look = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused = 0
+            AND (?2 IS NULL OR queue IN (SELECT value FROM json_each(?2))) AND EXISTS
             (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1 AND jobs.queue = queues.queue AND memory <= ?1))";
-    let free = free.map_or(i64::MAX, integer);
-    let found: bool = tx
-        .prepare_cached(look)
-        .and_then(|mut look| look.query_row([free], |row| row.get(0)))
-        .map_err(broken)?;
-    if found { Ok(true) } else { has_time_done_something(tx, now) }
+        let free = request.memory.map_or(i64::MAX, |room| integer(room.free));
+        let queues = (!request.queues.is_empty()).then(|| serde_json::json!(request.queues).to_string());
+        tx.prepare_cached(look).and_then(|mut look| look.query_row((free, queues), |row| row.get(0)))
+    };
+    if found.map_err(broken)? { Ok(true) } else { has_time_done_something(tx, now) }
 }
 
 /// What time may have done since the last look. Reads only.
@@ -253,6 +267,14 @@ fn overdue(tx: &Transaction<'_>, job: &Row1, now: i64) -> Result<(), StoreError>
     let deliveries = u32::try_from(job.deliveries).unwrap_or(u32::MAX);
     let result = JobResult::overdue(&job.id, limit, natural(now - job.submitted), deliveries);
     end(tx, job, JobState::Ended, &result, now)
+}
+
+/// Ends a queued job that could not be done any more.
+pub(super) fn give_up(tx: &Transaction<'_>, seq: i64, shortest: i64, now: i64) -> Result<(), StoreError> {
+    let job = by_seq(tx, seq)?;
+    let limit = natural(job.deadline.unwrap_or(now) - job.submitted);
+    let result = JobResult::too_late(&job.id, limit, natural(now - job.submitted), natural(shortest));
+    end(tx, &job, JobState::Ended, &result, now)
 }
 
 /// Records what became of a leased job, if the lease is still this one.

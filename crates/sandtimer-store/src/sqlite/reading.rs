@@ -103,7 +103,7 @@ fn results(tx: &Transaction<'_>, seq: i64, kind: Kind) -> Result<Vec<JobResult>,
 }
 
 /// How many jobs have ended in each way.
-pub(super) fn outcomes(tx: &Transaction<'_>) -> Result<Vec<(String, u64)>, StoreError> {
+pub(crate) fn outcomes(tx: &Transaction<'_>) -> Result<Vec<(String, u64)>, StoreError> {
     let mut select =
         tx.prepare_cached("SELECT status, count FROM outcomes ORDER BY status").map_err(broken)?;
     let found = select.query_map([], |row| Ok((row.get(0)?, natural(row.get(1)?)))).map_err(broken)?;

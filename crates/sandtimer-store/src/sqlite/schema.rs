@@ -6,7 +6,7 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 5] = [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION];
+const MIGRATIONS: [&str; 6] = [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
 /// also those that are forgotten.
@@ -42,6 +42,13 @@ ALTER TABLE jobs ADD COLUMN memory INTEGER NOT NULL DEFAULT 0;
 DROP INDEX jobs_ready;
 CREATE INDEX jobs_ready ON jobs (queue, rank, seq, memory) WHERE state = 1 AND ready = 1;
 ALTER TABLE queues ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+";
+
+/// How long jobs took from their last lease to a good result; `work` is the same for those that are alike.
+const DURATIONS: &str = "
+ALTER TABLE jobs ADD COLUMN work TEXT NOT NULL DEFAULT '';
+ALTER TABLE jobs ADD COLUMN took_ms INTEGER;
+CREATE INDEX jobs_took ON jobs (owner, work, took_ms) WHERE took_ms IS NOT NULL;
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

@@ -29,6 +29,9 @@ pub(crate) struct NewJob {
     deliveries: u32,
     /// Bytes that each of its runs may have at most; 0 where it does not say.
     memory: u64,
+    /// The same for jobs that are alike; empty where its sender did not say.
+    #[serde(default)]
+    work: String,
     /// As it is shown: digests in the place of inputs, and no secret.
     body: String,
     inputs: Vec<Input>,
@@ -58,6 +61,7 @@ impl NewJob {
             retention_ms: spec.retention.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             deliveries: spec.deliveries,
             memory: spec.memory_bytes(),
+            work: spec.work_digest(),
             body: spec.stored().to_string(),
             inputs: spec.inputs.iter().map(Input::of).collect(),
             webhook: spec.webhook.clone(),
@@ -84,8 +88,8 @@ pub(crate) fn submit(tx: &Transaction<'_>, new: &NewJob, now: i64) -> Result<Sub
     let id = free_id(tx, &new.id)?;
     let insert =
         "INSERT INTO jobs (id, owner, name, queue, priority, state, rank, concurrency, most, idempotency,
-        submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most, memory)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+        submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most, memory, work)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
     let values = params![
         id,
         new.owner,
@@ -104,6 +108,7 @@ pub(crate) fn submit(tx: &Transaction<'_>, new: &NewJob, now: i64) -> Result<Sub
         new.retention_ms.map(integer),
         new.deliveries,
         integer(new.memory),
+        new.work,
     ];
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute(values)).map_err(broken)?;
     let seq = tx.last_insert_rowid();

@@ -42,7 +42,10 @@ const POINTS: [&str; 17] = [
     "amid lease",
     "amid finish",
 ];
+/// Of a worker that dies: so soon another one has what it had.
 const LEASE: Duration = Duration::from_secs(1);
+/// Of one that brings everything to its end, on a machine that may stop it for seconds.
+const LONG_LEASE: Duration = Duration::from_secs(30);
 const JOBS: usize = 3;
 
 /// A store that kills or stops a process, its own or another, at one point: of a lease and a finish at the second, so that some
@@ -146,6 +149,9 @@ impl JobStore for Deadly {
     fn queues(&self) -> Result<Vec<QueueFacts>, StoreError> {
         self.store.queues()
     }
+    fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        self.store.outcomes()
+    }
     fn sweep(&self) -> Result<(), StoreError> {
         self.store.sweep()
     }
@@ -174,13 +180,13 @@ fn batch(place: &Path) -> Vec<Submission> {
     (0..JOBS).map(one).collect()
 }
 
-fn worker(store: Arc<dyn JobStore>, place: &Path, complain: fn(&str)) -> Worker {
+fn worker(store: Arc<dyn JobStore>, place: &Path, (lease, complain): (Duration, fn(&str))) -> Worker {
     let settings = WorkerSettings {
         name: format!("w{}", std::process::id()),
         slots: JOBS,
         queues: Vec::new(),
         only: None,
-        lease: LEASE,
+        lease,
         memory: None,
         complain,
     };
@@ -233,7 +239,7 @@ fn doomed() {
     let store: Arc<dyn JobStore> = Arc::new(store);
     store.submit(&batch(Path::new(&place))).expect("submitted");
     // What goes wrong with it is what is looked at.
-    worker(store, Path::new(&place), |_| {}).work();
+    worker(store, Path::new(&place), (LEASE, |_| {})).work();
 }
 
 #[test]
@@ -336,7 +342,7 @@ fn check(place: &Path, store: &str, point: &str) {
     assert_eq!(before.len(), if was_heard { JOBS } else { 0 }, "{point}");
     let again = store.submit(&batch(place)).expect("submitted");
     assert!(!was_heard || again.iter().all(|one| one.existed), "{point}");
-    let worker = worker(Arc::clone(&store), place, |problem| panic!("{problem}"));
+    let worker = worker(Arc::clone(&store), place, (LONG_LEASE, |problem| panic!("{problem}")));
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         until_over(&*store, &again);

@@ -1,16 +1,14 @@
 //! The same with jobs on a NATS server: its workers die, it dies itself, and a worker is cut off from it.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandtimer::job::{JobSpec, JobState, JobStore, Status, Submission};
 use sandtimer_store::{NatsAddress, NatsJobs};
 use serde_json::json;
 
 use super::{
-    POINTS, batch, check_records, deadlines, doomed_worker, fence, is_full, is_something_alive,
+    LEASE, POINTS, batch, check_records, deadlines, doomed_worker, fence, is_full, is_something_alive,
     kill_a_worker, until, until_over, worker,
 };
 
@@ -20,7 +18,7 @@ mod support;
 use support::{Server, Wire};
 
 pub(super) fn open(url: &str) -> Arc<dyn JobStore> {
-    Arc::new(NatsJobs::open(&NatsAddress::parse(url).expect("an address")).expect("opened"))
+    Arc::new(NatsJobs::open(&NatsAddress::parse(url).expect("an address"), |_| {}).expect("opened"))
 }
 
 /// Some points as a rule, all of them many times where that is asked for.
@@ -85,7 +83,7 @@ fn a_worker_that_is_cut_off_ends_its_runs_and_is_fenced() {
     let source = json!({"workspaces": [place.path()], "cwd": place.path(), "command": ["sh", "-c", first]});
     let id = store.submit(&[submission(place.path(), source)]).expect("submitted").remove(0).id;
     let get = || store.get(&id).expect("readable").expect("there");
-    let of = |url: &str| worker(open(url), place.path(), |_| {});
+    let of = |url: &str| worker(open(url), place.path(), (LEASE, |_| {}));
     let (cut_off, other) = (of(&wire.url()), of(&server.url()));
     std::thread::scope(|scope| {
         scope.spawn(|| cut_off.work());
@@ -103,28 +101,4 @@ fn a_worker_that_is_cut_off_ends_its_runs_and_is_fenced() {
         cut_off.drain();
         other.drain();
     });
-}
-
-#[test]
-fn two_workers_share_jobs_and_one_is_killed_half_way() {
-    let many = if is_full() { 10_000 } else { 60 };
-    let Some(server) = Server::start() else { return };
-    let place = tempfile::tempdir().expect("a directory");
-    let store = open(&server.url());
-    let workers: Vec<_> =
-        (0..2).map(|_| doomed_worker(place.path(), &server.url(), ("never", None))).collect();
-    let one = |_| submission(place.path(), json!({"command": ["true"]}));
-    let mut jobs = Vec::new();
-    for _ in 0..many / 20 {
-        jobs.extend(store.submit(&(0..20).map(one).collect::<Vec<_>>()).expect("submitted"));
-    }
-    let get = |id: &str| store.get(id).expect("readable").expect("there").line;
-    let done = || jobs.iter().filter(|one| get(&one.id).state.is_over()).count();
-    until("half of them are done", || done() >= many / 2);
-    let names: BTreeSet<_> = jobs.iter().filter_map(|one| get(&one.id).worker).collect();
-    assert_eq!(names.len(), 2, "both take part: {names:?}");
-    let killed = pidfd_open(Pid::from_child(&workers[0].0), PidfdFlags::empty()).expect("a pidfd");
-    pidfd_send_signal(&killed, Signal::KILL).expect("sent");
-    until("all are done", || done() == many);
-    check_records(&*store, &jobs, "shared");
 }

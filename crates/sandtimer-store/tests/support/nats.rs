@@ -23,6 +23,7 @@ const STEP: Duration = Duration::from_millis(10);
 pub struct Server {
     child: Child,
     pub port: u16,
+    address: &'static str,
     directory: TempDir,
     configuration: Option<PathBuf>,
     with_jetstream: bool,
@@ -36,12 +37,21 @@ impl Server {
 
     /// One with these lines in its configuration.
     pub fn start_with(configuration: &str, with_jetstream: bool) -> Option<Self> {
+        Self::start_at("127.0.0.1", configuration, with_jetstream)
+    }
+
+    /// One that listens on all addresses of the calling thread's network namespace.
+    pub fn start_everywhere(configuration: &str) -> Option<Self> {
+        Self::start_at("0.0.0.0", configuration, true)
+    }
+
+    fn start_at(address: &'static str, configuration: &str, with_jetstream: bool) -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("nats.conf");
         std::fs::write(&file, configuration).expect("written");
         let configuration = (!configuration.is_empty()).then_some(file);
-        let child = spawn(directory.path(), 0, configuration.as_deref(), with_jetstream)?;
-        let mut server = Server { child, port: 0, directory, configuration, with_jetstream };
+        let child = spawn(directory.path(), (address, 0), configuration.as_deref(), with_jetstream)?;
+        let mut server = Server { child, port: 0, address, directory, configuration, with_jetstream };
         server.port = server.until_it_listens();
         Some(server)
     }
@@ -73,9 +83,9 @@ impl Server {
     pub fn again(&mut self) {
         let known = ports(self.directory.path());
         known.into_iter().for_each(|file| std::fs::remove_file(file).expect("removed"));
-        self.child =
-            spawn(self.directory.path(), self.port, self.configuration.as_deref(), self.with_jetstream)
-                .expect("it was there before");
+        let (place, configuration) = (self.directory.path(), self.configuration.as_deref());
+        self.child = spawn(place, (self.address, self.port), configuration, self.with_jetstream)
+            .expect("it was there before");
         self.until_it_listens();
     }
 
@@ -113,7 +123,12 @@ impl Drop for Server {
 }
 
 #[allow(clippy::disallowed_methods, reason = "the server is a process of its own, which is waited for")]
-fn spawn(directory: &Path, port: u16, configuration: Option<&Path>, with_jetstream: bool) -> Option<Child> {
+fn spawn(
+    directory: &Path,
+    (address, port): (&str, u16),
+    configuration: Option<&Path>,
+    with_jetstream: bool,
+) -> Option<Child> {
     // Debian's place of it, which is not in every user's PATH.
     let program = ["/usr/sbin/nats-server", "/usr/local/bin/nats-server", "/usr/bin/nats-server"];
     let Some(program) = program.into_iter().find(|path| Path::new(path).exists()) else {
@@ -122,7 +137,7 @@ fn spawn(directory: &Path, port: u16, configuration: Option<&Path>, with_jetstre
     };
     let mut command = Command::new(program);
     let port = if port == 0 { "-1".to_owned() } else { port.to_string() };
-    command.args(["-a", "127.0.0.1", "-p", &port, "--ports_file_dir"]).arg(directory);
+    command.args(["-a", address, "-p", &port, "--ports_file_dir"]).arg(directory);
     if with_jetstream {
         command.arg("-js").arg("-sd").arg(directory);
     }
@@ -136,6 +151,29 @@ fn spawn(directory: &Path, port: u16, configuration: Option<&Path>, with_jetstre
 fn ports(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).expect("readable").flatten().map(|entry| entry.path());
     entries.filter(|path| path.extension().is_some_and(|extension| extension == "ports")).collect()
+}
+
+/// A certificate authority, `ca.pem`, and a certificate of it for these names, `own.pem` with `own.key`; `None`, and said so,
+/// where there is no openssl.
+#[allow(clippy::disallowed_methods, reason = "openssl is waited for")]
+pub fn certificates(directory: &Path, names: &str) -> Option<()> {
+    let make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=ca -keyout ca.key \
+        -out ca.pem -addext basicConstraints=critical,CA:TRUE && \
+        openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=own -keyout own.key -out own.csr && \
+        printf 'subjectAltName=%s' \"$0\" > names && \
+        openssl x509 -req -in own.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out own.pem";
+    let made = Command::new("sh").args(["-c", make, names]).current_dir(directory).output().expect("a shell");
+    if !made.status.success() {
+        let _ =
+            writeln!(std::io::stderr(), "skipped: no certificate: {}", String::from_utf8_lossy(&made.stderr));
+    }
+    made.status.success().then_some(())
+}
+
+/// What a server's configuration says of them.
+pub fn tls(directory: &Path) -> String {
+    let file = |name: &str| directory.join(name);
+    format!("tls {{ cert_file: {:?}, key_file: {:?} }}\n", file("own.pem"), file("own.key"))
 }
 
 /// A wire to a server that can be cut without a word, and mended. Its threads end with their connections.

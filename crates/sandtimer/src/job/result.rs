@@ -161,8 +161,20 @@ impl JobResult {
     /// Of a job whose deadline passed before it was begun, or begun again.
     pub fn overdue(id: &str, limit_ms: u64, elapsed_ms: u64, deliveries: u32) -> Self {
         let begun = if deliveries == 0 { "it was never begun" } else { "its worker was lost before" };
+        Self::queued(id, (limit_ms, elapsed_ms), begun)
+    }
+
+    /// Of a job that was not begun because it would not have been done: the quickest of its like took `shortest_ms`.
+    pub fn too_late(id: &str, limit_ms: u64, elapsed_ms: u64, shortest_ms: u64) -> Self {
+        let left = time(limit_ms.saturating_sub(elapsed_ms));
+        let shortest = time(shortest_ms);
+        let why = format!("{left} were left, and none of its like was done in less than {shortest}");
+        Self::queued(id, (limit_ms, elapsed_ms), &why)
+    }
+
+    fn queued(id: &str, (limit_ms, elapsed_ms): (u64, u64), why: &str) -> Self {
         let sentence = format!(
-            "Stopped by the job's wall limit of {} (set by the job's spec), while it was queued: {begun}.",
+            "Stopped by the job's wall limit of {} (set by the job's spec), while it was queued: {why}.",
             time(limit_ms)
         );
         let verdict = JobVerdict {

@@ -22,6 +22,21 @@ const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a job is handed to a worker before it is dead.
 const DELIVERIES: u32 = 3;
 
+/// Fields that do not change what is executed.
+const SCHEDULING: [&str; 11] = [
+    "name",
+    "queue",
+    "priority",
+    "wall_ms",
+    "deadline_ms",
+    "not_before_ms",
+    "idempotency_key",
+    "concurrency",
+    "retention_ms",
+    "deliveries",
+    "webhook",
+];
+
 /// A field that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{path}`: {problem}")]
@@ -246,6 +261,15 @@ impl JobSpec {
         let mut kept = files::stored(&self.source, &self.inputs);
         webhook::hide(&mut kept);
         kept
+    }
+
+    /// A digest of what is executed, apart from when, in which order and for whom: jobs with the same one are alike.
+    pub fn work_digest(&self) -> String {
+        let mut work = self.stored();
+        if let Some(fields) = work.as_object_mut() {
+            fields.retain(|name, _| !SCHEDULING.contains(&name.as_str()));
+        }
+        files::digest(work.to_string().as_bytes())
     }
 
     /// What each of its runs may have of memory at most, in bytes; 0 where it does not say.

@@ -383,6 +383,12 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn queues(&self) -> Result<Vec<QueueFacts>, StoreError>;
 
+    /// How many jobs have ended in each way, by the name of their [`Status`](super::Status): all there ever were.
+    ///
+    /// # Errors
+    /// See [`JobStore::lease`].
+    fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError>;
+
     /// Does what time alone does: what is due is queued, lost leases are taken back, what is past its deadline ends, what
     /// is past its retention is forgotten. [`JobStore::lease`] does it as well.
     ///

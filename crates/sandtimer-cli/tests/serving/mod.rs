@@ -1,0 +1,58 @@
+//! `sandtimer serve` as a process of a test's own.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// After this a request has failed.
+pub const HARD_STOP: Duration = Duration::from_secs(90);
+
+/// A server that is up. Dropping it is SIGKILL, and the end of it.
+pub struct Serving {
+    child: Child,
+    pub address: String,
+}
+
+impl Serving {
+    pub fn command(state: &Path) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--state-dir"]).arg(state);
+        for name in
+            ["SANDTIMER_STORE", "SANDTIMER_NATS_CREDENTIALS", "SANDTIMER_TOKEN_FILE", "SANDTIMER_WALL"]
+        {
+            command.env_remove(name);
+        }
+        command.env("SANDTIMER_CONFIG", "").stdin(Stdio::null());
+        command
+    }
+
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
+        let address = line.trim().strip_prefix("listening on ").expect("its address").to_owned();
+        Serving { child, address }
+    }
+
+    pub fn get(&self, path: &str) -> String {
+        let config = ureq::Agent::config_builder().timeout_global(Some(HARD_STOP)).build();
+        let answer = ureq::Agent::from(config).get(format!("{}{path}", self.address)).call();
+        answer.expect("an answer").body_mut().read_to_string().expect("a text")
+    }
+
+    pub fn job(&self, id: &str, wait: Duration) -> Value {
+        let text = self.get(&format!("/v1/jobs/{id}?wait_ms={}", wait.as_millis()));
+        serde_json::from_str(&text).expect("JSON")
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // One that is dead already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
