@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::{join_all, select_all};
 use sandtimer::engine::Stream;
 use sandtimer::model::time;
+use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 
 use super::call::{Call, wait_of};
@@ -17,7 +18,7 @@ use crate::body::{Fields, refused};
 use crate::compat::instant;
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
-use crate::runs::{self, LiveRun};
+use crate::runs::{self, LiveRun, Search};
 
 /// Runs of a listing unless it says how many, and at most.
 const LISTED: u64 = 20;
@@ -44,13 +45,18 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
     fields.finish()?;
     let stream = if is_stderr { Stream::Stderr } else { Stream::Stdout };
     let waited_for = [&*run];
+    let mut prompt = None;
     match (until, &filter) {
         (Some("match"), None) => {
             let message = "until: `match` needs filter: the regular expression that a line is to match";
             return Err(Refusal::new(Code::BadField, message).with("key", "filter"));
         }
         (Some("match"), Some(filter)) => {
-            call.wait(wait, lines::until_match(&run, stream, cursor, filter), &waited_for).await;
+            let mut search = Search::new(stream, cursor, filter.clone());
+            // What cannot be read is said by whoever reads it next.
+            let waiting = async { drop(search.go(&run, std::future::pending()).await) };
+            call.wait(wait, waiting, &waited_for).await;
+            prompt = search.line.map(|line| (line, search.next_cursor));
         }
         (Some("exit"), _) => drop(call.wait(wait, run.wait_ended(None), &waited_for).await),
         _ => drop(call.wait(wait, run.grown(stream, cursor), &waited_for).await),
@@ -63,6 +69,8 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
         }
         (None, Some(filter)) => {
             let (text, next) = lines::matching(&run, stream, cursor, most, filter).await?;
+            // Lines without an end are no whole lines, and are not waited for in vain.
+            let (text, next) = prompt.filter(|_| text.is_empty()).unwrap_or((text, next));
             (text, next, 0)
         }
         (None, None) => {
@@ -251,21 +259,23 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
     Ok(Answer { text, structured: json!({"runs": shown, "budget": check}) })
 }
 
-/// What a wall limit may seem to have moved by without having been moved: the start of the sandbox.
-const START: u64 = 1_000;
-
 /// The limits that apply to a run, the one that ends it by the clock first.
 fn limits(run: &LiveRun) -> Vec<Value> {
-    let summary = run.summary();
-    let (left, elapsed) = (summary["wall_left_ms"].as_u64(), summary["elapsed_ms"].as_u64().unwrap_or(0));
+    // With what extended it; before the run begins and in a pause, what it was submitted with.
+    let wall = run.running().ok().and_then(|run| run.wall());
     let each = |(kind, effect): (&String, &Value)| {
         let set = effect["limit"].as_u64()?;
-        let left = left.filter(|_| kind == "wall_ms");
-        // Where it was extended or paused, it is what has gone by and what is left.
-        let limit = left.map_or(set, |left| if elapsed + left > set + START { elapsed + left } else { set });
-        let used = left.map(|left| limit.saturating_sub(left));
+        let source = &effect["source"];
+        let Some(wall) = wall.as_ref().filter(|_| kind == "wall_ms") else {
+            return Some(
+                json!({"kind": kind, "limit": set, "used": null, "remaining": null, "source": source}),
+            );
+        };
+        let limit = wall.limit.as_millis() as u64;
+        let left = wall.wall_end.as_nanos().saturating_sub(monotonic_nanoseconds()) / 1_000_000;
+        let used = limit.saturating_sub(left);
         Some(
-            json!({"kind": kind, "limit": limit, "used": used, "remaining": left, "source": effect["source"]}),
+            json!({"kind": kind, "limit": limit, "used": used, "remaining": left, "source": wall.effect.source}),
         )
     };
     let mut limits: Vec<Value> = run.effective().as_object().into_iter().flatten().filter_map(each).collect();

@@ -163,8 +163,12 @@ impl Run {
     /// When its ending starts, in monotonic nanoseconds; `None` without a limit, in a pause of its clocks, and once it is
     /// over.
     pub fn wall_end(&self) -> Option<u64> {
-        let scopes = self.scopes().ok()?;
-        scopes.deadline(self.scope).ok()?.map(|deadline| deadline.wall_end.as_nanos())
+        self.wall().map(|deadline| deadline.wall_end.as_nanos())
+    }
+
+    /// What bounds its wall now, with what extended it: `None` where [`wall_end`](Run::wall_end) is.
+    pub fn wall(&self) -> Option<Deadline> {
+        self.scopes().ok()?.deadline(self.scope).ok()?
     }
 
     /// What it is doing: its processes, and what each waits for. Reads /proc for a moment; of a run that is over there is
