@@ -153,6 +153,18 @@ def test_a_caller_that_ignores_the_death_of_children_gets_honest_outcomes(start:
     assert said == "returned 3 0 \nraised None 0 \ntimeout None 0 \nreturned None 0 read\nFalse True 0\n"
 
 
+def test_calls_of_a_caller_that_ignores_the_death_of_children_are_over_as_soon_as_others() -> None:
+    said = run_alone("""
+        import signal, statistics
+
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        with sandtimer.Sandbox(timeout=20.0) as box:
+            print(statistics.median(box.run(abs, -3).tree.dead_after_ms for _ in range(20)))
+    """)
+    # Init is asked about a sandbox that is used again, and has 100 ms to answer.
+    assert float(said) < 50
+
+
 @pytest.mark.parametrize("start", STARTS)
 def test_a_caller_that_waits_for_every_child_gets_honest_outcomes(start: str) -> None:
     said = run_alone(f"""

@@ -9,6 +9,7 @@ use crate::checkpoints::Checkpoints;
 use crate::execute;
 use crate::steps::{self, Program, Step};
 use crate::sys::{self, Fd, PollFd, call, nr};
+use crate::traces::Traces;
 use crate::wire::{INIT_SLACK_NANOSECONDS, Notice, Order, notice, op, order};
 
 /// What the child of init writes to the status pipe: step number and errno, or one of the two marks.
@@ -31,6 +32,8 @@ struct Init {
     /// Whether it is a live sandbox, which the end of the command's process does not end.
     live: bool,
     checkpoints: Checkpoints,
+    /// Where one job is to follow another: what the first must not have left.
+    traces: Traces,
 }
 
 pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
@@ -51,6 +54,7 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
         whole_namespace,
         live: false,
         checkpoints: Checkpoints::NONE,
+        traces: Traces::NONE,
     };
     if step.header.op == op::SERVE {
         // A zygote's child enters them: by these, because entering by process would need the right to trace this one.
@@ -70,6 +74,9 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     }
     if whole_namespace {
         call!(nr::CHDIR, c"/".as_ptr());
+    }
+    if whole_namespace && step.header.op == op::SERVE {
+        init.traces = Traces::note(&step);
     }
     lower_privileges(&step, whole_namespace);
     if step.header.op == op::SERVE {
@@ -414,6 +421,7 @@ impl Init {
             order::DEADLINE => {
                 let end = message.value.saturating_add(INIT_SLACK_NANOSECONDS);
                 self.deadline = if message.argument == 1 { self.deadline.min(end) } else { end };
+                self.traces.begin();
             }
             // From pid 1 that is everything in the namespace; elsewhere it would be everything of this uid.
             order::SIGNAL_ALL if self.live => self.checkpoints.signal(message.argument),
@@ -457,6 +465,11 @@ impl Init {
                 self.deadline = u64::MAX;
                 let swept = self.checkpoints.kill_all(self.main, reap_all);
                 notify(self.control, notice::SWEPT, [swept.left, swept.killed, 0, 0, 0, 0]);
+            }
+            order::VACATE => {
+                let vacant = self.traces.end();
+                self.deadline = u64::MAX;
+                notify(self.control, notice::VACATED, [u64::from(vacant), 0, 0, 0, 0, 0]);
             }
             order::FORGET => self.checkpoints.forget(message.argument),
             order::ROLL_BACK => self.roll_back(message.argument),

@@ -15,6 +15,7 @@ mod launcher;
 mod runtime;
 mod steps;
 mod sys;
+mod traces;
 mod watchdog;
 mod zygote;
 #[allow(dead_code, reason = "the engine uses the rest")]

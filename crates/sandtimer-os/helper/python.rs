@@ -186,6 +186,10 @@ fn bear(birth: &Birth, fds: &[Fd], orders: Fd, thread_id: *mut i32) -> Option<c_
     let flags = CLONE_PARENT | CLONE_PIDFD | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
     let mut arguments = clone::arguments(flags, &mut pidfd, fds.get(birth.cgroup as usize).copied(), 0);
     arguments.child_tid = thread_id as u64;
+    // The first one behind init, also where init has seen others: a job cannot tell, and init knows its number.
+    let number: i32 = 2;
+    arguments.set_tid = &raw const number as u64;
+    arguments.set_tid_size = 1;
     // SAFETY: the GIL is held, as these three ask.
     unsafe { PyOS_BeforeFork() };
     let pid = arguments.call();

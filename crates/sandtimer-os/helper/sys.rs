@@ -43,11 +43,15 @@ pub mod nr {
     pub const READ: usize = 0;
     pub const WRITE: usize = 1;
     pub const CLOSE: usize = 3;
+    pub const FSTAT: usize = 5;
     pub const POLL: usize = 7;
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
+    pub const SHMCTL: usize = 31;
+    pub const SEMCTL: usize = 66;
+    pub const MSGCTL: usize = 71;
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const NANOSLEEP: usize = 35;
     pub const IOCTL: usize = 16;

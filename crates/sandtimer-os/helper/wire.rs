@@ -279,6 +279,8 @@ pub mod notice {
     /// The sandbox is back at a checkpoint. a: how many init could not end, b: how many were killed, c: the process that
     /// goes on, 0 where it was gone; its pidfd comes with it.
     pub const ROLLED_BACK: u32 = 10;
+    /// Answer to [`super::order::VACATE`]. a: 1 where nothing is alive beside init, and nothing was left that a process could find.
+    pub const VACATED: u32 = 13;
 }
 
 #[repr(C)]
@@ -324,6 +326,8 @@ pub mod order {
     /// Kills everything but init, the interpreter and the checkpoints, and in a shell's sandbox what was started before the last
     /// [`KEEP`]; answered by [`super::notice::SWEPT`].
     pub const SWEEP: u32 = 11;
+    /// The only job there was is dead: may another begin in its place? Answered by [`super::notice::VACATED`].
+    pub const VACATE: u32 = 12;
 }
 
 #[repr(C)]

@@ -1,11 +1,14 @@
 //! Calls in children of a real Python zygote.
 
+mod programs;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
+use programs::program;
 use sandtimer::Limits;
 use sandtimer::engine::{Call, CallSpec, Calls, Engine, Said};
 use sandtimer::model::{Ending, Path};
@@ -25,15 +28,6 @@ fn profile() -> Profile {
         live: false,
         ..Profile::default()
     }
-}
-
-/// A program as a job: a pickled dictionary of options behind its length, then the source.
-fn program(source: &str) -> CallSpec {
-    let options = b"(dVkind\nVprogram\ns.";
-    let mut job = (options.len() as u32).to_le_bytes().to_vec();
-    job.extend_from_slice(options);
-    job.extend_from_slice(source.as_bytes());
-    CallSpec { job, program: true, ..CallSpec::default() }
 }
 
 fn start(calls: &Calls, spec: CallSpec) -> Call {

@@ -1,9 +1,12 @@
 //! Where Python is, read from outside: every version of it that this machine has, contexts, calls, and one that lies.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
+mod programs;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use programs::program;
 use sandtimer::engine::{CallSpec, Cell, ContextSpec, Engine, Run, Spec};
 use sandtimer::model::{Ending, PythonThread, Verdict};
 use sandtimer::zygote::Profile;
@@ -147,12 +150,8 @@ fn a_context_says_where_its_cell_was() {
 fn a_call_says_where_it_was() {
     let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
     let calls = Engine::new().unwrap().calls(profile, 1).unwrap();
-    let options = b"(dVkind\nVprogram\ns.";
-    let mut job = (options.len() as u32).to_le_bytes().to_vec();
-    job.extend_from_slice(options);
-    job.extend_from_slice(DEEP.as_bytes());
     let limits = Limits::new().wall(Duration::from_secs(1));
-    let spec = || CallSpec { job: job.clone(), program: true, limits: limits.clone(), ..CallSpec::default() };
+    let spec = || CallSpec { limits: limits.clone(), ..program(DEEP) };
     let verdict = || {
         let call = calls.call(spec(), &mut || false).unwrap();
         call.run().settled_blocking().verdict.clone()

@@ -2,13 +2,17 @@
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
 mod as_user;
+mod programs;
 
+use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use as_user::as_a_user;
+use as_user::{USER, as_a_user, as_a_user_in};
+use programs::program;
 use sandtimer::Limits;
-use sandtimer::engine::{CallSpec, Engine, Run, Spec, Stream};
-use sandtimer::model::Ending;
+use sandtimer::engine::{CallSpec, Engine, Run, Said, Spec, Stream};
+use sandtimer::model::{Ending, KillClass};
 use sandtimer::zygote::Profile;
 
 const PROCESSES: u64 = 24;
@@ -81,9 +85,7 @@ fn processes_are_counted_for_each_run_apart() {
     };
     let calls = engine.calls(profile, 1).expect("a pool");
     for _ in 0..2 {
-        let options = b"(dVkind\nVprogram\ns.";
-        let job = [&(options.len() as u32).to_le_bytes()[..], options, GREEDY.as_bytes()].concat();
-        let spec = CallSpec { job, program: true, limits: limits(), ..CallSpec::default() };
+        let spec = CallSpec { limits: limits(), ..program(GREEDY) };
         let call = calls.call(spec, &mut || false).expect("a call");
         assert_all_were_its_own(&line(call.run()));
         call.run().cancel("seen");
@@ -97,4 +99,51 @@ fn processes_are_counted_for_each_run_apart() {
         let degraded: Vec<_> = outcome.isolation.degraded.iter().map(|each| each.layer.as_str()).collect();
         assert!(!degraded.contains(&"count processes for each run apart"), "{degraded:?}");
     }
+}
+
+/// Runs a test as a user who has a v2 control group. True as well where there is no such hierarchy.
+fn as_a_user_with_a_group(test: &str) -> bool {
+    if !rustix::process::getuid().is_root() {
+        return false;
+    }
+    let places = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+    let Some(place) = places.into_iter().find(|place| place.join("cgroup.procs").exists()) else {
+        let _ = writeln!(std::io::stderr(), "skipped: there is no v2 hierarchy");
+        return true;
+    };
+    let own = place.join(format!("st-test-{}", std::process::id()));
+    let below = own.join("below");
+    for group in [&own, &below] {
+        std::fs::create_dir(group).expect("a group");
+        for given in [group.clone(), group.join("cgroup.procs"), group.join("cgroup.subtree_control")] {
+            std::os::unix::fs::chown(given, Some(USER), Some(USER)).expect("own group");
+        }
+    }
+    let ended = std::panic::catch_unwind(|| as_a_user_in(test, Some(&below)));
+    // What the engine made there goes with it; a group that is left is empty, and the next start of the machine removes it.
+    let _ = [&below, &own].map(std::fs::remove_dir);
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Where job and init have one uid the job owns all of its root, and init could not tell what it has done there.
+#[test]
+fn a_sandbox_of_a_user_without_privileges_sees_one_call() {
+    if as_a_user_with_a_group("a_sandbox_of_a_user_without_privileges_sees_one_call") {
+        return;
+    }
+    let engine = Engine::new().expect("an engine");
+    if !engine.host().expect("a host").has_namespaces() {
+        return;
+    }
+    let calls =
+        engine.calls(Profile { interpreter: "python3".into(), ..Profile::default() }, 1).expect("a pool");
+    for _ in 0..40 {
+        let call = calls.call(program("1"), &mut || false).expect("a call");
+        let Said::Answer(answer) = call.wait().expect("no signal comes here") else { panic!("no answer") };
+        assert!(call.accept(answer.kind));
+        let outcome = call.run().settled_blocking();
+        assert_eq!(outcome.tree.survivors, Some(0), "{outcome:?}");
+        assert_eq!(outcome.isolation.kill, KillClass::K3, "control: with its group it could be ended alone");
+    }
+    assert_eq!(calls.stats().reused, 0);
 }

@@ -1,11 +1,12 @@
 //! Directories that outlive the runs that work in them.
 
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use sandtimer::engine::{Cell, ContextSpec, make_workspace, workspace_owner};
 use sandtimer::model::Ending;
-use sandtimer::zygote::Profile;
-use sandtimer::{Engine, Options, Spec};
+use sandtimer::zygote::{Prewarm, Profile};
+use sandtimer::{Engine, Limits, Options, Spec};
 
 fn in_workspace(directory: &std::path::Path, line: &str) -> Spec {
     Spec { workspace: Some(directory.to_owned()), ..Spec::command(["sh", "-c", line]) }
@@ -55,6 +56,40 @@ fn interpreters_that_stand_ready_have_directories_and_take_unused_ones_along() {
     drop((context, pool));
     let left: Vec<_> = std::fs::read_dir(parent.path()).expect("a directory").flatten().collect();
     assert_eq!(left.iter().map(|entry| entry.path()).collect::<Vec<_>>(), [own], "the caller's to remove");
+}
+
+#[test]
+fn a_context_is_there_before_its_first_checkpoint_which_the_first_cell_waits_for() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let engine = Engine::new().expect("an engine");
+    // Its checkpoint is made once there is a file. What it was forked from has no `display`.
+    let source = "import os, time\ndef wait():\n  while 'display' in globals() and not os.path.exists('/workspace/go'): time.sleep(0.01)\n\
+                  os.register_at_fork(before=wait)";
+    let prewarm = Some(Prewarm { source: source.to_owned(), limit: Duration::from_secs(20) });
+    let workspaces = Some(parent.path().to_owned());
+    let profile =
+        Profile { interpreter: "python3".into(), live: true, workspaces, prewarm, ..Profile::default() };
+    let pool = engine.contexts(profile, 1).expect("a pool");
+    let context = pool.open(ContextSpec::default(), &mut || false).expect("a context");
+    let own = context.workspace().expect("its own").to_owned();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let cell = Cell { source: "open('go').read()".to_owned(), ..Cell::default() };
+            context.execute(cell, &mut |_| {}).expect("a run")
+        });
+        std::fs::write(own.join("go"), "now").expect("written");
+        let outcome = first.join().expect("an outcome");
+        assert_eq!(outcome.value, Some(serde_json::json!("now")), "{outcome:?}");
+    });
+    assert_eq!(context.info().checkpoint, Ok(()));
+    let endless = Cell {
+        source: "while True: pass".to_owned(),
+        limits: Limits::new().wall(Duration::from_millis(200)),
+        ..Cell::default()
+    };
+    let outcome = context.execute(endless, &mut |_| {}).expect("a run");
+    assert_eq!(outcome.ending, Ending::Timeout, "{outcome:?}");
+    context.close();
 }
 
 #[test]

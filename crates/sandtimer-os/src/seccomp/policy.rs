@@ -176,6 +176,9 @@ const REFUSED: &[u32] = &[
     number::MODIFY_LDT,
     number::LOOKUP_DCOOKIE,
     number::NFSSERVCTL,
+    // Landlock refuses to open a queue, and by then it has been made: it would outlive whoever made it.
+    number::MQ_OPEN,
+    number::MQ_UNLINK,
 ];
 
 /// Refused unless the IPC objects end with the sandbox. Use as well as creation: objects of the host are open
@@ -193,8 +196,6 @@ const IPC: &[u32] = &[
     number::MSGSND,
     number::MSGRCV,
     number::MSGCTL,
-    number::MQ_OPEN,
-    number::MQ_UNLINK,
 ];
 
 /// Flags of clone(2) that make a namespace, and the one that makes a sibling instead of a child, which the

@@ -86,6 +86,7 @@ impl Engine {
             closing,
             source: Mutex::default(),
             failed_starts: AtomicU64::new(0),
+            vacancies: Arc::default(),
         });
         let mut calls = Calls { shared, refillers: Vec::new() };
         for _ in 0..sandtimer_os::probe::processors().min(MOST_REFILLERS) {

@@ -1,7 +1,7 @@
 //! Sealed children of a zygote, each waiting for its one job.
 //!
 //! ```text
-//! init built ─▶ child born ─▶ sealed ─▶ warm (READY) ─▶ given a job: from here on a run
+//! init built, or left by an earlier job ─▶ child born ─▶ sealed ─▶ warm (READY) ─▶ given a job: from here on a run
 //! ```
 //! Everything that walls a job in is in force before the job's bytes arrive; what differs from job to job (memory,
 //! processes, resource limits, time) is put on with them. Owned here until then; dropping one ends it.
@@ -27,6 +27,7 @@ use super::opened::{self, Opened};
 use super::park;
 use super::place;
 use super::start::{self, Context, Descriptors, Sandbox};
+use super::vacancies::{self, Entrance, Vacancies, Vacant};
 use super::workspace::make_workspace;
 use super::zygotes;
 use super::{Inner, Spec};
@@ -37,7 +38,7 @@ use crate::limits::{Effective, Key};
 use crate::model::{Degraded, LimitKind, Path, Tier};
 use crate::supervise::collector::Attachment;
 use crate::supervise::output::{Spool, SpoolDirectory};
-use crate::supervise::run::{Job, Running, group_is_gone};
+use crate::supervise::run::{Job, Running, Vacancy, group_is_gone};
 
 /// Who is asked for a child.
 #[derive(Debug)]
@@ -63,6 +64,10 @@ pub(super) struct Child {
     pub own_workspace: Option<OwnWorkspace>,
     /// What it was forked from.
     pub zygote: Option<Arc<zygotes::Zygote>>,
+    /// How it came into its sandbox, if that may see another.
+    entrance: Option<Entrance>,
+    /// Where its sandbox goes if its job leaves nothing there.
+    pub vacancies: Option<Arc<Vacancies>>,
 }
 
 /// An empty directory, removed unless it is kept.
@@ -153,21 +158,38 @@ impl Child {
             built.inspect_err(|_| inner.pool.give_back(row, None))?;
         let tasks = std::mem::take(&mut prepared.tasks);
         let sandbox = prepared.started(slot, control, spawned.pidfd, Path::Parked).show(inner);
-        let mut child = Child {
+        let mut child = Child::without_process(inner, sandbox);
+        if let Some(sandbox) = child.sandbox.as_mut() {
+            let namespaces = park::wait_sealed(sandbox)?;
+            child.entrance = Some(Entrance::new(sandbox, namespaces, tasks, sealing));
+        }
+        child.seal(parent)?;
+        Ok(child)
+    }
+
+    /// A sandbox in which nothing is.
+    pub fn vacant(inner: &Arc<Inner>, vacant: Vacant) -> Self {
+        let mut child = Child::without_process(inner, vacant.sandbox);
+        child.entrance = Some(vacant.entrance);
+        child
+    }
+
+    fn without_process(inner: &Arc<Inner>, sandbox: Sandbox) -> Self {
+        Child {
             inner: inner.clone(),
             sandbox: Some(sandbox),
             born: None,
             own_workspace: None,
             zygote: None,
-        };
-        child.seal(parent, &sealing, &tasks)?;
-        Ok(child)
+            entrance: None,
+            vacancies: None,
+        }
     }
 
-    /// Puts the zygote's child into the sandbox, once that is built.
-    fn seal(&mut self, parent: &Parent<'_>, sealing: &Plan, tasks: &[OwnedFd]) -> Result<(), Error> {
-        let Some(sandbox) = self.sandbox.as_mut() else { return Ok(()) };
-        let namespaces = park::wait_sealed(sandbox)?;
+    /// Puts the zygote's child into the sandbox.
+    pub fn seal(&mut self, parent: &Parent<'_>) -> Result<(), Error> {
+        let (Some(sandbox), Some(entrance)) = (self.sandbox.as_mut(), &self.entrance) else { return Ok(()) };
+        let namespaces = &entrance.namespaces;
         let failed = |doing: &'static str| {
             move |error: rustix::io::Errno| Error::System { doing, source: error.into() }
         };
@@ -179,8 +201,10 @@ impl Child {
             rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK).map_err(failed("cannot prepare a pipe"))?;
         }
         let (channel, theirs) = socket::pair().map_err(Error::system("cannot make a socket"))?;
-        let program = sealing.program.seal().map_err(Error::system("cannot write a child's program"))?;
-        let mut extra: Vec<_> = tasks.iter().map(AsFd::as_fd).collect();
+        let program = &entrance.sealing.program;
+        let length = program.length();
+        let program = program.seal().map_err(Error::system("cannot write a child's program"))?;
+        let mut extra: Vec<_> = entrance.tasks.iter().map(AsFd::as_fd).collect();
         let cgroup = sandbox.slot.unified().map(|unified| {
             extra.push(unified);
             extra.len() - 1
@@ -194,7 +218,7 @@ impl Child {
         let users = namespaces.users.as_ref().filter(|_| outside).map(AsFd::as_fd);
         let request = BirthRequest {
             program: program.as_fd(),
-            program_length: sealing.program.length(),
+            program_length: length,
             pids: pids.as_fd(),
             namespaces: &others,
             channel: theirs.as_fd(),
@@ -221,11 +245,12 @@ impl Child {
         }
         self.born = Some(Born { process, channel, outputs: [stdout, stderr] });
         drop(theirs);
-        self.wait_ready(sealing, parent.stop)
+        self.wait_ready(parent.stop)
     }
 
-    fn wait_ready(&mut self, sealing: &Plan, stop: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+    fn wait_ready(&mut self, stop: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &self.born) else { return Ok(()) };
+        let names = self.entrance.as_ref().map_or(&[][..], |entrance| &entrance.sealing.names);
         let doing = "cannot make a child of the zygote ready";
         loop {
             let limit = self.inner.spawn_limit();
@@ -241,7 +266,7 @@ impl Child {
                 }
                 Some(Word::Failed { step, errno, required }) => {
                     let error = std::io::Error::from_raw_os_error(errno);
-                    let name = sealing.names.get(step as usize).copied().unwrap_or("enter the sandbox");
+                    let name = names.get(step as usize).copied().unwrap_or("enter the sandbox");
                     if required {
                         let source = std::io::Error::other(format!("{name}: {error}"));
                         return Err(Error::System { doing, source });
@@ -323,6 +348,12 @@ impl Child {
             .map_err(Error::system("cannot use a parked child"))
     }
 
+    /// What there will be in its sandbox if its job leaves nothing there.
+    fn vacancy(&mut self) -> Option<Box<dyn Vacancy>> {
+        let (vacancies, entrance) = (self.vacancies.take()?, self.entrance.take()?);
+        vacancies::after(self.sandbox.as_ref()?, entrance, vacancies)
+    }
+
     /// Its sandbox and its process, which are the caller's to end from now on.
     pub fn into_parts(mut self) -> Option<Stood> {
         let (sandbox, born) = self.sandbox.take().zip(self.born.take())?;
@@ -342,6 +373,7 @@ impl Child {
         handed: Handed,
     ) -> Option<Given> {
         let output = opened.effective.get(LimitKind::Output).map(|effect| effect.value);
+        let vacancy = self.vacancy();
         let (mut sandbox, born) = self.sandbox.take().zip(self.born.take())?;
         sandbox.spawned_at = handed.begun_at;
         sandbox.path = path;
@@ -355,6 +387,8 @@ impl Child {
             answered: AtomicU8::new(0),
             killed: AtomicU64::new(0),
             live: None,
+            is_one_of_many: vacancy.is_some(),
+            vacancy: Mutex::new(vacancy),
         };
         let running = place::running(&self.inner, sandbox, opened, spec, Some(job));
         let spool = || Arc::new(Mutex::new(Spool::new(output, handed.directory.clone())));

@@ -336,6 +336,9 @@ impl Context {
                 None => Standing::shell(&self.inner, &self.spec)?,
             };
             begun(&mut standing, &self.spec)?;
+            let doing = "the context's interpreter does not begin";
+            let failed = |reason| Error::System { doing, source: std::io::Error::other(reason) };
+            standing.ready().map_err(failed)?;
             *place = Some(standing);
         }
         if let Some(standing) = place.as_ref() {
@@ -500,7 +503,7 @@ fn begun(standing: &mut Standing, spec: &ContextSpec) -> Result<(), Error> {
     let limit = standing.spawn_limit();
     let nanoseconds = crate::limits::nanoseconds(limit);
     let end = monotonic_nanoseconds().saturating_add(nanoseconds);
-    let Err(reason) = standing.ready_within(nanoseconds) else { return Ok(()) };
+    let Err(reason) = standing.begun_within(nanoseconds) else { return Ok(()) };
     let said = standing.refusal.take();
     // A shell that does not begin has said nothing, and ended where it could not go on.
     let said = said.or_else(|| standing.is_shell().then(|| reason.clone()));

@@ -31,6 +31,7 @@ mod streams;
 mod templates;
 mod terminal;
 mod threads;
+mod vacancies;
 mod workspace;
 mod zygotes;
 

@@ -50,8 +50,8 @@ impl Place {
             degraded: sandbox.plan.degraded,
         };
         let place = Place {
-            control: Arc::new(sandbox.control),
-            pidfd: Arc::new(sandbox.pidfd),
+            control: sandbox.control,
+            pidfd: sandbox.pidfd,
             slot: Arc::new(sandbox.slot),
             isolation,
             names: sandbox.plan.names,

@@ -1,7 +1,8 @@
 //! Keeps children of one profile ready, off the path of those who take them.
 //!
 //! As many threads for each pool as processors: while one child seals itself, the next passes through launcher and zygote.
-//! They make children in moments without calls, or as soon as few are left, and end answered jobs then as well. A caller
+//! They make children in moments without calls, or as soon as few are left, and end answered jobs then as well; in the
+//! sandboxes that calls have left (`vacancies`) where there are such. A caller
 //! that finds none ready waits for the next (`path: cold`). A pool that is used up is made larger, one that is idle goes
 //! back to its size. All children of a zygote share the layout of its memory, so zygotes are replaced after a number of
 //! children or a time; the next one stands ready before the old one goes.
@@ -20,6 +21,7 @@ use sandtimer_os::{process, thread};
 use super::calls::bury;
 use super::children::{Child, OwnWorkspace, Parent};
 use super::error::Error;
+use super::vacancies::{Vacancies, Vacant};
 use super::zygotes::{self, NotServing, Zygote};
 use super::{Inner, Spec};
 use crate::supervise::run::Running;
@@ -49,6 +51,8 @@ pub(super) struct Shared {
     pub size: usize,
     pub state: Mutex<State>,
     pub source: Mutex<Source>,
+    /// Sandboxes that jobs have left.
+    pub vacancies: Arc<Vacancies>,
     /// Zygotes that did not come to serve; counted with the source held.
     pub failed_starts: AtomicU64,
     /// For those who wait for children.
@@ -102,6 +106,8 @@ pub struct Stats {
     pub calls: u64,
     /// Calls that found no child ready.
     pub cold: u64,
+    /// Children that were put into a sandbox which an earlier call had left as it found it.
+    pub reused: u64,
     /// Children that died or became useless while they waited.
     pub lost: u64,
     pub zygotes: u64,
@@ -180,6 +186,11 @@ impl State {
         self.waiting > 0 || 4 * self.coming() < self.wanted
     }
 
+    /// A call began or ended a moment ago.
+    fn is_in_use(&self, now: u64) -> bool {
+        now.saturating_sub(self.last_call) < LULL
+    }
+
     /// Children that are ready, or will be.
     fn coming(&self) -> usize {
         self.ready.len() + self.making
@@ -250,6 +261,7 @@ impl Shared {
         }
         let rest = std::mem::take(&mut self.lock().ready);
         drop(rest);
+        self.end(self.vacancies.close());
     }
 
     /// The zygote that serves. None where none could be started, by this refiller or by the one that it waited for: callers
@@ -345,16 +357,24 @@ impl Shared {
             if state.closed {
                 return None;
             }
+            self.vacancies.hold(state.wanted);
             // Tried in vain and nobody asks: it stays so until somebody does.
             let vain = state.failure.is_some() && state.waiting == 0;
             let lacking = state.coming() < state.wanted.max(state.waiting) && !vain;
             if lacking && (state.is_short() || quiet >= LULL) {
-                let hurried = state.waiting > state.coming();
+                let hurried = state.waiting > state.coming() || state.is_in_use(now) && state.is_short();
                 state.making += 1;
                 if state.coming() < state.wanted.max(state.waiting) {
                     self.lacking.notify_one();
                 }
                 return Some(hurried);
+            }
+            let old = self.vacancies.take_old();
+            if !old.is_empty() {
+                drop(state);
+                self.end(old);
+                state = self.lock();
+                continue;
             }
             let awaits_lull = lacking || !state.answered.is_empty();
             state.awaits_lull = awaits_lull;
@@ -396,12 +416,39 @@ impl Shared {
                 let spec = Spec { workspace, ..zygotes::spec_of(&self.profile) };
                 let (turn, stop) = (Some(&zygote.turn), Some(stop));
                 let parent = Parent { orders: zygote.orders(), turn, is_caller: false, hurried, stop };
-                Child::bear(&self.inner, &parent, &spec)?
+                // Init can answer for what Landlock lets a job make, of sandboxes that are all alike, and not in a live one.
+                let landlocked = self.inner.host()?.landlock_abi > 0;
+                let may_leave = landlocked && spec.workspace.is_none() && !spec.supervised;
+                // A sandbox that died while nothing was in it says nothing of the zygote.
+                let again = may_leave.then(|| self.vacant()).flatten();
+                let again = again.and_then(|mut child| child.seal(&parent).ok().map(|()| child));
+                let mut child = again.map_or_else(|| Child::bear(&self.inner, &parent, &spec), Ok)?;
+                child.vacancies = may_leave.then(|| self.vacancies.clone());
+                child
             }
         };
         child.own_workspace = own;
         child.zygote = zygote.cloned();
         Ok(child)
+    }
+
+    /// A sandbox that a job has left.
+    fn vacant(&self) -> Option<Child> {
+        while let Some(mut vacant) = self.vacancies.take() {
+            let is_fit = vacant.is_fit();
+            let child = Child::vacant(&self.inner, vacant);
+            if is_fit {
+                self.lock().stats.reused += 1;
+                return Some(child);
+            }
+        }
+        None
+    }
+
+    fn end(&self, vacant: Vec<Vacant>) {
+        for vacant in vacant {
+            drop(Child::vacant(&self.inner, vacant));
+        }
     }
 
     /// A child of this zygote, whichever serves now, made while the caller waits.

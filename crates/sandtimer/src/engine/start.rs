@@ -107,8 +107,8 @@ pub(super) struct Prepared {
 #[derive(Debug)]
 pub(super) struct Sandbox {
     pub slot: Slot,
-    pub control: OwnedFd,
-    pub pidfd: OwnedFd,
+    pub control: Arc<OwnedFd>,
+    pub pidfd: Arc<OwnedFd>,
     pub plan: Plan,
     pub files: Arc<KnownFiles>,
     pub private: Option<PrivateDirectory>,
@@ -120,6 +120,25 @@ pub(super) struct Sandbox {
 }
 
 impl Sandbox {
+    /// The same sandbox once more, for the next job in it.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub(super) fn again(&self) -> std::io::Result<Self> {
+        Ok(Sandbox {
+            slot: self.slot.again(),
+            control: self.control.clone(),
+            pidfd: self.pidfd.clone(),
+            plan: self.plan.carried_out(),
+            files: self.files.clone(),
+            private: None,
+            spawned_at: self.spawned_at,
+            path: self.path,
+            namespace: self.namespace.as_ref().map(OwnedFd::try_clone).transpose()?,
+            shown: self.shown,
+        })
+    }
+
     /// Tells the watchdog how it is killed. Long before there is a run: it wakes the watchdog.
     pub(super) fn show(mut self, inner: &Inner) -> Self {
         self.shown = inner.enforcer.show(&self.slot, self.pidfd.as_fd(), inner.sweeps_itself());
@@ -521,8 +540,8 @@ impl Prepared {
     pub(super) fn started(self, slot: Slot, control: OwnedFd, pidfd: OwnedFd, path: RunPath) -> Sandbox {
         Sandbox {
             slot,
-            control,
-            pidfd,
+            control: Arc::new(control),
+            pidfd: Arc::new(pidfd),
             plan: self.plan,
             files: self.files,
             private: self.private,

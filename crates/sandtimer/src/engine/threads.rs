@@ -3,14 +3,14 @@
 //! Nothing here waits for a process: word of the watchdog and of the enforcer's priority is received when a first run is
 //! about to start, or somebody asks, and waited for no longer than [`ARMING_LIMIT`].
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sandtimer_os::thread;
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
+use sandtimer_os::{process, thread};
 
 use super::error::Error;
 use super::launchers::{Launchers, Starter};
@@ -19,7 +19,7 @@ use crate::isolate::lease::Lease;
 use crate::supervise::collector::{Collector, CollectorHandle, Fate};
 use crate::supervise::enforcer::{Enforcer, EnforcerParts};
 use crate::supervise::orders::EnforcerHandle;
-use crate::supervise::run::Running;
+use crate::supervise::run::{Job, Running, Vacancy};
 
 /// What is armed to end runs, and whether the enforcer is real-time.
 #[derive(Debug, Clone)]
@@ -62,6 +62,15 @@ impl Threads {
         let recycled = pool.clone();
         let recycle = move |run: &Arc<Running>, fate: Fate| match fate {
             Fate::Quarantined => recycled.quarantine(),
+            Fate::Vacant => {
+                run.drop_namespace();
+                if !run.job.as_ref().and_then(Job::take_vacancy).is_some_and(Vacancy::offer) {
+                    run.slot.kill_all();
+                    process::wait_readable(run.pidfd.as_fd(), 1000);
+                    process::reap(run.pidfd.as_fd());
+                    recycled.give_back(run.row, run.slot.limits());
+                }
+            }
             Fate::Free { quarantined } => {
                 if quarantined {
                     recycled.release();
@@ -71,6 +80,7 @@ impl Threads {
                     return;
                 }
                 run.drop_namespace();
+                drop(run.job.as_ref().and_then(Job::take_vacancy));
                 if let Some(directory) = &run.private_directory {
                     directory.remove();
                 }

@@ -9,6 +9,7 @@ mod hierarchies;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
 
@@ -164,7 +165,7 @@ impl Cgroups {
     /// Makes the groups of a slot. What an earlier engine left under this name is used again: it is empty, swept.
     pub fn slot(&self, row: usize) -> io::Result<Slot> {
         let name = format!("run-{row}");
-        let make = |parent: &Option<OwnedFd>, new: &mut bool| -> io::Result<Option<OwnedFd>> {
+        let make = |parent: &Option<OwnedFd>, new: &mut bool| -> io::Result<Option<Arc<OwnedFd>>> {
             let Some(parent) = parent else { return Ok(None) };
             match mkdirat(parent, name.as_str(), Mode::from_raw_mode(0o755)) {
                 Ok(()) => {}
@@ -172,14 +173,13 @@ impl Cgroups {
                 Err(error) => return Err(error.into()),
             }
             let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
-            Ok(Some(openat(parent, name.as_str(), flags, Mode::empty())?))
+            Ok(Some(Arc::new(openat(parent, name.as_str(), flags, Mode::empty())?)))
         };
         let (mut new, mut new_memory) = (true, true);
         let unified = make(&self.unified, &mut new)?;
-        let kill = match &unified {
-            Some(fd) => Some(openat(fd, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?),
-            None => None,
-        };
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let kill = unified.as_ref().map(|group| openat(group, "cgroup.kill", flags, Mode::empty()));
+        let kill = kill.transpose()?.map(Arc::new);
         let mut slot = Slot {
             row,
             unified,
@@ -189,6 +189,7 @@ impl Cgroups {
             tasks: Vec::new(),
             v2_limits: self.layout == Layout::V2,
             limits: None,
+            peak: None,
             start: Counters::default(),
             start_run_queue: 0,
         };
@@ -297,15 +298,17 @@ pub struct SlotLimits {
 #[derive(Debug)]
 pub struct Slot {
     pub row: usize,
-    unified: Option<OwnedFd>,
-    kill: Option<OwnedFd>,
-    memory: Option<OwnedFd>,
-    pids: Option<OwnedFd>,
+    unified: Option<Arc<OwnedFd>>,
+    kill: Option<Arc<OwnedFd>>,
+    memory: Option<Arc<OwnedFd>>,
+    pids: Option<Arc<OwnedFd>>,
     /// `tasks` of each v1 group, opened ahead of need.
     tasks: Vec<OwnedFd>,
     v2_limits: bool,
     /// What is in force, if it is known.
     limits: Option<SlotLimits>,
+    /// `memory.peak`, where it counts from when it was last written to through this descriptor (Linux 6.12).
+    peak: Option<OwnedFd>,
     start: Counters,
     /// What [`Slot::run_queue_microseconds`] does not count.
     start_run_queue: u64,
@@ -340,11 +343,11 @@ impl Slot {
         self.kill.as_ref().is_some_and(|file| rustix::io::write(file, b"1").is_ok())
     }
 
-    fn write(&self, directory: &Option<OwnedFd>, name: &str, value: &str) -> bool {
+    fn write(&self, directory: &Option<Arc<OwnedFd>>, name: &str, value: &str) -> bool {
         directory.as_ref().is_some_and(|fd| write_file(fd.as_fd(), name, value).is_ok())
     }
 
-    fn read(&self, directory: &Option<OwnedFd>, name: &str) -> String {
+    fn read(&self, directory: &Option<Arc<OwnedFd>>, name: &str) -> String {
         directory.as_ref().and_then(|fd| read_file(fd.as_fd(), name).ok()).unwrap_or_default()
     }
 
@@ -395,6 +398,39 @@ impl Slot {
         refused
     }
 
+    /// The same groups once more, for the next job in the same sandbox.
+    pub fn again(&self) -> Self {
+        Slot {
+            row: self.row,
+            unified: self.unified.clone(),
+            kill: self.kill.clone(),
+            memory: self.memory.clone(),
+            pids: self.pids.clone(),
+            tasks: Vec::new(),
+            v2_limits: self.v2_limits,
+            limits: self.limits,
+            peak: None,
+            start: Counters::default(),
+            start_run_queue: 0,
+        }
+    }
+
+    /// Starts all counters again but those of [`Slot::start_counting`]. False where one cannot be: most processes at once,
+    /// where there was more than one or nobody counts, and on a v2 group before Linux 6.12 most memory at once.
+    pub fn start_anew(&mut self) -> bool {
+        if self.processes_peak().is_none_or(|most| most > 1) {
+            return false;
+        }
+        self.start = self.events();
+        if !self.v2_limits {
+            return self.memory.is_none() || self.write(&self.memory, "memory.max_usage_in_bytes", "0");
+        }
+        let Some(group) = &self.unified else { return false };
+        let peak = openat(group, "memory.peak", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        self.peak = peak.ok().filter(|peak| rustix::io::write(peak, b"reset").is_ok());
+        self.peak.is_some()
+    }
+
     /// Starts the counters of time again, without touching the limits.
     pub fn start_counting(&mut self) {
         self.start = self.start.timed(&self.read(&self.unified, "cpu.stat"));
@@ -414,6 +450,10 @@ impl Slot {
     }
 
     fn counters(&self) -> Counters {
+        self.events().timed(&self.read(&self.unified, "cpu.stat"))
+    }
+
+    fn events(&self) -> Counters {
         let (oom, pids) = if self.v2_limits {
             (self.read(&self.unified, "memory.events"), self.read(&self.unified, "pids.events"))
         } else {
@@ -424,7 +464,6 @@ impl Slot {
             process_limit_hits: keyed(&pids, "max").unwrap_or(0),
             ..Counters::default()
         }
-        .timed(&self.read(&self.unified, "cpu.stat"))
     }
 
     /// What the run in this slot has counted since [`Slot::limit`].
@@ -454,8 +493,23 @@ impl Slot {
         keyed(&text, "oom_kill").unwrap_or(0).saturating_sub(self.start.out_of_memory_kills)
     }
 
+    /// Memory in use now, in bytes, what was read from files included; `None` where nothing counts it.
+    pub fn memory_now(&self) -> Option<u64> {
+        let (directory, file) = if self.v2_limits {
+            (&self.unified, "memory.current")
+        } else {
+            (&self.memory, "memory.usage_in_bytes")
+        };
+        self.read(directory, file).trim().parse().ok()
+    }
+
     /// Most memory used at once, in bytes; `None` where nothing counts it.
     pub fn memory_peak(&self) -> Option<u64> {
+        if let Some(peak) = &self.peak {
+            let mut text = [0u8; 32];
+            let length = rustix::io::pread(peak, &mut text, 0).ok()?;
+            return std::str::from_utf8(&text[..length]).ok()?.trim().parse().ok();
+        }
         let (directory, file) = if self.v2_limits {
             (&self.unified, "memory.peak")
         } else {

@@ -97,6 +97,8 @@ struct Streams {
 pub(crate) enum Fate {
     /// Something in it cannot be killed now.
     Quarantined,
+    /// Init alone is alive in it, and nothing is left there of the run.
+    Vacant,
     /// Everything in it is dead. With whether it was in quarantine before.
     Free { quarantined: bool },
 }
@@ -363,7 +365,8 @@ impl Collector {
                 let outcome = sentence::outcome(&streams.run, &facts, &streams.spools);
                 streams.run.waiting.outcome(outcome, true);
                 let quarantined = facts.overdue == Some(true);
-                (self.recycle)(&streams.run, Fate::Free { quarantined });
+                let fate = if facts.vacant { Fate::Vacant } else { Fate::Free { quarantined } };
+                (self.recycle)(&streams.run, fate);
             }
             if kept {
                 self.keep_late(streams);

@@ -19,7 +19,7 @@ use sandtimer_os::watchdog::SharedTable;
 use sandtimer_os::wire::{Notice, notice, order};
 
 use super::collector::ToCollector;
-use super::run::{Cause, Exit, Facts, FailedStep, Running, group_is_gone};
+use super::run::{Cause, Exit, Facts, FailedStep, Job, Running, group_is_gone};
 use super::sentence;
 use crate::model::{Enforcer, LimitKind, State, Warning};
 use crate::time::{Fire, Moment, Stopwatch};
@@ -32,6 +32,8 @@ const PROOF_LIMIT: u64 = 250_000_000;
 const UNKILLABLE_AFTER: u64 = 2_000_000_000;
 /// Where no pid namespace dies with init: how long init may sweep before it is killed itself.
 const SWEEP_LIMIT: u64 = 100_000_000;
+/// How long a job that is ended without its sandbox may take, and init to look after it; then the sandbox is ended.
+const VACATE_LIMIT: u64 = 100_000_000;
 /// How soon to look again whether a killed group is empty.
 const LOOK_AGAIN: u64 = 1_000_000;
 
@@ -202,6 +204,7 @@ impl Ending {
                 self.phase = Phase::Killed;
             }
             notice::SAMPLE => self.sampled(notice, now),
+            notice::VACATED => self.vacated(notice.a == 1, now),
             notice::SWEPT => {
                 self.facts.swept = Some(notice.a);
                 self.facts.killed += notice.b;
@@ -246,10 +249,14 @@ impl Ending {
                               or ignores SIGCHLD, and took its exit status";
                 self.infrastructure(reason.to_owned(), now);
                 self.publish();
+            } else if process::is_dead(pidfd) {
+                // Reaped by somebody else.
+                self.vacate(now);
             }
             return;
         };
         if job.answer().is_some() || self.facts.killed_at.is_some() {
+            self.vacate(now);
             return;
         }
         let exit = Exit {
@@ -484,11 +491,15 @@ impl Ending {
             return;
         }
         let run = &self.run;
+        if matches!(self.facts.cause, Some(Cause::Answer { .. })) {
+            run.kill_answered();
+        }
         let killed = run.job.as_ref().map_or(0, |job| job.killed.load(Ordering::Acquire));
         if killed > 0 {
             self.facts.killed = killed - 1;
             self.facts.killed_at = Some(now);
             self.phase = Phase::Killed;
+            self.last_resort = self.leaves().then_some(now + VACATE_LIMIT);
             return;
         }
         // Without a controller that counts them, the last sample; the command itself is known to be one.
@@ -613,6 +624,11 @@ impl Ending {
         }
     }
 
+    /// The watchdog has killed its sandbox, or is about to: that is nobody's any more, whatever init has said of it.
+    pub fn killed_by_watchdog(&self) {
+        drop(self.run.job.as_ref().and_then(Job::take_vacancy));
+    }
+
     /// Init is dead, and with it its namespace.
     pub fn died(&mut self, table: &SharedTable, now: u64) {
         if self.phase == Phase::Dead || !process::is_dead(std::os::fd::AsFd::as_fd(&self.run.pidfd)) {
@@ -653,6 +669,37 @@ impl Ending {
             self.phase = Phase::Killed;
             self.facts.overdue = Some(true);
         }
+    }
+
+    /// Its sandbox is to outlive it.
+    fn leaves(&self) -> bool {
+        self.run.job.as_ref().is_some_and(Job::leaves)
+    }
+
+    /// The job that leaves its sandbox is dead: init is asked whether anything else is there.
+    fn vacate(&mut self, now: u64) {
+        if self.phase == Phase::Killed && self.leaves() {
+            self.last_resort = Some(now + VACATE_LIMIT);
+            if process::order(&*self.run.control, order::VACATE, 0, 0).is_err() {
+                self.run.slot.kill_all();
+            }
+        }
+    }
+
+    /// Init has looked at what the job has left.
+    fn vacated(&mut self, vacant: bool, now: u64) {
+        // Without a time by which this is to be here the sandbox has been killed meanwhile.
+        if self.phase != Phase::Killed || !self.leaves() || self.last_resort.is_none() {
+            return;
+        }
+        if !vacant || self.facts.cause.is_none() {
+            self.run.slot.kill_all();
+            return;
+        }
+        self.last_resort = None;
+        self.facts.vacant = true;
+        self.facts.dead_at = Some(now);
+        self.phase = Phase::Dead;
     }
 
     /// It died and nobody here did it.

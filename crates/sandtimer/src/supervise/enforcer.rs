@@ -294,6 +294,9 @@ impl Enforcer {
     /// After every change of a run: its next time, the watchdog's row, and what the collector must hear.
     fn follow(&mut self, row: usize) {
         let Some(ending) = self.runs[row].as_mut() else { return };
+        if ending.is_dead() && self.table.disarm(row) {
+            ending.killed_by_watchdog();
+        }
         if let Some(hard) = ending.unannounced_deadline()
             && self.table.arm(row, hard)
             && let Some(watchdog) = &self.watchdog
@@ -307,7 +310,6 @@ impl Enforcer {
         if let Some(run) = &run {
             // Before anybody hears of it: the row may be another run's at once.
             self.runs[row] = None;
-            self.table.disarm(row);
             // Gone from the set by themselves once closed; but the owner may keep the run, and with it the files.
             let _ = epoll::delete(&self.epoll, &run.control);
             let _ = epoll::delete(&self.epoll, &run.pidfd);

@@ -1,7 +1,7 @@
 //! One run as the two threads and its owner share it, and the facts the enforcer gathers about it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use sandtimer_os::process;
 
 use super::follower::Follower;
 use super::orders::Shown;
@@ -56,6 +57,16 @@ pub(crate) struct Job {
     pub killed: AtomicU64,
     /// What it is in a live sandbox.
     pub live: Option<Live>,
+    /// What becomes of its sandbox if it leaves nothing there; taken by whoever uses it.
+    pub vacancy: Mutex<Option<Box<dyn Vacancy>>>,
+    /// Its sandbox may see another: whoever is late to end it must not end that one.
+    pub is_one_of_many: bool,
+}
+
+/// A sandbox for the next job, once nothing is left in it of the last.
+pub(crate) trait Vacancy: std::fmt::Debug + Send {
+    /// Gives it to whoever has jobs for it. False where nobody has any more, and it is the caller's to end.
+    fn offer(self: Box<Self>) -> bool;
 }
 
 /// What a job is in a live sandbox: its end leaves the interpreter standing, or goes back to a checkpoint of it.
@@ -129,6 +140,16 @@ impl Job {
         }
     }
 
+    /// It was ended without its sandbox.
+    pub fn leaves(&self) -> bool {
+        self.is_one_of_many && self.killed.load(Ordering::Acquire) > 0
+    }
+
+    /// Takes what becomes of its sandbox.
+    pub fn take_vacancy(&self) -> Option<Box<dyn Vacancy>> {
+        self.vacancy.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// Wakes whoever waits for an answer.
     pub fn hang_up(&self) {
         if let Some(live) = &self.live {
@@ -191,6 +212,8 @@ pub(crate) struct Facts {
     pub state: Option<State>,
     /// Its live sandbox stands.
     pub stands: bool,
+    /// Init has found nothing of the job in its sandbox, which stands.
+    pub vacant: bool,
     /// Something of the job goes on in its live sandbox.
     pub goes_on: bool,
 }
@@ -329,7 +352,12 @@ impl Running {
             return true;
         }
         let count = self.slot.processes_now().map_or(1, |count| count.saturating_sub(1));
-        let killed = self.slot.kill_all();
+        let killed = if job.is_one_of_many {
+            // By a descriptor of the one process: it may be dead by now, and its sandbox the next job's.
+            count == 1 && process::kill(job.pidfd.as_fd()).is_ok()
+        } else {
+            self.slot.kill_all()
+        };
         if killed {
             job.killed.store(count + 1, Ordering::Release);
         }

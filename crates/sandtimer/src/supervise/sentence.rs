@@ -241,7 +241,7 @@ fn tree(run: &Running, facts: &Facts) -> Tree {
         (None, Some(true)) => Proof::Unkillable,
         (None, _) => Proof::Pending,
         _ if facts.goes_on => Proof::Pending,
-        _ if facts.stands => Proof::SubreaperSweep,
+        _ if facts.stands || facts.vacant => Proof::SubreaperSweep,
         (Some(_), _) => match run.isolation.kill {
             KillClass::K3 if run.slot.is_empty() => Proof::CgroupEmpty,
             KillClass::K3 | KillClass::K2 if !run.sweeps_itself => Proof::PidNamespaceGone,

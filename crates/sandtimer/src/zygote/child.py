@@ -141,12 +141,13 @@ def child(channel, hurried):
     reseed()
     if not hurried:
         warm()
+    interpreter = Context(channel) if live else None
+    if live and not hurried:
+        interpreter.rehearse()
     os.write(channel, b"R")
     job, *files = native.receive(channel)
     if live:
-        import json
-
-        context(json.loads(job), files)
+        context(interpreter, json.loads(job), files)
     finish(channel, lambda: run(job, files))
 
 

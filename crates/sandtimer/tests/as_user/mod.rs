@@ -2,12 +2,18 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
-const USER: u32 = 1234;
+pub const USER: u32 = 1234;
 
 /// Runs one of the tests of this suite as a user without privileges; false when this process is one already.
 pub fn as_a_user(test: &str) -> bool {
+    as_a_user_in(test, None)
+}
+
+/// The same, in a control group where one is given.
+pub fn as_a_user_in(test: &str, group: Option<&Path>) -> bool {
     if !rustix::process::getuid().is_root() {
         return false;
     }
@@ -17,7 +23,15 @@ pub fn as_a_user(test: &str) -> bool {
     let copy = directory.path().join("test");
     std::fs::copy(std::env::current_exe().expect("a path"), &copy).expect("a copy");
     let mut command = Command::new(&copy);
-    command.args(["--exact", test, "--nocapture"]).uid(USER).gid(USER).current_dir("/");
+    if let Some(group) = group {
+        const ENTER: &str =
+            "echo $$ > $0/cgroup.procs && exec setpriv --reuid $1 --regid $1 --clear-groups \"${@:2}\"";
+        command = Command::new("bash");
+        command.args(["-c", ENTER]).arg(group).arg(USER.to_string()).arg(&copy);
+    } else {
+        command.uid(USER).gid(USER);
+    }
+    command.args(["--exact", test, "--nocapture"]).current_dir("/");
     command.env_remove("XDG_RUNTIME_DIR").env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
     let output = command.output().expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

@@ -74,13 +74,7 @@ impl Child {
             .inspect_err(|_| inner.pool.give_back(row, None))
             .map_err(|error| missing(profile, error))?;
         let sandbox = prepared.started(slot, control, spawned.pidfd, Path::Parked).show(inner);
-        let mut child = Child {
-            inner: inner.clone(),
-            sandbox: Some(sandbox),
-            born: None,
-            own_workspace: None,
-            zygote: None,
-        };
+        let mut child = Child::without_process(inner, sandbox);
         child.meet_node(channel, words, stop)?;
         Ok(child)
     }

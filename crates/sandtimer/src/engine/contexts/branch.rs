@@ -284,7 +284,7 @@ fn taken(standing: &mut Standing, end: u64) -> Result<(), Error> {
         let length =
             os::packet(standing.channel(), &mut packet, false).map_err(|error| failed(error.to_string()))?;
         match Frame::parse(&packet[..length.min(packet.len())]) {
-            Frame::Taken => {
+            Frame::Begun => {
                 standing.ask_for_checkpoint();
                 return Ok(());
             }

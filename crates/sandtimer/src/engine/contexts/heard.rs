@@ -76,7 +76,7 @@ impl Hearing<'_> {
                 // Nothing that is asked for now.
                 Frame::Checkpoint { .. }
                 | Frame::Image { .. }
-                | Frame::Taken
+                | Frame::Begun
                 | Frame::Failed(_)
                 | Frame::Unknown => None,
             },

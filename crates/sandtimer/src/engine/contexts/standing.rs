@@ -37,6 +37,8 @@ const CHECKPOINT_LIMIT: u64 = 10_000_000_000;
 const INIT_LIMIT: u64 = 2_000_000_000;
 /// How long the next cell is kept back for a forgotten checkpoint to die.
 const DYING_LIMIT: u64 = 250_000_000;
+/// How soon to look again whether it is dead: nothing tells.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 /// The one to go back to, and the one before.
 const MOST_CHECKPOINTS: usize = 2;
 /// What no interpreter begins under: what it writes to of the memory that it has from before.
@@ -210,27 +212,35 @@ impl Standing {
         }
     }
 
+    /// Waits until it has begun where it is to, within so many nanoseconds; Python's need not have made its checkpoint.
+    pub fn begun_within(&mut self, limit: u64) -> Result<(), String> {
+        if self.is_shell() || self.is_script() {
+            return self.ready_within(limit).map(drop);
+        }
+        let end = monotonic_nanoseconds().saturating_add(limit);
+        let mut packet = vec![0u8; CHANNEL_PACKET];
+        loop {
+            let Some(length) = self.word(&mut packet, end)? else {
+                return Err(format!(
+                    "the interpreter did not begin within {:?}",
+                    Duration::from_nanos(limit)
+                ));
+            };
+            match Frame::parse(&packet[..length]) {
+                Frame::Begun => return Ok(()),
+                _ => self.hear_refusal(&packet[..length]),
+            }
+        }
+    }
+
     /// The answer to the last request for a checkpoint; what was said before is passed over.
     fn await_checkpoint(&mut self, limit: u64) -> Result<(), String> {
         let end = monotonic_nanoseconds().saturating_add(limit);
         let mut packet = vec![0u8; CHANNEL_PACKET];
         while let Some(nonce) = self.awaited {
-            if !self.wait_for_word(end)? {
+            let Some(length) = self.word(&mut packet, end)? else {
                 let limit = Duration::from_nanos(limit);
                 return Err(format!("the interpreter did not make a checkpoint within {limit:?}"));
-            }
-            let length = match os::packet(self.channel.as_fd(), &mut packet, false) {
-                Ok(length) if length > 0 => length.min(packet.len()),
-                // One that ended with something unread is told of once, before what it has said.
-                Err(error)
-                    if matches!(
-                        Errno::from_io_error(&error),
-                        Some(Errno::AGAIN | Errno::INTR | Errno::CONNRESET)
-                    ) =>
-                {
-                    continue;
-                }
-                _ => return Err("the interpreter has closed its channel".to_owned()),
             };
             match Frame::parse(&packet[..length]) {
                 Frame::Checkpoint { nonce: said, made } if said == nonce => {
@@ -244,6 +254,23 @@ impl Standing {
             true => Err("the interpreter ended while nothing was executed in it".to_owned()),
             false => Ok(()),
         }
+    }
+
+    /// The next packet that it says before `end`, by its length.
+    fn word(&self, packet: &mut [u8], end: u64) -> Result<Option<usize>, String> {
+        while self.wait_for_word(end)? {
+            match os::packet(self.channel.as_fd(), packet, false) {
+                Ok(length) if length > 0 => return Ok(Some(length.min(packet.len()))),
+                // One that ended with something unread is told of once, before what it has said.
+                Err(error)
+                    if matches!(
+                        Errno::from_io_error(&error),
+                        Some(Errno::AGAIN | Errno::INTR | Errno::CONNRESET)
+                    ) => {}
+                _ => return Err("the interpreter has closed its channel".to_owned()),
+            }
+        }
+        Ok(None)
     }
 
     /// Keeps what an interpreter says that cannot begin where it is to. Of one that has begun nobody asks for it.
@@ -309,7 +336,8 @@ impl Standing {
         let extra = |standing: &Self| standing.place.slot.processes_now().unwrap_or(0).saturating_sub(idle);
         let end = monotonic_nanoseconds() + DYING_LIMIT;
         while extra(self) > self.left_over && monotonic_nanoseconds() < end {
-            process::wait_readable(self.pidfd.as_fd(), 1);
+            // The interpreter's own end is looked for by whoever needs it.
+            let _ = poll(&mut [], Some(&LOOK_AGAIN));
         }
         self.left_over = extra(self);
     }
@@ -398,6 +426,8 @@ impl Standing {
             answered: AtomicU8::new(0),
             killed: AtomicU64::new(0),
             live: Some(live),
+            vacancy: Mutex::default(),
+            is_one_of_many: false,
         })
     }
 

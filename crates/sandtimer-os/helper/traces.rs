@@ -1,0 +1,113 @@
+//! What a job has left in a sandbox where another is to begin: nothing, or the sandbox is ended with it.
+//!
+//! A job can leave something for the next one in three places: a process, a private directory, an object of System V. The rest
+//! of the root is not its own, Landlock and the filter refuse what else there is, and where job and init have one uid, init
+//! answers for nothing. Each is looked at as it is, not as somebody remembers it: any difference is said, and nothing is cleaned
+//! up.
+
+use crate::steps::Step;
+use crate::sys::{self, Fd, call, nr};
+
+/// Private directories that are watched.
+const MOST: usize = 16;
+
+/// `struct stat` as fstat(2) gives it on x86-64, in words.
+type Status = [u64; 18];
+/// Its words for the last access, which reading changes, and for the last change, which nobody can set.
+const ACCESSED: [usize; 2] = [9, 10];
+const CHANGED: [usize; 2] = [13, 14];
+
+/// What a sandbox was like before its first job.
+pub struct Traces {
+    places: [(Fd, Status); MOST],
+    count: usize,
+    /// When the job began, by the clock that files are stamped with; zero before.
+    began: [u64; 2],
+    /// All of it could be noted.
+    complete: bool,
+}
+
+impl Traces {
+    pub const NONE: Self = Traces {
+        places: [(-1, [0; 18]); MOST],
+        count: 0,
+        began: [0; 2],
+        complete: false,
+    };
+
+    /// Notes the directories that a step names.
+    pub fn note(step: &Step) -> Self {
+        let mut traces = Self::NONE;
+        let count = step.header.string_count as usize;
+        if count == 0 || count > MOST {
+            return traces;
+        }
+        traces.complete = true;
+        traces.count = count;
+        for (index, place) in traces.places[..count].iter_mut().enumerate() {
+            const O_PATH: usize = 0o10000000;
+            let fd = sys::open_at(sys::AT_FDCWD, step.string(index).pointer, O_PATH, 0);
+            let status = status(fd as Fd);
+            traces.complete &= status.is_some();
+            *place = (fd as Fd, status.unwrap_or_default());
+        }
+        traces
+    }
+
+    /// A job is about to begin, or has begun.
+    pub fn begin(&mut self) {
+        if self.complete && self.began == [0; 2] {
+            self.began = coarse_time();
+        }
+    }
+
+    /// The job has ended. Whether nothing is alive beside init, and nothing is there that was not there before.
+    pub fn end(&mut self) -> bool {
+        let none = self.are_none();
+        self.began = [0; 2];
+        none
+    }
+
+    fn are_none(&self) -> bool {
+        // Everything in the namespace but this process, dead and not waited for included; kill(2).
+        let alone = call!(nr::KILL, -1isize, 0) == sys::ESRCH;
+        let directories = || self.places[..self.count].iter().all(|(fd, before)| self.is_as_before(*fd, before));
+        self.complete && alone && directories() && !has_objects()
+    }
+
+    /// A change within the same tick of the clock as the one before could not be told from it. So the change that is known must
+    /// be older than the job.
+    fn is_as_before(&self, fd: Fd, before: &Status) -> bool {
+        let Some(now) = status(fd) else { return false };
+        let is_same = |word: usize| now[word] == before[word] || ACCESSED.contains(&word);
+        let [second, nanosecond] = CHANGED.map(|word| before[word]);
+        let is_older = second < self.began[0] || second == self.began[0] && nanosecond < self.began[1];
+        is_older && (0..before.len()).all(is_same)
+    }
+}
+
+fn status(fd: Fd) -> Option<Status> {
+    let mut status: Status = [0; 18];
+    (fd >= 0 && call!(nr::FSTAT, fd, status.as_mut_ptr()) == 0).then_some(status)
+}
+
+/// Seconds and nanoseconds at the last tick: no later than what a file that is changed now is stamped with.
+fn coarse_time() -> [u64; 2] {
+    const CLOCK_REALTIME_COARSE: usize = 5;
+    let mut time = [0u64; 2];
+    call!(nr::CLOCK_GETTIME, CLOCK_REALTIME_COARSE, time.as_mut_ptr());
+    time
+}
+
+/// Whether there is a segment, a set of semaphores or a queue of System V; shmctl(2), semctl(2), msgctl(2).
+fn has_objects() -> bool {
+    const SHM_INFO: usize = 14;
+    const SEM_INFO: usize = 19;
+    const MSG_INFO: usize = 12;
+    // The longest of the three structures; each begins with ints.
+    let mut words = [0i32; 16];
+    let segments = call!(nr::SHMCTL, 0, SHM_INFO, words.as_mut_ptr()) < 0 || words[0] != 0;
+    let sets = call!(nr::SEMCTL, 0, 0, SEM_INFO, words.as_mut_ptr()) < 0 || words[7] != 0;
+    let queues = call!(nr::MSGCTL, 0, MSG_INFO, words.as_mut_ptr()) < 0 || words[0] != 0;
+    segments || sets || queues
+}
