@@ -161,6 +161,12 @@ def test_output_is_cut_filtered_and_waited_for(connect: Callable[[Act], None]) -
         assert data(await client.call_tool("read_output", match))["data"] == "epoch 3\n"
         ended = await client.call_tool("read_output", {"run_id": run, "until": "exit", "wait_ms": 20000})
         assert first(ended) == "EXITED 0" and data(ended)["data"].count("epoch") == 5
+        asks = {"command": "echo first; printf 'name: '; read name", "background": True, "stdin_open": True}
+        run = data(await client.call_tool("bash", asks))["run_id"]
+        prompt = {"run_id": run, "until": "match", "filter": "name: $", "wait_ms": 20000}
+        asked_for = data(await client.call_tool("read_output", prompt))
+        assert (asked_for["data"], asked_for["next_cursor"]) == ("name: ", 12)
+        await client.call_tool("kill", {"run_id": run})
 
     connect(act)
 

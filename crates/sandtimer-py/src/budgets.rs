@@ -83,6 +83,7 @@ impl Budget {
             wrap_up: wrap_up.map(Option::unwrap_or_default),
             max_duration_factor,
             on_task_timeout: if end_tasks { OnTaskTimeout::End } else { OnTaskTimeout::Tell },
+            ..Options::default()
         };
         let effective = nest(&place, &own, &[], &Ceilings::none());
         let budget = budget::Budget::new(effective, options, moment(now))

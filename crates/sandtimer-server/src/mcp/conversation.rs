@@ -10,7 +10,7 @@ use sandtimer::Limits;
 use sandtimer::engine::{AgentBudget, BudgetSpec};
 use sandtimer::limits::Key;
 use sandtimer::model::LimitKind;
-use sandtimer::task::budget::{Check, TaskError, TaskOf, Turn};
+use sandtimer::task::budget::{Check, Options, TaskError, TaskOf, Turn};
 use sandtimer::task::estimate::Answer;
 use sandtimer::task::progress::Tracker;
 use sandtimer::time::Moment;
@@ -270,7 +270,9 @@ impl Conversation {
 fn open_budget(owner: &OwnerState, limits: Limits) -> Result<Arc<AgentBudget>, Refusal> {
     let name = format!("mcp-{}", crate::new_id());
     let parent = owner.app.tenants.scope(&owner.owner);
-    let spec = BudgetSpec { name, limits, parent, ..BudgetSpec::default() };
+    // Nobody begins anew here, and clients without sessions share one: what is over with a task must not stay so.
+    let options = Options { resumes_after_task: true, ..Options::default() };
+    let spec = BudgetSpec { name, limits, parent, options, ..BudgetSpec::default() };
     Ok(Arc::new(owner.app.engine.open_budget(spec)?))
 }
 

@@ -3,8 +3,8 @@
 Shares its process with child.py, which is executed before it. Requests come by the channel: `C` and a nonce asks for a
 checkpoint, `X` and JSON is a cell, with its stdout, stderr and, where JSON says so, its stdin and its source as files.
 Answered by `K`, nonce, the checkpoint's process id and why there is none; and by `A`, with `D` before it for everything
-that is displayed meanwhile; or, before the first of them, by `R` and why its directory cannot be its own. `B` asks for an image,
-see branch.py. The engine takes none of it on trust.
+that is displayed meanwhile; before the first of them it says `b`, or `R` and why its directory cannot be its own. `B` asks for
+an image, see branch.py. The engine takes none of it on trust.
 """
 
 import ast
@@ -193,6 +193,9 @@ class Context:
         return value
 
     def wait(self, task):
+        # An interrupt that comes just before the loop waits is seen only behind that, unless it wakes the loop as well.
+        waker = getattr(self.loop, "_csock", None)
+        signal.set_wakeup_fd(-1 if waker is None else waker.fileno(), warn_on_full_buffer=False)
         try:
             return self.loop.run_until_complete(task)
         except BaseException:
@@ -200,6 +203,8 @@ class Context:
             if task.cancel():
                 self.loop.run_until_complete(asyncio.wait([task]))
             raise
+        finally:
+            signal.set_wakeup_fd(-1)
 
     def describe(self, error):
         if isinstance(error, KeyboardInterrupt):
@@ -346,12 +351,12 @@ def mime_data(data):
     return data
 
 
-def context(options, files):
+def context(interpreter, options, files):
     """A job that never answers: the interpreter is the context's from now on."""
     if options["branch"]:
         # Returns only where it fails.
         failed = native.take(*files[:3])
-        os.write(3, b"y" + os.strerror(-failed).encode())
+        os.write(interpreter.channel, b"y" + os.strerror(-failed).encode())
         os._exit(1)
     os.environ.update(options["environment"])
     os.environ.setdefault("MPLBACKEND", "Agg")
@@ -360,8 +365,10 @@ def context(options, files):
             os.makedirs(options["directory"], exist_ok=True)
             os.chdir(options["directory"])
         except (OSError, ValueError) as error:
-            os.write(3, b"R" + str(error).encode("utf-8", "replace")[:1000])
+            os.write(interpreter.channel, b"R" + str(error).encode("utf-8", "replace")[:1000])
             os._exit(1)
     sys.path[:0] = [""] if "" not in sys.path else []
     gc.enable()
-    Context(3).serve()
+    # Whoever opens the context need not wait for its first checkpoint.
+    os.write(interpreter.channel, b"b")
+    interpreter.serve()

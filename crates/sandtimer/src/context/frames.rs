@@ -96,8 +96,8 @@ pub(crate) enum Frame<'a> {
     Checkpoint { nonce: Nonce, made: Result<i32, String> },
     /// An image was written, or why not.
     Image { nonce: Nonce, made: Result<Image, String> },
-    /// It has become an image.
-    Taken,
+    /// It is a new context's, or has become an image.
+    Begun,
     /// It could not become an image, and ends.
     Failed(String),
     /// A part of something that is displayed; the last one or not.
@@ -127,7 +127,7 @@ impl<'a> Frame<'a> {
                 let reason = || String::from_utf8_lossy(&rest[16..]).into_owned();
                 Frame::Image { nonce, made: Image::parse(said).ok_or_else(reason) }
             }
-            Some((b'b', [])) => Frame::Taken,
+            Some((b'b', [])) => Frame::Begun,
             Some((b'y', reason)) => Frame::Failed(String::from_utf8_lossy(reason).into_owned()),
             Some((b'Y', [a, b, c, d, stage, ..])) => {
                 let error = std::io::Error::from_raw_os_error(i32::from_le_bytes([*a, *b, *c, *d]));

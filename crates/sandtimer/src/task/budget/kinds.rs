@@ -25,11 +25,18 @@ pub struct Options {
     /// A task's time is up at its longest duration times this.
     pub max_duration_factor: f64,
     pub on_task_timeout: OnTaskTimeout,
+    /// Work goes on once the task is done whose time was up, also when the wrap-up turn was taken or is over.
+    pub resumes_after_task: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { wrap_up: None, max_duration_factor: 1.0, on_task_timeout: OnTaskTimeout::default() }
+        Options {
+            wrap_up: None,
+            max_duration_factor: 1.0,
+            on_task_timeout: OnTaskTimeout::default(),
+            resumes_after_task: false,
+        }
     }
 }
 

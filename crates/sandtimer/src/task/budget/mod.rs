@@ -319,9 +319,16 @@ impl Budget {
         passed.filter(|(end, _)| *end <= self.now).min_by_key(|(end, _)| *end).map(|(_, cause)| cause)
     }
 
-    /// A task that is done before anybody was told of its overrun is no reason to stop.
+    /// A task that is done before anybody was told of its overrun is no reason to stop; nor is one later, where that was chosen.
     fn forget_task_hit(&mut self) {
-        if let Phase::Hit(Cause::Task { name, .. }) = &self.phase
+        let cause = match &self.phase {
+            Phase::Hit(cause) => Some(cause),
+            Phase::WrapUp { cause, .. } | Phase::Over(cause) if self.options.resumes_after_task => {
+                Some(cause)
+            }
+            _ => None,
+        };
+        if let Some(Cause::Task { name, .. }) = cause
             && self.tasks.find(Some(name)).is_none()
         {
             self.phase = Phase::Going;

@@ -439,3 +439,18 @@ fn the_text_of_an_estimate_is_read() {
         assert_eq!(parse_estimate(broken), None, "{broken}");
     }
 }
+
+#[test]
+fn where_it_was_chosen_work_goes_on_when_the_task_is_done_whose_time_was_up() {
+    for resumes_after_task in [false, true] {
+        let options = Options { resumes_after_task, ..Options::default() };
+        let mut budget = budget_with(&Limits::new(), options);
+        budget.start_task(task("short", 1, 2), true, at(0)).expect("a task");
+        assert!(budget.check(minutes(3)).wrap_up.is_some());
+        assert_eq!(budget.start_turn(minutes(3)), Turn::WrapUp);
+        assert_eq!(budget.start_turn(minutes(3)), Turn::Refused, "while the task goes on");
+        budget.complete_task(Some("short"), minutes(3));
+        let then = if resumes_after_task { Turn::Work } else { Turn::Refused };
+        assert_eq!(budget.start_turn(minutes(4)), then);
+    }
+}
