@@ -6,6 +6,8 @@ import base64
 import codecs
 import dataclasses
 import json
+import math
+import time
 import urllib.parse
 from typing import Any, AsyncGenerator, AsyncIterator, Iterator, Optional, Union
 
@@ -206,6 +208,55 @@ class ClientRun:
     async def _read_output(self, io: Io, cursor: int, stream: str, max_bytes: Optional[int]) -> dict[str, Any]:
         asked = {"cursor": cursor, "stream": stream, **({} if max_bytes is None else {"max_bytes": max_bytes})}
         return await self._ask(io, "GET", f"/output?{urllib.parse.urlencode(asked)}")
+
+    # Until it is ready
+
+    def wait_for_line(
+        self, pattern: str, *, stream: str = "stdout", cursor: int = 0, timeout: Seconds = None
+    ) -> dict[str, Any]:
+        """Waits until it has written a line that matches, or is over, or `timeout` seconds are. `matched` says which; then `line`
+        is the first such line from the position `cursor` on, and `next_cursor` where to go on behind it. Else `ending` is
+        None while the run goes on.
+
+        pattern: a regular expression of Rust's `regex`, which knows no look-around and no back-references. A line without an
+        end, such as a prompt, counts once it has not grown for 0.1 seconds.
+
+        >>> import sandtimer
+        >>> with sandtimer.Client().start("echo starting; echo ready on 80; sleep 20", timeout=20.0) as run:
+        ...     run.wait_for_line(r"ready on \\d+", timeout=20.0)["line"]
+        'ready on 80'
+        """
+        return now(self._wait_for_line(BLOCKING, pattern, stream, cursor, timeout))
+
+    async def await_for_line(
+        self, pattern: str, *, stream: str = "stdout", cursor: int = 0, timeout: Seconds = None
+    ) -> dict[str, Any]:
+        """As `wait_for_line`, awaited. Cancelling the task leaves the run."""
+        return await self._wait_for_line(AWAITING, pattern, stream, cursor, timeout)
+
+    async def _wait_for_line(self, io: Io, pattern: str, stream: str, cursor: int, timeout: Seconds) -> dict[str, Any]:
+        asked = {"pattern": _arguments.text("pattern", pattern), "stream": stream, "cursor": cursor}
+        return await self._wait_for(io, asked, "matched", timeout)
+
+    def wait_for_port(self, port: int, *, timeout: Seconds = None) -> dict[str, Any]:
+        """Waits until one of its processes listens on the TCP port, or it is over, or `timeout` seconds are: `listening` says which."""
+        return now(self._wait_for(BLOCKING, {"port": port}, "listening", timeout))
+
+    async def await_for_port(self, port: int, *, timeout: Seconds = None) -> dict[str, Any]:
+        """As `wait_for_port`, awaited. Cancelling the task leaves the run."""
+        return await self._wait_for(AWAITING, {"port": port}, "listening", timeout)
+
+    async def _wait_for(self, io: Io, asked: dict[str, Any], what: str, timeout: Seconds) -> dict[str, Any]:
+        left = _milliseconds("timeout", timeout) or math.inf
+        end = time.monotonic() + left / 1000
+        while True:
+            body = {**asked, "wait_ms": int(min(WAIT_MS, left))}
+            answer: dict[str, Any] = await self._server.ask_again(io, f"{self._path}/wait", WAIT_MS / 1000 + _LATE, body)
+            left = (end - time.monotonic()) * 1000
+            if answer[what] or answer["status"] == "ended" or left <= 0:
+                return answer
+            # What was looked through is not looked through again.
+            asked = {**asked, "cursor": answer["next_cursor"]} if "cursor" in asked else asked
 
     # What can be done to it
 

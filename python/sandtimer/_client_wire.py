@@ -299,12 +299,12 @@ class Server:
                 raise _refusal(answer.status, text)
             return json.loads(text) if text else None
 
-    async def ask_again(self, io: Io, path: str, patience: float) -> Any:
-        """As `ask`, for what may be asked again when the connection breaks."""
+    async def ask_again(self, io: Io, path: str, patience: float, body: Any = None) -> Any:
+        """As `ask`, for what only waits, and may be asked again when the connection breaks."""
         again = _Patience(io)
         while True:
             try:
-                return await self.ask(io, "GET", path, patience=patience)
+                return await self.ask(io, "GET" if body is None else "POST", path, body, patience)
             except ServerError as error:
                 await again.after(error)
 

@@ -223,6 +223,30 @@ def test_a_cancelled_wait_leaves_a_run_in_the_background(client: sandtimer.Clien
     asyncio.run(main())
 
 
+def test_a_line_and_a_port_are_waited_for(client: sandtimer.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One request waits for less than the line takes.
+    monkeypatch.setattr(_client_run, "WAIT_MS", 20)
+    script = "read _; echo starting; sleep 0.2; echo ready on 8080; echo gone >&2; read _; exit 3"
+    with client.start(["bash", "-c", script], stdin_open=True, timeout=60.0) as run:
+        late = run.wait_for_line("ready", timeout=0.1)
+        assert (late["matched"], late["line"], late["status"], late["ending"]) == (False, None, "running", None)
+        run.write("\n")
+        found = run.wait_for_line(r"ready on \d+")
+        assert (found["matched"], found["line"], found["cursor"], found["next_cursor"]) == (True, "ready on 8080", 9, 23)
+        assert run.wait_for_line("g.ne", stream="stderr", timeout=20.0)["line"] == "gone"
+        assert run.wait_for_line("ready", cursor=found["next_cursor"], timeout=0.05)["matched"] is False
+        run.write("\n")
+        over = run.wait_for_line("never")
+        assert (over["matched"], over["status"], over["ending"], over["exit_code"]) == (False, "ended", "exited", 3)
+        for wrong, named in (({"pattern": "("}, "pattern"), ({"pattern": "x", "stream": "both"}, "stream")):
+            with pytest.raises(sandtimer.ServerError, match=named):
+                run.wait_for_line(**wrong)
+        assert run.wait_for_port(80)["listening"] is False
+    with client.start(["sleep", "60"], timeout=60.0) as run, pytest.raises(sandtimer.ServerError) as refused:
+        run.wait_for_port(80, timeout=20.0)
+    assert refused.value.code == "no_network"
+
+
 # The same, awaited
 
 

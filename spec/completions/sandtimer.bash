@@ -1449,7 +1449,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__serve)
-            opts="-h --listen --state-dir --token-file --keep-runs --keep-for --job-slots --job-files --job-memory --private-webhooks --end-when-unused --log --log-format --interpreter-spawn-timeout-ms --interpreter-prewarm-timeout-ms --interpreter-execution-timeout-ms --vm-execution-timeout-ms --command-timeout-ms --max-output-size-bytes --prewarm --pool --help"
+            opts="-h --listen --state-dir --token-file --keep-runs --keep-for --store --job-slots --job-files --job-memory --private-webhooks --end-when-unused --log --log-format --interpreter-spawn-timeout-ms --interpreter-prewarm-timeout-ms --interpreter-execution-timeout-ms --vm-execution-timeout-ms --command-timeout-ms --max-output-size-bytes --prewarm --pool --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1486,6 +1486,10 @@ _sandtimer() {
                     return 0
                     ;;
                 --keep-for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

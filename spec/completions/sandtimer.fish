@@ -217,6 +217,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l state-dir 
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l token-file -d 'Who may ask: lines of a name and a token' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l keep-runs -d 'How many runs that are over are kept [default: 1000]; 0 or `unlimited` is all' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l keep-for -d 'How long they are kept [default: 7d]' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l store -d 'Where jobs are, instead of in the state directory, shared with others that work on them: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l job-slots -d 'Jobs that it executes at a time [default: the number of processors]; 0 leaves them to `sandtimer jobs work`' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l job-files -d 'Of the files that a job leaves, so many bytes are kept [default: 64M]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l job-memory -d 'Memory for jobs that say how much they may have: so many are executed at a time as fit [default: 80 % of the machine\'s, or the limit of the cgroup]; `unlimited` is as many as there are slots' -r

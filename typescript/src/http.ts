@@ -141,12 +141,12 @@ export class Http {
     await this.#json(path, { method: "DELETE" });
   }
 
-  /** As `get`, for what may be asked again when the connection breaks. */
-  async patientGet<Answer>(path: string, signal?: AbortSignal): Promise<Answer> {
+  /** As `get`, or as `post` where there is a body, for what only waits, and may be asked again when the connection breaks. */
+  async patient<Answer>(path: string, signal?: AbortSignal, body?: object): Promise<Answer> {
     const patience = new Patience(signal);
     for (;;) {
       try {
-        return await this.get<Answer>(path, signal);
+        return body === undefined ? await this.get<Answer>(path, signal) : await this.post<Answer>(path, body, signal);
       } catch (error) {
         await patience.after(error);
       }

@@ -27,7 +27,7 @@ export class Job {
   /** Waits until it is over, however long that takes, also through a restart of the server. An abort ends the waiting, not the job. */
   async wait({ signal }: Waitable = {}): Promise<JobInfo> {
     for (;;) {
-      const info = await this.#http.patientGet<JobInfo>(`${this.#path}?wait_ms=${WAIT_MS}`, signal);
+      const info = await this.#http.patient<JobInfo>(`${this.#path}?wait_ms=${WAIT_MS}`, signal);
       if (info.ended_ms !== null) return info;
     }
   }

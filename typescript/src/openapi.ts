@@ -802,7 +802,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Wait until a process of a run listens on a TCP port, or the run is over */
+        /** Wait until a process of a run listens on a TCP port, or a line of its output matches, or it is over */
         post: operations["post_runs_wait"];
         delete?: never;
         options?: never;
@@ -2186,15 +2186,51 @@ export interface components {
             waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
         };
         Wait: {
+            /** @description The byte's position at which to begin to look; 0 unless given. */
+            cursor?: number;
+            /** @description Instead of a port: a regular expression (of Rust's `regex`) that a line is to match. A line of more than 64 KiB is taken for several, and one that has no end yet counts once it has not grown for 100 ms. */
+            pattern?: string;
             port?: number;
-            /** @description How long to wait; without it until the run is over. */
+            /**
+             * @description Where the line is to come; stdout unless given.
+             * @enum {string}
+             */
+            stream?: "stdout" | "stderr";
+            /** @description How long to wait for what is not there yet; without it until the run is over. */
             wait_ms?: number;
         };
-        Waited: {
+        Waited: components["schemas"]["WaitedForPort"] | components["schemas"]["WaitedForLine"];
+        WaitedForLine: {
+            /** @description Where that line begins, or what was not looked at yet does. */
+            cursor: number;
+            /** @description Bytes on the way that were past the output limit, and could not be looked at. */
+            dropped_before: number;
+            ending: components["schemas"]["Ending"] | null;
+            exit_code: number | null;
+            /** @description The first one, without its newline. */
+            line: string | null;
+            /** @description Such a line has come; else the run is over, or the time is. */
+            matched: boolean;
+            /** @description Where to go on: behind that line, or at what was not looked at yet. */
+            next_cursor: number;
+            pattern: string;
+            run_id: string;
+            /** @description That of its verdict, where a limit or a cancel ended it. */
+            sentence: string | null;
+            /** @enum {string} */
+            status: "queued" | "running" | "ended";
+            /** @enum {string} */
+            stream: "stdout" | "stderr";
+        };
+        WaitedForPort: {
+            ending: components["schemas"]["Ending"] | null;
+            exit_code: number | null;
             /** @description A process of the run listens on it; else the run is over, or the time is. */
             listening: boolean;
             port: number;
             run_id: string;
+            /** @description That of its verdict, where a limit or a cancel ended it. */
+            sentence: string | null;
             /** @enum {string} */
             status: "queued" | "running" | "ended";
         };
@@ -6294,6 +6330,15 @@ export interface operations {
             };
             /** @description `body_too_large` */
             413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };

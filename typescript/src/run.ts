@@ -4,7 +4,21 @@ import { Chunks } from "./bytes.js";
 import { SandtimerError } from "./errors.js";
 import type { Http } from "./http.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
-import type { Chunk, ErrorCode, Extended, Outcome, OutputPiece, RunEvent, RunInfo, Stream, Waitable, Written } from "./types.js";
+import type {
+  Chunk,
+  ErrorCode,
+  Extended,
+  LineOptions,
+  Outcome,
+  OutputPiece,
+  RunEvent,
+  RunInfo,
+  Stream,
+  Waitable,
+  WaitedForLine,
+  WaitedForPort,
+  Written,
+} from "./types.js";
 
 /** How long one request waits for an end, in milliseconds: less than what proxies and `fetch` wait for an answer. */
 export const WAIT_MS = 50_000;
@@ -33,7 +47,7 @@ export class Run implements AsyncDisposable {
   /** Waits for its end, however long that takes, also through a restart of the server. An abort ends the waiting, not the run. */
   async wait({ signal }: Waitable = {}): Promise<Outcome> {
     for (;;) {
-      const info = await this.#http.patientGet<RunInfo>(`${this.#path}?wait_ms=${WAIT_MS}`, signal);
+      const info = await this.#http.patient<RunInfo>(`${this.#path}?wait_ms=${WAIT_MS}`, signal);
       if (info.outcome !== null) return info.outcome;
     }
   }
@@ -81,6 +95,35 @@ export class Run implements AsyncDisposable {
     return this.#http.get(`${this.#path}/output${query(asked)}`, signal);
   }
 
+  /**
+   * Waits until it has written a line that matches, or is over, or `wait_ms` are: `matched` and `status` say which. `pattern`
+   * is a regular expression of Rust's `regex`, which knows no look-around and no back-references. A line without an end,
+   * such as a prompt, counts once it has not grown for 100 ms. `next_cursor` is where to go on behind the line.
+   */
+  async waitForLine(pattern: string, options: Waitable & LineOptions = {}): Promise<WaitedForLine> {
+    const { signal, wait_ms, ...where } = options;
+    let asked = { ...where, pattern };
+    for (const left = countdown(wait_ms); ; ) {
+      const answer = await this.#waitFor<WaitedForLine>(asked, left, signal);
+      if (answer.matched || answer.status === "ended" || left() <= 0) return answer;
+      // What was looked through is not looked through again.
+      asked = { ...asked, cursor: answer.next_cursor };
+    }
+  }
+
+  /** Waits until one of its processes listens on the TCP port, or it is over, or `wait_ms` are: `listening` and `status` say which. */
+  async waitForPort(port: number, options: Waitable & { readonly wait_ms?: number } = {}): Promise<WaitedForPort> {
+    for (const left = countdown(options.wait_ms); ; ) {
+      const answer = await this.#waitFor<WaitedForPort>({ port }, left, options.signal);
+      if (answer.listening || answer.status === "ended" || left() <= 0) return answer;
+    }
+  }
+
+  #waitFor<Answer>(asked: object, left: () => number, signal: AbortSignal | undefined): Promise<Answer> {
+    const wait_ms = Math.ceil(Math.min(WAIT_MS, Math.max(0, left())));
+    return this.#http.patient(`${this.#path}/wait`, signal, { ...asked, wait_ms });
+  }
+
   /** Ends it and all that it started. Of a run that is over it is no error. */
   kill(options: { readonly reason?: string; readonly wait_ms?: number } = {}): Promise<RunInfo> {
     return this.#http.post(`${this.#path}/kill`, options);
@@ -124,6 +167,12 @@ export class Run implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await gone(this.kill(), "run_not_found");
   }
+}
+
+/** Milliseconds that are left, of so many from now on; without end unless given. */
+function countdown(wait_ms: number | undefined): () => number {
+  const end = performance.now() + (wait_ms ?? Infinity);
+  return () => end - performance.now();
 }
 
 /** @internal Waits for an end, which something that is not there any more has had. */

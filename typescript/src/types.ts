@@ -27,6 +27,11 @@ export type Config = Schemas["Config"];
 export type Health = Schemas["Health"];
 export type Extended = Schemas["Extended"];
 export type Written = Schemas["Written"];
+/** What became of waiting for a line, or for a port. */
+export type WaitedForLine = Schemas["WaitedForLine"];
+export type WaitedForPort = Schemas["WaitedForPort"];
+/** Where a line is waited for: stdout and position 0 unless given; and how long, without end unless given. */
+export type LineOptions = Readonly<Pick<Schemas["Wait"], "stream" | "cursor" | "wait_ms">>;
 /** A job to be submitted: a command, code, steps or a loop, its limits, and when it is done. */
 export type JobRequest = Schemas["JobRequest"];
 /** Everything about a job; `ended_ms` and `result` are there once it is over. */

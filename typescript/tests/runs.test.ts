@@ -97,6 +97,27 @@ test("a run is paused, extended, signalled, fed and killed", async () => {
   await assert.rejects(run.info(), refused("run_not_found"));
 });
 
+test("a line and a port are waited for", async () => {
+  const script = "read _; echo starting; sleep 0.2; echo ready on 8080; echo gone >&2; read _; exit 3";
+  await using run = await client.start({ command: ["bash", "-c", script], stdin_open: true, wall_ms: 60_000 });
+  const late = await run.waitForLine("ready", { wait_ms: 100 });
+  assert.deepEqual([late.matched, late.line, late.status, late.ending], [false, null, "running", null]);
+  await run.write("\n");
+  const found = await run.waitForLine("ready on \\d+");
+  assert.deepEqual([found.matched, found.line, found.cursor, found.next_cursor], [true, "ready on 8080", 9, 23]);
+  assert.equal((await run.waitForLine("g.ne", { stream: "stderr", wait_ms: 20_000 })).line, "gone");
+  assert.equal((await run.waitForLine("ready", { cursor: found.next_cursor, wait_ms: 50 })).matched, false);
+  const abort = AbortSignal.timeout(100);
+  await assert.rejects(run.waitForLine("never", { signal: abort }), { name: "TimeoutError" });
+  await run.write("\n");
+  const over = await run.waitForLine("never");
+  assert.deepEqual([over.matched, over.status, over.ending, over.exit_code], [false, "ended", "exited", 3]);
+  await assert.rejects(run.waitForLine("("), refused("bad_field", "pattern"));
+  assert.equal((await run.waitForPort(80)).listening, false);
+  await using walled = await client.start({ command: ["sleep", "60"], wall_ms: 60_000 });
+  await assert.rejects(walled.waitForPort(80, { wait_ms: 20_000 }), refused("no_network", walled.id));
+});
+
 test("leaving its scope ends a run", async () => {
   let id: string;
   {

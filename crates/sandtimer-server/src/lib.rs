@@ -58,6 +58,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sandtimer::job::JobStore;
 use sandtimer::task::estimate::Finished;
 use sandtimer::{Engine, Limits};
 use sandtimer_os::clock::calendar_milliseconds;
@@ -163,7 +164,9 @@ impl std::fmt::Display for Listen {
 /// How a server executes jobs.
 #[derive(Debug, Clone)]
 pub struct JobSettings {
-    /// So many at a time; 0 leaves them to other workers on the same directory.
+    /// Where they are, perhaps with others that work on them; `None` is the state directory.
+    pub store: Option<Arc<dyn JobStore>>,
+    /// So many at a time; 0 leaves them to other workers on the same store.
     pub slots: usize,
     /// Of the files that a job leaves, so many bytes are kept.
     pub file_bytes: u64,

@@ -254,9 +254,9 @@ fn run_operations() -> Vec<Operation> {
         control("/v1/runs/{id}/stdin", "Write to the stdin of a run that was started with `stdin_open`", "Written")
             .body("Input")
             .errors(&[Code::RunEnded, Code::StdinClosed]),
-        control("/v1/runs/{id}/wait", "Wait until a process of a run listens on a TCP port, or the run is over", "Waited")
+        control("/v1/runs/{id}/wait", "Wait until a process of a run listens on a TCP port, or a line of its output matches, or it is over", "Waited")
             .body("Wait")
-            .errors(&[Code::NoNetwork]),
+            .errors(&[Code::NoNetwork, Code::Storage]),
         Operation::new("get", "/v1/host", "What this machine can enforce, what is missing, and the remedy", Json("Host")),
         Operation::new("get", "/v1/config", "Every setting with its value and where it came from", Json("Config")),
         Operation::new("get", "/healthz", "Whether the server is there; asks for no token", Json("Health")),

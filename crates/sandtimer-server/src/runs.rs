@@ -3,6 +3,7 @@
 mod control;
 mod copy;
 mod drive;
+mod lines;
 mod live;
 mod output;
 mod record;
@@ -31,6 +32,7 @@ use crate::events;
 
 pub(crate) use control::STDIN_WAIT;
 pub(crate) use drive::{CLIENT_GONE, begin_queued, drop_queued, queue, start, sync, sync_records};
+pub(crate) use lines::{Search, expression, walk};
 pub(crate) use live::{LiveRun, Phase, Runs, keep_house};
 pub(crate) use output::{Piece, cut_at_end};
 pub(crate) use request::{LIMITS, RunRequest, environment, warn_signal};

@@ -46,7 +46,9 @@ fn a_port_counts_once_a_process_of_the_run_listens_on_it() {
     });
     client.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": format!("{port}\n")}));
     let (_, answer) = waiting.join().expect("an answer");
-    assert_eq!(answer, json!({"run_id": id, "status": "running", "port": port, "listening": true}));
+    let stands = json!({"run_id": id, "status": "running", "ending": null, "exit_code": null, "sentence": null,
+        "port": port, "listening": true});
+    assert_eq!(answer, stands);
     std::net::TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     let waiting = std::thread::spawn({
         let (client, id) = (serving.client(), id.clone());
@@ -55,6 +57,7 @@ fn a_port_counts_once_a_process_of_the_run_listens_on_it() {
     client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
     let (status, answer) = waiting.join().expect("an answer");
     assert_eq!((status, &answer["listening"], &answer["status"]), (200, &json!(false), &json!("ended")));
+    assert_eq!(answer["ending"], "cancelled");
 }
 
 #[test]

@@ -328,3 +328,146 @@ fn only_progress_resets_a_stall_limit_that_is_by_progress() {
     let goes_on = client.run(&asked("output", 4000));
     assert_eq!(outcome(&goes_on)["verdict"]["kind"], "wall", "{goes_on}");
 }
+
+fn wait(client: &support::Client, id: &str, body: Value) -> Value {
+    let (status, answer) = client.post(&format!("/v1/runs/{id}/wait"), &body);
+    assert_eq!(status, 200, "{answer}");
+    answer
+}
+
+#[test]
+fn a_line_is_waited_for_however_it_is_written_and_wherever_it_lies() {
+    let serving = Serving::start();
+    let client = serving.client();
+    // One byte at a time; on stderr too, which is another stream.
+    let drops = "import sys\nsys.stdin.readline()\nfor byte in 'starting\\nready on 8080\\nmore\\n':\n  sys.stdout.write(byte); sys.stdout.flush()\n\
+                 sys.stderr.write('ready on 1\\n'); sys.stderr.flush(); sys.stdin.readline()";
+    let id =
+        client.start(json!({"code": drops, "language": "python", "stdin_open": true, "wall_ms": 25_000}));
+    let waiting = std::thread::spawn({
+        let (client, id) = (serving.client(), id.clone());
+        move || wait(&client, &id, json!({"pattern": r"^ready on \d{4}$"}))
+    });
+    client.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": "\n"}));
+    let found = waiting.join().expect("an answer");
+    assert_eq!(
+        found,
+        json!({"run_id": id, "status": "running", "ending": null, "exit_code": null, "sentence": null,
+            "pattern": r"^ready on \d{4}$", "stream": "stdout", "matched": true, "line": "ready on 8080",
+            "cursor": 9, "next_cursor": 23, "dropped_before": 0})
+    );
+    let behind =
+        wait(&client, &id, json!({"pattern": "r", "cursor": found["next_cursor"], "wait_ms": 20_000}));
+    assert_eq!((&behind["line"], &behind["next_cursor"]), (&json!("more"), &json!(28)));
+    let other = wait(&client, &id, json!({"pattern": "ready", "stream": "stderr", "wait_ms": 20_000}));
+    assert_eq!((&other["line"], &other["stream"]), (&json!("ready on 1"), &json!("stderr")));
+    client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
+
+    // Across the end of what is read at a time, of a run that is over; without an end of its own; as the last one.
+    let straddling =
+        json!({"command": "head -c 262140 /dev/zero | tr '\\0' '\\n'; printf 'needle 42\\nlast'"});
+    let id = client.run(&straddling)["run_id"].as_str().expect("an id").to_owned();
+    let found = wait(&client, &id, json!({"pattern": r"needle \d+"}));
+    assert_eq!((&found["line"], &found["cursor"]), (&json!("needle 42"), &json!(262_140)));
+    assert_eq!(wait(&client, &id, json!({"pattern": "^last$"}))["next_cursor"], 262_154);
+}
+
+#[test]
+fn a_prompt_counts_as_it_is_and_a_line_that_grows_as_a_whole() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let asks = "printf 'name: '; read name; printf 'hello '; printf \"$name\\n\"; read more";
+    let id = client.start(json!({"command": ["bash", "-c", asks], "stdin_open": true, "wall_ms": 25_000}));
+    let prompt = wait(&client, &id, json!({"pattern": "name: $", "wait_ms": 20_000}));
+    assert_eq!((&prompt["line"], &prompt["next_cursor"]), (&json!("name: "), &json!(6)));
+    client.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": "you\n"}));
+    let hello =
+        wait(&client, &id, json!({"pattern": "hello .", "cursor": prompt["next_cursor"], "wait_ms": 20_000}));
+    assert_eq!(hello["line"], "hello you");
+}
+
+#[test]
+fn waiting_for_a_line_ends_with_the_time_or_with_the_run_and_says_which() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id =
+        client.start(json!({"command": "echo one; echo two; read _", "stdin_open": true, "wall_ms": 25_000}));
+    wait(&client, &id, json!({"pattern": "two", "wait_ms": 20_000}));
+    let late = wait(&client, &id, json!({"pattern": "three", "wait_ms": 150}));
+    assert_eq!(
+        (&late["matched"], &late["line"], &late["status"]),
+        (&json!(false), &Value::Null, &json!("running"))
+    );
+    // What was looked through is behind it.
+    assert_eq!(
+        (&late["cursor"], &late["next_cursor"], &late["ending"]),
+        (&json!(8), &json!(8), &Value::Null)
+    );
+    let there = wait(&client, &id, json!({"pattern": "one", "wait_ms": 0}));
+    assert_eq!((&there["matched"], &there["next_cursor"]), (&json!(true), &json!(4)));
+    let waiting = std::thread::spawn({
+        let (client, id) = (serving.client(), id.clone());
+        move || wait(&client, &id, json!({"pattern": "three"}))
+    });
+    client.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": "\n"}));
+    let over = waiting.join().expect("an answer");
+    assert_eq!((&over["matched"], &over["status"]), (&json!(false), &json!("ended")));
+    assert_eq!(
+        (&over["ending"], &over["exit_code"], &over["sentence"]),
+        (&json!("exited"), &json!(0), &Value::Null)
+    );
+
+    let stopped = client.start(json!({"command": "sleep 20", "wall_ms": 200}));
+    let over = wait(&client, &stopped, json!({"pattern": "."}));
+    assert_eq!((&over["matched"], &over["ending"]), (&json!(false), &json!("timeout")));
+    let sentence = over["sentence"].as_str().expect("of its verdict");
+    assert!(sentence.starts_with("Stopped by the run's wall limit"), "{sentence}");
+
+    // A line that was past the output limit cannot be found, which is said.
+    let flood = json!({"command": "seq 100000; echo needle; seq 100000", "output_bytes": 10_000});
+    let id = client.run(&flood)["run_id"].as_str().expect("an id").to_owned();
+    let lost = wait(&client, &id, json!({"pattern": "needle"}));
+    assert_eq!(lost["matched"], false);
+    assert!(lost["dropped_before"].as_u64() > Some(1_000_000), "{lost}");
+}
+
+#[test]
+fn a_wait_for_a_line_holds_little_of_what_it_looks_through() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let long = "head -c 150000000 /dev/zero | tr '\\0' x; echo; echo needle";
+    let id = client.run(&json!({"command": long, "output_bytes": 0, "wait_ms": 0}))["run_id"].clone();
+    let id = id.as_str().expect("an id");
+    client.ended(id);
+    let peak = || {
+        let status = std::fs::read_to_string("/proc/self/status").expect("of this process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+    };
+    let before = peak();
+    let found = wait(&client, id, json!({"pattern": "^needle$"}));
+    assert_eq!((&found["line"], &found["cursor"]), (&json!("needle"), &json!(150_000_001)));
+    assert!(peak() - before < 16 << 10, "{} KiB more", peak() - before);
+}
+
+#[test]
+fn what_cannot_be_waited_for_is_refused_by_name() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let id = client.start(json!({"command": "sleep 20", "wall_ms": 15_000}));
+    for (wrong, code, named) in [
+        (json!({"pattern": "("}), "bad_field", "pattern"),
+        (json!({"pattern": "(\\w{1000}){1000}"}), "bad_field", "pattern"),
+        (json!({"pattern": "(?=x)"}), "bad_field", "pattern"),
+        (json!({"pattern": 1}), "bad_field", "pattern"),
+        (json!({"pattern": "x", "port": 80}), "bad_field", "pattern"),
+        (json!({"pattern": "x", "stream": "both"}), "bad_field", "stream"),
+        (json!({"pattern": "x", "cursor": -1}), "bad_field", "cursor"),
+        (json!({"pattern": "x", "wait_ms": "long"}), "bad_field", "wait_ms"),
+        (json!({"port": 80, "stream": "stdout"}), "unknown_field", "stream"),
+    ] {
+        let (status, answer) = client.post(&format!("/v1/runs/{id}/wait"), &wrong);
+        assert_eq!((status, &answer["code"]), (400, &json!(code)), "{wrong}: {answer}");
+        assert_eq!(answer["details"]["key"], named, "{wrong}: {answer}");
+    }
+}

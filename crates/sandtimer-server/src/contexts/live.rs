@@ -227,11 +227,17 @@ pub(crate) async fn open(
     let (left, making, (tell, told)) = (asking.0.clone(), app.clone(), oneshot::channel());
     // Of its own: were it dropped in the middle, there would be a context that nobody knows.
     tokio::spawn(async move {
-        let maker = making.clone();
-        let made = blocking(move || make(&maker, owner, request, place, &left)).await;
-        let made = made.and_then(|made| made);
-        // One that is not heard is dropped, and closed by that.
-        let _ = tell.send(made.map(|context| Handover { app: making, context: Some(context) }));
+        let made = blocking(move || {
+            let made = make(&making, owner, request, place, &left);
+            let resting = made.as_ref().ok().cloned();
+            // One that is not heard is dropped, and closed by that.
+            let _ = tell.send(made.map(|context| Handover { app: making, context: Some(context) }));
+            if let Some(context) = resting {
+                context.context.rest();
+            }
+        });
+        // A panic drops what was to be told, which is an answer too.
+        drop(made.await);
     });
     let failed = || Refusal::new(Code::Internal, "the context could not be made");
     let mut handover = told.await.map_err(|_| failed())??;

@@ -124,7 +124,10 @@ fn requests() -> Value {
         "Empty": body(json!({})),
         "Wait": body(json!({
             "port": json!({"type": "integer", "minimum": 1, "maximum": 65_535}),
-            "wait_ms": number("How long to wait; without it until the run is over."),
+            "pattern": text("Instead of a port: a regular expression (of Rust's `regex`) that a line is to match. A line of more than 64 KiB is taken for several, and one that has no end yet counts once it has not grown for 100 ms."),
+            "stream": with(words(&["stdout", "stderr"]), "Where the line is to come; stdout unless given."),
+            "cursor": number("The byte's position at which to begin to look; 0 unless given."),
+            "wait_ms": number("How long to wait for what is not there yet; without it until the run is over."),
         })),
         "Signal": body(json!({"signal": {"oneOf": [text("Such as `SIGUSR1`."), number("1 to 64.")]}})),
         "Input": body(json!({
@@ -133,6 +136,16 @@ fn requests() -> Value {
             "wait_ms": number("How long to wait for a command that does not read; 10000 unless given."),
         })),
     })
+}
+
+/// What is answered when something of a run was waited for.
+fn waited(mut fields: Value) -> Value {
+    fields["run_id"] = text("");
+    fields["status"] = words(&["queued", "running", "ended"]);
+    fields["ending"] = nullable(reference("Ending"));
+    fields["exit_code"] = nullable(json!({"type": "integer"}));
+    fields["sentence"] = nullable(text("That of its verdict, where a limit or a cancel ended it."));
+    answer(fields)
 }
 
 fn runs() -> Value {
@@ -186,11 +199,19 @@ fn runs() -> Value {
             "source": nullable(reference("Source")),
         })),
         "Paused": answer(json!({"run_id": text(""), "paused": truth("")})),
-        "Waited": answer(json!({
-            "run_id": text(""),
-            "status": status(),
+        "Waited": json!({"oneOf": [reference("WaitedForPort"), reference("WaitedForLine")]}),
+        "WaitedForPort": waited(json!({
             "port": number(""),
             "listening": truth("A process of the run listens on it; else the run is over, or the time is."),
+        })),
+        "WaitedForLine": waited(json!({
+            "pattern": text(""),
+            "stream": words(&["stdout", "stderr"]),
+            "matched": truth("Such a line has come; else the run is over, or the time is."),
+            "line": nullable(text("The first one, without its newline.")),
+            "cursor": number("Where that line begins, or what was not looked at yet does."),
+            "next_cursor": number("Where to go on: behind that line, or at what was not looked at yet."),
+            "dropped_before": number("Bytes on the way that were past the output limit, and could not be looked at."),
         })),
         "Signalled": answer(json!({"run_id": text(""), "signal": number("")})),
         "Written": answer(json!({

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::FusedFuture;
 use sandtimer::Run;
 use sandtimer::model::{Outcome, Proof};
 use sandtimer_os::clock::calendar_milliseconds;
@@ -164,27 +166,28 @@ pub(crate) fn drop_queued(app: &Shared, live: &Arc<LiveRun>, reason: &str, told:
 /// Sees a run to its end and its record. What it holds of its owner's quota and of a workspace is given back at its end.
 async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: (Option<Taken>, Option<Using>)) {
     trace::begun(&live);
-    let feeding = live.clone();
-    let fed = tokio::spawn(async move { feeding.input.feed_first().await });
-    let mut waiting = run.wait();
     let mut copies = Copies::new(app.runs.store.clone(), run.clone());
-    let outcome = loop {
-        tokio::select! {
-            outcome = &mut waiting => break outcome,
-            () = copies.due() => {
-                let (same, done) = copies.copy().await;
-                copies = same;
-                if let Err(error) = done {
-                    app.metrics.store_failed();
-                    (app.host.complain)(&format!("the output of run {} is not copied any more: {error}", live.id()));
+    let outcome = {
+        let mut waiting = run.wait();
+        let mut feeding = std::pin::pin!(live.input.feed_first().fuse());
+        loop {
+            tokio::select! {
+                outcome = &mut waiting => break outcome,
+                () = &mut feeding, if !feeding.is_terminated() => {}
+                () = copies.due() => {
+                    let (same, done) = copies.copy().await;
+                    copies = same;
+                    if let Err(error) = done {
+                        app.metrics.store_failed();
+                        (app.host.complain)(&format!("the output of run {} is not copied any more: {error}", live.id()));
+                    }
                 }
+                Some(warning) = run.warned() => live.warn(warning),
             }
-            Some(warning) = run.warned() => live.warn(warning),
         }
     };
     // Before anybody is told that it is over.
     drop((copies, held));
-    fed.abort();
     live.input.close();
     let ended_at = calendar_milliseconds();
     let pending = outcome.tree.proof == Proof::Pending;

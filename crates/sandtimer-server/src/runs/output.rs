@@ -25,12 +25,17 @@ pub(super) struct Asked {
 
 impl Asked {
     pub fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
-        let stream = fields.word("stream", &["stdout", "stderr"])?;
+        let stream = stream(fields)?;
         let cursor = fields.number("cursor")?.unwrap_or(0);
         let most = fields.number("max_bytes")?.unwrap_or(USUAL).clamp(LEAST, MOST);
-        let stream = if stream == Some("stderr") { Stream::Stderr } else { Stream::Stdout };
         Ok(Asked { stream, cursor, most: most as usize })
     }
+}
+
+/// The stream that is meant; stdout unless it is said.
+pub(super) fn stream(fields: &mut Fields) -> Result<Stream, Refusal> {
+    let given = fields.word("stream", &["stdout", "stderr"])?;
+    Ok(if given == Some("stderr") { Stream::Stderr } else { Stream::Stdout })
 }
 
 pub(super) fn name(stream: Stream) -> &'static str {

@@ -1,21 +1,51 @@
-//! `POST /v1/runs/{id}/wait`: waiting until a run listens on a port.
+//! `POST /v1/runs/{id}/wait`: waiting until a run listens on a port, or has written a line that matches.
 
 use std::time::Duration;
 
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::find;
+use super::lines::{Search, expression};
 use super::live::{LiveRun, Phase};
+use super::output;
 use crate::Shared;
 use crate::auth::Owner;
-use crate::body::{self, Id, Object, refused};
+use crate::body::{self, Fields, Id, Object, refused};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
 
 /// How often is looked: nothing tells when a socket begins to listen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What is waited for.
+#[derive(Debug)]
+enum For {
+    Port(u16),
+    Line(Box<Search>),
+}
+
+impl For {
+    fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
+        match (fields.value("port"), fields.text("pattern")?) {
+            (Some(_), Some(_)) => {
+                let message = "give `port` or `pattern`, not both: one thing is waited for";
+                Err(Refusal::new(Code::BadField, message).with("key", "pattern"))
+            }
+            (None, Some(given)) => {
+                let stream = output::stream(fields)?;
+                let cursor = fields.number("cursor")?.unwrap_or(0);
+                Ok(For::Line(Box::new(Search::new(stream, cursor, expression("pattern", &given)?))))
+            }
+            (given, None) => {
+                let given = given.unwrap_or_default();
+                let port = given.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+                port.map(For::Port).ok_or_else(|| refused("port", &given, "a number from 1 to 65535"))
+            }
+        }
+    }
+}
 
 pub(super) async fn wait(
     State(app): State<Shared>,
@@ -23,14 +53,53 @@ pub(super) async fn wait(
     Id(id): Id,
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
-    let given = fields.value("port").unwrap_or_default();
+    let wanted = For::parse(&mut fields)?;
     let most = fields.milliseconds("wait_ms")?;
     fields.finish()?;
-    let port = given.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
-    let port = port.ok_or_else(|| refused("port", &given, "a number from 1 to 65535"))?;
     let run = find(&app, &id, &owner)?;
-    let listening = listens(&run, port, most).await?;
-    Ok(body::json(&json!({"run_id": id, "status": run.status(), "port": port, "listening": listening})))
+    let mut answer = match wanted {
+        For::Port(port) => json!({"port": port, "listening": listens(&run, port, most).await?}),
+        For::Line(mut search) => {
+            search.go(&run, over(most)).await?;
+            described(&search)
+        }
+    };
+    stands(&run, &mut answer);
+    Ok(body::json(&answer))
+}
+
+async fn over(most: Option<Duration>) {
+    match most {
+        Some(most) => tokio::time::sleep(most).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn described(search: &Search) -> Value {
+    json!({
+        "pattern": search.expression.as_str(),
+        "stream": output::name(search.stream),
+        "matched": search.line.is_some(),
+        "line": search.line,
+        "cursor": search.cursor,
+        "next_cursor": search.next_cursor,
+        "dropped_before": search.dropped,
+    })
+}
+
+/// Adds how the run stands: what did not come may come later, or never.
+fn stands(run: &LiveRun, answer: &mut Value) {
+    let phase = run.phase();
+    let facts = match &phase {
+        Phase::Ended(record) => Some(record.facts()),
+        Phase::Queued(_) | Phase::Running(_) => None,
+    };
+    answer["run_id"] = run.id().into();
+    answer["status"] = phase.name().into();
+    answer["ending"] = json!(facts.map(|outcome| outcome.ending));
+    answer["exit_code"] = json!(facts.and_then(|outcome| outcome.exit_code));
+    answer["sentence"] =
+        json!(facts.and_then(|outcome| outcome.verdict.as_ref()).map(|verdict| &verdict.sentence));
 }
 
 /// Waits until a process of the run listens on the port, at most so long; false where it is over before, or the time is.

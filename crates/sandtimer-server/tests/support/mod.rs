@@ -30,7 +30,13 @@ pub fn settings(state: &Path) -> Settings {
         maxima: Limits::new(),
         // What a test asks for comes when it asks.
         interpreters: Interpreters { python: Pool { ready: 0, prewarm: None }, ..Interpreters::default() },
-        jobs: JobSettings { slots: 2, file_bytes: 1 << 20, private_webhooks: false, memory: None },
+        jobs: JobSettings {
+            store: None,
+            slots: 2,
+            file_bytes: 1 << 20,
+            private_webhooks: false,
+            memory: None,
+        },
         patience: HARD_STOP,
         heartbeat: HARD_STOP,
         collector: None,
