@@ -120,6 +120,7 @@ pub(crate) fn run(names: &[&str]) -> Result {
         let known: Vec<&str> = PROOFS.iter().map(|proof| proof.name).collect();
         return Err(format!("no proof is called `{unknown}`; there are: {}", known.join(", ")));
     }
+    step::timed("system packages", setup::system_packages)?;
     step::timed("tools", setup::tools)?;
     step::timed("python environment", setup::python_environment)?;
     step::timed("npm packages", compat::packages)?;

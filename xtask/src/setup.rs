@@ -55,6 +55,11 @@ const SYSTEM_PACKAGES: &[SystemPackage] = &[
         probe: &["sh", "-c", "PATH=$PATH:/usr/sbin nats-server --version"],
         without: "tests of the store of jobs on a NATS server are skipped",
     },
+    SystemPackage {
+        name: "iproute2",
+        probe: &["ip", "-V"],
+        without: "the test of workers on several machines is skipped",
+    },
 ];
 
 /// Programs without which no test can run, and where they come from.
