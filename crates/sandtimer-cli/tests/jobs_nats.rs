@@ -109,7 +109,7 @@ fn what_cannot_be_a_store_is_refused_and_nothing_hangs() {
 /// One server executes what was submitted to the other one, or on the command line, and both tell of it.
 #[test]
 fn servers_share_a_store_with_one_another_and_with_the_command_line() {
-    let Some(server) = Server::start() else { return };
+    let Some(mut server) = Server::start() else { return };
     let places = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
     let url = server.url();
     let mut command_of_idle = Serving::command(places[0].path());
@@ -139,6 +139,23 @@ fn servers_share_a_store_with_one_another_and_with_the_command_line() {
     }
     let config = working.get("/v1/config");
     assert!(config.contains(&format!("\"value\":\"{}\"", url)), "{config}");
+
+    server.kill();
+    let (status, refused) = idle.answer(&format!("/v1/jobs/{first}"));
+    assert_eq!(
+        (status, &refused["code"], &refused["retryable"]),
+        (503, &"store_unreachable".into(), &true.into())
+    );
+    assert!(
+        !refused.to_string().contains(&server.port.to_string()),
+        "where it is, is not for clients: {refused}"
+    );
+    server.again();
+    let found = (0..600).any(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        idle.job(&first, Duration::ZERO)["state"] == "ended"
+    });
+    assert!(found, "it goes on when the store is back");
 }
 
 #[test]

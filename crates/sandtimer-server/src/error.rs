@@ -156,6 +156,8 @@ codes! {
     System = "system", 503, 125, true, "GET /v1/host shows what is missing; try again";
     /// A record cannot be written or read.
     Storage = "storage", 503, 125, true, "make room in the server's state directory";
+    /// The store of jobs is on another machine, or in another process, and does not answer.
+    StoreUnreachable = "store_unreachable", 503, 125, true, "try again when the server's store of jobs is back; a job that is submitted with an idempotency_key is taken in once";
     /// The server is ending.
     ShuttingDown = "shutting_down", 503, 125, true, "try again when it is back";
     /// A mistake in Sandtimer.

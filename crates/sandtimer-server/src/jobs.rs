@@ -87,6 +87,10 @@ impl From<StoreError> for Refusal {
                 Refusal::new(Code::JobState, message).with("state", state.name())
             }
             StoreError::Lost(_) => Refusal::new(Code::Internal, message),
+            // Where it is, is the operator's to know: the log of the server says it.
+            StoreError::Unreachable(_) => {
+                Refusal::new(Code::StoreUnreachable, "the server's store of jobs does not answer")
+            }
             // What is left is the disk's, or another process's that holds the database.
             _ => Refusal::new(Code::Storage, message),
         }

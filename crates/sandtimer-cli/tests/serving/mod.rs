@@ -38,14 +38,27 @@ impl Serving {
     }
 
     pub fn get(&self, path: &str) -> String {
-        let config = ureq::Agent::config_builder().timeout_global(Some(HARD_STOP)).build();
-        let answer = ureq::Agent::from(config).get(format!("{}{path}", self.address)).call();
-        answer.expect("an answer").body_mut().read_to_string().expect("a text")
+        let (status, text) = self.ask(path);
+        assert_eq!(status, 200, "{path}: {text}");
+        text
+    }
+
+    /// Whatever the answer's status is.
+    pub fn answer(&self, path: &str) -> (u16, Value) {
+        let (status, text) = self.ask(path);
+        (status, serde_json::from_str(&text).expect("JSON"))
+    }
+
+    fn ask(&self, path: &str) -> (u16, String) {
+        let config =
+            ureq::Agent::config_builder().timeout_global(Some(HARD_STOP)).http_status_as_error(false);
+        let answer = ureq::Agent::from(config.build()).get(format!("{}{path}", self.address)).call();
+        let mut answer = answer.expect("an answer");
+        (answer.status().as_u16(), answer.body_mut().read_to_string().expect("a text"))
     }
 
     pub fn job(&self, id: &str, wait: Duration) -> Value {
-        let text = self.get(&format!("/v1/jobs/{id}?wait_ms={}", wait.as_millis()));
-        serde_json::from_str(&text).expect("JSON")
+        self.answer(&format!("/v1/jobs/{id}?wait_ms={}", wait.as_millis())).1
     }
 }
 

@@ -8,8 +8,8 @@ use super::Operation;
 use super::schema::{answer, anything, body, list, nullable, number, reference, text, truth, with, words};
 use crate::error::Code;
 
-const OF_STORE: &[Code] = &[Code::Storage];
-const OF_QUERIES: &[Code] = &[Code::BadField, Code::UnknownField, Code::Storage];
+const OF_STORE: &[Code] = &[Code::Storage, Code::StoreUnreachable];
+const OF_QUERIES: &[Code] = &[Code::BadField, Code::UnknownField, Code::Storage, Code::StoreUnreachable];
 
 pub(super) fn operations() -> Vec<Operation> {
     let post = |path, summary, shape| Operation::new("post", path, summary, Json(shape)).errors(OF_STORE);

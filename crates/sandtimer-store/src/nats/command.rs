@@ -119,7 +119,7 @@ impl Command {
             }
             Command::Cancel { id, reason } => moving::cancel(tx, &id, &reason, now).map(Answer::Cancelled),
             Command::Retry(id) => moving::retry(tx, &id, now).map(Answer::State),
-            Command::Purge(filter) => moving::purge(tx, &filter).map(Answer::Count),
+            Command::Purge(filter) => moving::purge(tx, &filter, usize::MAX).map(Answer::Count),
             Command::Pause { queue, paused } => moving::pause(tx, &queue, paused).map(|()| Answer::Done),
             Command::Sweep => moving::sweep(tx, now).map(|()| Answer::Done),
             Command::AppendLog { held, bytes } => {

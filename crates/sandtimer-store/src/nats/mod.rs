@@ -139,7 +139,9 @@ impl NatsJobs {
                 if let Some(trouble) = state.trouble.as_ref().filter(|trouble| trouble.is_lasting()) {
                     return Err(trouble.error());
                 }
-                entry.until_ms = (state.now() > 0).then(|| state.now() + PATIENCE.as_millis() as i64);
+                // No later than its sender gives up, or it would be done for nobody.
+                let left = until.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
+                entry.until_ms = (state.now() > 0).then(|| state.now() + left as i64);
             }
             match self.append_once(&entry, until)? {
                 // The server's clock was set forward: by what it says now there is time.
@@ -159,17 +161,19 @@ impl NatsJobs {
             .map_err(|error| StoreError::Broken(format!("it cannot be written down: {error}")))?;
         self.shared.lock().expect(&id);
         let (link, sent) = (Arc::clone(&self.link), id.clone());
-        self.runtime.spawn(async move {
+        let sending = self.runtime.spawn(async move {
             if let Err(error) = link.append(&sent, &payload, until).await {
                 link.shared.change(|state| state.answer(&sent, Err(error)));
             }
         });
-        // The sending ends first where it does not succeed, and knows why.
+        // The sending ends first where it does not succeed, and knows why. As long as it may succeed it is waited for, however
+        // long the server has been away: what a lease hands out to nobody is held until the lease is over.
         let answer = self.shared.wait(until + AFTER.as_nanos() as u64, |state| {
-            let lasting =
-                state.trouble.as_ref().filter(|trouble| trouble.is_lasting()).map(|trouble| trouble.error());
-            state.answered(&id).or_else(|| lasting.map(Err))
+            let newer =
+                state.trouble.as_ref().filter(|trouble| trouble.is_newer()).map(|trouble| trouble.error());
+            state.answered(&id).or_else(|| newer.map(Err))
         });
+        sending.abort();
         self.shared.lock().forget(&id);
         answer.unwrap_or_else(|| {
             let why = "it was handed over, and its effect was not seen within 10 s; look whether it was done";
@@ -247,8 +251,8 @@ impl NatsJobs {
     }
 }
 
-/// How much later than its work a call gives up.
-const AFTER: Duration = Duration::from_secs(1);
+/// How much later than its work a call gives up: what was done in the last moment is heard of by then, also over a new connection.
+const AFTER: Duration = Duration::from_secs(2);
 
 impl Drop for NatsJobs {
     fn drop(&mut self) {

@@ -97,7 +97,12 @@ impl Trouble {
     /// Whether no waiting mends it, or so much of it has passed already.
     pub fn is_lasting(&self) -> bool {
         let age = Duration::from_nanos(monotonic_nanoseconds() - self.since);
-        matches!(self.kind, Kind::Newer { .. }) || age > PATIENCE
+        self.is_newer() || age > PATIENCE
+    }
+
+    /// Whether the log cannot be read by this program.
+    pub fn is_newer(&self) -> bool {
+        matches!(self.kind, Kind::Newer { .. })
     }
 }
 

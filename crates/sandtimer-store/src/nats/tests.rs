@@ -338,6 +338,44 @@ fn a_server_that_is_killed_and_comes_back_is_waited_for() {
 }
 
 #[test]
+fn what_is_leased_when_a_server_comes_back_after_long_is_leased_to_who_asked() {
+    let Some(mut server) = Server::start() else { return };
+    let store = open(&server.url());
+    let due = store.now_ms() + 5_000;
+    store.submit(&[submission(json!({"not_before_ms": due}))]).expect("submitted");
+    server.kill();
+    let request = LeaseRequest {
+        worker: "w".to_owned(),
+        slots: 1,
+        queues: Vec::new(),
+        only: None,
+        lease: Duration::from_secs(60),
+        memory: None,
+    };
+    std::thread::scope(|scope| {
+        let leased = scope.spawn(|| {
+            let begun = monotonic_nanoseconds();
+            loop {
+                match store.lease(&request) {
+                    Ok(leased) if leased.is_empty() => pass(Duration::from_millis(20)),
+                    Ok(mut leased) => return (leased.remove(0), store.now_ms()),
+                    Err(StoreError::Unreachable(_)) => pass(Duration::from_millis(100)),
+                    Err(error) => panic!("{error}"),
+                }
+                assert!(monotonic_nanoseconds() - begun < 40_000_000_000, "nobody gets it");
+            }
+        });
+        // Longer than a call waits, and the job is asked for in between.
+        pass(Duration::from_secs(13));
+        server.again();
+        let back = store.now_ms();
+        let (leased, at) = leased.join().expect("no panic");
+        assert_eq!(leased.deliveries, 1, "it was leased to nobody before");
+        assert!(at - back < 5_000, "leased {} ms after the server was back", at - back);
+    });
+}
+
+#[test]
 fn a_server_that_lost_the_end_of_its_log_is_believed() {
     let Some(mut server) = Server::start() else { return };
     let store = open(&server.url());

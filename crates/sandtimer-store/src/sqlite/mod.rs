@@ -9,6 +9,7 @@
 //! files        those that jobs are given, and those they leave
 //! webhooks     ends of jobs that somebody is to be told of
 //! reading      listings, records, logs, breakers
+//! reserve      room for when the disk is full
 //! ```
 //! Every call is one transaction, begun for writing before it reads, so none is ever undone by another. WAL and
 //! `synchronous = NORMAL`: what was answered outlives the death of any process; a loss of power may take the last
@@ -19,6 +20,7 @@ pub(crate) mod files;
 pub(crate) mod leasing;
 pub(crate) mod moving;
 pub(crate) mod reading;
+mod reserve;
 pub(crate) mod schema;
 pub(crate) mod submitting;
 #[cfg(test)]
@@ -39,10 +41,13 @@ use sandtimer::job::{
 use sandtimer::resilience::BreakerSnapshot;
 
 use clock::StoreClock;
+use reserve::Reserve;
 use submitting::NewJob;
 
 /// How long another writer is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Jobs that are forgotten in one transaction where there is little room for it.
+const FEW: usize = 16;
 /// What a point of priority is worth, in milliseconds of waiting.
 const PRIORITY_STEP_MS: i64 = 60_000;
 
@@ -51,6 +56,7 @@ const PRIORITY_STEP_MS: i64 = 60_000;
 pub struct SqliteJobs {
     connection: Mutex<Connection>,
     clock: StoreClock,
+    reserve: Reserve,
 }
 
 impl SqliteJobs {
@@ -63,16 +69,13 @@ impl SqliteJobs {
             |error| StoreError::Broken(format!("the state directory {}: {error}", state_directory.display()));
         DirBuilder::new().recursive(true).mode(0o700).create(state_directory).map_err(unusable)?;
         let path = state_directory.join("jobs.sqlite");
-        let mut connection = Connection::open(&path).map_err(broken)?;
-        connection.busy_timeout(PATIENCE).map_err(broken)?;
-        connection.set_prepared_statement_cache_capacity(64);
-        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(&path, private).map_err(unusable)?;
-        connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())).map_err(broken)?;
-        connection.pragma_update(None, "synchronous", "normal").map_err(broken)?;
-        schema::migrate(&mut connection)?;
-        let clock = StoreClock::of(&mut connection)?;
-        Ok(SqliteJobs { connection: Mutex::new(connection), clock })
+        let reserve = Reserve::below(state_directory);
+        let (connection, clock) = match connect(&path) {
+            Err(StoreError::Full(_)) if reserve.give_up() => connect(&path)?,
+            connected => connected?,
+        };
+        reserve.keep();
+        Ok(SqliteJobs { connection: Mutex::new(connection), clock, reserve })
     }
 
     /// Ends the leases of a worker that is known to be dead, as if they had run out. How many that were.
@@ -80,7 +83,7 @@ impl SqliteJobs {
     /// # Errors
     /// As [`JobStore::lease`].
     pub fn take_back(&self, worker: &str) -> Result<usize, StoreError> {
-        self.write(|tx, now| moving::take_back(tx, worker, now))
+        self.write_still(|tx, now| moving::take_back(tx, worker, now))
     }
 
     /// Lets the file grow no further, as a full disk does.
@@ -91,6 +94,13 @@ impl SqliteJobs {
             connection.pragma_query_value(None, "page_count", |row| row.get(0)).expect("readable");
         let most = if more_pages < 0 { 1_073_741_823 } else { pages + more_pages };
         connection.pragma_update_and_check(None, "max_page_count", most, |_| Ok(())).expect("set");
+    }
+
+    /// Bytes of the file that hold nothing any more.
+    fn reusable(&self) -> u64 {
+        let connection = self.connection();
+        let number = |name| connection.pragma_query_value(None, name, |row| row.get(0)).unwrap_or(0);
+        natural(number("freelist_count") * number("page_size"))
     }
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
@@ -108,6 +118,30 @@ impl SqliteJobs {
         let done = work(&tx, self.clock.now())?;
         tx.commit().map_err(broken)?;
         Ok(done)
+    }
+
+    /// The same, with the last room there is: for what frees some, or ends what goes on.
+    fn write_still<T>(
+        &self,
+        work: impl Fn(&Transaction<'_>, i64) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match self.write(&work) {
+            Err(StoreError::Full(_)) if self.reserve.give_up() => self.write(work),
+            done => done,
+        }
+    }
+
+    /// Forgets a few jobs at a time, so that SQLite's log stays small.
+    fn purge_bit_by_bit(&self, filter: &Filter) -> Result<u64, StoreError> {
+        let mut forgotten = 0;
+        loop {
+            match self.write(|tx, _| moving::purge(tx, filter, FEW))? {
+                0 => return Ok(forgotten),
+                some => forgotten += some,
+            }
+            // What it cannot bring to the database now, a later one can.
+            let _ = self.connection().pragma_query(None, "wal_checkpoint", |_| Ok(()));
+        }
     }
 
     /// One transaction for reading.
@@ -128,6 +162,7 @@ impl JobStore for SqliteJobs {
 
     fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
         let new: Vec<NewJob> = submissions.iter().map(NewJob::of).collect();
+        self.reserve.leave(|| self.reusable())?;
         self.write(|tx, now| new.iter().map(|one| submitting::submit(tx, one, now)).collect())
     }
 
@@ -135,14 +170,14 @@ impl JobStore for SqliteJobs {
         if request.slots == 0 || !self.read(|tx, now| moving::is_something_to_do(tx, request, now))? {
             return Ok(Vec::new());
         }
-        self.write(|tx, now| {
+        self.write_still(|tx, now| {
             moving::sweep(tx, now)?;
             leasing::lease(tx, request, now)
         })
     }
 
     fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
-        self.write(|tx, now| held.iter().map(|held| leasing::renew(tx, held, lease, now)).collect())
+        self.write_still(|tx, now| held.iter().map(|held| leasing::renew(tx, held, lease, now)).collect())
     }
 
     fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError> {
@@ -150,11 +185,11 @@ impl JobStore for SqliteJobs {
     }
 
     fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError> {
-        self.write(|tx, now| finishes.iter().map(|finish| moving::finish(tx, finish, now)).collect())
+        self.write_still(|tx, now| finishes.iter().map(|finish| moving::finish(tx, finish, now)).collect())
     }
 
     fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
-        self.write(|tx, now| moving::cancel(tx, id, reason, now))
+        self.write_still(|tx, now| moving::cancel(tx, id, reason, now))
     }
 
     fn get(&self, id: &str) -> Result<Option<JobRecord>, StoreError> {
@@ -170,11 +205,19 @@ impl JobStore for SqliteJobs {
     }
 
     fn purge(&self, filter: &Filter) -> Result<u64, StoreError> {
-        self.write(|tx, _| moving::purge(tx, filter))
+        let purged = match self.write(|tx, _| moving::purge(tx, filter, usize::MAX)) {
+            Err(StoreError::Full(_)) => {
+                self.reserve.give_up();
+                self.purge_bit_by_bit(filter)
+            }
+            done => done,
+        };
+        self.reserve.keep();
+        purged
     }
 
     fn pause(&self, queue: &str, paused: bool) -> Result<(), StoreError> {
-        self.write(|tx, _| moving::pause(tx, queue, paused))
+        self.write_still(|tx, _| moving::pause(tx, queue, paused))
     }
 
     fn queues(&self) -> Result<Vec<QueueFacts>, StoreError> {
@@ -189,7 +232,7 @@ impl JobStore for SqliteJobs {
         if !self.read(moving::has_time_done_something)? {
             return Ok(());
         }
-        self.write(moving::sweep)
+        self.write_still(moving::sweep)
     }
 
     fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
@@ -228,9 +271,27 @@ impl JobStore for SqliteJobs {
     }
 }
 
+fn connect(path: &Path) -> Result<(Connection, StoreClock), StoreError> {
+    let mut connection = Connection::open(path).map_err(broken)?;
+    connection.busy_timeout(PATIENCE).map_err(broken)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(path, private)
+        .map_err(|error| StoreError::Broken(format!("{}: {error}", path.display())))?;
+    connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())).map_err(broken)?;
+    connection.pragma_update(None, "synchronous", "normal").map_err(broken)?;
+    schema::migrate(&mut connection)?;
+    let clock = StoreClock::of(&mut connection)?;
+    Ok((connection, clock))
+}
+
 /// The store's words for what SQLite says.
 pub(crate) fn broken(error: rusqlite::Error) -> StoreError {
+    let extended = error.sqlite_error().map_or(0, |error| error.extended_code);
     match error.sqlite_error_code() {
+        Some(_) if extended == rusqlite::ffi::SQLITE_IOERR_SHMSIZE => {
+            StoreError::Full("there is no room on the disk to open it".to_owned())
+        }
         Some(ErrorCode::DiskFull) => StoreError::Full(error.to_string()),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy,
         _ => StoreError::Broken(error.to_string()),

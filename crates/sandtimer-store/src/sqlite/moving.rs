@@ -346,9 +346,10 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
 }
 
 /// Forgets jobs that are over.
-pub(crate) fn purge(tx: &Transaction<'_>, filter: &Filter) -> Result<u64, StoreError> {
+pub(crate) fn purge(tx: &Transaction<'_>, filter: &Filter, most: usize) -> Result<u64, StoreError> {
     let (which, values) = super::reading::wanted(filter);
-    let sql = format!("SELECT seq FROM jobs WHERE state >= 3 AND {which}");
+    let sql =
+        format!("SELECT seq FROM jobs WHERE state >= 3 AND {which} LIMIT {}", most.min(i64::MAX as usize));
     let mut select = tx.prepare(&sql).map_err(broken)?;
     let found = select.query_map(params_from_iter(values), |row| row.get::<_, i64>(0)).map_err(broken)?;
     let found: Vec<i64> = found.collect::<Result<_, _>>().map_err(broken)?;
