@@ -1,21 +1,30 @@
-//! `sandtimer mcp` with the official TypeScript client and the inspector's command line, over stdin and stdout.
+//! `sandtimer mcp`: with the official TypeScript client and the inspector's command line, over stdin and stdout; and how it
+//! comes to its server.
 //!
-//! Each test is a scenario of `mcp/drive.mjs` in the server's tests. `cargo xtask npm` installs both; without Node they are skipped.
-#![allow(clippy::disallowed_methods, reason = "the server that the command started is ended here")]
+//! The former are scenarios of `mcp/drive.mjs` in the server's tests. `cargo xtask npm` installs both; without Node they are skipped.
+#![allow(clippy::disallowed_methods, reason = "the command is started here, and the server that it started is ended")]
 
 #[path = "../../sandtimer-server/tests/support/node.rs"]
 mod node;
 
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::json;
 use tempfile::TempDir;
 
 /// How long a server may take to end what it has.
 const ENDS: u64 = Duration::from_secs(30).as_millis() as u64;
+
+/// Shorter than a server may take to come up.
+const AT_ONCE: Duration = Duration::from_secs(20);
 
 /// Where the server of the commands keeps what it has; it is ended with the test.
 struct State(TempDir);
@@ -64,4 +73,81 @@ fn a_limit_that_is_near_is_told() {
 #[test]
 fn the_inspector() {
     play("the_inspector");
+}
+
+/// A directory that the command takes for its own.
+fn state() -> State {
+    let state = State(tempfile::tempdir().expect("a directory"));
+    fs::set_permissions(state.0.path(), fs::Permissions::from_mode(0o700)).expect("its mode");
+    state
+}
+
+fn start(state: &State) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+    command.arg("mcp").arg("--state-dir").arg(state.0.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+}
+
+/// What a server answers to a first message; then the client leaves.
+fn greeted(mut client: Child) -> String {
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}});
+    let mut stdin = client.stdin.take().expect("piped");
+    writeln!(stdin, "{hello}").expect("it reads");
+    let mut answer = String::new();
+    BufReader::new(client.stdout.take().expect("piped")).read_line(&mut answer).expect("a line");
+    drop(stdin);
+    let output = client.wait_with_output().expect("it ends");
+    answer + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn log(state: &State) -> String {
+    fs::read_to_string(state.0.path().join("mcp.log")).unwrap_or_default()
+}
+
+#[test]
+fn a_server_that_cannot_start_is_not_started_again_and_its_words_are_told() {
+    let state = state();
+    let path = state.0.path().join("durations.sqlite");
+    drop(sandtimer_store::DurationStore::open(state.0.path(), 0).expect("it opens"));
+    let mut bytes = fs::read(&path).expect("there");
+    // `user_version` in the header of an SQLite file.
+    bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());
+    fs::write(&path, bytes).expect("written");
+    let begun = Instant::now();
+    let output = start(&state).wait_with_output().expect("it ends");
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("version 99") && said.contains("durations.sqlite"), "{said}");
+    assert_eq!(log(&state).lines().count(), 1, "it was started once: {}", log(&state));
+}
+
+#[test]
+fn what_an_ending_server_still_holds_is_waited_for() {
+    let state = state();
+    let lock = fs::File::create(state.0.path().join("lock")).expect("made");
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("free");
+    let client = start(&state);
+    let begun = Instant::now();
+    while !log(&state).contains("is used by another server") {
+        assert!(begun.elapsed() < AT_ONCE, "{}", log(&state));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(lock);
+    let answer = greeted(client);
+    assert!(answer.contains("\"serverInfo\""), "{answer}");
+    let starts = log(&state).lines().count();
+    assert!(starts < 20, "one a second: {}", log(&state));
+}
+
+#[test]
+fn clients_that_come_at_once_have_one_server() {
+    let state = state();
+    let clients: Vec<Child> = (0..4).map(|_| start(&state)).collect();
+    let answers: Vec<_> = clients.into_iter().map(|client| std::thread::spawn(|| greeted(client))).collect();
+    for answer in answers {
+        let answer = answer.join().expect("no panic");
+        assert!(answer.contains("\"serverInfo\""), "{answer}{}", log(&state));
+    }
 }

@@ -219,6 +219,17 @@ pub enum StartError {
     Threads(io::Error),
 }
 
+impl StartError {
+    /// Whether another server is there already, with these records or at this address.
+    pub fn is_in_use(&self) -> bool {
+        match self {
+            StartError::Store(StoreError::InUse(_)) => true,
+            StartError::Listen { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
+            _ => false,
+        }
+    }
+}
+
 /// What all handlers share.
 #[derive(Debug)]
 pub(crate) struct App {
@@ -280,9 +291,10 @@ impl Server {
         {
             return Err(StartError::Open(address));
         }
+        let opened = RunStore::open(&settings.state_directory, calendar_milliseconds())?;
+        // Behind its lock: of two servers that start at once, the one that stays is the one whose socket has the name.
         let (listener, address) = listen::bind(&settings.listen)
             .map_err(|source| StartError::Listen { address: settings.listen.clone(), source })?;
-        let opened = RunStore::open(&settings.state_directory, calendar_milliseconds())?;
         for (path, error) in &opened.unreadable {
             (settings.host.complain)(&format!("{} is left out: {error}", path.display()));
         }

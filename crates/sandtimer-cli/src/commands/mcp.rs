@@ -3,10 +3,11 @@
 //!
 //! ```text
 //! connect ─▶ nobody there: start a server ─▶ connect again, for at most 30 s ─▶ upgrade ─▶ carry until either side ends
+//!                              └─▶ it ends: what it said, unless another server has the records ─▶ connect to that one
 //! ```
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
@@ -30,9 +31,13 @@ use crate::render::{self, To};
 const STARTS: Duration = Duration::from_secs(30);
 /// How long between two looks for it.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// How long until a server is started again where another has the records: that one comes up, or is ending.
+const AGAIN: Duration = Duration::from_secs(1);
 /// The most bytes of the head of an answer, and of what a server said before it went away.
 const HEAD: usize = 16 * 1024;
 const LOG: u64 = 2000;
+/// A log that is longer is begun anew by the next server.
+const MOST_LOG: u64 = 1 << 20;
 /// The most bytes that the path of a socket can have.
 const MOST_PATH: usize = 107;
 const BUFFER: usize = 64 * 1024;
@@ -140,8 +145,9 @@ fn own_directory(path: &Path) -> Result<(), Failure> {
 
 /// A stream of lines with the server of this user.
 fn join(place: &Place, query: &str) -> Result<UnixStream, Failure> {
-    let until = monotonic_nanoseconds() + STARTS.as_nanos() as u64;
-    let mut child = None;
+    let begun = monotonic_nanoseconds();
+    let (until, mut start_at) = (begun + STARTS.as_nanos() as u64, begun);
+    let (mut started, mut said) = (None, "nothing".to_owned());
     loop {
         match UnixStream::connect(&place.socket) {
             Ok(stream) => {
@@ -153,11 +159,14 @@ fn join(place: &Place, query: &str) -> Result<UnixStream, Failure> {
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
             {
-                if child
-                    .as_mut()
-                    .is_none_or(|child: &mut Child| child.try_wait().is_ok_and(|ended| ended.is_some()))
+                if started.is_none() && monotonic_nanoseconds() >= start_at {
+                    started = Some(Started::begin(place)?);
+                }
+                if let Some(server) = &mut started
+                    && let Some(words) = server.made_room()?
                 {
-                    child = Some(start(place)?);
+                    (started, said) = (None, words);
+                    start_at = monotonic_nanoseconds() + AGAIN.as_nanos() as u64;
                 }
             }
             Err(error) => {
@@ -165,10 +174,11 @@ fn join(place: &Place, query: &str) -> Result<UnixStream, Failure> {
             }
         }
         if monotonic_nanoseconds() > until {
-            let seconds = STARTS.as_secs();
             return Err(Failure::usage(format!(
-                "no server came up within {seconds} s; it said: {}",
-                last_words(place)
+                "no server came up at {} within {} s; the last one that was started said: {said}; end what keeps it, or \
+                 give another --state-dir",
+                place.socket.display(),
+                STARTS.as_secs()
             )));
         }
         // Nothing to poll: a pause.
@@ -176,40 +186,75 @@ fn join(place: &Place, query: &str) -> Result<UnixStream, Failure> {
     }
 }
 
-/// Starts a server that ends by itself when nobody uses it.
-#[allow(clippy::disallowed_methods, reason = "it is this program again, and nobody's code")]
-fn start(place: &Place) -> Result<Child, Failure> {
-    let mut listen = std::ffi::OsString::from("unix:");
-    listen.push(&place.socket);
-    let log = log_file(&place.log()).map_err(Failure::system("the server's log cannot be written"))?;
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg("serve")
-        .arg("--end-when-unused")
-        .arg("--listen")
-        .arg(listen)
-        .arg("--state-dir")
-        .arg(&place.state);
-    // Whoever can use the socket is this user, and works on no one else's jobs.
-    command.env_remove("SANDTIMER_TOKEN_FILE").env_remove("SANDTIMER_STORE").current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    command.spawn().map_err(Failure::system("a server cannot be started"))
+/// A server that this program has started.
+#[derive(Debug)]
+struct Started {
+    child: Child,
+    log: PathBuf,
+    /// Where in the log its words begin.
+    words_at: u64,
 }
 
-fn log_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)
-}
-
-/// What the server said last.
-fn last_words(place: &Place) -> String {
-    let mut said = Vec::new();
-    let read = File::open(place.log()).and_then(|file| file.take(LOG).read_to_end(&mut said));
-    let said = String::from_utf8_lossy(&said);
-    if read.is_err() || said.trim().is_empty() {
-        "nothing".to_owned()
-    } else {
-        said.trim().replace('\n', "; ")
+impl Started {
+    /// Starts a server that ends by itself when nobody uses it.
+    #[allow(clippy::disallowed_methods, reason = "it is this program again, and nobody's code")]
+    fn begin(place: &Place) -> Result<Self, Failure> {
+        let mut listen = std::ffi::OsString::from("unix:");
+        listen.push(&place.socket);
+        let (log, words_at) = open_log(&place.log())
+            .map_err(|error| Failure::usage(format!("{} cannot be written: {error}", place.log().display())))?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg("serve")
+            .arg("--end-when-unused")
+            .arg("--listen")
+            .arg(listen)
+            .arg("--state-dir")
+            .arg(&place.state);
+        // Whoever can use the socket is this user, and works on no one else's jobs.
+        command.env_remove("SANDTIMER_TOKEN_FILE").env_remove("SANDTIMER_STORE").current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().map_err(Failure::system("a server cannot be started"))?;
+        Ok(Started { child, log: place.log(), words_at })
     }
+
+    /// What it said, if it has ended because another server is there. One that has ended for another reason is a failure.
+    fn made_room(&mut self) -> Result<Option<String>, Failure> {
+        let ended = self.child.try_wait().map_err(Failure::system("the server cannot be waited for"))?;
+        match ended {
+            None => Ok(None),
+            Some(status) if status.code() == Some(serve::IN_USE.into()) => Ok(Some(self.last_words())),
+            Some(status) => Err(Failure::usage(format!(
+                "the server that was started has ended ({status}); it said: {}",
+                self.last_words()
+            ))),
+        }
+    }
+
+    /// What it said last.
+    fn last_words(&self) -> String {
+        let mut said = Vec::new();
+        let read = File::open(&self.log).and_then(|mut file| {
+            let from = file.metadata()?.len().saturating_sub(LOG).max(self.words_at);
+            file.seek(SeekFrom::Start(from))?;
+            file.take(LOG).read_to_end(&mut said)
+        });
+        let said = String::from_utf8_lossy(&said);
+        let lines = said.lines().map(|line| line.trim().trim_start_matches("sandtimer: "));
+        let said = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+        if read.is_err() || said.is_empty() { "nothing".to_owned() } else { said }
+    }
+}
+
+/// The log, for words behind those of other servers, and where they begin. One that is ending may still write to it.
+fn open_log(path: &Path) -> io::Result<(File, u64)> {
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    let length = log.metadata()?.len();
+    if length <= MOST_LOG {
+        return Ok((log, length));
+    }
+    log.set_len(0)?;
+    Ok((log, 0))
 }
 
 /// Asks for a stream of lines. `None` where the connection was closed first.

@@ -34,6 +34,9 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Jobs that are executed at a time, at most.
 const MOST_SLOTS: usize = 1024;
 
+/// The exit code of a server that ends when nobody uses it, where another has its records or its socket: for whoever
+/// started it.
+pub(super) const IN_USE: u8 = 75;
 /// How long a server stays that ends when nobody uses it, and how often it looks.
 const UNUSED: Duration = Duration::from_secs(60);
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -106,7 +109,10 @@ pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let settings = settings(arguments)?;
     // Before the engine, whose threads must not get these signals.
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
-    let server = Server::start(settings).map_err(|error| Failure::usage(error.to_string()))?;
+    let server = Server::start(settings).map_err(|error| Failure {
+        exit_code: if arguments.end_when_unused && error.is_in_use() { IN_USE } else { 125 },
+        message: error.to_string(),
+    })?;
     render::print(&match server.listens() {
         Listen::Address(address) => format!("listening on http://{address}\n"),
         path => format!("listening on {path}\n"),
