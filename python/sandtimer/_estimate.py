@@ -1,4 +1,4 @@
-"""How long something is likely to take, from the durations that a server of this user has kept."""
+"""How long something is likely to take, from the durations that the servers of this user have kept."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def estimate(
 ) -> Estimate:
     """Say how long a type of task, or a command, is likely to take.
 
-    It rests on the runs that this user's server has kept in `state_dir`, those that have the most in common with what is
-    asked; without such runs on a table, which `basis` says. `command` is a line for a shell, or a list; `budget` is how many
+    It rests on the runs that this user's servers have kept in `state_dir` (SANDTIMER_STATE_DIR, else where they keep them by
+    default), those that have the most in common with what is asked; without such runs on a table, which `basis` says. `command` is a line for a shell, or a list; `budget` is how many
     seconds there are for it. What cannot be estimated raises `EstimateRefused`, an unknown type with the nearest names.
 
     >>> import sandtimer
@@ -83,9 +83,9 @@ def estimate(
         "state_dir": None if state_dir is None else os.fspath(state_dir),
     }
     answered, moved_aside = answer(asked)
-    if moved_aside is not None:
+    for path in moved_aside:
         warnings.warn(
-            f"the durations of runs were damaged and begin anew; the old file is {moved_aside}",
+            f"the durations of runs were damaged and begin anew; the old file is {path}",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -227,7 +227,8 @@ pub(crate) struct McpArguments {
     /// Show this directory, writable, as /workspace to all that this connection starts
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
-    /// Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`; the socket in XDG_RUNTIME_DIR]
+    /// Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`, which SANDTIMER_STATE_DIR sets too;
+    /// without that the socket is in XDG_RUNTIME_DIR]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
 }
@@ -238,7 +239,8 @@ run is over; a connection that breaks is made again where it was, for up to a mi
 standard output, its standard error to standard error.";
 
 const ESTIMATE_NOTES: &str = "\
-An estimate rests on the runs of this user's server (--state-dir) that have the most in common with what is asked: the same \
+An estimate rests on the runs of this user's servers, `sandtimer serve` and that of `sandtimer mcp`, that have the most in \
+common with what is asked: the same \
 command, one that differs in numbers and paths, the same type of task with about as much data. Best and worst case are what one \
 run of twenty is below, and above. Without such runs the figures are those of a table, and say so.";
 
@@ -268,7 +270,7 @@ pub(crate) struct EstimateArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where the server keeps its records [default: as for `sandtimer serve`]
+    /// Where the servers keep their records [default: as for `sandtimer serve`]; SANDTIMER_STATE_DIR sets it too
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
 }

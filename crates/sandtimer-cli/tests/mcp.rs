@@ -2,7 +2,10 @@
 //! comes to its server.
 //!
 //! The former are scenarios of `mcp/drive.mjs` in the server's tests. `cargo xtask npm` installs both; without Node they are skipped.
-#![allow(clippy::disallowed_methods, reason = "the command is started here, and the server that it started is ended")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the command is started here, and the server that it started is ended"
+)]
 
 #[path = "../../sandtimer-server/tests/support/node.rs"]
 mod node;
@@ -17,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// How long a server may take to end what it has.
@@ -39,13 +42,13 @@ impl Drop for State {
     }
 }
 
-/// The server that has this directory among its arguments.
+/// The server that has this directory, or one below it, among its arguments.
 fn server_of(state: &Path) -> Option<Pid> {
     let named = |pid: &i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         let state = state.as_os_str().as_encoded_bytes();
-        words.get(1) == Some(&&b"serve"[..]) && words.contains(&state)
+        words.get(1) == Some(&&b"serve"[..]) && words.iter().any(|word| word.starts_with(state))
     };
     let entries =
         std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -83,19 +86,36 @@ fn state() -> State {
 }
 
 fn start(state: &State) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
-    command.arg("mcp").arg("--state-dir").arg(state.0.path());
+    client(Command::new(env!("CARGO_BIN_EXE_sandtimer")).arg("mcp").arg("--state-dir").arg(state.0.path()))
+}
+
+fn client(command: &mut Command) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
 /// What a server answers to a first message; then the client leaves.
-fn greeted(mut client: Child) -> String {
-    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+fn greeted(client: Child) -> String {
+    said(client, &[])
+}
+
+/// The last answer of a server to a first message and to these calls of tools, and what the client complains of.
+fn said(mut client: Child, calls: &[Value]) -> String {
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}});
+    let call = |call: &Value| json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call});
     let mut stdin = client.stdin.take().expect("piped");
-    writeln!(stdin, "{hello}").expect("it reads");
+    let mut stdout = BufReader::new(client.stdout.take().expect("piped"));
     let mut answer = String::new();
-    BufReader::new(client.stdout.take().expect("piped")).read_line(&mut answer).expect("a line");
+    for message in std::iter::once(hello).chain(calls.iter().map(call)) {
+        let is_first = answer.is_empty();
+        writeln!(stdin, "{message}").expect("it reads");
+        answer.clear();
+        stdout.read_line(&mut answer).expect("a line");
+        if is_first {
+            writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+                .expect("it reads");
+        }
+    }
     drop(stdin);
     let output = client.wait_with_output().expect("it ends");
     answer + &String::from_utf8_lossy(&output.stderr)
@@ -150,4 +170,26 @@ fn clients_that_come_at_once_have_one_server() {
         let answer = answer.join().expect("no panic");
         assert!(answer.contains("\"serverInfo\""), "{answer}{}", log(&state));
     }
+}
+
+#[test]
+fn estimates_on_the_command_line_rest_on_what_agents_ran_below_the_same_directory() {
+    let state = state();
+    let named = |command: &str| {
+        let mut named = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+        named.arg(command).env("SANDTIMER_STATE_DIR", state.0.path());
+        named
+    };
+    let call = json!({"name": "bash", "arguments": {"command": "sleep 0.2; : agents", "wait_ms": 20_000}});
+    let answer = said(client(&mut named("mcp")), &[call.clone(), call]);
+    assert!(answer.contains("EXITED 0"), "{answer}");
+    assert!(state.0.path().join("mcp/durations.sqlite").exists());
+    let asked = ["--json", "--command", "sleep 0.2; : agents"];
+    let output = named("estimate").args(asked).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let estimate: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    // Beside the same load, or another.
+    assert!(matches!(estimate["basis"].as_str(), Some("exact" | "any_load")), "{estimate}");
+    assert!(estimate["typical_ms"].as_u64().is_some_and(|typical| typical >= 200), "{estimate}");
 }

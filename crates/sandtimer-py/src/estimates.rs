@@ -1,4 +1,4 @@
-//! Estimates from the durations that a server of this user has kept.
+//! Estimates from the durations that the servers of this user have kept.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use sandtimer::task::estimate::{Answer, Asked, Conditions, Estimator};
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_store::{DurationStore, Known, default_state_directory, own_name};
+use sandtimer_store::{DurationStore, Known, default_state_directory, named_state_directory, own_name};
 
 use crate::errors::exception;
 
@@ -30,15 +30,15 @@ pub(crate) struct Question {
     state_dir: Option<PathBuf>,
 }
 
-/// JSON of the answer, and where a damaged history was moved to.
+/// JSON of the answer, and where damaged histories were moved to.
 #[pyfunction]
-pub(crate) fn estimate(py: Python<'_>, question: Question) -> PyResult<(String, Option<PathBuf>)> {
+pub(crate) fn estimate(py: Python<'_>, question: Question) -> PyResult<(String, Vec<PathBuf>)> {
     let answered = py.detach(|| answer(question));
     let (answer, moved_aside) = answered.map_err(|message| exception(py, "EstimateRefused", &message))?;
     Ok((answer.object().to_string(), moved_aside))
 }
 
-fn answer(question: Question) -> Result<(Answer, Option<PathBuf>), String> {
+fn answer(question: Question) -> Result<(Answer, Vec<PathBuf>), String> {
     let Question { task_type, command, data_size_mb, complexity, context, budget, state_dir } = question;
     let wrong = |seconds| format!("budget={seconds}: not a number of seconds from 0 on");
     let budget =
@@ -46,9 +46,9 @@ fn answer(question: Question) -> Result<(Answer, Option<PathBuf>), String> {
     let asked = Asked { task_type, command, data_size_mb, complexity, context, budget };
     // What is asked wrongly is refused before anything is read.
     asked.question("", Conditions::default()).map_err(|error| error.to_string())?;
-    let known = match state_dir.or_else(default_state_directory) {
+    let known = match state_dir.or_else(named_state_directory).or_else(default_state_directory) {
         Some(directory) => DurationStore::known(&directory, calendar_milliseconds()),
-        None => Ok(Known { estimator: Estimator::new(), moved_aside: None }),
+        None => Ok(Known { estimator: Estimator::new(), moved_aside: Vec::new() }),
     };
     let known = known.map_err(|error| error.to_string())?;
     let answer = known.estimator.answer(asked, &own_name(), Conditions::here());

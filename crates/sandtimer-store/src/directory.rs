@@ -2,6 +2,14 @@
 
 use std::path::PathBuf;
 
+/// Below a state directory: where the server of this user's MCP clients keeps what it has.
+pub const MCP_DIRECTORY: &str = "mcp";
+
+/// What SANDTIMER_STATE_DIR names; `None` where it names nothing.
+pub fn named_state_directory() -> Option<PathBuf> {
+    std::env::var_os("SANDTIMER_STATE_DIR").filter(|name| !name.is_empty()).map(PathBuf::from)
+}
+
 /// `/var/lib/sandtimer` for root, else below XDG_STATE_HOME or the home; `None` where there is neither.
 pub fn default_state_directory() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {

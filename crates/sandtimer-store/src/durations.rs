@@ -18,7 +18,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, params};
 use sandtimer::task::estimate::{Estimator, Finished, History, HistoryError};
 
-use crate::StoreError;
+use crate::{MCP_DIRECTORY, StoreError};
 
 const NAME: &str = "durations.sqlite";
 /// The layout that is written here; one step of [`MIGRATIONS`] leads to each.
@@ -44,11 +44,11 @@ pub struct OpenedDurations {
     pub moved_aside: Option<PathBuf>,
 }
 
-/// What durations foretell, and where a file of them is now that was damaged.
+/// What durations foretell, and where files of them are now that were damaged.
 #[derive(Debug)]
 pub struct Known {
     pub estimator: Estimator,
-    pub moved_aside: Option<PathBuf>,
+    pub moved_aside: Vec<PathBuf>,
 }
 
 /// Durations in a file.
@@ -77,19 +77,27 @@ impl DurationStore {
     /// Runs that are kept; the newest.
     pub const KEPT: usize = 20_000;
 
-    /// What the durations in a state directory foretell. Where none are kept, nothing is made.
+    /// What the durations foretell that are kept in a state directory, and in that of MCP clients below it. Where none are
+    /// kept, nothing is made.
     ///
     /// # Errors
     /// Those of [`DurationStore::open`], or when they cannot be read.
     pub fn known(state_directory: &Path, now_ms: u64) -> Result<Known, StoreError> {
-        let path = state_directory.join(NAME);
-        if !path.exists() {
-            return Ok(Known { estimator: Estimator::new(), moved_aside: None });
+        let (mut runs, mut aside) = (Vec::new(), Vec::new());
+        for directory in [state_directory, &state_directory.join(MCP_DIRECTORY)] {
+            let path = directory.join(NAME);
+            if !path.exists() {
+                continue;
+            }
+            let OpenedDurations { durations, moved_aside } = Self::open(directory, now_ms)?;
+            let newest = durations.newest(Self::KEPT);
+            runs.extend(newest.map_err(|error| StoreError::Database { path, source: error.0 })?);
+            aside.extend(moved_aside);
         }
-        let OpenedDurations { durations, moved_aside } = Self::open(state_directory, now_ms)?;
-        let runs =
-            durations.newest(Self::KEPT).map_err(|error| StoreError::Database { path, source: error.0 })?;
-        Ok(Known { estimator: Estimator::from_runs(&runs), moved_aside })
+        // Estimates follow what drifts: the newest of all come last.
+        runs.sort_by_key(|run| run.ended_at_ms);
+        let newest = &runs[runs.len().saturating_sub(Self::KEPT)..];
+        Ok(Known { estimator: Estimator::from_runs(newest), moved_aside: aside })
     }
 
     /// Opens the file in a state directory, making what is missing with access for this user only.
@@ -257,6 +265,42 @@ mod tests {
         assert_eq!((seconds(&again.durations, 9), again.moved_aside), (vec![1.0, 2.0, 3.0, 4.0], None));
         let mode = fs::metadata(place.path().join(NAME)).expect("there").permissions().mode();
         assert_eq!(mode & 0o077, 0);
+    }
+
+    #[test]
+    fn what_two_servers_keep_is_known_together_in_the_order_of_time() {
+        let place = tempfile::tempdir().expect("a directory");
+        let asked = Question::command(&["make"]);
+        let known = || DurationStore::known(place.path(), 5).expect("readable").estimator;
+        assert!(known().predict(&asked).is_err());
+        assert_eq!(fs::read_dir(place.path()).expect("there").count(), 0, "nothing is made");
+        let (own, agents) = (open(place.path()), open(&place.path().join(MCP_DIRECTORY)));
+        for minute in 0..20 {
+            // What it takes has doubled, and either server has seen half of that.
+            let run = Finished { ended_at_ms: minute, ..run(if minute < 10 { 10.0 } else { 20.0 }) };
+            let store = if minute % 2 == 0 { &own } else { &agents };
+            store.durations.append(&run).expect("written");
+        }
+        let both = known().predict(&asked).expect("known");
+        let in_order: Vec<Finished> = (0..20)
+            .map(|minute| Finished { ended_at_ms: minute, ..run(if minute < 10 { 10.0 } else { 20.0 }) })
+            .collect();
+        assert_eq!(both, Estimator::from_runs(&in_order).predict(&asked).expect("known"));
+        assert_eq!(both.runs, 20);
+    }
+
+    #[test]
+    fn several_may_open_one_and_write_to_it_at_once() {
+        let place = tempfile::tempdir().expect("a directory");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let store = open(place.path()).durations;
+                    (0..20).for_each(|_| store.append(&run(1.0)).expect("written"));
+                });
+            }
+        });
+        assert_eq!(seconds(&open(place.path()).durations, 1000).len(), 160);
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod record;
 mod runs;
 mod sqlite;
 
-pub use directory::{default_state_directory, own_name};
+pub use directory::{MCP_DIRECTORY, default_state_directory, named_state_directory, own_name};
 pub use durations::{DurationStore, Known, OpenedDurations};
 pub use journal::Journal;
 #[cfg(feature = "nats")]

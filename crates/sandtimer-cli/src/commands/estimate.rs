@@ -1,4 +1,4 @@
-//! `sandtimer estimate`: how long something is likely to take, from the durations that this user's server has kept.
+//! `sandtimer estimate`: how long something is likely to take, from the durations that this user's servers have kept.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use sandtimer_store::{DurationStore, own_name};
 use serde_json::{Value, json};
 
 use super::Failure;
-use super::serve::default_state_directory;
+use super::serve::state_directory;
 use crate::args::EstimateArguments;
 use crate::render;
 
@@ -54,9 +54,9 @@ fn budget(text: &str) -> Result<Option<Duration>, Failure> {
 
 /// What this user's runs foretell.
 fn estimator(state: Option<PathBuf>) -> Result<Estimator, Failure> {
-    let directory = state.map_or_else(default_state_directory, Ok)?;
+    let directory = state.map_or_else(state_directory, Ok)?;
     let known = DurationStore::known(&directory, calendar_milliseconds()).map_err(refused)?;
-    if let Some(path) = known.moved_aside {
+    for path in known.moved_aside {
         let path = path.display();
         render::note(&format!("the durations of runs were damaged and begin anew; the old file is {path}"));
     }

@@ -81,8 +81,7 @@ pub(super) fn open_server(url: &str, complain: fn(&str)) -> Result<Arc<dyn JobSt
 fn state_directory(flags: &StoreFlags) -> Result<PathBuf, Failure> {
     let store = named(flags).filter(|store| !store.to_str().is_some_and(NatsAddress::is_meant));
     let directory = store.map(Into::into).or_else(|| flags.state_dir.clone());
-    let directory = directory.or_else(|| variable("SANDTIMER_STATE_DIR").map(Into::into));
-    directory.map_or_else(serve::default_state_directory, Ok)
+    directory.map_or_else(serve::state_directory, Ok)
 }
 
 /// Prints JSON where that was asked for, else text.

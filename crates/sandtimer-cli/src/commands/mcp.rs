@@ -22,6 +22,7 @@ use rustix::net::sockopt::socket_peercred;
 use sandtimer::limits::{Format, Setting, parse_text};
 use sandtimer::model::LimitKind;
 use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_store::{MCP_DIRECTORY, named_state_directory};
 
 use super::{Failure, serve};
 use crate::args::McpArguments;
@@ -104,12 +105,19 @@ impl Place {
         let state = match &given.state_dir {
             Some(directory) => std::path::absolute(directory)
                 .map_err(|error| Failure::usage(format!("--state-dir: {} {error}", directory.display())))?,
-            None => serve::default_state_directory()?.join("mcp"),
+            None => {
+                let of_all = serve::state_directory()?;
+                let of_all = std::path::absolute(&of_all).map_err(|error| {
+                    Failure::usage(format!("SANDTIMER_STATE_DIR: {} {error}", of_all.display()))
+                })?;
+                of_all.join(MCP_DIRECTORY)
+            }
         };
         let runtime =
             std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-        let directory = match (&given.state_dir, runtime) {
-            (None, Some(runtime)) => runtime.join("sandtimer"),
+        let is_named = given.state_dir.is_some() || named_state_directory().is_some();
+        let directory = match runtime {
+            Some(runtime) if !is_named => runtime.join("sandtimer"),
             _ => state.clone(),
         };
         let place = Place { socket: directory.join("mcp.sock"), state };
@@ -201,8 +209,9 @@ impl Started {
     fn begin(place: &Place) -> Result<Self, Failure> {
         let mut listen = std::ffi::OsString::from("unix:");
         listen.push(&place.socket);
-        let (log, words_at) = open_log(&place.log())
-            .map_err(|error| Failure::usage(format!("{} cannot be written: {error}", place.log().display())))?;
+        let (log, words_at) = open_log(&place.log()).map_err(|error| {
+            Failure::usage(format!("{} cannot be written: {error}", place.log().display()))
+        })?;
         let mut command = Command::new("/proc/self/exe");
         command
             .arg("serve")

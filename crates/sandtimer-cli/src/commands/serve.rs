@@ -353,3 +353,8 @@ pub(crate) fn default_state_directory() -> Result<PathBuf, Failure> {
     let home = sandtimer_store::default_state_directory();
     home.ok_or_else(|| Failure::usage("there is no home to keep records in; give --state-dir"))
 }
+
+/// The state directory that SANDTIMER_STATE_DIR names, else the default one.
+pub(super) fn state_directory() -> Result<PathBuf, Failure> {
+    sandtimer_store::named_state_directory().map_or_else(default_state_directory, Ok)
+}
