@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import numbers
 import os
 import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
-from .errors import UnsupportedPlatform
+from .errors import EstimateRefused, UnsupportedPlatform
+
+# An exabyte, and thirty years: what is more is a mistake.
+_MOST_MEGABYTES = 1e12
+_MOST_SECONDS = 1e9
 
 
 @dataclass(frozen=True)
@@ -76,10 +81,10 @@ def estimate(
     asked = {
         "task_type": task_type,
         "command": None if command is None else list(command),
-        "data_size_mb": data_size_mb,
+        "data_size_mb": _number("data_size_mb", data_size_mb, "megabytes", _MOST_MEGABYTES),
         "complexity": complexity,
         "context": context,
-        "budget": budget,
+        "budget": _number("budget", budget, "seconds", _MOST_SECONDS),
         "state_dir": None if state_dir is None else os.fspath(state_dir),
     }
     answered, moved_aside = answer(asked)
@@ -104,3 +109,11 @@ def estimate(
         limit_rests_on_runs=found["limit_rests_on_runs"],
         text=found["text"],
     )
+
+
+def _number(name: str, value: Any, unit: str, most: float) -> Optional[float]:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value <= most:
+        raise EstimateRefused(f"{name}={value!r:.100}: use a number of {unit} from 0 to {most:g}, or None")
+    return float(value)

@@ -40,7 +40,7 @@ pub(crate) fn estimate(py: Python<'_>, question: Question) -> PyResult<(String, 
 
 fn answer(question: Question) -> Result<(Answer, Vec<PathBuf>), String> {
     let Question { task_type, command, data_size_mb, complexity, context, budget, state_dir } = question;
-    let wrong = |seconds| format!("budget={seconds}: not a number of seconds from 0 on");
+    let wrong = |seconds: f64| format!("budget={seconds:?}: use a number of seconds from 0 on, or None");
     let budget =
         budget.map(|seconds| Duration::try_from_secs_f64(seconds).map_err(|_| wrong(seconds))).transpose()?;
     let asked = Asked { task_type, command, data_size_mb, complexity, context, budget };

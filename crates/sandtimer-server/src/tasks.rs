@@ -14,7 +14,7 @@ use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use sandtimer::task::estimate::{Asked, EstimateError};
+use sandtimer::task::estimate::{Asked, EstimateError, MOST_MEGABYTES};
 use serde_json::{Value, json};
 
 use crate::Shared;
@@ -49,7 +49,8 @@ pub(crate) fn asked(fields: &mut Fields) -> Result<Asked, Refusal> {
 
 fn size(fields: &mut Fields) -> Result<Option<f64>, Refusal> {
     let Some(value) = fields.value("data_size_mb") else { return Ok(None) };
-    value.as_f64().map(Some).ok_or_else(|| refused("data_size_mb", &value, "a number of megabytes from 0 on"))
+    let wanted = || format!("a number of megabytes from 0 to {MOST_MEGABYTES:?}");
+    value.as_f64().map(Some).ok_or_else(|| refused("data_size_mb", &value, &wanted()))
 }
 
 /// As `command` of a run: a list of texts, or a line for a shell.

@@ -103,6 +103,8 @@ fn what_is_asked_wrongly_is_refused_with_its_field() {
         (json!({"task_type": 3}), "task_type"),
         (json!({"task_type": "load_data", "data_size_mb": -1}), "data_size_mb"),
         (json!({"task_type": "load_data", "data_size_mb": "1"}), "data_size_mb"),
+        (json!({"task_type": "load_data", "data_size_mb": true}), "data_size_mb"),
+        (json!({"task_type": "load_data", "data_size_mb": 1e300}), "data_size_mb"),
         (json!({"task_type": "load_data", "complexity": "hard"}), "complexity"),
         (json!({"task_type": "load_data", "budget_ms": -1}), "budget_ms"),
         (json!({"command": []}), "command"),
@@ -111,6 +113,8 @@ fn what_is_asked_wrongly_is_refused_with_its_field() {
     ] {
         let (status, answer) = client.post("/v1/tasks/estimate", &asked);
         assert_eq!((status, &answer["details"]["key"]), (400, &json!(key)), "{asked}: {answer}");
+        let begun = client.post("/v1/tasks", &asked);
+        assert_eq!((begun.0, &begun.1["details"]["key"]), (400, &json!(key)), "{asked}: {begun:?}");
     }
     let (_, unknown) = client.post("/v1/tasks/estimate", &json!({"task_type": "train_model"}));
     assert_eq!(unknown["details"]["nearest"][0], "train_simple_model", "{unknown}");

@@ -1,6 +1,6 @@
 //! Estimates and tasks in the description of the API.
 
-use sandtimer::task::estimate::{Complexity, TaskType};
+use sandtimer::task::estimate::{Complexity, MOST_MEGABYTES, TaskType};
 use serde_json::{Value, json};
 
 use super::Answer::Json;
@@ -99,7 +99,12 @@ fn asked() -> Value {
     json!({
         "task_type": with(reference("TaskType"), "This, a command, or both."),
         "command": command,
-        "data_size_mb": {"type": "number", "minimum": 0, "description": "Megabytes of data that it works on."},
+        "data_size_mb": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": MOST_MEGABYTES,
+            "description": "Megabytes of data that it works on.",
+        },
         "complexity": with(complexity(), "moderate unless given."),
         "context": text("Words that tell it from others of its type; they are compared, not understood."),
         "budget_ms": number("How much time there is for it."),

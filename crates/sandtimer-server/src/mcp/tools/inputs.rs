@@ -1,5 +1,6 @@
 //! What each tool takes, for the schemas that clients read and for telling what is unknown or missing.
 
+use sandtimer::task::estimate::MOST_MEGABYTES;
 use serde_json::{Value, json};
 
 use crate::contexts::LANGUAGES;
@@ -19,8 +20,8 @@ enum Kind {
     Truth,
     /// A whole number up to this.
     Number(Option<u64>),
-    /// Any number from 0 on.
-    Amount,
+    /// Any number from 0 on, up to this.
+    Amount(Option<f64>),
     /// An object of texts.
     Variables,
     Texts,
@@ -43,7 +44,8 @@ impl Input {
             Kind::Truth => json!({"type": "boolean"}),
             Kind::Number(None) => json!({"type": "integer", "minimum": 0}),
             Kind::Number(Some(most)) => json!({"type": "integer", "minimum": 0, "maximum": most}),
-            Kind::Amount => json!({"type": "number", "minimum": 0}),
+            Kind::Amount(None) => json!({"type": "number", "minimum": 0}),
+            Kind::Amount(Some(most)) => json!({"type": "number", "minimum": 0, "maximum": most}),
             Kind::Variables => json!({"type": "object", "additionalProperties": {"type": "string"}}),
             Kind::Texts => json!({"type": "array", "items": {"type": "string"}}),
             Kind::Words(words) => json!({"type": "string", "enum": words}),
@@ -219,7 +221,8 @@ const TASK_TYPE: Input = Input::new(
     Kind::Text,
     "What kind of work it is, such as load_data, train_complex_model, feature_engineering; the nearest are named for others.",
 );
-const SIZE: Input = Input::new("data_size_mb", Kind::Amount, "How much data, in megabytes.");
+const SIZE: Input =
+    Input::new("data_size_mb", Kind::Amount(Some(MOST_MEGABYTES)), "How much data, in megabytes.");
 const COMPLEXITY: Input =
     Input::new("complexity", Kind::Words(&["simple", "moderate", "complex"]), "moderate unless given.");
 
@@ -246,8 +249,8 @@ pub(super) const ALIAS_ESTIMATE: &[Input] = &[
 pub(super) const REPORT_PROGRESS: &[Input] = &[
     Input::new("run_id", Kind::Text, "The run that it is about."),
     Input::new("task", Kind::Text, "The task that it is about, by its label."),
-    Input::required("done", Kind::Amount, "How much is done."),
-    Input::new("total", Kind::Amount, "How much there is to do."),
+    Input::required("done", Kind::Amount(None), "How much is done."),
+    Input::new("total", Kind::Amount(None), "How much there is to do."),
     Input::new("message", Kind::Text, "What is being done, in a few words."),
 ];
 

@@ -53,6 +53,8 @@ pub use question::{Conditions, Question};
 use scores::{Held, Pool, Usual};
 use series::{Lens, Sample, Series, View};
 
+/// The most data that a question is about, in megabytes: an exabyte. A size above that is a mistake.
+pub const MOST_MEGABYTES: f64 = 1e12;
 /// Keys that an estimator holds; the longest unused go first.
 pub const MOST_KEYS: usize = 16_384;
 /// Rungs that have runs.
@@ -133,7 +135,7 @@ pub enum EstimateError {
     UnknownTask { given: String, nearest: Vec<&'static str> },
     #[error("complexity: `{0}` is not one of simple, moderate, complex")]
     UnknownComplexity(String),
-    #[error("data_size_mb: `{0}` is not a number of megabytes from 0 on")]
+    #[error("data_size_mb: `{0:?}` is not a number of megabytes from 0 to {MOST_MEGABYTES:?}")]
     BadSize(f64),
     #[error("task_type is missing; give it, or a command, or both")]
     NothingAsked,

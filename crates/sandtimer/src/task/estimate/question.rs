@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::kind::{Complexity, TaskType};
-use super::{EstimateError, RUNGS};
+use super::{EstimateError, MOST_MEGABYTES, RUNGS};
 
 /// Characters of a command that its template is made from.
 const MOST_TEMPLATE: usize = 4096;
@@ -93,9 +93,9 @@ impl Question {
     /// With so many megabytes of data.
     ///
     /// # Errors
-    /// [`EstimateError::BadSize`] for what is negative, infinite or not a number.
+    /// [`EstimateError::BadSize`] for what is negative, above [`MOST_MEGABYTES`], or not a number.
     pub fn data_size_mb(self, size: f64) -> Result<Self, EstimateError> {
-        if !size.is_finite() || size < 0.0 {
+        if !(0.0..=MOST_MEGABYTES).contains(&size) {
             return Err(EstimateError::BadSize(size));
         }
         Ok(Question { data_size_mb: Some(size), ..self })

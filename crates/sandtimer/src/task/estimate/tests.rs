@@ -51,7 +51,7 @@ fn more_data_and_more_complexity_take_longer_within_bounds() {
             && typical(2300.0) < typical(23_000.0)
     );
     assert_eq!(typical(0.0), 3.0);
-    assert_eq!(typical(f64::MAX), 1500.0);
+    assert_eq!(typical(MOST_MEGABYTES), 1500.0);
     let complex = |complexity| minutes(&task("train_complex_model").complexity(complexity));
     assert_eq!(complex(Complexity::Complex), [18.0, 60.0, 225.0]);
     assert_eq!(complex(Complexity::Simple), [7.2, 21.0, 72.0]);
@@ -73,10 +73,12 @@ fn what_is_not_known_is_refused_with_what_is() {
         assert!(TaskType::parse(wrong).is_err(), "{wrong}");
     }
     assert_eq!(TaskType::parse(" Train Complex-Model ").expect("its name").name(), "train_complex_model");
-    for wrong in [-1.0, -f64::MIN_POSITIVE, f64::NAN, f64::INFINITY] {
+    for wrong in [-1.0, -f64::MIN_POSITIVE, f64::NAN, f64::INFINITY, 1e300, MOST_MEGABYTES * 1.1] {
         let refused = task("load_data").data_size_mb(wrong).expect_err("no size").to_string();
-        assert!(refused.contains("data_size_mb") && refused.contains(&wrong.to_string()), "{refused}");
+        assert!(refused.contains(&format!("data_size_mb: `{wrong:?}`")), "{refused}");
+        assert!(refused.contains("from 0 to 1000000000000") && refused.len() < 100, "{refused}");
     }
+    assert!(task("load_data").data_size_mb(MOST_MEGABYTES).is_ok());
     assert!(Complexity::parse("medium").expect_err("no such word").to_string().contains("moderate"));
     let mut estimator = Estimator::new();
     for wrong in [-1.0, f64::NAN, f64::INFINITY] {
