@@ -460,6 +460,26 @@ def test_a_run_with_a_limit_says_how_likely_it_is_done_in_time(connect: Callable
     connect(act)
 
 
+def test_what_is_left_is_said_once(server: str) -> None:
+    async def main() -> None:
+        async with mcp.Client(f"{server}/mcp", mode="legacy") as client:
+            begun = await client.call_tool("begin_task", {"label": "long", "estimated_ms": 100, "max_ms": 60000})
+            await asyncio.sleep(0.4)
+            left = await client.call_tool("time_left")
+            await client.call_tool("begin_task", {"label": "short", "max_ms": 100})
+            await asyncio.sleep(0.2)
+            hit = await client.call_tool("time_left")
+            ended = await client.call_tool("end_task", {"label": "short"})
+        for told, line in ((begun, "Task: 0m / 1m"), (left, "is taking longer than expected"), (hit, "TIMEOUT: Task 'short'")):
+            assert text(told).count(line) == 1, text(told)
+        for told in (begun, left, hit, ended):
+            assert "text" not in data(told)["budget"] and data(told)["budget"]["limits"], data(told)
+            lines = [line for line in text(told).splitlines() if line]
+            assert len(lines) == len(set(lines)), text(told)
+
+    asyncio.run(asyncio.wait_for(main(), HARD_STOP))
+
+
 def test_a_task_that_takes_too_long_is_told(server: str) -> None:
     async def main() -> None:
         # A session has a budget of its own.

@@ -238,10 +238,11 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
     runs.retain(|run| run.status() == "running");
     runs.sort_by_cached_key(|run| kills_at(run).map_or(u64::MAX, |(at, _)| at));
     let mut text = format!("{} runs go on\n", runs.len());
-    let (budget, now) = call.conversation.budget()?.lock();
-    let check = budget.look(now);
+    let (mut budget, now) = call.conversation.budget()?.lock();
+    let check = budget.check(now);
     drop(budget);
     text += &format!("{}\n", check.text);
+    let budget = render::budget(&check);
     let mut shown = Vec::new();
     for run in &runs {
         let limits = limits(run);
@@ -256,7 +257,7 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
         described["limits"] = limits.into();
         shown.push(described);
     }
-    Ok(Answer { text, structured: json!({"runs": shown, "budget": check}) })
+    Ok(Answer { text, structured: json!({"runs": shown, "budget": budget}) })
 }
 
 /// The limits that apply to a run, the one that ends it by the clock first.

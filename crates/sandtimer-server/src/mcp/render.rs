@@ -26,14 +26,26 @@ impl Answer {
         self.structured["run_id"].as_str().filter(|_| goes_on)
     }
 
-    /// Adds what the budget has to say.
+    /// Adds what the budget has to say, unless the answer is about the budget and has said it.
     pub fn tell(&mut self, check: &Check) {
+        if self.structured.get("budget").is_some() {
+            return;
+        }
         for line in check.message.iter().chain(&check.warnings) {
             self.text += &format!("\n\n{line}");
         }
-        // Plain data with text keys always serialises.
-        self.structured["budget"] = serde_json::to_value(check).unwrap_or_default();
+        self.structured["budget"] = budget(check);
     }
+}
+
+/// A check as data. Its lines are in the answer's text.
+pub(super) fn budget(check: &Check) -> Value {
+    // Plain data with text keys always serialises.
+    let mut budget = serde_json::to_value(check).unwrap_or_default();
+    if let Some(fields) = budget.as_object_mut() {
+        fields.remove("text");
+    }
+    budget
 }
 
 /// What a model is told of an error, instead of what is said to programs that speak HTTP.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::call::{Call, required};
 use super::conversation::Registered;
-use super::render::Answer;
+use super::render::{Answer, budget as budget_of};
 use super::start::bare;
 use crate::body::{Fields, refused};
 use crate::error::{Code, Refusal};
@@ -64,10 +64,10 @@ pub(super) fn begin(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> 
     let task = TaskOf { name: &label, estimated: limited(estimated), max: limited(max) };
     let (mut budget, now) = call.conversation.budget()?.lock();
     budget.start_task(task, true, now)?;
-    let check = budget.look(now);
+    let check = budget.check(now);
     Ok(Answer {
         text: format!("Task `{label}` has begun.\n\n{}", check.text),
-        structured: json!({"label": label, "budget": check}),
+        structured: json!({"label": label, "budget": budget_of(&check)}),
     })
 }
 
@@ -84,9 +84,9 @@ pub(super) fn end(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
         return Err(Refusal::new(Code::BadField, message).with("key", "label"));
     };
     let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    let check = budget.look(now);
+    let check = budget.check(now);
     let text = format!("Task `{label}` took {}.\n\n{}", sandtimer::model::time(took), check.text);
-    Ok(Answer { text, structured: json!({"label": label, "took_ms": took, "budget": check}) })
+    Ok(Answer { text, structured: json!({"label": label, "took_ms": took, "budget": budget_of(&check)}) })
 }
 
 /// `report_progress`, of a run or of a task.
