@@ -78,6 +78,10 @@ class Verdict:
     limit: Optional[int] = None
     extended_ms: Optional[int] = None
     origin: Optional[str] = None
+    child: Optional[dict[str, Any]] = None
+    wait_channel: Optional[str] = None
+    last_cpu_age_ms: Optional[int] = None
+    last_io_age_ms: Optional[int] = None
 
 
 @dataclasses.dataclass(frozen=True)

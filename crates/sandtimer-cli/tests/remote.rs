@@ -150,7 +150,8 @@ fn what_goes_on_is_listed_paused_extended_and_ended() {
         lines[0].starts_with("It waits for a process that it started (sleep, which sleeps), "),
         "{doing}"
     );
-    assert_eq!(lines[2].split_whitespace().next(), Some("PID"), "{doing}");
+    let head: Vec<&str> = lines[2].split_whitespace().collect();
+    assert_eq!(head.join(" "), "PID WAITS FOR IN CPU I/O THREADS NAME", "{doing}");
     assert!(lines[3].ends_with("  sh") && lines[4].ends_with("    sleep"), "{doing}");
     refused(&serving.asked(&["ps", "nobody"]), &["run_not_found: "]);
 

@@ -291,6 +291,18 @@ pub enum WaitingFor {
     Cpu,
     Io,
     Stopped,
+    /// A lock of its own threads, of a file, or of another process.
+    Lock,
+    /// The other end of a pipe.
+    Pipe,
+}
+
+/// A process that a command waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingChild {
+    /// What it calls itself, at most 15 bytes.
+    pub name: String,
+    pub waiting_for: WaitingFor,
 }
 
 /// Where a run's time went, beside running.
@@ -334,6 +346,18 @@ pub struct Verdict {
     pub last_output_age_ms: Option<u64>,
     pub progress: Option<Progress>,
     pub waiting_for: Option<WaitingFor>,
+    /// The innermost process that its command waited for, and what that did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<WaitingChild>,
+    /// The kernel's function in which that process waited, or the command; see proc_pid_wchan(5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_channel: Option<String>,
+    /// For how many milliseconds at least its processor time has not moved; absent where it was not looked at twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_cpu_age_ms: Option<u64>,
+    /// The same of what it has read and written, files and pipes alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_io_age_ms: Option<u64>,
     /// The Python stacks of the first of its processes that is an interpreter, where they were seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<PythonThread>,

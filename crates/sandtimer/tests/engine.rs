@@ -146,6 +146,21 @@ fn a_verdict_says_what_was_waited_for() {
             .unwrap();
         assert_eq!(stalled.ending, Ending::Stalled);
         assert_eq!(stalled.verdict.as_ref().unwrap().waiting_for, Some(WaitingFor::Sleep), "{stalled:?}");
+        // What it waits for has an age, and a shell's child is named.
+        let spec = shell("sleep 1000; true").limits(Limits::new().stall(seconds(1.0)));
+        let stalled = engine.run_blocking(spec).unwrap();
+        let verdict = stalled.verdict.as_ref().unwrap();
+        let child = verdict.child.as_ref().map(|child| (child.name.as_str(), child.waiting_for));
+        assert_eq!(
+            (verdict.waiting_for, child),
+            (Some(WaitingFor::Child), Some(("sleep", WaitingFor::Sleep))),
+            "{stalled:?}"
+        );
+        assert!(verdict.sentence.contains("a child process (sleep, which was sleeping)"), "{stalled:?}");
+        assert!(verdict.wait_channel.as_ref().is_some_and(|name| name.contains("sleep")), "{stalled:?}");
+        for age in [verdict.last_cpu_age_ms, verdict.last_io_age_ms] {
+            assert!(age.is_some_and(|age| (300..=verdict.elapsed_ms).contains(&age)), "{stalled:?}");
+        }
         // A cancel comes unannounced.
         let run = engine.start(Spec::command(["sleep", "1000"])).unwrap();
         run.started_blocking();

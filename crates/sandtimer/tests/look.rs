@@ -29,6 +29,15 @@ fn hangs() -> Vec<(&'static str, Spec, WaitingFor)> {
     use WaitingFor::*;
     let threads =
         "import threading, time\nthreading.Thread(target=lambda: time.sleep(1000)).start()\nwhile True: pass";
+    let joined =
+        "import threading, time\nt = threading.Thread(target=lambda: time.sleep(1000))\nt.start()\nt.join()";
+    let held = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()";
+    let in_a_thread = "import threading\nlock = threading.Lock()\nlock.acquire()\n\
+        t = threading.Thread(target=lock.acquire)\nt.start()\nt.join()";
+    let of_a_file = "import fcntl\na, b = open('/tmp/f', 'w'), open('/tmp/f')\n\
+        fcntl.flock(a, fcntl.LOCK_EX)\nfcntl.flock(b, fcntl.LOCK_EX)";
+    let empty = "import os\nread, write = os.pipe()\nos.read(read, 1)";
+    let full = "import os\nread, write = os.pipe()\nos.write(write, bytes(10**6))";
     vec![
         ("cat", piped(Spec::command(["cat"])), Stdin),
         ("input()", piped(python("input()")), Stdin),
@@ -45,6 +54,13 @@ fn hangs() -> Vec<(&'static str, Spec, WaitingFor)> {
         ("a loop in C", python("sum(range(10**15))"), Cpu),
         ("a loop beside a sleeping thread", python(threads), Cpu),
         ("a stopped process", shell("kill -STOP $$"), Stopped),
+        ("a thread that is joined and sleeps", python(joined), Sleep),
+        ("a lock that it holds itself", python(held), Lock),
+        ("a thread that is joined and waits for a lock", python(in_a_thread), Lock),
+        ("a lock of a file", python(of_a_file), Lock),
+        ("an empty pipe", python(empty), Pipe),
+        ("a full pipe", python(full), Pipe),
+        ("a named pipe that nobody opens", shell("mkfifo /tmp/p && exec cat /tmp/p"), Pipe),
     ]
 }
 
@@ -107,9 +123,9 @@ fn the_whole_tree_is_seen_with_numbers_from_inside() {
     };
     let expected =
         [(0, "sh"), (1, "sh"), (2, "sleep"), (1, "sleep")].map(|(depth, name)| (depth, name.to_owned()));
-    let look = wait_until(&run, |look| shape(look) == expected);
+    let look =
+        wait_until(&run, |look| shape(look) == expected && look.waiting_for == Some(WaitingFor::Child));
     assert!(look.processes.iter().all(|process| process.pid < 100 && process.threads == 1), "{look:?}");
-    assert_eq!(look.waiting_for, Some(WaitingFor::Child));
     let sentence = look.sentence();
     assert!(
         sentence.starts_with("It waits for a process that it started (sleep, which sleeps), "),
@@ -136,4 +152,23 @@ fn silence_and_processor_time_are_counted() {
     assert!(look.processes[0].cpu_ms <= look.cpu_ms + 20, "{look:?}");
     assert!(look.sentence().starts_with("It computes, has printed nothing for "), "{}", look.sentence());
     run.cancel("seen");
+}
+
+#[test]
+fn how_long_nothing_was_used_is_told_and_what_is_used_begins_it_anew() {
+    let engine = Engine::new().unwrap();
+    let idle = engine.start(Spec::command(["sleep", "1000"])).unwrap();
+    let long = |age: Option<u64>| age.is_some_and(|age| age >= 1_000);
+    let look = wait_until(&idle, |look| long(look.cpu_age_ms) && long(look.io_age_ms));
+    let sentence = look.sentence();
+    assert!(sentence.contains("It has used no processor for 1"), "{sentence}");
+    assert!(sentence.contains("It has read and written nothing for 1"), "{sentence}");
+    idle.cancel("seen");
+    let busy = engine.start(shell("while :; do echo x > /tmp/x; done")).unwrap();
+    let first = wait_until(&busy, |look| look.io_bytes.is_some());
+    let look = wait_until(&busy, |look| look.quiet_ms >= 1_000);
+    assert!(look.io_bytes > first.io_bytes, "{first:?} {look:?}");
+    assert!(look.cpu_age_ms.is_some_and(|age| age < look.quiet_ms / 2), "{look:?}");
+    assert!(look.io_age_ms.is_some_and(|age| age < look.quiet_ms / 2), "{look:?}");
+    busy.cancel("seen");
 }

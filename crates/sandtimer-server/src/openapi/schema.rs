@@ -223,7 +223,7 @@ fn runs() -> Value {
 }
 
 fn waiting_for(meaning: &str) -> Value {
-    with(words(&["stdin", "sleep", "network", "child", "cpu", "io", "stopped"]), meaning)
+    with(words(&["stdin", "sleep", "network", "child", "cpu", "io", "stopped", "lock", "pipe"]), meaning)
 }
 
 /// Stacks, which are there only where they could be read.
@@ -250,6 +250,7 @@ fn processes() -> Value {
         "waiting_for": nullable(waiting_for("")),
         "wait_channel": nullable(text("The kernel's function in which its first thread waits, such as `do_wait`.")),
         "cpu_ms": number("Its own processor time."),
+        "io_bytes": nullable(number("Bytes that it, and children that it has reaped, have read and written; null where the kernel does not tell.")),
     }));
     process["properties"]["python"] = python();
     answer(json!({
@@ -258,6 +259,9 @@ fn processes() -> Value {
         "waiting_for": nullable(waiting_for("What its command waits for, or `cpu` where it computes.")),
         "quiet_ms": number("Milliseconds since its latest output, or since its start."),
         "cpu_ms": number("Processor time of all of it so far."),
+        "cpu_age_ms": nullable(number("For how many milliseconds at least that has not moved; null where it was not looked at before.")),
+        "io_bytes": nullable(number("Bytes that its processes have read and written, from and to files, pipes and sockets.")),
+        "io_age_ms": nullable(number("For how many milliseconds at least these have not moved.")),
         "progress": nullable(reference("Progress")),
         "processes": list(process),
         "truncated": truth("There are more than the first 64 processes."),
@@ -379,6 +383,17 @@ fn verdict() -> Value {
     verdict["properties"]["limit"] =
         number("The limit in bytes or pieces, for kinds that are not measured in time.");
     verdict["properties"]["python"] = python();
+    verdict["properties"]["child"] = with(
+        answer(json!({"name": text("What it calls itself."), "waiting_for": waiting_for("")})),
+        "Where its command waited for a child: the innermost process of its tree, and what that did.",
+    );
+    verdict["properties"]["wait_channel"] =
+        text("The kernel's function in which that process waited, or the command.");
+    verdict["properties"]["last_cpu_age_ms"] = number(
+        "For how many milliseconds at least its processor time had not moved, where that was looked at.",
+    );
+    verdict["properties"]["last_io_age_ms"] =
+        number("The same of what it has read and written, files and pipes alike.");
     verdict["properties"]["extended_ms"] = number(
         "By how much the run was extended, where it was; limit_ms is the limit as it was when it fired.",
     );

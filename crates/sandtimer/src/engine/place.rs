@@ -117,6 +117,7 @@ pub(super) fn running_at(
         started_at: AtomicU64::new(0),
         last_output: AtomicU64::new(0),
         looked: Mutex::default(),
+        moves: Mutex::default(),
         stacks: Mutex::default(),
         isolation: Isolation { deadline_layers, ..place.isolation.clone() },
         step_names: place.names.clone(),

@@ -14,13 +14,12 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 
-use super::look::look;
 use super::notices;
 use super::orders::{Command, EnforcerHandle};
 use super::output::Spool;
 use super::reports::Reports;
 use super::run::{Facts, Running};
-use super::seen::note_stacks;
+use super::seen::{measure, note, note_stacks};
 use super::sentence;
 use crate::model::{LimitKind, Warning};
 
@@ -31,6 +30,8 @@ pub(crate) enum ToCollector {
     Attach(Box<Attachment>),
     /// A limit is near: see what the command waits for.
     Look(Arc<Running>),
+    /// It is quiet: see whether it uses anything.
+    Measure(Arc<Running>),
     /// Tell the run itself of a limit that is near.
     Warn(Arc<Running>, Warning),
     /// The job's process is dead.
@@ -222,10 +223,10 @@ impl Collector {
             match message {
                 ToCollector::Attach(attachment) => self.attach(*attachment),
                 ToCollector::Look(run) => {
-                    let seen = look(&run);
-                    run.note_look(seen.map(|seen| (monotonic_nanoseconds(), seen)));
+                    run.note_look(note(&run, monotonic_nanoseconds()));
                     note_stacks(run);
                 }
+                ToCollector::Measure(run) => measure(&run, monotonic_nanoseconds()),
                 ToCollector::Warn(run, warning) => {
                     let streams =
                         self.streams.get(&run.row).filter(|streams| Arc::ptr_eq(&streams.run, &run));

@@ -77,6 +77,9 @@ pub(crate) struct Ending {
     looked_for: [u64; 2],
     /// The collector is to be asked for a look.
     look: bool,
+    /// The same for a measurement, and when it was last.
+    measure: bool,
+    measured_at: u64,
     /// Its process is dead, and the collector is to reap it.
     to_reap: bool,
     /// The end of the wall that notice was given of.
@@ -116,6 +119,8 @@ impl Ending {
             next_look: None,
             looked_for: [0; 2],
             look: false,
+            measure: false,
+            measured_at: 0,
             to_reap: false,
             warned_of: 0,
             warned_of_cpu: false,

@@ -37,7 +37,12 @@ mod call {
     pub(super) const CLONE: u64 = 56;
     pub(super) const VFORK: u64 = 58;
     pub(super) const WAIT4: u64 = 61;
+    pub(super) const SEMOP: u64 = 65;
+    pub(super) const FCNTL: u64 = 72;
+    pub(super) const FLOCK: u64 = 73;
     pub(super) const RT_SIGSUSPEND: u64 = 130;
+    pub(super) const FUTEX: u64 = 202;
+    pub(super) const SEMTIMEDOP: u64 = 220;
     pub(super) const CLOCK_NANOSLEEP: u64 = 230;
     pub(super) const EPOLL_WAIT: u64 = 232;
     pub(super) const WAITID: u64 = 247;
@@ -51,6 +56,7 @@ mod call {
     pub(super) const COPY_FILE_RANGE: u64 = 326;
     pub(super) const CLONE3: u64 = 435;
     pub(super) const EPOLL_PWAIT2: u64 = 441;
+    pub(super) const FUTEX_WAITV: u64 = 449;
 }
 
 /// What the command of this run waits for; `None` where that cannot be known.
@@ -116,18 +122,28 @@ impl Process {
         if threads.iter().any(|(_, state)| *state == 'R') {
             return Some(WaitingFor::Cpu);
         }
-        threads.iter().find_map(|(path, state)| match state {
+        let mut said = threads.iter().filter_map(|(path, state)| match state {
             'T' | 't' => Some(WaitingFor::Stopped),
             'D' => match call_of(path) {
                 Some(Call::In(call::CLONE | call::VFORK | call::CLONE3, _)) => Some(WaitingFor::Child),
                 _ => Some(WaitingFor::Io),
             },
-            'S' => match call_of(path)? {
-                Call::Running => Some(WaitingFor::Cpu),
-                Call::In(number, arguments) => self.waits_in(number, arguments),
+            'S' => match call_of(path) {
+                Some(Call::Running) => Some(WaitingFor::Cpu),
+                Some(Call::In(number, arguments)) => {
+                    self.waits_in(number, arguments).or_else(|| channel_says(path))
+                }
+                None => channel_says(path),
             },
             _ => None,
-        })
+        });
+        // Threads wait for locks of one another: what another thread waits for says more.
+        let first = said.next()?;
+        if first == WaitingFor::Lock {
+            said.find(|other| *other != first).or(Some(first))
+        } else {
+            Some(first)
+        }
     }
 
     /// What it waits for in a system call.
@@ -146,8 +162,13 @@ impl Process {
             }
             call::SPLICE | call::COPY_FILE_RANGE => self.waits_on(first),
             call::SENDFILE => self.waits_on(second),
-            call::WRITE | call::WRITEV => {
-                (self.descriptor(first) == Descriptor::Socket).then_some(WaitingFor::Network)
+            call::WRITE | call::WRITEV => match self.descriptor(first) {
+                Descriptor::Socket => Some(WaitingFor::Network),
+                Descriptor::Pipe => Some(WaitingFor::Pipe),
+                _ => None,
+            },
+            call::FUTEX | call::FUTEX_WAITV | call::FLOCK | call::FCNTL | call::SEMOP | call::SEMTIMEDOP => {
+                Some(WaitingFor::Lock)
             }
             call::POLL => self.waits_on_any(second, third as i32 >= 0),
             call::PPOLL => self.waits_on_any(second, third != 0),
@@ -168,7 +189,8 @@ impl Process {
             Descriptor::Socket => Some(WaitingFor::Network),
             Descriptor::Timer => Some(WaitingFor::Sleep),
             Descriptor::Process => Some(WaitingFor::Child),
-            Descriptor::Pipe => self.has_children().then_some(WaitingFor::Child),
+            Descriptor::Pipe if self.has_children() => Some(WaitingFor::Child),
+            Descriptor::Pipe => Some(WaitingFor::Pipe),
             Descriptor::Other => None,
         }
     }
@@ -188,19 +210,23 @@ impl Process {
     }
 
     /// What a wait on several descriptors is for, if they are of one mind; with none that says anything, for its time
-    /// to pass. A local socket says nothing: event loops wake themselves by one.
+    /// to pass. A local socket says nothing, and a pipe only where nothing else does: event loops wake themselves by one.
     fn agreed(&self, descriptors: impl Iterator<Item = u64>, timed: bool) -> Option<WaitingFor> {
-        let mut agreed = None;
+        let (mut agreed, mut pipe) = (None, None);
         for descriptor in descriptors {
             if self.descriptor(descriptor) == Descriptor::Socket && self.is_local_socket(descriptor) {
                 continue;
             }
             let Some(found) = self.waits_on(descriptor) else { continue };
+            if found == WaitingFor::Pipe {
+                pipe = Some(found);
+                continue;
+            }
             if *agreed.get_or_insert(found) != found {
                 return None;
             }
         }
-        agreed.or(timed.then_some(WaitingFor::Sleep))
+        agreed.or(timed.then_some(WaitingFor::Sleep)).or(pipe)
     }
 
     fn descriptor(&self, number: u64) -> Descriptor {
@@ -267,6 +293,20 @@ fn kind(target: &str) -> Descriptor {
 /// The state's letter in /proc/<pid>/stat. The name before it may hold anything; the last parenthesis closes it.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// What the kernel's function says in which a thread waits, where its system call does not: of named pipes, or where calls
+/// have other numbers.
+fn channel_says(thread: &str) -> Option<WaitingFor> {
+    let channel = read(&format!("{thread}/wchan"))?;
+    let is_one_of = |names: &[&str]| names.iter().any(|name| channel.contains(name));
+    match () {
+        () if is_one_of(&["pipe_", "fifo_open", "wait_for_partner"]) => Some(WaitingFor::Pipe),
+        () if is_one_of(&["futex", "locks_lock", "flock", "posix_lock"]) => Some(WaitingFor::Lock),
+        () if is_one_of(&["do_wait", "kernel_wait"]) => Some(WaitingFor::Child),
+        () if is_one_of(&["nanosleep"]) => Some(WaitingFor::Sleep),
+        () => None,
+    }
 }
 
 /// What /proc/<pid>/syscall shows.

@@ -15,12 +15,11 @@ use sandtimer_os::process;
 
 use super::follower::Follower;
 use super::orders::Shown;
+use super::seen::{Moves, Noted};
 use super::waiting::Waiting;
 use crate::isolate::cgroup::{Counters, Slot};
 use crate::limits::{Effect, Effective};
-use crate::model::{
-    Degraded, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, State, WaitingFor,
-};
+use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, State};
 use crate::time::DeadlineCell;
 
 /// Why a run ended. Decided once, by the enforcer.
@@ -288,8 +287,10 @@ pub(crate) struct Running {
     pub started_at: AtomicU64,
     /// When the last output was seen; 0 for never.
     pub last_output: AtomicU64,
-    /// What the command was last seen to wait for, and when; the collector's.
-    pub looked: Mutex<Option<(u64, WaitingFor)>>,
+    /// What the command was last seen to do; the collector's.
+    pub looked: Mutex<Option<Noted>>,
+    /// Since when it is seen to do nothing. The enforcer does not touch it.
+    pub moves: Mutex<Moves>,
     /// Its Python stacks as they were last seen, and when.
     pub stacks: Mutex<(u64, Vec<PythonThread>)>,
     pub isolation: Isolation,
@@ -434,8 +435,8 @@ impl Running {
         }
     }
 
-    /// Remembers what the command was seen to wait for.
-    pub fn note_look(&self, seen: Option<(u64, WaitingFor)>) {
+    /// Remembers what the command was seen to do.
+    pub fn note_look(&self, seen: Option<Noted>) {
         *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = seen;
     }
 

@@ -4,8 +4,8 @@
 //! Python interpreters (`python`), and what cannot be known is not guessed. Between two reads a process may have gone; then it is not listed.
 
 use std::fs;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -14,12 +14,18 @@ use serde::Serialize;
 use super::look::{Process, children, command_of, is_over, read};
 use super::python;
 use super::run::Running;
-use crate::model::{PythonThread, Tier, WaitingFor};
+use crate::model::{PythonThread, Tier, WaitingChild, WaitingFor};
 
 /// Processes that are listed, from the first on.
 const MOST: usize = 64;
 /// How long the stacks of a run's interpreters may take to be read; they take a millisecond.
 const MOST_TIME: u64 = 100_000_000;
+/// Share of one processor below which a run does nothing, in parts of a hundred: the stall limit's.
+const IDLE_PERCENT: u64 = 1;
+/// Milliseconds for which nothing was used from which on it is worth saying.
+const SHOWN_AGE: u64 = 1_000;
+/// What reads or writes is at it for so long after it was last seen to.
+const AT_IT: u64 = 1_000_000_000;
 
 /// What a run is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -30,6 +36,14 @@ pub struct Look {
     pub quiet_ms: u64,
     /// Processor time so far in milliseconds, of all its processes, ended ones too.
     pub cpu_ms: u64,
+    /// For how many milliseconds at least that has not moved: since the first of the looks that have seen so much of it. `None`
+    /// where it was not looked at before.
+    pub cpu_age_ms: Option<u64>,
+    /// Bytes that those of its processes that live have read and written, from and to files, pipes and sockets; `None` where
+    /// the kernel does not tell.
+    pub io_bytes: Option<u64>,
+    /// For how many milliseconds at least these have not moved.
+    pub io_age_ms: Option<u64>,
     /// The command, then what it has started, in the order of the tree: the first 64.
     pub processes: Vec<SeenProcess>,
     /// There are more.
@@ -51,9 +65,71 @@ pub struct SeenProcess {
     pub wait_channel: Option<String>,
     /// Its own processor time in milliseconds.
     pub cpu_ms: u64,
+    /// Bytes that it, and children that it has reaped, have read and written.
+    pub io_bytes: Option<u64>,
     /// Where it is CPython (3.9 to 3.13) and could be read: the stack of each of its threads, the oldest thread first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<PythonThread>,
+}
+
+/// What was seen of a command shortly before its limit, for the verdict.
+#[derive(Debug, Clone)]
+pub(crate) struct Noted {
+    pub at: u64,
+    pub waiting_for: Option<WaitingFor>,
+    pub child: Option<WaitingChild>,
+    pub wait_channel: Option<String>,
+}
+
+/// Since when what a run uses has not moved, as far as anybody looked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Moves {
+    cpu: Option<Growth>,
+    io: Option<Growth>,
+}
+
+/// Something that grows.
+#[derive(Debug, Clone, Copy)]
+struct Growth {
+    value: u64,
+    /// When it was first seen to be so much.
+    since: u64,
+    /// When it was last looked at.
+    at: u64,
+    /// It was looked at before.
+    again: bool,
+}
+
+impl Growth {
+    fn next(before: Option<Growth>, value: u64, now: u64, is_more: impl Fn(&Growth) -> bool) -> Self {
+        match before {
+            Some(before) if !is_more(&before) => Growth { value, at: now, again: true, ..before },
+            before => Growth { value, since: now, at: now, again: before.is_some() },
+        }
+    }
+}
+
+impl Moves {
+    fn note(&mut self, cpu_microseconds: u64, io_bytes: Option<u64>, now: u64) {
+        self.cpu = Some(Growth::next(self.cpu, cpu_microseconds, now, |before| {
+            let used = cpu_microseconds.saturating_sub(before.value).saturating_mul(1_000);
+            used > now.saturating_sub(before.at) / 100 * IDLE_PERCENT
+        }));
+        if let Some(bytes) = io_bytes {
+            self.io = Some(Growth::next(self.io, bytes, now, |before| bytes != before.value));
+        }
+    }
+
+    /// Milliseconds since the processor time, and what is read and written, moved at the latest.
+    pub fn ages_ms(&self, now: u64) -> [Option<u64>; 2] {
+        let age = |growth: &Growth| growth.again.then(|| now.saturating_sub(growth.since) / 1_000_000);
+        [self.cpu.as_ref().and_then(age), self.io.as_ref().and_then(age)]
+    }
+
+    /// It was seen to read or write.
+    fn is_at_it(&self, now: u64) -> bool {
+        self.io.is_some_and(|io| io.again && now.saturating_sub(io.since) < AT_IT)
+    }
 }
 
 impl Look {
@@ -67,20 +143,31 @@ impl Look {
             Some(WaitingFor::Cpu) => "computes",
             Some(WaitingFor::Io) => "waits for a disk or another device",
             Some(WaitingFor::Stopped) => "is stopped",
+            Some(WaitingFor::Lock) => "waits for a lock",
+            Some(WaitingFor::Pipe) => "waits for the other end of a pipe",
             None => "waits for something that cannot be seen from outside",
         };
-        let innermost = self.processes.iter().skip(1).rfind(|process| process.waiting_for.is_some());
-        let below = match (self.waiting_for, innermost) {
+        let below = match (self.waiting_for, innermost(&self.processes)) {
             (Some(WaitingFor::Child), Some(process)) => {
                 let word = process.waiting_for.map(word).unwrap_or_default();
                 format!(" ({}, {word})", process.name)
             }
+            (None, _) => {
+                let channel = self.processes.first().and_then(|process| process.wait_channel.as_deref());
+                channel.map_or(String::new(), |channel| format!(" (in the kernel's {channel})"))
+            }
             _ => String::new(),
         };
+        let ages = [(self.cpu_age_ms, "used no processor"), (self.io_age_ms, "read and written nothing")];
+        let still: String = ages
+            .into_iter()
+            .filter_map(|(age, what)| Some((age.filter(|age| *age >= SHOWN_AGE)?, what)))
+            .map(|(age, what)| format!(" It has {what} for {}.", time(age)))
+            .collect();
         let frame = self.processes.iter().find_map(|process| process.python.first()?.frames.first());
         let place = frame.map_or(String::new(), |frame| format!(" Python is in {frame}."));
         format!(
-            "It {doing}{below}, has printed nothing for {}, and used {} of processor time.{place}",
+            "It {doing}{below}, has printed nothing for {}, and used {} of processor time.{still}{place}",
             time(self.quiet_ms),
             time(self.cpu_ms)
         )
@@ -96,7 +183,14 @@ fn word(waiting_for: WaitingFor) -> &'static str {
         WaitingFor::Cpu => "which computes",
         WaitingFor::Io => "which waits for a device",
         WaitingFor::Stopped => "which is stopped",
+        WaitingFor::Lock => "which waits for a lock",
+        WaitingFor::Pipe => "which waits for the other end of a pipe",
     }
+}
+
+/// The last process of a tree of which it is known what it does, beside the command.
+fn innermost(processes: &[SeenProcess]) -> Option<&SeenProcess> {
+    processes.iter().skip(1).rfind(|process| process.waiting_for.is_some())
 }
 
 fn time(milliseconds: u64) -> String {
@@ -109,18 +203,77 @@ fn time(milliseconds: u64) -> String {
 /// What this run is doing at `now`, in monotonic nanoseconds.
 pub(crate) fn look_closer(run: &Arc<Running>, now: u64) -> Look {
     let (mut processes, truncated) = processes(run);
+    let io_bytes = io_of(processes.iter().map(|(_, seen)| seen.io_bytes));
+    let moves = moved(run, io_bytes, now);
+    if let Some((_, command)) = processes.first_mut() {
+        command.waiting_for = judged(command.waiting_for, &moves, now);
+    }
     add_stacks(run, &mut processes, now);
     if is_over(run) {
         processes.clear();
     }
     let processes: Vec<SeenProcess> = processes.into_iter().map(|(_, seen)| seen).collect();
+    let [cpu_age_ms, io_age_ms] = moves.ages_ms(now);
     Look {
         waiting_for: processes.first().and_then(|process| process.waiting_for),
         quiet_ms: run.quiet_for(now) / 1_000_000,
         cpu_ms: run.cpu_microseconds() / 1_000,
+        cpu_age_ms,
+        io_bytes,
+        io_age_ms,
         truncated: truncated && !processes.is_empty(),
         processes,
     }
+}
+
+/// What the command of a run does, for a verdict that may come.
+pub(super) fn note(run: &Running, now: u64) -> Option<Noted> {
+    let seen: Vec<SeenProcess> = processes(run).0.into_iter().map(|(_, seen)| seen).collect();
+    let moves = moved(run, io_of(seen.iter().map(|process| process.io_bytes)), now);
+    let command = seen.first().filter(|_| !is_over(run))?;
+    let waiting_for = judged(command.waiting_for, &moves, now);
+    let innermost = innermost(&seen).filter(|_| waiting_for == Some(WaitingFor::Child));
+    Some(Noted {
+        at: now,
+        waiting_for,
+        child: innermost.and_then(|process| {
+            Some(WaitingChild { name: process.name.clone(), waiting_for: process.waiting_for? })
+        }),
+        wait_channel: innermost.unwrap_or(command).wait_channel.clone(),
+    })
+}
+
+/// Looks whether a quiet run still uses anything, and no further.
+pub(super) fn measure(run: &Running, now: u64) {
+    let io = tree(run).0.into_iter().map(|(pid, _)| io_bytes(pid));
+    moved(run, io_of(io), now);
+}
+
+/// What cannot be known of a process that reads and writes: that it is at it.
+fn judged(waiting_for: Option<WaitingFor>, moves: &Moves, now: u64) -> Option<WaitingFor> {
+    waiting_for.or_else(|| moves.is_at_it(now).then_some(WaitingFor::Io))
+}
+
+/// Notes what a run has used by now.
+fn moved(run: &Running, io_bytes: Option<u64>, now: u64) -> Moves {
+    let cpu = run.cpu_microseconds();
+    let mut moves = run.moves.lock().unwrap_or_else(PoisonError::into_inner);
+    moves.note(cpu, io_bytes, now);
+    *moves
+}
+
+/// The sum of what is known.
+fn io_of(each: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    each.flatten().reduce(u64::saturating_add)
+}
+
+/// Bytes that a process has read and written; see proc_pid_io(5).
+fn io_bytes(pid: u32) -> Option<u64> {
+    let counters = read(&format!("/proc/{pid}/io"))?;
+    let counter = |name: &str| -> Option<u64> {
+        counters.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+    };
+    Some(counter("rchar:")?.saturating_add(counter("wchar:")?))
 }
 
 /// Has the Python stacks of a run's first interpreter noted, without waiting for that.
@@ -223,6 +376,7 @@ fn process(pid: u32, depth: usize) -> Option<SeenProcess> {
         waiting_for: Process::of(pid).waits_for(),
         wait_channel: channel,
         cpu_ms: ticks * 1_000 / rustix::param::clock_ticks_per_second(),
+        io_bytes: io_bytes(pid),
         python: Vec::new(),
     })
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::collector::SharedSpool;
 use super::output::{Collected, encode};
 use super::run::{Cause, Facts, Reply, Running, Used};
+use super::seen::Noted;
 use crate::limits::Effect;
 use crate::model::{
     Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Progress, Proof, PythonThread, SentSignal,
@@ -277,6 +278,8 @@ fn verdict(
     let last_output = run.last_output.load(Ordering::Relaxed);
     let in_time = matches!(kind, Some(LimitKind::Wall | LimitKind::Cpu | LimitKind::Stall | LimitKind::Idle));
     let late = if kind == Some(LimitKind::Wall) { at.saturating_sub(facts.due_at) } else { 0 };
+    let noted = noted(run, facts, kind);
+    let [last_cpu_age_ms, last_io_age_ms] = ages(run, facts, kind);
     let verdict = Verdict {
         kind,
         layer: effect.map_or(Layer::Run, |effect| effect.layer),
@@ -299,7 +302,11 @@ fn verdict(
             .collect(),
         last_output_age_ms: (last_output > 0).then(|| milliseconds(at.saturating_sub(last_output))),
         progress: run.progress(None, at),
-        waiting_for: waiting_for(run, facts, kind),
+        waiting_for: noted.as_ref().and_then(|noted| noted.waiting_for),
+        child: noted.as_ref().and_then(|noted| noted.child.clone()),
+        wait_channel: noted.and_then(|noted| noted.wait_channel),
+        last_cpu_age_ms,
+        last_io_age_ms,
         python: stacks(run, facts, kind),
         spent: Spent {
             queued_ms: milliseconds(run.spawned_at.saturating_sub(run.submitted_at)),
@@ -312,12 +319,20 @@ fn verdict(
     Some(verdict)
 }
 
-/// What the command was waiting for when the enforcer ended it, if it was seen shortly before.
-fn waiting_for(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> Option<WaitingFor> {
+/// What the command was doing when the enforcer ended it, if it was seen shortly before.
+fn noted(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> Option<Noted> {
     let recent = recent(run, kind)?;
-    let (at, what) = (*run.looked.lock().unwrap_or_else(PoisonError::into_inner))?;
+    let noted = run.looked.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
     let by_enforcer = facts.enforced_by == Some(Enforcer::Enforcer);
-    (by_enforcer && facts.verdict_at.saturating_sub(at) <= recent).then_some(what)
+    (by_enforcer && facts.verdict_at.saturating_sub(noted.at) <= recent).then_some(noted)
+}
+
+/// For how long it had used no processor time, and read and written nothing, when a limit ended it that looks for that.
+fn ages(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> [Option<u64>; 2] {
+    if recent(run, kind).is_none() {
+        return [None; 2];
+    }
+    run.moves.lock().unwrap_or_else(PoisonError::into_inner).ages_ms(facts.verdict_at)
 }
 
 /// Its Python stacks, if they were seen as shortly before.
@@ -341,13 +356,27 @@ fn recent(run: &Running, kind: Option<LimitKind>) -> Option<u64> {
 
 fn was_waiting(what: WaitingFor) -> &'static str {
     match what {
-        WaitingFor::Stdin => "it was waiting for its stdin",
-        WaitingFor::Sleep => "it was sleeping",
-        WaitingFor::Network => "it was waiting for the network",
-        WaitingFor::Child => "it was waiting for a child process",
-        WaitingFor::Cpu => "it was computing",
-        WaitingFor::Io => "it was waiting for input or output",
-        WaitingFor::Stopped => "it was stopped",
+        WaitingFor::Stdin => "was waiting for its stdin",
+        WaitingFor::Sleep => "was sleeping",
+        WaitingFor::Network => "was waiting for the network",
+        WaitingFor::Child => "was waiting for a child process",
+        WaitingFor::Cpu => "was computing",
+        WaitingFor::Io => "was waiting for input or output",
+        WaitingFor::Stopped => "was stopped",
+        WaitingFor::Lock => "was waiting for a lock",
+        WaitingFor::Pipe => "was waiting for the other end of a pipe",
+    }
+}
+
+/// `; it was waiting for a child process (sleep, which was sleeping)`
+fn was_doing(noted: Noted) -> String {
+    let child = noted.child.map_or(String::new(), |child| {
+        format!(" ({}, which {})", child.name, was_waiting(child.waiting_for))
+    });
+    match (noted.waiting_for, noted.wait_channel) {
+        (Some(what), _) => format!("; it {}{child}", was_waiting(what)),
+        (None, Some(channel)) => format!("; it was waiting in the kernel's {channel}"),
+        (None, None) => String::new(),
     }
 }
 
@@ -381,8 +410,7 @@ fn sentence(
                     time(milliseconds(facts.verdict_at.saturating_sub(last_output)))
                 )
             };
-            let waiting = waiting_for(run, facts, kind)
-                .map_or(String::new(), |what| format!("; {}", was_waiting(what)));
+            let waiting = noted(run, facts, kind).map_or(String::new(), was_doing);
             let stacks = stacks(run, facts, kind);
             let frame = stacks.first().and_then(|thread| thread.frames.first());
             let place = frame.map_or(String::new(), |frame| format!("; Python was in {frame}"));

@@ -17,7 +17,7 @@ use crate::render;
 const MOST: u64 = 1000;
 const HEAD: [&str; 9] =
     ["KIND", "ID", "STATE", "WAITS FOR", "ELAPSED", "LIMIT", "PROGRESS", "IDLE", "COMMAND"];
-const PROCESS_HEAD: [&str; 6] = ["PID", "WAITS FOR", "IN", "CPU", "THREADS", "NAME"];
+const PROCESS_HEAD: [&str; 7] = ["PID", "WAITS FOR", "IN", "CPU", "I/O", "THREADS", "NAME"];
 
 pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, Failure> {
     let client = Client::new(&given.server)?;
@@ -62,13 +62,14 @@ fn processes(client: &Client, id: &str, json: bool) -> Result<ExitCode, Failure>
     Ok(ExitCode::SUCCESS)
 }
 
-fn process(process: &Value) -> [String; 6] {
+fn process(process: &Value) -> [String; 7] {
     let indent = usize::try_from(process["depth"].as_u64().unwrap_or(0)).unwrap_or(0).min(20);
     [
         process["pid"].to_string(),
         text(&process["waiting_for"]),
         text(&process["wait_channel"]),
         elapsed(process["cpu_ms"].as_u64().unwrap_or(0)),
+        process["io_bytes"].as_u64().map_or("-".to_owned(), size),
         process["threads"].to_string(),
         format!("{}{}", "  ".repeat(indent), text(&process["name"])),
     ]
@@ -161,6 +162,16 @@ fn elapsed(milliseconds: u64) -> String {
         1..60 => format!("{seconds}.{}s", milliseconds % 1000 / 100),
         60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
         _ => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// `512B`, `64K`, `3M`.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes}B"),
+        1_024..1_048_576 => format!("{}K", bytes >> 10),
+        1_048_576..1_073_741_824 => format!("{}M", bytes >> 20),
+        _ => format!("{}G", bytes >> 30),
     }
 }
 

@@ -16,6 +16,8 @@ const SHORTEST_TICKED_SAMPLE: u64 = 50_000_000;
 const MEMORY_SAMPLE: u64 = 100_000_000;
 /// CPU share of one processor below which a run counts as idle, in parts of a hundred.
 const IDLE_PERCENT: u64 = 1;
+/// How long at least between two measurements of what a quiet run reads and writes: each reads /proc.
+const MEASURE: u64 = 100_000_000;
 /// How long before a wall the command is looked at, to say what it was waiting for; at most a tenth of the wall.
 const LOOK_BEFORE: u64 = 20_000_000;
 
@@ -88,6 +90,10 @@ impl Ending {
             self.last_activity = now;
         }
         self.last_activity = self.last_activity.max(output);
+        if !busy && now.saturating_sub(self.measured_at) >= MEASURE {
+            self.measured_at = now;
+            self.measure = true;
+        }
         let end = self.last_activity.saturating_add(stall);
         if self.looked_for[1] != end && now >= end - stall / 5 {
             self.looked_for[1] = end;
@@ -148,9 +154,14 @@ impl Ending {
         Some(end - LOOK_BEFORE.min(length / 10))
     }
 
-    /// A look at the command that is due: the collector's to take, for reading /proc takes a while.
+    /// A look at the command that is due, or a smaller one at what it reads and writes: the collector's to take, for reading
+    /// /proc takes a while.
     pub fn look(&mut self) -> Option<ToCollector> {
-        let wanted = std::mem::take(&mut self.look) && self.phase == Phase::Running;
-        wanted.then(|| ToCollector::Look(self.run.clone()))
+        let (look, measure) = (std::mem::take(&mut self.look), std::mem::take(&mut self.measure));
+        match self.phase {
+            Phase::Running if look => Some(ToCollector::Look(self.run.clone())),
+            Phase::Running if measure => Some(ToCollector::Measure(self.run.clone())),
+            _ => None,
+        }
     }
 }
