@@ -238,7 +238,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l wall -d 'Lon
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l turns -d 'How many calls that start something this connection may make' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l stall -d 'Longest time that something it started may neither write nor compute' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l workspace -d 'Show this directory, writable, as /workspace to all that this connection starts' -r -f -a "(__fish_complete_directories)"
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l state-dir -d 'Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`; the socket in XDG_RUNTIME_DIR]' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -l state-dir -d 'Where the server keeps records, and its socket [default: `mcp` in the directory of `serve`, which SANDTIMER_STATE_DIR sets too; without that the socket is in XDG_RUNTIME_DIR]' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand mcp" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show files get wait watch cancel retry purge pause resume queues" -s h -l help -d 'Print help'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand jobs; and not __fish_seen_subcommand_from submit run work list show files get wait watch cancel retry purge pause resume queues" -f -a "submit" -d 'Submit one job, or many from standard input'
@@ -364,7 +364,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l data-si
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l complexity -d 'simple, moderate or complex [default: moderate]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l context -d 'Words that tell it from others of its type; they are compared, not understood' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l budget -d 'How much time there is for it, such as 2h: says whether it fits' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l state-dir -d 'Where the server keeps its records [default: as for `sandtimer serve`]' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l state-dir -d 'Where the servers keep their records [default: as for `sandtimer serve`]; SANDTIMER_STATE_DIR sets it too' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l list -d 'List the types of task, with how long each takes as far as no runs are known'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -l json -d 'Print JSON'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand estimate" -s h -l help -d 'Print help (see more with \'--help\')'

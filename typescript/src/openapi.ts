@@ -1906,13 +1906,21 @@ export interface components {
             run_id: string;
         };
         Processes: {
+            /** @description For how many milliseconds at least that has not moved; null where it was not looked at before. */
+            cpu_age_ms: number | null;
             /** @description Processor time of all of it so far. */
             cpu_ms: number;
+            /** @description For how many milliseconds at least these have not moved. */
+            io_age_ms: number | null;
+            /** @description Bytes that its processes have read and written, from and to files, pipes and sockets. */
+            io_bytes: number | null;
             processes: {
                 /** @description Its own processor time. */
                 cpu_ms: number;
                 /** @description How far it is from the command, which is 0. */
                 depth: number;
+                /** @description Bytes that it, and children that it has reaped, have read and written; null where the kernel does not tell. */
+                io_bytes: number | null;
                 /** @description What it calls itself. */
                 name: string;
                 /** @description Its number inside the sandbox. */
@@ -1922,7 +1930,7 @@ export interface components {
                 threads: number;
                 /** @description The kernel's function in which its first thread waits, such as `do_wait`. */
                 wait_channel: string | null;
-                waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
+                waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped" | "lock" | "pipe") | null;
             }[];
             progress: components["schemas"]["Progress"] | null;
             /** @description Milliseconds since its latest output, or since its start. */
@@ -1932,7 +1940,7 @@ export interface components {
             sentence: string;
             /** @description There are more than the first 64 processes. */
             truncated: boolean;
-            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
+            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped" | "lock" | "pipe") | null;
         };
         /** @description How far a run is, as its captured output or its reports say: the run's word. */
         Progress: {
@@ -2045,7 +2053,7 @@ export interface components {
             sentence: string | null;
             /** @enum {string} */
             status: "queued" | "running" | "ended";
-            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
+            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped" | "lock" | "pipe") | null;
             /** @description Milliseconds until its wall ends, with what has moved it; null without one, in a pause, and at the end. */
             wall_left_ms: number | null;
             /** @description The wall limit that it was started with; null is unlimited. */
@@ -2151,12 +2159,23 @@ export interface components {
             wall_ms: number;
         };
         Verdict: {
+            /** @description Where its command waited for a child: the innermost process of its tree, and what that did. */
+            child?: {
+                /** @description What it calls itself. */
+                name: string;
+                /** @enum {string} */
+                waiting_for: "stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped" | "lock" | "pipe";
+            };
             elapsed_ms: number;
             /** @enum {string} */
             enforced_by: "enforcer" | "init" | "watchdog" | "kernel";
             /** @description By how much the run was extended, where it was; limit_ms is the limit as it was when it fired. */
             extended_ms?: number;
             kind: ("wall" | "cpu" | "stall" | "idle" | "turns" | "failures" | "memory" | "processes" | "output" | "disk" | "open_files" | "result") | null;
+            /** @description For how many milliseconds at least its processor time had not moved, where that was looked at. */
+            last_cpu_age_ms?: number;
+            /** @description The same of what it has read and written, files and pipes alike. */
+            last_io_age_ms?: number;
             last_output_age_ms: number | null;
             late_ms: number;
             layer: components["schemas"]["Layer"];
@@ -2183,7 +2202,9 @@ export interface components {
                 queued_ms: number;
                 spawn_ms: number;
             };
-            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
+            /** @description The kernel's function in which that process waited, or the command. */
+            wait_channel?: string;
+            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped" | "lock" | "pipe") | null;
         };
         Wait: {
             /** @description The byte's position at which to begin to look; 0 unless given. */
