@@ -21,6 +21,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use sandtimer::Run;
+use sandtimer::model::WaitingFor;
 use serde_json::{Value, json};
 
 use crate::Shared;
@@ -133,7 +134,7 @@ pub(crate) fn doing(run: &Run) -> Value {
     json!({
         "run_id": run.id(),
         "sentence": look.sentence() + &how_far,
-        "waiting_for": look.waiting_for,
+        "waiting_for": look.waiting_for.and_then(WaitingFor::told),
         "quiet_ms": look.quiet_ms,
         "cpu_ms": look.cpu_ms,
         "cpu_age_ms": look.cpu_age_ms,

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -291,10 +291,28 @@ pub enum WaitingFor {
     Cpu,
     Io,
     Stopped,
-    /// A lock of its own threads, of a file, or of another process.
+    /// A lock of its own threads, of a file, or of another process. Records have no word for it.
+    #[serde(skip)]
     Lock,
-    /// The other end of a pipe.
+    /// The other end of a pipe: `io` in records.
+    #[serde(skip)]
     Pipe,
+}
+
+impl WaitingFor {
+    /// As records tell it: in one of their words, or not at all. What they leave out is in the sentence and the wait channel.
+    pub fn told(self) -> Option<Self> {
+        match self {
+            WaitingFor::Lock => None,
+            WaitingFor::Pipe => Some(WaitingFor::Io),
+            other => Some(other),
+        }
+    }
+}
+
+/// In the words of records.
+pub(crate) fn tell_waiting<S: Serializer>(what: &Option<WaitingFor>, to: S) -> Result<S::Ok, S::Error> {
+    what.and_then(WaitingFor::told).serialize(to)
 }
 
 /// A process that a command waits for.
@@ -302,7 +320,8 @@ pub enum WaitingFor {
 pub struct WaitingChild {
     /// What it calls itself, at most 15 bytes.
     pub name: String,
-    pub waiting_for: WaitingFor,
+    #[serde(serialize_with = "tell_waiting")]
+    pub waiting_for: Option<WaitingFor>,
 }
 
 /// Where a run's time went, beside running.
@@ -345,6 +364,7 @@ pub struct Verdict {
     pub signals: Vec<SentSignal>,
     pub last_output_age_ms: Option<u64>,
     pub progress: Option<Progress>,
+    #[serde(serialize_with = "tell_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// The innermost process that its command waited for, and what that did.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -153,13 +153,30 @@ fn a_verdict_says_what_was_waited_for() {
         let child = verdict.child.as_ref().map(|child| (child.name.as_str(), child.waiting_for));
         assert_eq!(
             (verdict.waiting_for, child),
-            (Some(WaitingFor::Child), Some(("sleep", WaitingFor::Sleep))),
+            (Some(WaitingFor::Child), Some(("sleep", Some(WaitingFor::Sleep)))),
             "{stalled:?}"
         );
         assert!(verdict.sentence.contains("a child process (sleep, which was sleeping)"), "{stalled:?}");
         assert!(verdict.wait_channel.as_ref().is_some_and(|name| name.contains("sleep")), "{stalled:?}");
         for age in [verdict.last_cpu_age_ms, verdict.last_io_age_ms] {
             assert!(age.is_some_and(|age| (300..=verdict.elapsed_ms).contains(&age)), "{stalled:?}");
+        }
+        // Records have words of their own for some waits; the sentence says more.
+        let locked = "import fcntl, os; f = open('lock', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)\nif os.fork() == 0: fcntl.lockf(f, fcntl.LOCK_EX)\nos.wait()";
+        let piped = "import os, signal; signal.signal(signal.SIGPIPE, signal.SIG_IGN); ends = os.pipe(); os.read(ends[0], 1)";
+        for (code, told, words) in [
+            (piped, serde_json::json!(["io", null]), "waiting for the other end of a pipe"),
+            (locked, serde_json::json!(["child", null]), "which was waiting for a lock"),
+        ] {
+            let stalled =
+                engine.run_blocking(python(code).limits(Limits::new().stall(seconds(1.0)))).unwrap();
+            let verdict = serde_json::to_value(stalled.verdict.as_ref().unwrap()).unwrap();
+            assert_eq!(
+                serde_json::json!([verdict["waiting_for"], verdict["child"]["waiting_for"]]),
+                told,
+                "{verdict}"
+            );
+            assert!(verdict["sentence"].as_str().is_some_and(|said| said.contains(words)), "{verdict}");
         }
         // A cancel comes unannounced.
         let run = engine.start(Spec::command(["sleep", "1000"])).unwrap();

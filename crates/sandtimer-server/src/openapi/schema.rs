@@ -223,7 +223,7 @@ fn runs() -> Value {
 }
 
 fn waiting_for(meaning: &str) -> Value {
-    with(words(&["stdin", "sleep", "network", "child", "cpu", "io", "stopped", "lock", "pipe"]), meaning)
+    with(words(&["stdin", "sleep", "network", "child", "cpu", "io", "stopped"]), meaning)
 }
 
 /// Stacks, which are there only where they could be read.
@@ -384,7 +384,7 @@ fn verdict() -> Value {
         number("The limit in bytes or pieces, for kinds that are not measured in time.");
     verdict["properties"]["python"] = python();
     verdict["properties"]["child"] = with(
-        answer(json!({"name": text("What it calls itself."), "waiting_for": waiting_for("")})),
+        answer(json!({"name": text("What it calls itself."), "waiting_for": nullable(waiting_for(""))})),
         "Where its command waited for a child: the innermost process of its tree, and what that did.",
     );
     verdict["properties"]["wait_channel"] =

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sandtimer::Run;
 use sandtimer::engine::Stream;
-use sandtimer::model::{Outcome, Progress, Warning};
+use sandtimer::model::{Outcome, Progress, WaitingFor, Warning};
 use sandtimer::supervise::output::Chunk;
 use sandtimer::task::estimate::Question;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
@@ -275,7 +275,7 @@ impl LiveRun {
             "run_id": self.id(),
             "status": phase.name(),
             "paused": is_paused,
-            "waiting_for": waiting_for,
+            "waiting_for": waiting_for.and_then(WaitingFor::told),
             "command": self.begun.command,
             "wall_ms": self.effective()["wall_ms"]["limit"],
             "wall_left_ms": wall_end.map(left),

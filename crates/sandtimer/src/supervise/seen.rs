@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::look::{Process, children, command_of, is_over, read};
 use super::python;
 use super::run::Running;
-use crate::model::{PythonThread, Tier, WaitingChild, WaitingFor};
+use crate::model::{PythonThread, Tier, WaitingChild, WaitingFor, tell_waiting};
 
 /// Processes that are listed, from the first on.
 const MOST: usize = 64;
@@ -31,6 +31,7 @@ const AT_IT: u64 = 1_000_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Look {
     /// What its command waits for, or `cpu` where it computes; `None` where that cannot be known.
+    #[serde(serialize_with = "tell_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// Milliseconds since its latest output, or since its start where there was none.
     pub quiet_ms: u64,
@@ -60,6 +61,7 @@ pub struct SeenProcess {
     /// What it calls itself, at most 15 bytes.
     pub name: String,
     pub threads: u64,
+    #[serde(serialize_with = "tell_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// The kernel's function in which its first thread waits, such as `do_wait`; see proc_pid_wchan(5).
     pub wait_channel: Option<String>,
@@ -237,7 +239,7 @@ pub(super) fn note(run: &Running, now: u64) -> Option<Noted> {
         at: now,
         waiting_for,
         child: innermost.and_then(|process| {
-            Some(WaitingChild { name: process.name.clone(), waiting_for: process.waiting_for? })
+            Some(WaitingChild { name: process.name.clone(), waiting_for: Some(process.waiting_for?) })
         }),
         wait_channel: innermost.unwrap_or(command).wait_channel.clone(),
     })

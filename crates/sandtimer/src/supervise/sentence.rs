@@ -371,7 +371,8 @@ fn was_waiting(what: WaitingFor) -> &'static str {
 /// `; it was waiting for a child process (sleep, which was sleeping)`
 fn was_doing(noted: Noted) -> String {
     let child = noted.child.map_or(String::new(), |child| {
-        format!(" ({}, which {})", child.name, was_waiting(child.waiting_for))
+        let doing = child.waiting_for.map_or(String::new(), |what| format!(", which {}", was_waiting(what)));
+        format!(" ({}{doing})", child.name)
     });
     match (noted.waiting_for, noted.wait_channel) {
         (Some(what), _) => format!("; it {}{child}", was_waiting(what)),
