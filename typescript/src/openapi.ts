@@ -1930,7 +1930,7 @@ export interface components {
                 threads: number;
                 /** @description The kernel's function in which its first thread waits, such as `do_wait`. */
                 wait_channel: string | null;
-                waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped" | "lock" | "pipe") | null;
+                waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
             }[];
             progress: components["schemas"]["Progress"] | null;
             /** @description Milliseconds since its latest output, or since its start. */
@@ -1940,7 +1940,7 @@ export interface components {
             sentence: string;
             /** @description There are more than the first 64 processes. */
             truncated: boolean;
-            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped" | "lock" | "pipe") | null;
+            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
         };
         /** @description How far a run is, as its captured output or its reports say: the run's word. */
         Progress: {
@@ -2053,7 +2053,7 @@ export interface components {
             sentence: string | null;
             /** @enum {string} */
             status: "queued" | "running" | "ended";
-            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped" | "lock" | "pipe") | null;
+            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
             /** @description Milliseconds until its wall ends, with what has moved it; null without one, in a pause, and at the end. */
             wall_left_ms: number | null;
             /** @description The wall limit that it was started with; null is unlimited. */
@@ -2163,8 +2163,7 @@ export interface components {
             child?: {
                 /** @description What it calls itself. */
                 name: string;
-                /** @enum {string} */
-                waiting_for: "stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped" | "lock" | "pipe";
+                waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
             };
             elapsed_ms: number;
             /** @enum {string} */
@@ -2204,7 +2203,7 @@ export interface components {
             };
             /** @description The kernel's function in which that process waited, or the command. */
             wait_channel?: string;
-            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped" | "lock" | "pipe") | null;
+            waiting_for: ("stdin" | "sleep" | "network" | "child" | "cpu" | "io" | "stopped") | null;
         };
         Wait: {
             /** @description The byte's position at which to begin to look; 0 unless given. */
