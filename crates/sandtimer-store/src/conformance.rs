@@ -538,8 +538,21 @@ fn a_listing_goes_on_behind_its_cursor(part: &Part<'_>) {
     }
     seen.reverse();
     assert_eq!(seen, ids);
-    let others = Filter { owner: Some("nobody".to_owned()), ..filter };
-    assert!(part.store.list(&others, None, 9).expect("listed").jobs.is_empty());
+    let listed = |more: Filter| -> Vec<String> {
+        let filter = Filter { queue: filter.queue.clone(), ..more };
+        part.store.list(&filter, None, 9).expect("listed").jobs.into_iter().map(|line| line.id).collect()
+    };
+    assert!(listed(Filter { owner: Some("nobody".to_owned()), ..Filter::default() }).is_empty());
+    let refused = part.store.list(&filter, Some("junk"), 9);
+    assert!(matches!(refused, Err(StoreError::Cursor(cursor)) if cursor == "junk"));
+    let held: Vec<Held> = part.lease(4).into_iter().map(|leased| leased.held).collect();
+    part.finish(&held[0], Status::Ok, false);
+    part.finish(&held[1], Status::Failed, false);
+    part.store.cancel(&ids[2], "a test").expect("asked");
+    let of = |ok, cancel| listed(Filter { ok, cancel, ..Filter::default() });
+    assert_eq!((of(Some(true), None), of(Some(false), None)), (vec![ids[0].clone()], vec![ids[1].clone()]));
+    let leased = Filter { state: Some(JobState::Leased), cancel: Some(false), ..Filter::default() };
+    assert_eq!((of(None, Some(true)), listed(leased)), (vec![ids[2].clone()], vec![ids[3].clone()]));
 }
 
 fn what_is_over_is_purged_and_forgotten(part: &Part<'_>) {

@@ -14,7 +14,8 @@ use serde_json::json;
 
 use super::{Failure, serve};
 use crate::args::jobs::{
-    CancelArguments, FilterArguments, JobsAction, JobsArguments, ListArguments, OneJob, OneQueue, StoreFlags,
+    CancelArguments, JobsAction, JobsArguments, ListArguments, OneJob, OneQueue, PurgeArguments,
+    Shown, StoreFlags,
 };
 use crate::render;
 
@@ -91,16 +92,17 @@ fn answer(flags: &StoreFlags, value: &impl Serialize, text: impl FnOnce() -> Str
     render::print(&if flags.json { json() } else { text() });
 }
 
-fn filter(given: &FilterArguments) -> Filter {
-    Filter { owner: None, queue: given.queue.clone(), state: given.state }
+fn filter(queue: Option<&String>, shown: Option<Shown>) -> Filter {
+    let (ok, cancel) = shown.map_or((None, None), |shown| (shown.ok, shown.cancel));
+    Filter { owner: None, queue: queue.cloned(), state: shown.map(|shown| shown.state), ok, cancel }
 }
 
 fn list(given: &ListArguments) -> Result<ExitCode, Failure> {
-    let flags = &given.filter.store;
-    let store = open(flags)?;
+    let store = open(&given.store)?;
     store.sweep()?;
-    let page = store.list(&filter(&given.filter), given.cursor.as_deref(), given.most as usize)?;
-    answer(flags, &page, || text::listing(&page, store.now_ms()));
+    let filter = filter(given.queue.as_ref(), given.state);
+    let page = store.list(&filter, given.cursor.as_deref(), given.most as usize)?;
+    answer(&given.store, &page, || text::listing(&page, store.now_ms()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -132,8 +134,8 @@ fn retry(given: &OneJob) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn purge(given: &FilterArguments) -> Result<ExitCode, Failure> {
-    let purged = open(&given.store)?.purge(&filter(given))?;
+fn purge(given: &PurgeArguments) -> Result<ExitCode, Failure> {
+    let purged = open(&given.store)?.purge(&filter(given.queue.as_ref(), given.state))?;
     answer(&given.store, &json!({"purged": purged}), || format!("{purged} jobs are forgotten\n"));
     Ok(ExitCode::SUCCESS)
 }
