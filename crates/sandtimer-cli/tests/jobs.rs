@@ -242,6 +242,7 @@ fn what_cannot_be_meant_is_refused_with_its_field_its_value_and_a_remedy() {
         (vec!["purge", "--state", "queued"], "such a job is not over"),
         (vec!["purge", "--state", "leased"], "or cancel it first"),
         (vec!["pause", ""], "'<QUEUE>': use a name of 1 to 200 printable characters"),
+        (vec!["requeue", "--queue", "a\tb"], "use a name of 1 to 200 printable characters"),
     ] {
         let refused = jobs.run(&arguments);
         assert_eq!(refused.status.code(), Some(125), "{arguments:?}");
@@ -296,6 +297,29 @@ fn a_listing_is_asked_for_by_the_words_that_it_prints() {
     }
     assert_eq!(jobs.json(&["purge", "--state", "failed"])["purged"], 1);
     assert_eq!(in_state("ended"), [well]);
+}
+
+/// Lets a job's only delivery fail as a worker's failure, so that it is dead.
+fn dead(jobs: &Jobs, queue: &str) -> String {
+    let spec = json!({"handler": "nobody has it", "queue": queue, "deliveries": 1});
+    let id = jobs.submit(&spec);
+    jobs.until_it_is(&id, "dead");
+    id
+}
+
+#[test]
+fn the_dead_of_a_queue_are_queued_again_and_no_others() {
+    let jobs = Jobs::new();
+    let worker = Working(jobs.command(&["work", "--slots", "2"]).spawn().expect("it starts"));
+    let (one, two, other) = (dead(&jobs, "q"), dead(&jobs, "q"), dead(&jobs, "elsewhere"));
+    let failed = jobs.submit(&json!({"command": ["false"], "queue": "q"}));
+    jobs.run(&["wait", &failed]);
+    drop(worker);
+    assert_eq!(jobs.json(&["requeue", "--queue", "q"])["requeued"], 2);
+    let states = [&one, &two, &other, &failed].map(|id| jobs.state(id));
+    assert_eq!(states, ["queued", "queued", "dead", "ended"]);
+    assert_eq!(jobs.json(&["requeue"])["requeued"], 1);
+    assert_eq!(jobs.run(&["requeue"]).stdout, b"0 dead jobs are queued again\n");
 }
 
 #[test]

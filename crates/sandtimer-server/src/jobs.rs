@@ -256,30 +256,10 @@ async fn requeue(
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
     let whose = whose(&owner);
-    let mut filter = filter(&whose, &mut fields, &[])?;
+    let filter = filter(&whose, &mut fields, &[])?;
     fields.finish()?;
-    filter.state = Some(JobState::Dead);
-    let requeued = app.jobs.ask(move |store| requeue_all(store, &filter)).await?;
+    let requeued = app.jobs.ask(move |store| Ok(requeue_dead(store, &filter)?)).await?;
     Ok(body::json(&json!({"requeued": requeued})))
-}
-
-fn requeue_all(store: &dyn JobStore, filter: &Filter) -> Result<u64, Refusal> {
-    let (mut requeued, mut cursor) = (0, None);
-    loop {
-        let page = store.list(filter, cursor.as_deref(), MOST_LISTED as usize)?;
-        for line in &page.jobs {
-            match store.retry(&line.id) {
-                Ok(_) => requeued += 1,
-                // Somebody else was first.
-                Err(StoreError::Unknown(_) | StoreError::WrongState { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(requeued);
-        }
-    }
 }
 
 async fn purge(

@@ -53,6 +53,8 @@ pub(crate) enum JobsAction {
     Cancel(CancelArguments),
     /// Queue a job again that failed, is dead or was cancelled; its deadline counts from now
     Retry(OneJob),
+    /// Queue dead jobs again, as `retry` does one
+    Requeue(RequeueArguments),
     /// Forget jobs that are over
     Purge(PurgeArguments),
     /// Let a queue hand out nothing more
@@ -127,6 +129,15 @@ pub(crate) struct Shown {
     pub(crate) state: JobState,
     pub(crate) ok: Option<bool>,
     pub(crate) cancel: Option<bool>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RequeueArguments {
+    /// Only of this queue [default: of all]
+    #[arg(long, value_name = "QUEUE", value_parser = queue)]
+    pub(crate) queue: Option<String>,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
 }
 
 #[derive(Debug, Args)]

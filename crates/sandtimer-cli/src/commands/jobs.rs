@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::job::{Cancelled, Filter, JobStore, StoreError};
+use sandtimer::job::{Cancelled, Filter, JobStore, StoreError, requeue_dead};
 use sandtimer::limits::{Format, Setting, Unit, parse_text};
 use sandtimer_store::{NatsAddress, NatsJobs, SqliteJobs};
 use serde::Serialize;
@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{Failure, serve};
 use crate::args::jobs::{
     CancelArguments, JobsAction, JobsArguments, ListArguments, OneJob, OneQueue, PurgeArguments,
-    Shown, StoreFlags,
+    RequeueArguments, Shown, StoreFlags,
 };
 use crate::render;
 
@@ -39,6 +39,7 @@ pub(crate) fn main(given: JobsArguments) -> Result<ExitCode, Failure> {
         JobsAction::Watch(given) => following::watch(&given),
         JobsAction::Cancel(given) => cancel(&given),
         JobsAction::Retry(given) => retry(&given),
+        JobsAction::Requeue(given) => requeue(&given),
         JobsAction::Purge(given) => purge(&given),
         JobsAction::Pause(given) => pause(&given, true),
         JobsAction::Resume(given) => pause(&given, false),
@@ -130,6 +131,16 @@ fn retry(given: &OneJob) -> Result<ExitCode, Failure> {
     let state = open(&given.store)?.retry(&given.id)?;
     answer(&given.store, &json!({"id": given.id, "state": state}), || {
         format!("job {} is {}\n", given.id, state.name())
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn requeue(given: &RequeueArguments) -> Result<ExitCode, Failure> {
+    let store = open(&given.store)?;
+    store.sweep()?;
+    let requeued = requeue_dead(&*store, &filter(given.queue.as_ref(), None))?;
+    answer(&given.store, &json!({"requeued": requeued}), || {
+        format!("{requeued} dead jobs are queued again\n")
     });
     Ok(ExitCode::SUCCESS)
 }
