@@ -337,3 +337,48 @@ fn a_job_that_is_run_in_a_paused_queue_says_what_it_waits_for() {
     let output = running.wait_with_output().expect("it ends");
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"done\n".as_slice()));
 }
+
+#[test]
+fn watching_tells_of_each_change_where_there_is_no_terminal() {
+    let jobs = Jobs::new();
+    let well = jobs.submit(&json!({"command": ["echo", "written"]}));
+    let badly = jobs.submit(&json!({"command": ["sh", "-c", "exit 3"]}));
+    let watching = jobs.command(&["watch", &well, &badly]).spawn().expect("it starts");
+    let _worker = Working(jobs.command(&["work"]).spawn().expect("it starts"));
+    let watched = watching.wait_with_output().expect("it ends");
+    assert_eq!(watched.status.code(), Some(1), "that of the one that failed");
+    let said = stderr(&watched);
+    assert!(said.lines().any(|line| line == format!("sandtimer: job {well} is queued")), "{said}");
+    assert!(!said.contains('\x1b'), "{said}");
+    let ends = String::from_utf8_lossy(&watched.stdout).into_owned();
+    let lines: Vec<&str> = ends.lines().collect();
+    assert!(lines.len() == 2 && lines[0].contains(&well) && lines[1].contains(&badly), "{ends}");
+    let one = jobs.run(&["watch", &well]);
+    assert!(one.stdout.starts_with(b"written\n") && one.status.success(), "{one:?}");
+    let refused = jobs.run(&["watch", &well, "nosuchjob"]);
+    assert!(stderr(&refused).contains("there is no job `nosuchjob`"));
+}
+
+#[test]
+fn watching_draws_a_bar_on_a_terminal() {
+    let jobs = Jobs::new();
+    let script = "for i in 1 2 3 4; do echo epoch $i/4; sleep 0.5; done";
+    let id = jobs.submit(&json!({"command": ["sh", "-c", script], "wall_ms": 60_000}));
+    let _worker = Working(jobs.command(&["work"]).spawn().expect("it starts"));
+    let master = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY)
+        .expect("a terminal");
+    rustix::pty::grantpt(&master).expect("granted");
+    rustix::pty::unlockpt(&master).expect("unlocked");
+    let name = rustix::pty::ptsname(&master, Vec::new()).expect("named");
+    let path = name.to_str().expect("text").to_owned();
+    let terminal = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("opened");
+    let watching = jobs.command(&["watch", &id]).stderr(terminal).spawn().expect("it starts");
+    let watched = watching.wait_with_output().expect("it ends");
+    let mut drawn = vec![0; 64 << 10];
+    // All of it: whoever wrote it has ended, and a terminal holds less.
+    let count = rustix::io::read(&master, &mut drawn).expect("readable");
+    let drawn = String::from_utf8_lossy(&drawn[..count]).into_owned();
+    assert!(watched.status.success() && watched.stdout.starts_with(b"epoch 1/4\n"), "{watched:?}");
+    assert!(drawn.contains("] 2 of 4, ") || drawn.contains("] 3 of 4, "), "{drawn:?}");
+    assert!(drawn.contains(&format!("job {id} running, ")) && drawn.contains("\x1b[1F"), "{drawn:?}");
+}

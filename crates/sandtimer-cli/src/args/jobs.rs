@@ -15,6 +15,11 @@ const RUN_NOTES: &str = "\
 Exit codes: 0 when the job succeeded, 1 when it failed, 124 when a limit ended it, 130 when it was cancelled, 125 when Sandtimer \
 failed or was used wrongly. Ctrl-C cancels the job; a second one leaves it to another worker.";
 
+const WATCH_NOTES: &str = "\
+On a terminal there is a bar for each job, of what it prints about its progress (bars, epochs, counts), or else of its time; \
+elsewhere a line for each change of its state. Both are on standard error. The exit code is that of `wait`; of several, that of the \
+first that did not succeed.";
+
 const WORK_NOTES: &str = "\
 SIGTERM or Ctrl-C drains: nothing more is leased, what goes on is brought to its end. A second one ends what goes on and gives it \
 back, to be handed out again.";
@@ -47,8 +52,9 @@ pub(crate) enum JobsAction {
     /// Wait until a job is over; the exit code says how
     #[command(after_long_help = RUN_NOTES)]
     Wait(WaitArguments),
-    /// Print what a job writes as it comes, until it is over
-    Watch(OneJob),
+    /// Print what a job writes as it comes, or how far each of several is, until they are over
+    #[command(after_long_help = WATCH_NOTES)]
+    Watch(WatchArguments),
     /// End a job
     Cancel(CancelArguments),
     /// Queue a job again that failed, is dead or was cancelled; its deadline counts from now
@@ -175,6 +181,15 @@ pub(crate) struct ListArguments {
 pub(crate) struct OneJob {
     /// The job, by its id
     pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArguments {
+    /// The jobs, by their ids
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) ids: Vec<String>,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }

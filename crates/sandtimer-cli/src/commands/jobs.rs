@@ -23,6 +23,7 @@ mod files;
 mod following;
 mod submitting;
 mod text;
+mod watching;
 mod working;
 
 /// `sandtimer jobs`.
@@ -36,7 +37,7 @@ pub(crate) fn main(given: JobsArguments) -> Result<ExitCode, Failure> {
         JobsAction::Files(given) => files::list(&given),
         JobsAction::Get(given) => files::get(&given),
         JobsAction::Wait(given) => following::wait(&given),
-        JobsAction::Watch(given) => following::watch(&given),
+        JobsAction::Watch(given) => watching::watch(&given),
         JobsAction::Cancel(given) => cancel(&given),
         JobsAction::Retry(given) => retry(&given),
         JobsAction::Requeue(given) => requeue(&given),
