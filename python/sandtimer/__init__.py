@@ -10,6 +10,7 @@ from ._estimate import Estimate, estimate
 from ._futures import CallFuture
 from ._host import HostLoad
 from ._judge import Judgement, Judgements
+from ._loop import LoopGuard
 from ._outcome import Isolation, Outcome, Tree, Usage, Verdict
 from ._report import progress
 from ._resilience import CircuitBreaker, Retried, Retry, retry
@@ -38,6 +39,7 @@ from .errors import (
     JobStoreUnavailable,
     JobUnknown,
     LimitExceeded,
+    LoopStopped,
     NoResult,
     OutOfMemory,
     ProfileRefused,
@@ -94,6 +96,8 @@ __all__ = [
     "Judgement",
     "Judgements",
     "LimitExceeded",
+    "LoopGuard",
+    "LoopStopped",
     "NoResult",
     "OutOfMemory",
     "Outcome",

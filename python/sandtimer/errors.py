@@ -116,6 +116,27 @@ class CircuitOpen(SandtimerError):
         return self.feedback.partition("\n")[2] or super().__str__()
 
 
+class LoopStopped(SandtimerError):
+    """A loop has gone on for long enough, by its `LoopGuard`.
+
+    `rule` is the parameter of the guard that stops it (`iterations`, `failures` or `repeats`), `limit` its value, `turns` how many
+    there were, and `failed` how many of them failed.
+    """
+
+    rule: str = ""
+    limit: int = 0
+    turns: int = 0
+    failed: int = 0
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if len(arguments) == 5:
+            _, self.rule, self.limit, self.turns, self.failed = arguments
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
 class LimitExceeded(SandtimerError):
     """A limit that is neither of time nor of memory ended the run: of processes, output or disk."""
 

@@ -328,3 +328,13 @@ def test_a_run_without_a_worker_leaves_no_job_behind() -> None:
     with sandtimer.Sandbox(preload=["no_such_module"]) as box, pytest.raises(sandtimer.ProfileRefused):
         jobs.run({"handler": "h"}, handlers={"h": abs}, sandbox=box)
     assert [job.state for job in jobs.list()] == ["cancelled"]
+
+
+def test_what_cannot_be_meant_is_refused_by_name() -> None:
+    for state in ("scheduled", "queued", "leased"):
+        with pytest.raises(ValueError, match=f"state='{state}': such a job is not over, .*; use 'ended', 'dead' or 'cancelled'"):
+            jobs.purge(state=state)
+    for queue in ("", "a\tb", "q" * 201):
+        with pytest.raises(ValueError, match="queue=.*: use a name of 1 to 200 printable characters"):
+            jobs.pause(queue)
+    assert jobs.queues() == []

@@ -147,7 +147,7 @@ def test_the_same_as_a_well_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
             return cls.fromtimestamp(1e9 + clock.seconds, tz)
 
     monkeypatch.setattr(pybreaker, "datetime", Now)
-    for seed in range(300):
+    for seed in range(2000):
         chance = random.Random(seed)
         failures, successes = chance.randint(1, 6), chance.randint(1, 3)
         theirs = pybreaker.CircuitBreaker(failures, 60, success_threshold=successes)

@@ -115,6 +115,9 @@ _sandtimer() {
             sandtimer__subcmd__jobs,queues)
                 cmd="sandtimer__subcmd__jobs__subcmd__queues"
                 ;;
+            sandtimer__subcmd__jobs,requeue)
+                cmd="sandtimer__subcmd__jobs__subcmd__requeue"
+                ;;
             sandtimer__subcmd__jobs,resume)
                 cmd="sandtimer__subcmd__jobs__subcmd__resume"
                 ;;
@@ -472,7 +475,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__jobs)
-            opts="-h --help submit run work list show files get wait watch cancel retry purge pause resume queues"
+            opts="-h --help submit run work list show files get wait watch cancel retry requeue purge pause resume queues"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -685,6 +688,35 @@ _sandtimer() {
                 return 0
             fi
             case "${prev}" in
+                --state-dir)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__jobs__subcmd__requeue)
+            opts="-h --queue --state-dir --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --queue)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --state-dir)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then

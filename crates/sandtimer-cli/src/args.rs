@@ -106,7 +106,7 @@ Arguments for the program that begin with a dash go behind `--`. The file has to
 
 const SERVE_NOTES: &str = "\
 Without a token file the server answers only its own user, on this machine. A token file has lines of a name and a token, \
-with quotas behind them (`runs=10 contexts=4 sessions=4`) where there may be only so many at once, and must be readable by that user alone; what is made with a token belongs to its name.
+with quotas behind them (`runs=10 contexts=4 sessions=4`) where there may be only so many at once (jobs wait instead, and are not counted), and must be readable by that user alone; what is made with a token belongs to its name.
 
 SIGTERM, SIGHUP or Ctrl-C ends it: no new requests and jobs, 5 s for open ones, then all runs are cancelled and recorded, and \
 jobs are given back, to go on with the next server. Each flag has a variable: SANDTIMER_LISTEN, SANDTIMER_STATE_DIR, \

@@ -1,7 +1,7 @@
 //! `sandtimer jobs`, as a person and a script use it.
 #![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -228,4 +228,157 @@ fn a_paused_queue_waits_and_unknown_jobs_are_named() {
     let refused = jobs.run(&["show", "nosuchjob"]);
     assert_eq!(refused.status.code(), Some(125));
     assert!(stderr(&refused).contains("there is no job `nosuchjob`"));
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_its_field_its_value_and_a_remedy() {
+    let jobs = Jobs::new();
+    for (arguments, said) in [
+        (
+            vec!["list", "--cursor", "junk"],
+            "the cursor `junk` is none of a listing; use the `next` of an earlier one",
+        ),
+        (vec!["list", "--state", "runing"], "use scheduled, queued, running, ending, leased, ok, failed"),
+        (vec!["purge", "--state", "queued"], "such a job is not over"),
+        (vec!["purge", "--state", "leased"], "or cancel it first"),
+        (vec!["pause", ""], "'<QUEUE>': use a name of 1 to 200 printable characters"),
+        (vec!["requeue", "--queue", "a\tb"], "use a name of 1 to 200 printable characters"),
+    ] {
+        let refused = jobs.run(&arguments);
+        assert_eq!(refused.status.code(), Some(125), "{arguments:?}");
+        assert!(stderr(&refused).contains(said), "{arguments:?}: {}", stderr(&refused));
+    }
+    assert_eq!(jobs.json(&["queues"])["queues"], json!([]));
+    let twice = jobs.submit_lines(
+        "{\"command\": [\"true\"]}\n{\"command\": [\"true\"], \"priority\": 1, \"priority\": 2}\n",
+    );
+    assert_eq!(twice.status.code(), Some(125));
+    let said = "line 2 of standard input: `priority` is there twice, as 1 and as 2; leave one of them out";
+    assert!(stderr(&twice).contains(said), "{}", stderr(&twice));
+    let file = jobs.0.path().join("twice.json");
+    std::fs::write(&file, "{\"env\": {\"A\": \"1\", \"A\": \"2\"}, \"command\": [\"true\"]}")
+        .expect("written");
+    let twice = jobs.run(&["submit", file.to_str().expect("text")]);
+    assert!(stderr(&twice).contains("`env.A` is there twice, as \"1\" and as \"2\""), "{}", stderr(&twice));
+    assert_eq!(jobs.json(&["list"])["jobs"], json!([]));
+}
+
+#[test]
+fn a_listing_is_asked_for_by_the_words_that_it_prints() {
+    let jobs = Jobs::new();
+    let in_state = |state: &str| -> Vec<String> {
+        let listed = jobs.json(&["list", "--state", state]);
+        let ids = listed["jobs"].as_array().expect("a list").iter();
+        ids.map(|job| job["id"].as_str().expect("an id").to_owned()).collect()
+    };
+    let worker = Working(jobs.command(&["work", "--slots", "4"]).spawn().expect("it starts"));
+    let (well, badly) =
+        (jobs.submit(&json!({"command": ["true"]})), jobs.submit(&json!({"command": ["false"]})));
+    jobs.run(&["wait", &well]);
+    jobs.run(&["wait", &badly]);
+    let endless = json!({"command": ["sleep", "600"]});
+    let (running, ending) = (jobs.submit(&endless), jobs.submit(&endless));
+    jobs.until_it_is(&running, "leased");
+    jobs.until_it_is(&ending, "leased");
+    // One that is stopped hears of no cancel, and the job is being ended for as long.
+    let pid = rustix::process::Pid::from_child(&worker.0);
+    let worker_fd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("a pidfd");
+    rustix::process::pidfd_send_signal(&worker_fd, rustix::process::Signal::STOP).expect("sent");
+    assert_eq!(jobs.json(&["cancel", &ending])["cancelled"], "asked");
+    for (state, ids) in [
+        ("ok", vec![&well]),
+        ("failed", vec![&badly]),
+        ("ended", vec![&badly, &well]),
+        ("running", vec![&running]),
+        ("ending", vec![&ending]),
+        ("leased", vec![&ending, &running]),
+    ] {
+        assert_eq!(in_state(state).iter().collect::<Vec<_>>(), ids, "{state}");
+    }
+    assert_eq!(jobs.json(&["purge", "--state", "failed"])["purged"], 1);
+    assert_eq!(in_state("ended"), [well]);
+}
+
+/// Lets a job's only delivery fail as a worker's failure, so that it is dead.
+fn dead(jobs: &Jobs, queue: &str) -> String {
+    let spec = json!({"handler": "nobody has it", "queue": queue, "deliveries": 1});
+    let id = jobs.submit(&spec);
+    jobs.until_it_is(&id, "dead");
+    id
+}
+
+#[test]
+fn the_dead_of_a_queue_are_queued_again_and_no_others() {
+    let jobs = Jobs::new();
+    let worker = Working(jobs.command(&["work", "--slots", "2"]).spawn().expect("it starts"));
+    let (one, two, other) = (dead(&jobs, "q"), dead(&jobs, "q"), dead(&jobs, "elsewhere"));
+    let failed = jobs.submit(&json!({"command": ["false"], "queue": "q"}));
+    jobs.run(&["wait", &failed]);
+    drop(worker);
+    assert_eq!(jobs.json(&["requeue", "--queue", "q"])["requeued"], 2);
+    let states = [&one, &two, &other, &failed].map(|id| jobs.state(id));
+    assert_eq!(states, ["queued", "queued", "dead", "ended"]);
+    assert_eq!(jobs.json(&["requeue"])["requeued"], 1);
+    assert_eq!(jobs.run(&["requeue"]).stdout, b"0 dead jobs are queued again\n");
+}
+
+#[test]
+fn a_job_that_is_run_in_a_paused_queue_says_what_it_waits_for() {
+    let jobs = Jobs::new();
+    jobs.json(&["pause", "q"]);
+    let file = jobs.0.path().join("spec.json");
+    std::fs::write(&file, json!({"command": ["echo", "done"], "queue": "q"}).to_string()).expect("written");
+    let mut running = jobs.command(&["run", file.to_str().expect("text")]).spawn().expect("it starts");
+    let mut said = String::new();
+    BufReader::new(running.stderr.as_mut().expect("piped")).read_line(&mut said).expect("readable");
+    assert!(said.starts_with("sandtimer: queue q is paused, and job "), "{said}");
+    assert!(said.ends_with("`sandtimer jobs resume q` lets it go on\n"), "{said}");
+    jobs.json(&["resume", "q"]);
+    let output = running.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"done\n".as_slice()));
+}
+
+#[test]
+fn watching_tells_of_each_change_where_there_is_no_terminal() {
+    let jobs = Jobs::new();
+    let well = jobs.submit(&json!({"command": ["echo", "written"]}));
+    let badly = jobs.submit(&json!({"command": ["sh", "-c", "exit 3"]}));
+    let watching = jobs.command(&["watch", &well, &badly]).spawn().expect("it starts");
+    let _worker = Working(jobs.command(&["work"]).spawn().expect("it starts"));
+    let watched = watching.wait_with_output().expect("it ends");
+    assert_eq!(watched.status.code(), Some(1), "that of the one that failed");
+    let said = stderr(&watched);
+    assert!(said.lines().any(|line| line == format!("sandtimer: job {well} is queued")), "{said}");
+    assert!(!said.contains('\x1b'), "{said}");
+    let ends = String::from_utf8_lossy(&watched.stdout).into_owned();
+    let lines: Vec<&str> = ends.lines().collect();
+    assert!(lines.len() == 2 && lines[0].contains(&well) && lines[1].contains(&badly), "{ends}");
+    let one = jobs.run(&["watch", &well]);
+    assert!(one.stdout.starts_with(b"written\n") && one.status.success(), "{one:?}");
+    let refused = jobs.run(&["watch", &well, "nosuchjob"]);
+    assert!(stderr(&refused).contains("there is no job `nosuchjob`"));
+}
+
+#[test]
+fn watching_draws_a_bar_on_a_terminal() {
+    let jobs = Jobs::new();
+    let script = "for i in 1 2 3 4; do echo epoch $i/4; sleep 0.5; done";
+    let id = jobs.submit(&json!({"command": ["sh", "-c", script], "wall_ms": 60_000}));
+    let _worker = Working(jobs.command(&["work"]).spawn().expect("it starts"));
+    let master = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY)
+        .expect("a terminal");
+    rustix::pty::grantpt(&master).expect("granted");
+    rustix::pty::unlockpt(&master).expect("unlocked");
+    let name = rustix::pty::ptsname(&master, Vec::new()).expect("named");
+    let path = name.to_str().expect("text").to_owned();
+    let terminal = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("opened");
+    let watching = jobs.command(&["watch", &id]).stderr(terminal).spawn().expect("it starts");
+    let watched = watching.wait_with_output().expect("it ends");
+    let mut drawn = vec![0; 64 << 10];
+    // All of it: whoever wrote it has ended, and a terminal holds less.
+    let count = rustix::io::read(&master, &mut drawn).expect("readable");
+    let drawn = String::from_utf8_lossy(&drawn[..count]).into_owned();
+    assert!(watched.status.success() && watched.stdout.starts_with(b"epoch 1/4\n"), "{watched:?}");
+    assert!(drawn.contains("] 2 of 4, ") || drawn.contains("] 3 of 4, "), "{drawn:?}");
+    assert!(drawn.contains(&format!("job {id} running, ")) && drawn.contains("\x1b[1F"), "{drawn:?}");
 }

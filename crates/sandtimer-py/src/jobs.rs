@@ -16,7 +16,7 @@ use pyo3::types::PyBytes;
 use sandtimer::engine::jobs::{self, Handled, Handler, HandlerCall, Handlers, Place, Word, WorkerSettings};
 use sandtimer::job::{
     self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, SpecError, StoreError, Submission,
-    anchored, embedded, parse_file,
+    anchored, embedded, is_queue_name, parse_file,
 };
 use sandtimer::limits::Limits;
 use sandtimer::model::Source;
@@ -104,7 +104,7 @@ fn filter(queue: Option<String>, state: Option<&str>) -> PyResult<Filter> {
     let known = || JobState::ALL.map(JobState::name).join(", ");
     let wrong = |name: &str| PyValueError::new_err(format!("state='{name}': use one of {}", known()));
     let state = state.map(|name| JobState::from_name(name).ok_or_else(|| wrong(name))).transpose()?;
-    Ok(Filter { owner: None, queue, state })
+    Ok(Filter { queue, state, ..Filter::default() })
 }
 
 #[pymethods]
@@ -190,10 +190,22 @@ impl JobStore {
 
     fn purge(&self, py: Python<'_>, queue: Option<String>, state: Option<&str>) -> PyResult<u64> {
         let filter = filter(queue, state)?;
+        if let Some(state) = filter.state.filter(|state| !state.is_over()) {
+            return Err(PyValueError::new_err(format!(
+                "state='{}': such a job is not over, and only those that are can be forgotten; use 'ended', 'dead' or 'cancelled', \
+                 or cancel it first",
+                state.name()
+            )));
+        }
         self.with(py, |store| store.purge(&filter))
     }
 
     fn pause(&self, py: Python<'_>, queue: &str, paused: bool) -> PyResult<()> {
+        if !is_queue_name(queue) {
+            return Err(PyValueError::new_err(format!(
+                "queue={queue:?}: use a name of 1 to 200 printable characters"
+            )));
+        }
         self.with(py, |store| store.pause(queue, paused))
     }
 

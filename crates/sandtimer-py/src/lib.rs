@@ -39,7 +39,7 @@ mod _sandtimer {
     #[pymodule_export]
     use super::limits::Checked;
     #[pymodule_export]
-    use super::resilience::{Attempts, Breakers};
+    use super::resilience::{Attempts, Breakers, LoopGuard};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,10 +1,11 @@
-//! Retries and breakers of `sandtimer::resilience`, for Python, which says what time it is.
+//! Retries and breakers of `sandtimer::resilience` and the guard of loops, for Python, which says what time it is.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use sandtimer::job::Guard;
 use sandtimer::resilience::{
     self, Backoff, BreakerSettings, Budgets, CallEnd, Failure, Hold, Judged, OpenBreaker, Rate, Retry, Step,
     Ticket, Way, Why,
@@ -186,5 +187,39 @@ impl Attempts {
     /// Where its time went, as JSON.
     fn spent(&self) -> PyResult<String> {
         serde_json::to_string(self.0.spent()).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+}
+
+/// Counts the turns of a loop.
+#[pyclass]
+pub(crate) struct LoopGuard(Guard);
+
+#[pymethods]
+impl LoopGuard {
+    #[new]
+    fn new(iterations: Option<u32>, failures: Option<u32>, repeats: Option<u32>) -> Self {
+        LoopGuard(Guard::of(iterations, failures, repeats))
+    }
+
+    /// Nothing where another turn begins, or else how many of what there may be.
+    fn begin(&mut self) -> Option<(u32, &'static str)> {
+        self.0.begin().err().map(|stop| (stop.limit, stop.what))
+    }
+
+    /// What the turn did; `input` is JSON.
+    fn ended(&mut self, action: &str, input: &str, ok: bool) -> PyResult<()> {
+        let input = serde_json::from_str(input).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        self.0.ended(action, &input, ok);
+        Ok(())
+    }
+
+    #[getter]
+    fn turns(&self) -> u32 {
+        self.0.turns
+    }
+
+    #[getter]
+    fn failed(&self) -> u32 {
+        self.0.failed
     }
 }

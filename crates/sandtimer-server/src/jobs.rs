@@ -27,7 +27,9 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use sandtimer::job::{Cancelled, Filter, JobState, JobStore, MOST_QUEUES, StoreError};
+use sandtimer::job::{
+    Cancelled, Filter, JobState, JobStore, MOST_QUEUES, StoreError, is_queue_name, requeue_dead,
+};
 use sandtimer::supervise::output::Chunk;
 use serde_json::{Value, json};
 
@@ -86,6 +88,7 @@ impl From<StoreError> for Refusal {
             StoreError::WrongState { state, .. } => {
                 Refusal::new(Code::JobState, message).with("state", state.name())
             }
+            StoreError::Cursor(_) => Refusal::new(Code::BadField, message).with("key", "cursor"),
             StoreError::Lost(_) => Refusal::new(Code::Internal, message),
             // Where it is, is the operator's to know: the log of the server says it.
             StoreError::Unreachable(_) => {
@@ -125,7 +128,7 @@ async fn submit(
 fn filter(whose: &Whose, fields: &mut Fields, states: &[&'static str]) -> Result<Filter, Refusal> {
     let queue = fields.text("queue")?.map(|queue| whose.stored_queue(&queue));
     let state = fields.word("state", states)?.and_then(JobState::from_name);
-    Ok(Filter { owner: Some(whose.name().to_owned()), queue, state })
+    Ok(Filter { owner: Some(whose.name().to_owned()), queue, state, ..Filter::default() })
 }
 
 async fn list(
@@ -253,30 +256,10 @@ async fn requeue(
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
     let whose = whose(&owner);
-    let mut filter = filter(&whose, &mut fields, &[])?;
+    let filter = filter(&whose, &mut fields, &[])?;
     fields.finish()?;
-    filter.state = Some(JobState::Dead);
-    let requeued = app.jobs.ask(move |store| requeue_all(store, &filter)).await?;
+    let requeued = app.jobs.ask(move |store| Ok(requeue_dead(store, &filter)?)).await?;
     Ok(body::json(&json!({"requeued": requeued})))
-}
-
-fn requeue_all(store: &dyn JobStore, filter: &Filter) -> Result<u64, Refusal> {
-    let (mut requeued, mut cursor) = (0, None);
-    loop {
-        let page = store.list(filter, cursor.as_deref(), MOST_LISTED as usize)?;
-        for line in &page.jobs {
-            match store.retry(&line.id) {
-                Ok(_) => requeued += 1,
-                // Somebody else was first.
-                Err(StoreError::Unknown(_) | StoreError::WrongState { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(requeued);
-        }
-    }
 }
 
 async fn purge(
@@ -333,7 +316,7 @@ async fn set_paused(
     let queue = queue.ok_or_else(|| {
         Refusal::new(Code::BadField, "queue is missing; give its name").with("key", "queue")
     })?;
-    if queue.is_empty() || queue.chars().count() > 200 || queue.chars().any(char::is_control) {
+    if !is_queue_name(&queue) {
         return Err(refused("queue", &queue.into(), "a name of 1 to 200 printable characters"));
     }
     let stored = whose(owner).stored_queue(&queue);

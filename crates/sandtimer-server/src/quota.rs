@@ -14,7 +14,7 @@ use crate::error::{Code, Refusal};
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// Runs of their own; what is executed in contexts is not counted.
+    /// Runs of their own; what is executed in contexts is not counted, nor what jobs begin: those wait for a slot.
     Runs,
     Contexts,
     Sessions,

@@ -202,6 +202,10 @@ fn a_token_has_no_more_at_once_than_its_quotas_and_what_ends_makes_room() {
         assert_eq!(answer["details"], json!({"quota": quota, "limit": limit}));
     };
     refused("/v1/runs", &sleeping, "runs", 1);
+    // A job waits for a slot of the server's, and its runs for no place of the quota's.
+    let job = alice.post("/v1/jobs", &json!({"command": ["true"]})).1["jobs"][0]["job_id"].clone();
+    let (_, ended) = alice.get(&format!("/v1/jobs/{}?wait_ms=60000", job.as_str().expect("an id")));
+    assert_eq!(ended["ok"], true, "{ended}");
     // Another's runs take no place, and a run in a context none of the runs'.
     assert_eq!(bob.post("/v1/runs", &sleeping).0, 200);
     assert_eq!(bob.post("/v1/runs", &sleeping).0, 200);

@@ -24,7 +24,9 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     an_idempotency_key_is_one_job(&of("idempotent"));
     priority_is_a_head_start_and_nobody_starves(&of("priority"));
     queues_take_turns(&of("turns"));
+    a_stream_in_one_queue_keeps_no_other_waiting(&of("stream"));
     a_key_has_so_many_at_a_time(&of("concurrency"));
+    a_key_is_free_when_all_that_waited_for_it_have_passed_their_deadlines(&of("key"));
     what_is_scheduled_waits_for_its_moment(&of("scheduled"));
     a_lost_lease_is_fenced(&of("fence"));
     handed_out_too_often_it_is_dead_until_somebody_retries(&of("dead"));
@@ -156,6 +158,28 @@ fn queues_take_turns(part: &Part<'_>) {
     assert_eq!(part.lease_from(&["turns-many", "turns-few"], 9, LONG).len(), many.len() + few.len() - 4);
 }
 
+/// Nor does what is urgent in one queue come before what is in another.
+fn a_stream_in_one_queue_keeps_no_other_waiting(part: &Part<'_>) {
+    let queues = ["stream-busy", "stream-quiet", "stream-other"];
+    let urgent = || part.submit(json!({"queue": queues[0], "priority": 100}));
+    (0..3).for_each(|_| drop(urgent()));
+    for _ in 0..4 {
+        let mut quiet = [
+            part.submit(json!({"queue": queues[1], "priority": -100})),
+            part.submit(json!({"queue": queues[2]})),
+        ];
+        let mut leased = Vec::new();
+        for _ in queues {
+            leased.extend(part.lease_from(&queues, 1, LONG).into_iter().map(|leased| leased.held.id));
+            urgent();
+        }
+        leased.retain(|id| quiet.contains(id));
+        leased.sort();
+        quiet.sort();
+        assert_eq!(leased, quiet, "each queue is served once before one is served twice");
+    }
+}
+
 fn a_key_has_so_many_at_a_time(part: &Part<'_>) {
     let limited = json!({"concurrency": {"key": "gpu", "most": 2}});
     let ids: Vec<String> = (0..4).map(|_| part.submit(limited.clone())).collect();
@@ -172,6 +196,16 @@ fn a_key_has_so_many_at_a_time(part: &Part<'_>) {
     part.finish(&next[0].held, Status::Ok, false);
     let more: Vec<String> = (0..3).map(|_| part.submit(limited.clone())).collect();
     assert_eq!(part.ids(9), more[..2]);
+}
+
+fn a_key_is_free_when_all_that_waited_for_it_have_passed_their_deadlines(part: &Part<'_>) {
+    let limited =
+        |wall_ms: u64| part.submit(json!({"wall_ms": wall_ms, "concurrency": {"key": "one", "most": 1}}));
+    (0..3).for_each(|_| drop(limited(50)));
+    (part.pass)(Duration::from_millis(70));
+    assert!(part.lease(9).is_empty());
+    let next = limited(60_000);
+    assert_eq!(part.ids(9), [next]);
 }
 
 fn what_is_scheduled_waits_for_its_moment(part: &Part<'_>) {
@@ -504,8 +538,21 @@ fn a_listing_goes_on_behind_its_cursor(part: &Part<'_>) {
     }
     seen.reverse();
     assert_eq!(seen, ids);
-    let others = Filter { owner: Some("nobody".to_owned()), ..filter };
-    assert!(part.store.list(&others, None, 9).expect("listed").jobs.is_empty());
+    let listed = |more: Filter| -> Vec<String> {
+        let filter = Filter { queue: filter.queue.clone(), ..more };
+        part.store.list(&filter, None, 9).expect("listed").jobs.into_iter().map(|line| line.id).collect()
+    };
+    assert!(listed(Filter { owner: Some("nobody".to_owned()), ..Filter::default() }).is_empty());
+    let refused = part.store.list(&filter, Some("junk"), 9);
+    assert!(matches!(refused, Err(StoreError::Cursor(cursor)) if cursor == "junk"));
+    let held: Vec<Held> = part.lease(4).into_iter().map(|leased| leased.held).collect();
+    part.finish(&held[0], Status::Ok, false);
+    part.finish(&held[1], Status::Failed, false);
+    part.store.cancel(&ids[2], "a test").expect("asked");
+    let of = |ok, cancel| listed(Filter { ok, cancel, ..Filter::default() });
+    assert_eq!((of(Some(true), None), of(Some(false), None)), (vec![ids[0].clone()], vec![ids[1].clone()]));
+    let leased = Filter { state: Some(JobState::Leased), cancel: Some(false), ..Filter::default() };
+    assert_eq!((of(None, Some(true)), listed(leased)), (vec![ids[2].clone()], vec![ids[3].clone()]));
 }
 
 fn what_is_over_is_purged_and_forgotten(part: &Part<'_>) {

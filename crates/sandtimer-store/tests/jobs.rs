@@ -1,12 +1,12 @@
 //! Jobs from submission to result: a real store, a real engine, real processes.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandtimer::Engine;
-use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
-use sandtimer::job::{Cancelled, JobRecord, JobSpec, JobState, JobStore, Phase, Status, Submission};
+use sandtimer::engine::jobs::{Courier, Place, Sent, Worker, WorkerSettings};
+use sandtimer::job::{Cancelled, JobRecord, JobSpec, JobState, JobStore, Phase, Status, Submission, Webhook};
 use sandtimer::model::{Layer, LimitKind};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_store::SqliteJobs;
@@ -283,4 +283,44 @@ fn as_many_go_on_at_a_time_as_fit_into_the_memory() {
     times.sort();
     assert!(times.windows(2).all(|two| two[0].1 <= two[1].0), "one after the other: {times:?}");
     assert!(get(&plain).leased_ms < times[1].0, "what says nothing does not wait: {times:?}");
+}
+
+#[derive(Debug)]
+struct NoCourier;
+
+impl Courier for NoCourier {
+    fn send(&self, _: &Webhook, _: &str, _: &[u8]) -> Sent {
+        panic!("nothing is to be told")
+    }
+}
+
+#[test]
+fn that_ends_cannot_be_told_is_said_once_and_that_they_can_again() {
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let said = || SAID.lock().expect("no panic").clone();
+    let directory = tempfile::tempdir().expect("a directory");
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
+    let place = Place::new(Engine::new().expect("an engine"), store, directory.path());
+    let complain = |problem: &str| SAID.lock().expect("no panic").push(problem.to_owned());
+    let worker =
+        Worker::new(place, WorkerSettings { complain, ..settings("one") }).telling(Arc::new(NoCourier));
+    let beside = rusqlite::Connection::open(directory.path().join("jobs.sqlite")).expect("opened");
+    beside.busy_timeout(HARD_STOP).expect("set");
+    let rename = |from: &str, to: &str| {
+        beside.execute_batch(&format!("ALTER TABLE {from} RENAME TO {to}")).expect("renamed");
+    };
+    rename("webhooks", "elsewhere");
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        until("it is said", || !said().is_empty());
+        // It looks twice a second.
+        pause(Duration::from_millis(1_800));
+        rename("elsewhere", "webhooks");
+        until("it is over", || said().len() > 1);
+        worker.drain();
+    });
+    let said = said();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].starts_with("ends of jobs cannot be told, which is tried again: "), "{said:?}");
+    assert_eq!(said[1], "ends of jobs can be told again");
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
+use sandtimer::job::{JobState, is_queue_name};
 
 const SUBMIT_NOTES: &str = "\
 FILE is TOML, or JSON where its name ends in .json. `-` reads JSON lines from standard input, one job each, and takes in all of \
@@ -13,6 +14,11 @@ inputs such as {file = \"data.csv\"}, which are read now and submitted with the 
 const RUN_NOTES: &str = "\
 Exit codes: 0 when the job succeeded, 1 when it failed, 124 when a limit ended it, 130 when it was cancelled, 125 when Sandtimer \
 failed or was used wrongly. Ctrl-C cancels the job; a second one leaves it to another worker.";
+
+const WATCH_NOTES: &str = "\
+On a terminal there is a bar for each job, of what it prints about its progress (bars, epochs, counts), or else of its time; \
+elsewhere a line for each change of its state. Both are on standard error. The exit code is that of `wait`; of several, that of the \
+first that did not succeed.";
 
 const WORK_NOTES: &str = "\
 SIGTERM or Ctrl-C drains: nothing more is leased, what goes on is brought to its end. A second one ends what goes on and gives it \
@@ -46,14 +52,17 @@ pub(crate) enum JobsAction {
     /// Wait until a job is over; the exit code says how
     #[command(after_long_help = RUN_NOTES)]
     Wait(WaitArguments),
-    /// Print what a job writes as it comes, until it is over
-    Watch(OneJob),
+    /// Print what a job writes as it comes, or how far each of several is, until they are over
+    #[command(after_long_help = WATCH_NOTES)]
+    Watch(WatchArguments),
     /// End a job
     Cancel(CancelArguments),
     /// Queue a job again that failed, is dead or was cancelled; its deadline counts from now
     Retry(OneJob),
+    /// Queue dead jobs again, as `retry` does one
+    Requeue(RequeueArguments),
     /// Forget jobs that are over
-    Purge(FilterArguments),
+    Purge(PurgeArguments),
     /// Let a queue hand out nothing more
     Pause(OneQueue),
     /// Let a paused queue go on
@@ -101,7 +110,7 @@ pub(crate) struct WorkArguments {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) slots: u16,
     /// Only from this queue; may be repeated
-    #[arg(long, value_name = "QUEUE")]
+    #[arg(long, value_name = "QUEUE", value_parser = queue)]
     pub(crate) queue: Vec<String>,
     /// How long a job stays with this worker if it says nothing more [default: 30s]; at least 1s
     #[arg(long, value_name = "DURATION")]
@@ -120,14 +129,31 @@ pub(crate) struct WorkArguments {
     pub(crate) store: StoreFlags,
 }
 
+/// Jobs in one of the states that listings print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) state: JobState,
+    pub(crate) ok: Option<bool>,
+    pub(crate) cancel: Option<bool>,
+}
+
 #[derive(Debug, Args)]
-pub(crate) struct FilterArguments {
-    /// Only of this queue
-    #[arg(long, value_name = "QUEUE")]
+pub(crate) struct RequeueArguments {
+    /// Only of this queue [default: of all]
+    #[arg(long, value_name = "QUEUE", value_parser = queue)]
     pub(crate) queue: Option<String>,
-    /// Only in this state: scheduled, queued, leased, ended, dead, cancelled
-    #[arg(long, value_name = "STATE", value_parser = state)]
-    pub(crate) state: Option<sandtimer::job::JobState>,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PurgeArguments {
+    /// Only of this queue
+    #[arg(long, value_name = "QUEUE", value_parser = queue)]
+    pub(crate) queue: Option<String>,
+    /// Only in this state: ok, failed, dead, cancelled; or ended, which is the first two
+    #[arg(long, value_name = "STATE", value_parser = state_that_is_over)]
+    pub(crate) state: Option<Shown>,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }
@@ -140,14 +166,30 @@ pub(crate) struct ListArguments {
     /// Go on behind an earlier listing, at its `next`
     #[arg(long, value_name = "CURSOR")]
     pub(crate) cursor: Option<String>,
+    /// Only of this queue
+    #[arg(long, value_name = "QUEUE", value_parser = queue)]
+    pub(crate) queue: Option<String>,
+    /// Only in this state: scheduled, queued, running, ending, ok, failed, dead, cancelled; or leased, which is running and
+    /// ending, or ended, which is ok and failed
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    pub(crate) state: Option<Shown>,
     #[command(flatten)]
-    pub(crate) filter: FilterArguments,
+    pub(crate) store: StoreFlags,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct OneJob {
     /// The job, by its id
     pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) store: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArguments {
+    /// The jobs, by their ids
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) ids: Vec<String>,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }
@@ -190,12 +232,41 @@ pub(crate) struct CancelArguments {
 #[derive(Debug, Args)]
 pub(crate) struct OneQueue {
     /// The queue
+    #[arg(value_parser = queue)]
     pub(crate) queue: String,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }
 
-fn state(text: &str) -> Result<sandtimer::job::JobState, String> {
-    sandtimer::job::JobState::from_name(text)
-        .ok_or_else(|| "use scheduled, queued, leased, ended, dead or cancelled".to_owned())
+fn state(text: &str) -> Result<Shown, String> {
+    let of = |state, ok, cancel| Shown { state, ok, cancel };
+    match text {
+        "running" => Ok(of(JobState::Leased, None, Some(false))),
+        "ending" => Ok(of(JobState::Leased, None, Some(true))),
+        "ok" => Ok(of(JobState::Ended, Some(true), None)),
+        "failed" => Ok(of(JobState::Ended, Some(false), None)),
+        _ => JobState::from_name(text).map(|state| of(state, None, None)).ok_or_else(|| {
+            "use scheduled, queued, running, ending, leased, ok, failed, ended, dead or cancelled".to_owned()
+        }),
+    }
+}
+
+fn state_that_is_over(text: &str) -> Result<Shown, String> {
+    let found = state(text);
+    match found {
+        Ok(shown) if !shown.state.is_over() => {
+            Err("such a job is not over, and only those that are can be forgotten: use ok, failed, ended, dead or \
+                 cancelled, or cancel it first"
+                .to_owned())
+        }
+        Err(_) => Err("use ok, failed, ended, dead or cancelled".to_owned()),
+        over => over,
+    }
+}
+
+fn queue(text: &str) -> Result<String, String> {
+    match is_queue_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("use a name of 1 to 200 printable characters".to_owned()),
+    }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::job::{Cancelled, Filter, JobStore, StoreError};
+use sandtimer::job::{Cancelled, Filter, JobStore, StoreError, requeue_dead};
 use sandtimer::limits::{Format, Setting, Unit, parse_text};
 use sandtimer_store::{NatsAddress, NatsJobs, SqliteJobs};
 use serde::Serialize;
@@ -14,7 +14,8 @@ use serde_json::json;
 
 use super::{Failure, serve};
 use crate::args::jobs::{
-    CancelArguments, FilterArguments, JobsAction, JobsArguments, ListArguments, OneJob, OneQueue, StoreFlags,
+    CancelArguments, JobsAction, JobsArguments, ListArguments, OneJob, OneQueue, PurgeArguments,
+    RequeueArguments, Shown, StoreFlags,
 };
 use crate::render;
 
@@ -22,6 +23,7 @@ mod files;
 mod following;
 mod submitting;
 mod text;
+mod watching;
 mod working;
 
 /// `sandtimer jobs`.
@@ -35,9 +37,10 @@ pub(crate) fn main(given: JobsArguments) -> Result<ExitCode, Failure> {
         JobsAction::Files(given) => files::list(&given),
         JobsAction::Get(given) => files::get(&given),
         JobsAction::Wait(given) => following::wait(&given),
-        JobsAction::Watch(given) => following::watch(&given),
+        JobsAction::Watch(given) => watching::watch(&given),
         JobsAction::Cancel(given) => cancel(&given),
         JobsAction::Retry(given) => retry(&given),
+        JobsAction::Requeue(given) => requeue(&given),
         JobsAction::Purge(given) => purge(&given),
         JobsAction::Pause(given) => pause(&given, true),
         JobsAction::Resume(given) => pause(&given, false),
@@ -91,16 +94,17 @@ fn answer(flags: &StoreFlags, value: &impl Serialize, text: impl FnOnce() -> Str
     render::print(&if flags.json { json() } else { text() });
 }
 
-fn filter(given: &FilterArguments) -> Filter {
-    Filter { owner: None, queue: given.queue.clone(), state: given.state }
+fn filter(queue: Option<&String>, shown: Option<Shown>) -> Filter {
+    let (ok, cancel) = shown.map_or((None, None), |shown| (shown.ok, shown.cancel));
+    Filter { owner: None, queue: queue.cloned(), state: shown.map(|shown| shown.state), ok, cancel }
 }
 
 fn list(given: &ListArguments) -> Result<ExitCode, Failure> {
-    let flags = &given.filter.store;
-    let store = open(flags)?;
+    let store = open(&given.store)?;
     store.sweep()?;
-    let page = store.list(&filter(&given.filter), given.cursor.as_deref(), given.most as usize)?;
-    answer(flags, &page, || text::listing(&page, store.now_ms()));
+    let filter = filter(given.queue.as_ref(), given.state);
+    let page = store.list(&filter, given.cursor.as_deref(), given.most as usize)?;
+    answer(&given.store, &page, || text::listing(&page, store.now_ms()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -132,8 +136,18 @@ fn retry(given: &OneJob) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn purge(given: &FilterArguments) -> Result<ExitCode, Failure> {
-    let purged = open(&given.store)?.purge(&filter(given))?;
+fn requeue(given: &RequeueArguments) -> Result<ExitCode, Failure> {
+    let store = open(&given.store)?;
+    store.sweep()?;
+    let requeued = requeue_dead(&*store, &filter(given.queue.as_ref(), None))?;
+    answer(&given.store, &json!({"requeued": requeued}), || {
+        format!("{requeued} dead jobs are queued again\n")
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn purge(given: &PurgeArguments) -> Result<ExitCode, Failure> {
+    let purged = open(&given.store)?.purge(&filter(given.queue.as_ref(), given.state))?;
     answer(&given.store, &json!({"purged": purged}), || format!("{purged} jobs are forgotten\n"));
     Ok(ExitCode::SUCCESS)
 }

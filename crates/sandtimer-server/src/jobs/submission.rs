@@ -1,6 +1,6 @@
 //! From a body to submissions. A batch is taken whole or not at all, so each is checked before any is submitted.
 
-use sandtimer::job::{JobSpec, SpecError, Submission};
+use sandtimer::job::{JobSpec, SpecError, Submission, Unambiguous};
 use serde_json::Value;
 
 use super::view::Whose;
@@ -43,10 +43,20 @@ pub(super) fn read(
 
 /// The values of a body, and whether it is a single one that is no list.
 fn sources(bytes: &[u8], are_lines: bool) -> Result<(Vec<Value>, bool), Refusal> {
-    let values = serde_json::Deserializer::from_slice(bytes).into_iter::<Value>().take(MOST + 1);
-    let mut values: Vec<Value> = values
-        .collect::<Result<_, _>>()
-        .map_err(|error| Refusal::new(Code::BadJson, format!("the body is not JSON: {error}")))?;
+    let mut values = Vec::new();
+    for value in serde_json::Deserializer::from_slice(bytes).into_iter::<Unambiguous>().take(MOST + 1) {
+        match value {
+            Ok(Unambiguous(value)) => values.push(value),
+            Err(error) if error.is_data() => {
+                let place =
+                    if values.is_empty() { String::new() } else { format!("jobs[{}]: ", values.len()) };
+                return Err(Refusal::new(Code::BadSpec, format!("{place}{error}")).with("path", ""));
+            }
+            Err(error) => {
+                return Err(Refusal::new(Code::BadJson, format!("the body is not JSON: {error}")));
+            }
+        }
+    }
     let mut is_one = false;
     if !are_lines && values.len() == 1 {
         match values.remove(0) {
@@ -110,6 +120,9 @@ mod tests {
         for (text, code) in [("", Code::BadSpec), ("[]", Code::BadSpec), ("{} x", Code::BadJson)] {
             assert_eq!(sources(text.as_bytes(), false).expect_err(text).code, code, "{text}");
         }
+        let twice = sources(b"{\"priority\": 1, \"priority\": 2}", false).expect_err("ambiguous");
+        assert_eq!(twice.code, Code::BadSpec);
+        assert!(twice.message.contains("`priority` is there twice, as 1 and as 2"), "{}", twice.message);
         let many = "1 ".repeat(MOST + 1);
         assert_eq!(sources(many.as_bytes(), false).expect_err("too many").details["most"], MOST);
     }

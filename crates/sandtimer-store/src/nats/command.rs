@@ -17,7 +17,7 @@ use crate::sqlite::submitting::NewJob;
 use crate::sqlite::{files, leasing, moving, reading, submitting, webhooks};
 
 /// The version of the log. A program reads no later one.
-pub(super) const FORMAT: i64 = 2;
+pub(super) const FORMAT: i64 = 3;
 
 /// One call of the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]

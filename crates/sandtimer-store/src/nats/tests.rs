@@ -20,6 +20,8 @@ use super::{NatsAddress, NatsJobs};
 use crate::conformance;
 use crate::sqlite::submitting::NewJob;
 
+mod interleavings;
+mod starvation;
 #[path = "../../tests/support/nats.rs"]
 mod support;
 

@@ -8,8 +8,15 @@ use sandtimer_os::clock::{boot_milliseconds, calendar_milliseconds};
 use super::broken;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct StoreClock {
-    offset_ms: i64,
+pub(super) enum StoreClock {
+    Running {
+        offset_ms: i64,
+    },
+    /// For schedules that say what time it is.
+    #[cfg(test)]
+    Stopped {
+        now: i64,
+    },
 }
 
 impl StoreClock {
@@ -23,7 +30,7 @@ impl StoreClock {
             .optional()
             .map_err(broken)?;
         if let Some(offset_ms) = known {
-            return Ok(StoreClock { offset_ms });
+            return Ok(StoreClock::Running { offset_ms });
         }
         let latest = "SELECT max(max(submitted_ms), max(coalesce(leased_ms, 0)), max(coalesce(ended_ms, 0))) FROM jobs";
         let latest: Option<i64> = tx.query_row(latest, [], |row| row.get(0)).map_err(broken)?;
@@ -32,10 +39,14 @@ impl StoreClock {
         tx.execute("INSERT OR REPLACE INTO clock VALUES (1, ?1, ?2)", params![boot, offset_ms])
             .map_err(broken)?;
         tx.commit().map_err(broken)?;
-        Ok(StoreClock { offset_ms })
+        Ok(StoreClock::Running { offset_ms })
     }
 
     pub fn now(self) -> i64 {
-        self.offset_ms + boot_milliseconds() as i64
+        match self {
+            StoreClock::Running { offset_ms } => offset_ms + boot_milliseconds() as i64,
+            #[cfg(test)]
+            StoreClock::Stopped { now } => now,
+        }
     }
 }

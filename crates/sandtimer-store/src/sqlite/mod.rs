@@ -103,6 +103,13 @@ impl SqliteJobs {
         natural(number("freelist_count") * number("page_size"))
     }
 
+    /// The same store at this moment, from now on.
+    #[cfg(test)]
+    pub(crate) fn stopped_at(&mut self, now: i64) -> &Self {
+        self.clock = StoreClock::Stopped { now };
+        self
+    }
+
     fn connection(&self) -> MutexGuard<'_, Connection> {
         // A transaction that a panic left behind was undone when it was dropped.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)

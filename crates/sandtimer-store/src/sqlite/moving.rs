@@ -211,7 +211,8 @@ pub(crate) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
         "jobs_queued_deadline WHERE state = 1 AND deadline_ms <= ?1",
     ] {
         for job in rows(tx, which, now)? {
-            overdue(tx, &job, now)?;
+            // The end of the one before it may have given this one its key's place.
+            overdue(tx, &by_seq(tx, job.seq)?, now)?;
         }
     }
     for job in rows(tx, "jobs_due WHERE state = 0 AND due_ms <= ?1 ORDER BY due_ms", now)? {

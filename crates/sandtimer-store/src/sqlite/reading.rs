@@ -50,6 +50,8 @@ pub(crate) fn wanted(filter: &Filter) -> (String, Vec<Sql>) {
     add("owner", filter.owner.clone().map(Sql::Text));
     add("queue", filter.queue.clone().map(Sql::Text));
     add("state", filter.state.map(|state| Sql::Integer(state_number(state))));
+    add("ok", filter.ok.map(Sql::from));
+    add("(cancel IS NOT NULL)", filter.cancel.map(Sql::from));
     (conditions.join(" AND "), values)
 }
 
@@ -61,7 +63,8 @@ pub(crate) fn list(
     most: usize,
 ) -> Result<Page, StoreError> {
     let (which, mut values) = wanted(filter);
-    let below = cursor.and_then(|cursor| cursor.parse::<i64>().ok()).unwrap_or(i64::MAX);
+    let number = |cursor: &str| cursor.parse::<i64>().map_err(|_| StoreError::Cursor(cursor.to_owned()));
+    let below = cursor.map(number).transpose()?.unwrap_or(i64::MAX);
     values.push(Sql::Integer(below));
     values.push(Sql::Integer(integer(most as u64)));
     let count = values.len();

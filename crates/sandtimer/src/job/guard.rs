@@ -35,15 +35,12 @@ impl Stop {
 
 impl Guard {
     pub fn new(spec: &LoopSpec) -> Self {
-        Guard {
-            iterations: spec.iterations,
-            failures: spec.failures,
-            repeats: spec.repeats,
-            turns: 0,
-            failed: 0,
-            last: None,
-            in_a_row: 0,
-        }
+        Guard::of(spec.iterations, spec.failures, spec.repeats)
+    }
+
+    /// One that lets a loop have so many turns, so many that fail in all, and so many in a row that are the same.
+    pub fn of(iterations: Option<u32>, failures: Option<u32>, repeats: Option<u32>) -> Self {
+        Guard { iterations, failures, repeats, turns: 0, failed: 0, last: None, in_a_row: 0 }
     }
 
     /// Whether another turn may begin, which is then counted.

@@ -3,6 +3,7 @@
 //! ```text
 //! spec      what somebody asks for, read from TOML or JSON; every refusal names the field
 //! files     the files that one is given, and which of those it leaves are kept
+//! json      JSON in which no key is there twice
 //! source    the file it is read from, and the directory its paths count from
 //! program   what a run executes
 //! table     the reader behind both
@@ -17,6 +18,7 @@
 mod files;
 mod graph;
 mod guard;
+mod json;
 mod program;
 mod result;
 mod source;
@@ -31,6 +33,7 @@ pub use files::{
     DEEPEST, InputFile, MOST_FILES, MOST_INPUT_BYTES, OutputSpec, digest, embedded, hexadecimal,
 };
 pub use guard::{Guard, Stop};
+pub use json::Unambiguous;
 pub use program::{Language, Program};
 pub use result::{
     CallRecord, JobFile, JobFileRefused, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord,
@@ -43,6 +46,6 @@ pub use spec::{
 pub use store::{
     Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,
     LeaseRequest, Leased, Log, MOST_QUEUES, Page, QueueFacts, Renewal, Room, StoreError, Submission,
-    Submitted,
+    Submitted, is_queue_name, requeue_dead,
 };
 pub use webhook::{Delivered, Delivery, Webhook, WebhookState};

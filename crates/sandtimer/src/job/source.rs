@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::json::Unambiguous;
 use super::spec::{JobSpec, SpecError};
 use crate::isolate::files::home_directories;
 
@@ -20,6 +21,7 @@ pub fn parse_file(file: &Path, text: &str) -> Result<Value, SpecError> {
         return JobSpec::json_of_toml(text);
     }
     serde_json::from_str(text)
+        .map(|Unambiguous(source)| source)
         .map_err(|error| SpecError { path: format!("line {}", error.line()), problem: error.to_string() })
 }
 

@@ -38,6 +38,10 @@ pub enum StoreError {
     Unknown(String),
     #[error("job {id} is {}; {remedy}", state.name())]
     WrongState { id: String, state: JobState, remedy: &'static str },
+    #[error(
+        "the cursor `{0}` is none of a listing; use the `next` of an earlier one, or none for the first part"
+    )]
+    Cursor(String),
     /// The lease is somebody else's by now.
     #[error("the lease of job {0} was lost")]
     Lost(String),
@@ -59,6 +63,14 @@ pub enum StoreError {
 
 /// Queues that an owner may have whose jobs were submitted to a server by a token.
 pub const MOST_QUEUES: usize = 100;
+
+/// Dead jobs that are looked for at a time.
+const REQUEUED: usize = 1_000;
+
+/// Whether a queue can have this name: 1 to 200 printable characters, as in a spec.
+pub fn is_queue_name(name: &str) -> bool {
+    (1..=200).contains(&name.chars().count()) && !name.chars().any(char::is_control)
+}
 
 /// Where a job is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -223,6 +235,12 @@ pub struct Filter {
     pub owner: Option<String>,
     pub queue: Option<String>,
     pub state: Option<JobState>,
+    /// Only those that ended well, or those that did not.
+    #[serde(default)]
+    pub ok: Option<bool>,
+    /// Only those whose end somebody has asked for, or those whose end nobody has.
+    #[serde(default)]
+    pub cancel: Option<bool>,
 }
 
 /// A job in a listing.
@@ -356,7 +374,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// A part of the jobs there are, the latest submission first, from behind `cursor`.
     ///
     /// # Errors
-    /// See [`JobStore::lease`].
+    /// A cursor that is none.
     fn list(&self, filter: &Filter, cursor: Option<&str>, most: usize) -> Result<Page, StoreError>;
 
     /// Queues a job again that is over and did not succeed. Its deadline counts from now: a person's word is a new start.
@@ -445,4 +463,28 @@ pub trait JobStore: Send + Sync + Debug {
     /// # Errors
     /// See [`JobStore::lease`].
     fn load_breakers(&self) -> Result<Vec<BreakerSnapshot>, StoreError>;
+}
+
+/// Queues all dead jobs of a filter again, whatever state it names. How many that were.
+///
+/// # Errors
+/// See [`JobStore::lease`]; those before it are queued.
+pub fn requeue_dead(store: &dyn JobStore, filter: &Filter) -> Result<u64, StoreError> {
+    let filter = Filter { state: Some(JobState::Dead), ..filter.clone() };
+    let (mut requeued, mut cursor) = (0, None);
+    loop {
+        let page = store.list(&filter, cursor.as_deref(), REQUEUED)?;
+        for line in &page.jobs {
+            match store.retry(&line.id) {
+                Ok(_) => requeued += 1,
+                // Somebody else was first.
+                Err(StoreError::Unknown(_) | StoreError::WrongState { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(requeued);
+        }
+    }
 }

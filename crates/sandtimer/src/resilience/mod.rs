@@ -39,6 +39,8 @@
 mod breaker;
 mod breakers;
 mod call;
+#[cfg(test)]
+mod differential;
 mod judge;
 mod retry;
 #[cfg(test)]

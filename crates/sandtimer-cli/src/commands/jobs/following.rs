@@ -15,9 +15,9 @@ use crate::render::{self, To};
 use crate::signals::{Arrived, Ending, Signals};
 
 /// How often the store is asked.
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// How much of a log at a time.
-const PIECE: usize = 256 << 10;
+pub(super) const PIECE: usize = 256 << 10;
 /// Still going on when the wait was over; EX_TEMPFAIL of sysexits.h.
 const GOES_ON: u8 = 75;
 
@@ -31,18 +31,13 @@ pub(super) enum Followed {
 /// `sandtimer jobs wait`.
 pub(super) fn wait(given: &WaitArguments) -> Result<ExitCode, Failure> {
     let most = given.at_most.as_deref().map(|typed| duration("--for", typed, Duration::ZERO)).transpose()?;
-    follow(&given.job, false, most)
+    follow(&given.job, most)
 }
 
-/// `sandtimer jobs watch`.
-pub(super) fn watch(given: &OneJob) -> Result<ExitCode, Failure> {
-    follow(given, !given.store.json, None)
-}
-
-fn follow(given: &OneJob, shows_log: bool, most: Option<Duration>) -> Result<ExitCode, Failure> {
+fn follow(given: &OneJob, most: Option<Duration>) -> Result<ExitCode, Failure> {
     let store = open(&given.store)?;
     let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
-    let follower = Follower::new(&*store, &given.id, &signals, shows_log);
+    let follower = Follower::new(&*store, &given.id, &signals, false);
     match follower.follow(most, &|_, _| Err(StoreError::Busy))? {
         Followed::Over(record) => {
             answer(&given.store, &record, || format!("{}\n", text::ending(&record)));
@@ -144,12 +139,16 @@ pub(super) fn ending(signals: &Signals, within: Duration) -> Option<Ending> {
 }
 
 /// What a shell sees of a job that is over.
-pub(super) fn exit_code(record: &JobRecord) -> ExitCode {
-    ExitCode::from(match record.result.as_ref().map(|result| result.status) {
+pub(super) fn exit_of(record: &JobRecord) -> u8 {
+    match record.result.as_ref().map(|result| result.status) {
         Some(Status::Ok) => 0,
         Some(Status::Failed) => 1,
         Some(Status::Timeout | Status::Budget) => 124,
         Some(Status::Cancelled) => 130,
         Some(Status::InfraError | Status::Lost | Status::Drained) | None => 125,
-    })
+    }
+}
+
+pub(super) fn exit_code(record: &JobRecord) -> ExitCode {
+    ExitCode::from(exit_of(record))
 }

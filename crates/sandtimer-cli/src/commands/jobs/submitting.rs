@@ -4,7 +4,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use sandtimer::job::{JobSpec, JobStore, LOCAL_OWNER, Submission, anchored, embedded, parse_file};
+use sandtimer::job::{
+    JobSpec, JobStore, LOCAL_OWNER, Submission, Unambiguous, anchored, embedded, parse_file,
+};
 use serde_json::{Value, json};
 
 use super::{answer, open};
@@ -58,7 +60,7 @@ fn lines(text: &str, here: &Path) -> Result<Vec<(String, Value, PathBuf)>, Failu
     let mut sources = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let place = format!("line {} of standard input", index + 1);
-        let source =
+        let Unambiguous(source) =
             serde_json::from_str(line).map_err(|error| Failure::usage(format!("{place}: {error}")))?;
         sources.push((place, source, here.to_owned()));
     }

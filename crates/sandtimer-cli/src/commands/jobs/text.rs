@@ -1,6 +1,7 @@
 //! Jobs as people read them.
 
 use sandtimer::job::{JobFile, JobFileRefused, JobLine, JobRecord, JobState, Page, QueueFacts, WebhookState};
+use sandtimer::model::Progress;
 
 /// A table, the latest job first.
 pub(super) fn listing(page: &Page, now_ms: u64) -> String {
@@ -28,7 +29,7 @@ fn row(line: &JobLine, now_ms: u64) -> [String; 6] {
     ]
 }
 
-fn visible(character: char) -> char {
+pub(super) fn visible(character: char) -> char {
     if character.is_control() { ' ' } else { character }
 }
 
@@ -42,7 +43,7 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(line).collect()
 }
 
-fn state(line: &JobLine) -> String {
+pub(super) fn state(line: &JobLine) -> String {
     match (line.state, line.ok) {
         (JobState::Ended, Some(true)) => "ok".to_owned(),
         (JobState::Ended, _) => "failed".to_owned(),
@@ -155,6 +156,24 @@ pub(super) fn progress(line: &JobLine, now_ms: u64) -> String {
     format!("job {} {}, {}{of}", line.id, state(line), time(age))
 }
 
+/// Cells of a bar.
+const CELLS: usize = 20;
+
+/// The same with a bar: of what it says itself, else of its time.
+pub(super) fn bar(line: &JobLine, now_ms: u64, said: Option<&Progress>) -> String {
+    let of_time = line.deadline_ms.map(|deadline| {
+        let all = deadline.saturating_sub(line.submitted_ms).max(1);
+        now_ms.saturating_sub(line.submitted_ms) as f64 / all as f64
+    });
+    let said_share = said.and_then(|said| said.total.map(|total| said.done / total));
+    let cells = said_share.or(of_time).map(|share| {
+        let full = (share.clamp(0.0, 1.0) * CELLS as f64) as usize;
+        format!("[{}{}] ", "#".repeat(full), ".".repeat(CELLS - full))
+    });
+    let words = said.map_or_else(String::new, |said| format!("{}, ", said.words()));
+    format!("{}{words}{}", cells.unwrap_or_default(), progress(line, now_ms))
+}
+
 /// A table of files, and why others are not there.
 pub(super) fn files(files: &[JobFile], refused: &[JobFileRefused]) -> String {
     let mut rows = vec![["NAME", "BYTES", "SHA256"].map(str::to_owned)];
@@ -191,5 +210,40 @@ fn time(milliseconds: u64) -> String {
         1..60 => format!("{:.1} s", milliseconds as f64 / 1000.0),
         60..3600 => format!("{} m {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_of_what_the_job_says_or_else_of_its_time() {
+        let mut line = JobLine {
+            id: "j1".to_owned(),
+            name: String::new(),
+            queue: "default".to_owned(),
+            priority: 0,
+            state: JobState::Leased,
+            ok: None,
+            error: None,
+            submitted_ms: 1_000,
+            due_ms: 1_000,
+            deadline_ms: Some(5_000),
+            leased_ms: Some(1_000),
+            ended_ms: None,
+            deliveries: 1,
+            worker: None,
+            cancel: None,
+        };
+        let said = |done, total| Progress { done, total, eta_ms: None, p_finish_before_deadline: None };
+        let of_time = "[#####...............] job j1 running, 1.0 s of 4.0 s";
+        assert_eq!(bar(&line, 2_000, None), of_time);
+        let of_work = "[##########..........] 8 of 16, job j1 running, 1.0 s of 4.0 s";
+        assert_eq!(bar(&line, 2_000, Some(&said(8.0, Some(16.0)))), of_work);
+        assert!(bar(&line, 9_000, None).starts_with("[####################] "), "late is no more than full");
+        line.deadline_ms = None;
+        assert_eq!(bar(&line, 2_000, None), "job j1 running, 1.0 s");
+        assert_eq!(bar(&line, 2_000, Some(&said(8.0, None))), "8, job j1 running, 1.0 s");
     }
 }

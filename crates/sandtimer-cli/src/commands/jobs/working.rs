@@ -80,6 +80,12 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
         ));
     };
     let id = store.submit(std::slice::from_ref(one))?.remove(0).id;
+    let queue = &one.spec.queue;
+    if store.queues()?.iter().any(|facts| facts.paused && facts.queue == *queue) {
+        render::note(&format!(
+            "queue {queue} is paused, and job {id} waits in it; `sandtimer jobs resume {queue}` lets it go on"
+        ));
+    }
     let settings = WorkerSettings { only: Some(id.clone()), ..WorkerSettings::new(render::complaint) };
     let bounds = Bounds::read(None, false)?;
     let (worker, signals) = worker(&given.store, &store, &bounds, settings)?;

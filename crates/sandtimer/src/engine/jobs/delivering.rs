@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::level::now;
-use super::worker::Worker;
+use super::worker::{Concern, Worker};
 use crate::job::{Delivered, Delivery, JobRecord, JobResult, Webhook};
 use crate::resilience::{Backoff, Retry};
 
@@ -59,10 +59,19 @@ impl Worker {
             } else if now() >= until {
                 return;
             }
-            let claimed = self.store().claim_webhooks(AT_ONCE, CLAIM).unwrap_or_else(|error| {
-                self.complain(&format!("ends of jobs cannot be told: {error}"));
-                Vec::new()
-            });
+            let claimed = match self.store().claim_webhooks(AT_ONCE, CLAIM) {
+                Ok(claimed) => {
+                    self.is_well_again(Concern::Telling, "ends of jobs can be told again");
+                    claimed
+                }
+                Err(error) => {
+                    self.complain_once(
+                        Concern::Telling,
+                        format!("ends of jobs cannot be told, which is tried again: {error}"),
+                    );
+                    Vec::new()
+                }
+            };
             if claimed.is_empty() {
                 if ended {
                     return;

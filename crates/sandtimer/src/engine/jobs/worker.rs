@@ -85,8 +85,15 @@ struct State {
     jobs: HashMap<Held, Going>,
     /// Until when every lease lasts at least, if there are any.
     kept_until: Option<Moment>,
-    /// What was complained of last: the same is said once.
-    complaint: Option<String>,
+    /// What was complained of last, of each concern: the same is said once.
+    complaints: HashMap<Concern, String>,
+}
+
+/// What a worker may complain of at every try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Concern {
+    Leasing,
+    Telling,
 }
 
 /// A job that goes on here.
@@ -195,11 +202,11 @@ impl Worker {
         let request = LeaseRequest { worker: name, slots, queues, only, lease, memory: memory.map(room) };
         match self.place.store.lease(&request) {
             Ok(leased) => {
-                self.state().complaint = None;
+                self.state().complaints.remove(&Concern::Leasing);
                 leased
             }
             Err(error) => {
-                self.complain_once(format!("no job can be leased: {error}"));
+                self.complain_once(Concern::Leasing, format!("no job can be leased: {error}"));
                 drop(self.changed.wait_timeout(self.state(), AFTER_FAILURE));
                 Vec::new()
             }
@@ -227,10 +234,18 @@ impl Worker {
     }
 
     /// The same problem is told of once.
-    fn complain_once(&self, problem: String) {
-        let said = self.state().complaint.replace(problem.clone());
+    pub(super) fn complain_once(&self, of: Concern, problem: String) {
+        let said = self.state().complaints.insert(of, problem.clone());
         if said.is_none_or(|said| said != problem) {
-            (self.settings.complain)(&problem);
+            self.complain(&problem);
+        }
+    }
+
+    /// Whoever heard of a problem hears that it is over.
+    pub(super) fn is_well_again(&self, of: Concern, relief: &str) {
+        let said = self.state().complaints.remove(&of);
+        if said.is_some() {
+            self.complain(relief);
         }
     }
 
@@ -331,7 +346,7 @@ impl Worker {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Flags, a moment, a text and a table; whole whatever happened.
+        // Flags, a moment and tables; whole whatever happened.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
