@@ -119,7 +119,8 @@ fn an_open_address_needs_tokens_and_a_directory_has_one_server() {
     assert!(matches!(Server::start(open), Err(StartError::Open(_))));
     let second = support::settings(serving.state.path());
     assert!(matches!(Server::start(second), Err(StartError::Store(_))));
-    let mut taken = support::settings(serving.state.path());
+    let another = tempfile::tempdir().expect("a directory");
+    let mut taken = support::settings(another.path());
     taken.listen = Listen::Address(serving.address);
     assert!(matches!(Server::start(taken), Err(StartError::Listen { .. })));
 }

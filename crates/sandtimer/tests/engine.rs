@@ -162,7 +162,7 @@ fn a_verdict_says_what_was_waited_for() {
             assert!(age.is_some_and(|age| (300..=verdict.elapsed_ms).contains(&age)), "{stalled:?}");
         }
         // Records have words of their own for some waits; the sentence says more.
-        let locked = "import fcntl, os; f = open('lock', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)\nif os.fork() == 0: fcntl.lockf(f, fcntl.LOCK_EX)\nos.wait()";
+        let locked = "import fcntl, os; f = open('/tmp/lock', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)\nif os.fork() == 0: fcntl.lockf(f, fcntl.LOCK_EX)\nos.wait()";
         let piped = "import os, signal; signal.signal(signal.SIGPIPE, signal.SIG_IGN); ends = os.pipe(); os.read(ends[0], 1)";
         for (code, told, words) in [
             (piped, serde_json::json!(["io", null]), "waiting for the other end of a pipe"),
