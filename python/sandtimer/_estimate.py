@@ -84,7 +84,8 @@ def estimate(
         "data_size_mb": _number("data_size_mb", data_size_mb, "megabytes", _MOST_MEGABYTES),
         "complexity": complexity,
         "context": context,
-        "budget": _number("budget", budget, "seconds", _MOST_SECONDS),
+        # As everywhere, 0 is no limit.
+        "budget": _number("budget", budget, "seconds", _MOST_SECONDS) or None,
         "state_dir": None if state_dir is None else os.fspath(state_dir),
     }
     answered, moved_aside = answer(asked)
@@ -115,5 +116,10 @@ def _number(name: str, value: Any, unit: str, most: float) -> Optional[float]:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value <= most:
-        raise EstimateRefused(f"{name}={value!r:.100}: use a number of {unit} from 0 to {most:g}, or None")
+        try:
+            shown = f"{value!r:.100}"
+        except ValueError:
+            # More digits than Python writes.
+            shown = "a number too large to show"
+        raise EstimateRefused(f"{name}={shown}: use a number of {unit} from 0 to {most:g}, or None")
     return float(value)

@@ -74,7 +74,9 @@ class LoopGuard:
         _arguments.text("action", action)
         _arguments.flag("ok", ok)
         try:
-            text = json.dumps(input, allow_nan=False)
+            text = json.dumps(input, allow_nan=False, sort_keys=True)
+        except RecursionError:
+            raise ValueError("input is nested too deeply to be compared: use less of it") from None
         except (TypeError, ValueError) as error:
             raise type(error)(f"input={input!r:.200} cannot be compared ({error}): use what JSON has") from None
         self._native.ended(action, text, ok)

@@ -22,6 +22,8 @@ def test_a_budget_says_whether_it_fits(tmp_path: pathlib.Path) -> None:
     estimate = sandtimer.estimate("feature_engineering", budget=15 * 60, state_dir=tmp_path)
     assert estimate.fits_budget is False
     assert estimate.chance_within_budget is not None and estimate.chance_within_budget < 0.5
+    unlimited = sandtimer.estimate("feature_engineering", budget=0, state_dir=tmp_path)
+    assert (unlimited.fits_budget, unlimited.chance_within_budget) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,7 @@ def test_a_budget_says_whether_it_fits(tmp_path: pathlib.Path) -> None:
         ({"task_type": "load_data", "data_size_mb": float("inf")}, ["data_size_mb=inf"]),
         ({"task_type": "load_data", "data_size_mb": 1e300}, ["data_size_mb=1e+300"]),
         ({"task_type": "load_data", "data_size_mb": 10**400}, ["data_size_mb=1000"]),
+        ({"task_type": "load_data", "budget": 10**5000}, ["budget=", "from 0 to 1e+09"]),
         ({"task_type": "load_data", "data_size_mb": True}, ["data_size_mb=True"]),
         ({"task_type": "load_data", "data_size_mb": "5"}, ["data_size_mb='5'"]),
         ({"task_type": "load_data", "budget": True}, ["budget=True"]),

@@ -69,3 +69,18 @@ def test_what_cannot_be_compared_is_refused() -> None:
         with pytest.raises(error, match="action=1|use what JSON has"):
             guard.ended(action, given)  # type: ignore[arg-type]
     assert guard.failed == 0
+
+
+def test_inputs_are_compared_as_they_are() -> None:
+    guard = sandtimer.LoopGuard(repeats=2)
+    for turn in guard:
+        guard.ended("look", 10**30 + min(turn, 4))
+    assert guard.turns == 5, "large numbers differ as well"
+    guard = sandtimer.LoopGuard(iterations=9)
+    guard.begin()
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        guard.ended("look", nested)
+    guard.ended("look", "\ud800")

@@ -39,6 +39,7 @@ fn refused(py: Python<'_>, error: &StoreError) -> PyErr {
         StoreError::WrongState { id, state, .. } => {
             return errors::exception_of(py, "JobStateRefused", (text, id, state.name()));
         }
+        StoreError::Cursor(_) => return pyo3::exceptions::PyValueError::new_err(text),
         StoreError::Full(_) => "JobStoreFull",
         StoreError::Busy => "JobStoreBusy",
         StoreError::Newer { .. } => "JobStoreNewer",

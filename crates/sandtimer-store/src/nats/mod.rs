@@ -176,8 +176,9 @@ impl NatsJobs {
         sending.abort();
         self.shared.lock().forget(&id);
         answer.unwrap_or_else(|| {
-            let why = "it was handed over, and its effect was not seen within 10 s; look whether it was done";
-            Err(self.link.unreachable(why))
+            let own = self.shared.lock().trouble.clone().filter(shared::Trouble::is_broken);
+            let why = "it was handed over, and its effect was not seen within 12 s; look whether it was done";
+            Err(own.map_or_else(|| self.link.unreachable(why), |trouble| trouble.error()))
         })
     }
 

@@ -100,6 +100,11 @@ impl Trouble {
         self.is_newer() || age > PATIENCE
     }
 
+    /// Whether it is this program's own, and not the server's.
+    pub fn is_broken(&self) -> bool {
+        matches!(self.kind, Kind::Broken(_))
+    }
+
     /// Whether the log cannot be read by this program.
     pub fn is_newer(&self) -> bool {
         matches!(self.kind, Kind::Newer { .. })

@@ -133,7 +133,11 @@ impl SqliteJobs {
         work: impl Fn(&Transaction<'_>, i64) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         match self.write(&work) {
-            Err(StoreError::Full(_)) if self.reserve.give_up() => self.write(work),
+            Err(StoreError::Full(_)) => {
+                // It may have been given up by another at the same moment.
+                self.reserve.give_up();
+                self.write(work)
+            }
             done => done,
         }
     }
@@ -177,7 +181,12 @@ impl JobStore for SqliteJobs {
         if request.slots == 0 || !self.read(|tx, now| moving::is_something_to_do(tx, request, now))? {
             return Ok(Vec::new());
         }
-        self.write_still(|tx, now| {
+        // What goes on needs the last room to end.
+        if let Err(full) = self.reserve.leave(|| self.reusable()) {
+            self.write_still(moving::sweep)?;
+            return Err(full);
+        }
+        self.write(|tx, now| {
             moving::sweep(tx, now)?;
             leasing::lease(tx, request, now)
         })
@@ -236,6 +245,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn sweep(&self) -> Result<(), StoreError> {
+        self.reserve.keep();
         if !self.read(moving::has_time_done_something)? {
             return Ok(());
         }

@@ -1,8 +1,8 @@
 //! Room on the disk for when that is full: jobs that go on can still be renewed, finished and cancelled, and those that are over
 //! forgotten.
 //!
-//! It is a file beside the database that is given up where something like this finds no room; opening the database and purging
-//! bring it back. New jobs never get it: they are refused while the disk has less than that free.
+//! It is a file beside the database that is given up where something like this finds no room; opening the database, purging and
+//! sweeping bring it back. New jobs never get it: while the disk has less than that free none is taken in, and none is handed out.
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Sandboxes that stand, and the runs in them: one for a command or a call, one after the other for a context.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use rustix::process::Signal;
@@ -118,6 +118,7 @@ pub(super) fn running_at(
         last_output: AtomicU64::new(0),
         looked: Mutex::default(),
         moves: Mutex::default(),
+        is_to_be_measured: AtomicBool::new(false),
         stacks: Mutex::default(),
         isolation: Isolation { deadline_layers, ..place.isolation.clone() },
         step_names: place.names.clone(),

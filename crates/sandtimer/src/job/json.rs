@@ -13,14 +13,30 @@ pub struct Unambiguous(pub Value);
 
 impl<'de> Deserialize<'de> for Unambiguous {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        At(String::new()).deserialize(deserializer).map(Unambiguous)
+        At::Whole.deserialize(deserializer).map(Unambiguous)
     }
 }
 
-/// A value at this path.
-struct At(String);
+/// Where a value is. In words only when it is refused: most never are, and there may be millions.
+#[derive(Clone, Copy)]
+enum At<'a> {
+    Whole,
+    Item(&'a At<'a>, usize),
+    Field(&'a At<'a>, &'a str),
+}
 
-impl<'de> DeserializeSeed<'de> for At {
+impl fmt::Display for At<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            At::Whole => Ok(()),
+            At::Item(list, index) => write!(formatter, "{list}[{index}]"),
+            At::Field(At::Whole, key) => formatter.write_str(key),
+            At::Field(table, key) => write!(formatter, "{table}.{key}"),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for At<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -28,7 +44,7 @@ impl<'de> DeserializeSeed<'de> for At {
     }
 }
 
-impl<'de> Visitor<'de> for At {
+impl<'de> Visitor<'de> for At<'_> {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,7 +77,7 @@ impl<'de> Visitor<'de> for At {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(At(format!("{}[{}]", self.0, list.len())))? {
+        while let Some(item) = items.next_element_seed(At::Item(&self, list.len()))? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -70,8 +86,8 @@ impl<'de> Visitor<'de> for At {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut table = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let path = if self.0.is_empty() { key.clone() } else { format!("{}.{key}", self.0) };
-            let value = entries.next_value_seed(At(path.clone()))?;
+            let path = At::Field(&self, &key);
+            let value = entries.next_value_seed(path)?;
             if let Some(first) = table.get(&key) {
                 let (first, second) = (shown(first), shown(&value));
                 let message =
@@ -106,6 +122,9 @@ mod tests {
 
     #[test]
     fn a_key_that_is_there_twice_is_refused_wherever_it_is() {
+        // Long keys are in the way to each of many values, and cost nothing by that.
+        let deep = format!("{{\"{}\": [{}0]}}", "k".repeat(1 << 20), "0,".repeat(1 << 20));
+        serde_json::from_str::<Unambiguous>(&deep).expect("read");
         for (text, said) in [
             (r#"{"a": 1, "a": 1}"#, "`a` is there twice, as 1 and as 1; leave one of them out"),
             (

@@ -70,6 +70,8 @@ pub(crate) struct Attachment {
 
 /// After death, how long the pipes may take to end: only something outside the sandbox could hold one open.
 const DRAIN_LIMIT: u64 = 200_000_000;
+/// Messages that are taken before output is looked at again.
+const MOST_AT_A_TIME: u32 = 64;
 const WAKE: u64 = u64::MAX;
 const STDIN: u64 = 2;
 const REPORTS: u64 = 3;
@@ -219,14 +221,23 @@ impl Collector {
     }
 
     fn obey(&mut self) {
-        while let Ok(message) = self.messages.try_recv() {
+        for count in 0.. {
+            if count == MOST_AT_A_TIME {
+                // Output comes in between.
+                let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+                return;
+            }
+            let Ok(message) = self.messages.try_recv() else { return };
             match message {
                 ToCollector::Attach(attachment) => self.attach(*attachment),
                 ToCollector::Look(run) => {
                     run.note_look(note(&run, monotonic_nanoseconds()));
                     note_stacks(run);
                 }
-                ToCollector::Measure(run) => measure(&run, monotonic_nanoseconds()),
+                ToCollector::Measure(run) => {
+                    measure(&run, monotonic_nanoseconds());
+                    run.is_to_be_measured.store(false, Ordering::Relaxed);
+                }
                 ToCollector::Warn(run, warning) => {
                     let streams =
                         self.streams.get(&run.row).filter(|streams| Arc::ptr_eq(&streams.run, &run));

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -291,6 +291,8 @@ pub(crate) struct Running {
     pub looked: Mutex<Option<Noted>>,
     /// Since when it is seen to do nothing. The enforcer does not touch it.
     pub moves: Mutex<Moves>,
+    /// The collector was asked for a measurement, and has not taken it.
+    pub is_to_be_measured: AtomicBool,
     /// Its Python stacks as they were last seen, and when.
     pub stacks: Mutex<(u64, Vec<PythonThread>)>,
     pub isolation: Isolation,

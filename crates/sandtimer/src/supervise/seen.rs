@@ -123,8 +123,10 @@ impl Moves {
     }
 
     /// Milliseconds since the processor time, and what is read and written, moved at the latest.
-    pub fn ages_ms(&self, now: u64) -> [Option<u64>; 2] {
-        let age = |growth: &Growth| growth.again.then(|| now.saturating_sub(growth.since) / 1_000_000);
+    /// `None` of what was not looked at within the last `recent` nanoseconds.
+    pub fn ages_ms(&self, now: u64, recent: u64) -> [Option<u64>; 2] {
+        let is_known = |growth: &Growth| growth.again && now.saturating_sub(growth.at) <= recent;
+        let age = |growth: &Growth| is_known(growth).then(|| now.saturating_sub(growth.since) / 1_000_000);
         [self.cpu.as_ref().and_then(age), self.io.as_ref().and_then(age)]
     }
 
@@ -215,7 +217,7 @@ pub(crate) fn look_closer(run: &Arc<Running>, now: u64) -> Look {
         processes.clear();
     }
     let processes: Vec<SeenProcess> = processes.into_iter().map(|(_, seen)| seen).collect();
-    let [cpu_age_ms, io_age_ms] = moves.ages_ms(now);
+    let [cpu_age_ms, io_age_ms] = moves.ages_ms(now, u64::MAX);
     Look {
         waiting_for: processes.first().and_then(|process| process.waiting_for),
         quiet_ms: run.quiet_for(now) / 1_000_000,
@@ -230,18 +232,25 @@ pub(crate) fn look_closer(run: &Arc<Running>, now: u64) -> Look {
 
 /// What the command of a run does, for a verdict that may come.
 pub(super) fn note(run: &Running, now: u64) -> Option<Noted> {
+    // The command first, and the rest only where it waits for that: it may be much, and the end is near.
+    let pid = command_of(run)?;
+    let (seen, wait_channel) = (Process::of(pid).waits_for(), wait_channel(pid));
+    if is_over(run) {
+        return None;
+    }
+    let waiting_for = judged(seen, &moved(run, None, now), now);
+    let noted = Noted { at: now, waiting_for, child: None, wait_channel };
+    if waiting_for != Some(WaitingFor::Child) {
+        return Some(noted);
+    }
     let seen: Vec<SeenProcess> = processes(run).0.into_iter().map(|(_, seen)| seen).collect();
-    let moves = moved(run, io_of(seen.iter().map(|process| process.io_bytes)), now);
-    let command = seen.first().filter(|_| !is_over(run))?;
-    let waiting_for = judged(command.waiting_for, &moves, now);
-    let innermost = innermost(&seen).filter(|_| waiting_for == Some(WaitingFor::Child));
-    Some(Noted {
-        at: now,
-        waiting_for,
-        child: innermost.and_then(|process| {
-            Some(WaitingChild { name: process.name.clone(), waiting_for: Some(process.waiting_for?) })
-        }),
-        wait_channel: innermost.unwrap_or(command).wait_channel.clone(),
+    Some(match innermost(&seen).filter(|_| !is_over(run)) {
+        Some(process) => Noted {
+            child: Some(WaitingChild { name: process.name.clone(), waiting_for: process.waiting_for }),
+            wait_channel: process.wait_channel.clone(),
+            ..noted
+        },
+        None => noted,
     })
 }
 
@@ -369,18 +378,23 @@ fn process(pid: u32, depth: usize) -> Option<SeenProcess> {
     // Counted from the state, which is the third field of proc_pid_stat(5).
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let ticks = number(14)? + number(15)?;
-    let channel = read(&format!("/proc/{pid}/wchan")).filter(|name| !name.is_empty() && name != "0");
     Some(SeenProcess {
         pid: number_inside(pid)?,
         depth,
-        name: head.split_once('(')?.1.to_owned(),
+        // The process gives it to itself: no line of its own, and no order to a terminal.
+        name: head.split_once('(')?.1.replace(char::is_control, "\u{fffd}"),
         threads: number(20)?,
         waiting_for: Process::of(pid).waits_for(),
-        wait_channel: channel,
+        wait_channel: wait_channel(pid),
         cpu_ms: ticks * 1_000 / rustix::param::clock_ticks_per_second(),
         io_bytes: io_bytes(pid),
         python: Vec::new(),
     })
+}
+
+/// The kernel's function in which its first thread waits; see proc_pid_wchan(5).
+fn wait_channel(pid: u32) -> Option<String> {
+    read(&format!("/proc/{pid}/wchan")).filter(|name| !name.is_empty() && name != "0")
 }
 
 /// Its number in the innermost namespace.

@@ -329,10 +329,12 @@ fn noted(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> Option<Noted>
 
 /// For how long it had used no processor time, and read and written nothing, when a limit ended it that looks for that.
 fn ages(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> [Option<u64>; 2] {
-    if recent(run, kind).is_none() {
-        return [None; 2];
+    match recent(run, kind).filter(|_| facts.enforced_by == Some(Enforcer::Enforcer)) {
+        None => [None; 2],
+        Some(recent) => {
+            run.moves.lock().unwrap_or_else(PoisonError::into_inner).ages_ms(facts.verdict_at, recent)
+        }
     }
-    run.moves.lock().unwrap_or_else(PoisonError::into_inner).ages_ms(facts.verdict_at)
 }
 
 /// Its Python stacks, if they were seen as shortly before.

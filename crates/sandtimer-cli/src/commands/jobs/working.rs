@@ -79,9 +79,10 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
             "`sandtimer jobs run` takes one job; submit many, and start `sandtimer jobs work`",
         ));
     };
-    let id = store.submit(std::slice::from_ref(one))?.remove(0).id;
     let queue = &one.spec.queue;
-    if store.queues()?.iter().any(|facts| facts.paused && facts.queue == *queue) {
+    let is_paused = store.queues()?.iter().any(|facts| facts.paused && facts.queue == *queue);
+    let id = store.submit(std::slice::from_ref(one))?.remove(0).id;
+    if is_paused {
         render::note(&format!(
             "queue {queue} is paused, and job {id} waits in it; `sandtimer jobs resume {queue}` lets it go on"
         ));

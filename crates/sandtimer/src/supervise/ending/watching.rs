@@ -92,7 +92,8 @@ impl Ending {
         self.last_activity = self.last_activity.max(output);
         if !busy && now.saturating_sub(self.measured_at) >= MEASURE {
             self.measured_at = now;
-            self.measure = true;
+            // One that is still to be taken is enough.
+            self.measure = !self.run.is_to_be_measured.swap(true, Ordering::Relaxed);
         }
         let end = self.last_activity.saturating_add(stall);
         if self.looked_for[1] != end && now >= end - stall / 5 {
