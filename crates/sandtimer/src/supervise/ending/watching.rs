@@ -1,5 +1,7 @@
 //! What a run does while it lives: samples of its processor time, silence, and what is said before a limit ends it.
 
+use std::sync::atomic::Ordering;
+
 use sandtimer_os::process;
 use sandtimer_os::wire::{Notice, order};
 
