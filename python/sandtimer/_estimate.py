@@ -115,7 +115,8 @@ def estimate(
 def _number(name: str, value: Any, unit: str, most: float) -> Optional[float]:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value <= most:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= most:
         try:
             shown = f"{value!r:.100}"
         except ValueError:
