@@ -1,7 +1,7 @@
 //! A private copy of the store's tables, brought about by the log: each command in its turn, one transaction for each.
 //!
-//! It is never what is durable. It is in a temporary database of SQLite's own, which is gone with its process, and it knows
-//! how far in the log it is.
+//! It is never what is durable. It is in a file without a name, which is gone with its process, and it knows how far in the
+//! log it is.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -73,10 +73,6 @@ impl Replica {
 
     fn of(mut connection: Connection) -> Result<Self, StoreError> {
         connection.set_prepared_statement_cache_capacity(64);
-        connection.pragma_update_and_check(None, "journal_mode", "memory", |_| Ok(())).map_err(broken)?;
-        connection.pragma_update(None, "synchronous", "off").map_err(broken)?;
-        // In KiB: beyond this, pages go to the temporary file.
-        connection.pragma_update(None, "cache_size", -65_536).map_err(broken)?;
         schema::migrate(&mut connection)?;
         connection.execute_batch(TABLES).map_err(broken)?;
         let read = |row: &rusqlite::Row<'_>| Ok((natural(row.get(0)?), row.get(1)?, row.get(2)?));
@@ -152,9 +148,17 @@ impl Replica {
     }
 }
 
-/// SQLite's own: in memory as long as it is small, then in a file that has no name.
+/// In a file whose name is taken away at once. A temporary database of SQLite's own would keep every changed page as one to
+/// be written, and walk them all at each commit.
 fn temporary() -> Result<Connection, StoreError> {
-    Connection::open("").map_err(broken)
+    let file = tempfile::NamedTempFile::new().map_err(|error| StoreError::Broken(error.to_string()))?;
+    let connection = Connection::open(file.path()).map_err(broken)?;
+    connection.pragma_update_and_check(None, "journal_mode", "memory", |_| Ok(())).map_err(broken)?;
+    connection.pragma_update_and_check(None, "locking_mode", "exclusive", |_| Ok(())).map_err(broken)?;
+    connection.pragma_update(None, "synchronous", "off").map_err(broken)?;
+    // In KiB.
+    connection.pragma_update(None, "cache_size", -65_536).map_err(broken)?;
+    Ok(connection)
 }
 
 /// The whole command, if this is its last part.
