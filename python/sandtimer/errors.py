@@ -262,7 +262,7 @@ class JobStoreNewer(JobError):
 
 
 class JobStoreUnavailable(JobError, OSError):
-    """The store cannot be used: its directory cannot be written, or it is damaged."""
+    """The store cannot be used: its directory cannot be written, it is damaged, or its server refuses or does not answer."""
 
 
 class JobGoesOn(JobError, TimeoutError):

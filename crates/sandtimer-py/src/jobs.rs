@@ -1,4 +1,4 @@
-//! The embedded store of jobs, and workers whose handlers are Python functions. Every call gives up the interpreter's lock.
+//! Stores of jobs, and workers whose handlers are Python functions. Every call gives up the interpreter's lock.
 //!
 //! A worker is a thread without that lock. It takes it for handlers alone: those make calls of a sandbox's, so that what
 //! jobs ask for is executed in processes of their own, and this one only waits for them.
@@ -20,7 +20,7 @@ use sandtimer::job::{
 };
 use sandtimer::limits::Limits;
 use sandtimer::model::Source;
-use sandtimer_store::{SqliteJobs, default_state_directory};
+use sandtimer_store::{NatsAddress, NatsJobs, SqliteJobs, default_state_directory, named_state_directory};
 use serde::Serialize;
 
 use crate::calls::{Call, Engine, Scope};
@@ -83,21 +83,39 @@ fn submissions(given: &[Given], now_ms: u64) -> Result<Vec<Submission>, (SpecErr
     given.iter().map(|one| read(one).map_err(|error| (error, one.2.as_str()))).collect()
 }
 
-/// Jobs in a database of this machine.
+/// Jobs in a database of this machine, or on a NATS server.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct JobStore {
-    store: Arc<dyn job::JobStore>,
-    /// Where it is, and where jobs with files have their directories.
+    /// There until this is dropped.
+    store: Option<Arc<dyn job::JobStore>>,
+    /// Where workers have the directories of jobs with files, and the database of this machine is.
     state_directory: PathBuf,
+    /// In a fork of this one the store's threads are not there.
+    process: u32,
+}
+
+impl Drop for JobStore {
+    fn drop(&mut self) {
+        let store = self.store.take();
+        if self.process != std::process::id() {
+            return std::mem::forget(store);
+        }
+        // A server's ends a thread, which may be about to say something in Python.
+        Python::attach(|py| py.detach(|| drop(store)));
+    }
 }
 
 impl JobStore {
+    fn store(&self) -> &Arc<dyn job::JobStore> {
+        self.store.as_ref().expect("only taken when dropped")
+    }
+
     fn with<T: Send>(
         &self,
         py: Python<'_>,
         act: impl FnOnce(&dyn job::JobStore) -> Result<T, StoreError> + Send,
     ) -> PyResult<T> {
-        py.detach(|| act(&*self.store)).map_err(|error| refused(py, &error))
+        py.detach(|| act(&**self.store())).map_err(|error| refused(py, &error))
     }
 }
 
@@ -110,21 +128,26 @@ fn filter(queue: Option<String>, state: Option<&str>) -> PyResult<Filter> {
 
 #[pymethods]
 impl JobStore {
-    /// Opens the jobs below a state directory, making what is missing.
+    /// Opens the jobs of a server, or those below a state directory, making what is missing.
     #[new]
-    fn new(py: Python<'_>, state_dir: Option<PathBuf>) -> PyResult<Self> {
+    fn new(py: Python<'_>, state_dir: Option<PathBuf>, server: Option<&str>) -> PyResult<Self> {
         let homeless = || StoreError::Broken("there is no home to keep jobs in; give state_dir".to_owned());
         let opened = py.detach(|| {
-            let state_directory = state_dir.or_else(default_state_directory).ok_or_else(homeless)?;
-            Ok((Arc::new(SqliteJobs::open(&state_directory)?), state_directory))
+            let named = state_dir.or_else(named_state_directory).or_else(default_state_directory);
+            let state_directory = named.ok_or_else(homeless)?;
+            let store: Arc<dyn job::JobStore> = match server {
+                Some(url) => Arc::new(NatsJobs::open(&NatsAddress::with_environment(url)?, complain)?),
+                None => Arc::new(SqliteJobs::open(&state_directory)?),
+            };
+            Ok((store, state_directory))
         });
         let (store, state_directory) = opened.map_err(|error: StoreError| refused(py, &error))?;
-        Ok(JobStore { store, state_directory })
+        Ok(JobStore { store: Some(store), state_directory, process: std::process::id() })
     }
 
     /// Takes in all or none. JSON of what became of each.
     fn submit(&self, py: Python<'_>, given: Vec<Given>) -> PyResult<String> {
-        let now_ms = self.store.now_ms();
+        let now_ms = self.store().now_ms();
         let read = py.detach(|| submissions(&given, now_ms));
         let read = read.map_err(|(error, place)| spec_refused(py, &error, place))?;
         json(&self.with(py, |store| store.submit(&read))?)
@@ -320,7 +343,7 @@ impl JobWorker {
         let lease = Duration::try_from_secs_f64(lease)
             .map_err(|error| PyValueError::new_err(format!("lease={lease}: {error}")))?;
         let defaults: Limits = limits.get().limits.clone().standing_in("the worker's sandbox");
-        let place = Place::new(engine.engine.clone(), Arc::clone(&store.store), &store.state_directory);
+        let place = Place::new(engine.engine.clone(), Arc::clone(store.store()), &store.state_directory);
         let place = Place { defaults: vec![(Source::Session, defaults)], ..place };
         let limits = Arc::new(limits);
         let handler = |(name, function)| {

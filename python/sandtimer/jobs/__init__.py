@@ -1,4 +1,4 @@
-"""Durable work on this machine: jobs in a store that outlives who asked for them, and workers that execute them.
+"""Durable work: jobs in a store that outlives who asked for them, and workers that execute them.
 
     from sandtimer import jobs
 
@@ -6,9 +6,8 @@
     jobs.submit({"handler": "train", "input": {"rate": 0.1}, "queue": "gpu"})
     jobs.work(slots=4, queues=["gpu"], handlers={"train": train})          # until SIGTERM or Ctrl-C
 
-The functions here are those of a `Jobs` whose state directory is SANDTIMER_STATE_DIR, else /var/lib/sandtimer for root and
-~/.local/state/sandtimer for others: the same store as that of `sandtimer jobs`, for any number of processes. Each has an
-awaited form, with an `a` before its name (that of `wait` is `await_`); `work` has none: it is a program of its own.
+The functions here are those of a `Jobs` without parameters: the same store as that of `sandtimer jobs`, a directory of this
+machine or a NATS server (SANDTIMER_STORE), for any number of processes. Each has an awaited form, with an `a` before its name (that of `wait` is `await_`); `work` has none: it is a program of its own.
 
 A spec is a dictionary, or the path of a file in TOML or JSON. A job's command or code runs in a sandbox of the worker's
 engine, as with `sandtimer run`. A handler is a function that the worker was given; it is called with the job's `input`, in a

@@ -1,7 +1,7 @@
 """The store of jobs, and what can be asked of it. Each thing is written once, as a coroutine over a way to wait.
 
-Owns the native store of this process, one for each state directory that was used, made when it is first needed and anew in a
-forked child. Ctrl-C ends a wait and leaves the job; in `run` it cancels the job, and a second one gives it back to the store.
+Owns the native stores of this process, one for each server or state directory that was used, made when it is first needed and
+anew in a forked child. Ctrl-C ends a wait and leaves the job; in `run` it cancels the job, and a second one gives it back to the store.
 """
 
 from __future__ import annotations
@@ -36,27 +36,43 @@ _guard = Guard()
 _opened: Dict[Tuple[int, Optional[str]], Any] = {}
 
 
-def _open(directory: Optional[str]) -> Any:
+def _named(store: Union[str, "os.PathLike[str]", None], directory: Union[str, "os.PathLike[str]", None]) -> Optional[str]:
+    """A server's URL, or an absolute path; None for the default directory. What is given comes before the environment."""
+    if store is None and directory is None:
+        store, directory = os.environ.get("SANDTIMER_STORE") or None, os.environ.get("SANDTIMER_STATE_DIR") or None
+    if isinstance(store, str) and "://" in store:
+        return store
+    place = directory if store is None else store
+    return None if place is None else os.path.abspath(os.fspath(place))
+
+
+def _open(named: Optional[str]) -> Any:
     """The native store of this process."""
     if not sys.platform.startswith("linux"):
         raise UnsupportedPlatform(f"a store of jobs needs Linux, and this is {sys.platform}")
     from .._sandtimer import JobStore
 
-    key = (os.getpid(), directory)
+    key = (os.getpid(), named)
     with _guard.lock:
         for other in [other for other in _opened if other[0] != key[0]]:
-            # Its file must not be closed here: it is the parent's.
+            # Its file must not be closed here, and its threads are not here: they are the parent's.
             _native.leave(_opened.pop(other))
         if key not in _opened:
-            _opened[key] = JobStore(directory)
+            is_server = named is not None and not os.path.isabs(named)
+            _opened[key] = JobStore(None, named) if is_server else JobStore(named, None)
         return _opened[key]
 
 
 class Jobs:
-    """Jobs of a state directory: SANDTIMER_STATE_DIR, else /var/lib/sandtimer for root and ~/.local/state/sandtimer for others.
+    """Jobs of a store: a state directory, or a NATS server with JetStream that programs on any number of machines share.
+
+    state_dir: a directory. store: a directory, or a server as in `nats://127.0.0.1:4222`. Where neither is given they are those of
+    SANDTIMER_STORE, else of SANDTIMER_STATE_DIR, else of /var/lib/sandtimer for root and ~/.local/state/sandtimer for others. A
+    server that is not on this machine takes `tls://USER:PASSWORD@HOST`, or `tls://HOST` and the file of credentials that
+    SANDTIMER_NATS_CREDENTIALS names; SANDTIMER_NATS_CA names certificates to trust.
 
     The functions of `sandtimer.jobs` are those of one without parameters. Everything here can be called from any thread, and
-    any number of processes may share a directory. What the store refuses is a `JobError`.
+    any number of processes may share a store. What it refuses is a `JobError`.
 
     >>> from sandtimer import jobs
     >>> here = jobs.Jobs()
@@ -65,12 +81,18 @@ class Jobs:
     ('queued', 'cancelled', 'cancelled')
     """
 
-    def __init__(self, state_dir: Union[str, "os.PathLike[str]", None] = None) -> None:
-        self._directory = None if state_dir is None else os.path.abspath(os.fspath(state_dir))
+    def __init__(
+        self,
+        state_dir: Union[str, "os.PathLike[str]", None] = None,
+        *,
+        store: Union[str, "os.PathLike[str]", None] = None,
+    ) -> None:
+        if state_dir is not None and store is not None:
+            raise ValueError(f"state_dir={state_dir!r}, store={str(store)!r:.200}: give one of them")
+        self._given = None if state_dir is None and store is None else _named(store, state_dir)
 
     def _store(self) -> Any:
-        named = self._directory or os.environ.get("SANDTIMER_STATE_DIR") or None
-        return _open(None if named is None else os.path.abspath(named))
+        return _open(self._given or _named(None, None))
 
     # Submitting
 

@@ -74,10 +74,7 @@ fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
 
 /// The store of a NATS server, with the files that the environment names.
 pub(super) fn open_server(url: &str, complain: fn(&str)) -> Result<Arc<dyn JobStore>, Failure> {
-    let address = NatsAddress::parse(url)?
-        .with_credentials(variable("SANDTIMER_NATS_CREDENTIALS").map(Into::into))
-        .with_certificates(variable("SANDTIMER_NATS_CA").map(Into::into));
-    Ok(Arc::new(NatsJobs::open(&address, complain)?))
+    Ok(Arc::new(NatsJobs::open(&NatsAddress::with_environment(url)?, complain)?))
 }
 
 /// The state directory that is named: the store itself, or a worker's own beside a server.

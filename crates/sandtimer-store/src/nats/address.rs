@@ -65,6 +65,17 @@ impl NatsAddress {
         NatsAddress { certificates: file, ..self }
     }
 
+    /// As `parse`, with the files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name.
+    ///
+    /// # Errors
+    /// As `parse`.
+    pub fn with_environment(text: &str) -> Result<Self, StoreError> {
+        let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Ok(Self::parse(text)?
+            .with_credentials(named("SANDTIMER_NATS_CREDENTIALS"))
+            .with_certificates(named("SANDTIMER_NATS_CA")))
+    }
+
     pub(super) fn url(&self) -> String {
         let scheme = if self.tls { "tls" } else { "nats" };
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
