@@ -1713,6 +1713,8 @@ export interface components {
             files: components["schemas"]["JobFile"][];
             /** @description What of `outputs` is not. */
             files_refused: components["schemas"]["JobFileRefused"][];
+            /** @description Bytes of the log that the store could not take. */
+            log_bytes_dropped: number;
             ok: boolean;
             outcome: components["schemas"]["Outcome"] | null;
             spent: {

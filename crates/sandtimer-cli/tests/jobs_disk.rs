@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_macros, reason = "a test says what it skips")]
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Everything happens in one shell, since the file system is gone with it. Each line of output is one answer.
@@ -30,6 +31,65 @@ one | jobs submit - > /dev/null
 echo "submitted: $?"
 "#;
 
+/// A job that prints while there is no room, and again when there is.
+const PRINTS: &str = r#"
+set -u
+mount -t tmpfs -o size=12m none "$SANDTIMER_STATE_DIR" || { echo no file system; exit 0; }
+"$SANDTIMER" jobs run "$LINES" > "$MARKS/said" 2>&1 &
+until [ -n "$("$SANDTIMER" jobs list --json --state running | grep -o '"id"')" ]; do sleep 0.05; done
+dd if=/dev/zero of="$SANDTIMER_STATE_DIR/fill" bs=4k 2> /dev/null
+touch "$MARKS/full"
+sleep 2
+rm "$SANDTIMER_STATE_DIR/fill"
+touch "$MARKS/free"
+wait
+id=$("$SANDTIMER" jobs list --json | grep -o '"id": *"[^"]*"' | cut -d'"' -f4)
+"$SANDTIMER" jobs show "$id" | grep -E '^(result|log) '
+echo
+"$SANDTIMER" jobs watch "$id" 2>&1 | cut -c 1-60 | grep -vE '^[0-9]+$'
+"#;
+
+fn on_a_small_disk(script: &str, place: &Path, lines: &Path) -> Option<Vec<String>> {
+    let state = place.join("state");
+    std::fs::create_dir(&state).expect("made");
+    let shell = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "timeout", "100", "sh", "-c", script])
+        .env("SANDTIMER", env!("CARGO_BIN_EXE_sandtimer"))
+        .env("SANDTIMER_STATE_DIR", &state)
+        .env("LINES", lines)
+        .env("MARKS", place)
+        .env_remove("SANDTIMER_STORE")
+        .stdin(Stdio::null())
+        .output()
+        .expect("unshare is there");
+    let said = String::from_utf8_lossy(&shell.stdout).into_owned();
+    let why = String::from_utf8_lossy(&shell.stderr);
+    if said.starts_with("no file system") || why.starts_with("unshare:") {
+        println!("skipped: no file system can be mounted here: {why}");
+        return None;
+    }
+    assert!(shell.status.success(), "{said}{why}");
+    Some(said.lines().map(|line| line.trim().to_owned()).collect())
+}
+
+#[test]
+fn what_a_log_lacks_since_the_disk_was_full_is_said_there_and_in_the_result() {
+    // Where the job sees it: its /tmp is its own.
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let spec = place.path().join("spec.toml");
+    let until = |mark: &str| format!("until [ -e {}/{mark} ]; do sleep 0.05; done", place.path().display());
+    let text = format!("{}; seq 1000000; {}; echo last", until("full"), until("free"));
+    let shown = place.path().display();
+    let text =
+        format!("command = [\"sh\", \"-c\", \"{text}\"]\nwall_ms = \"1m\"\nworkspaces = [\"{shown}\"]\n");
+    std::fs::write(&spec, text).expect("written");
+    let Some(said) = on_a_small_disk(PRINTS, place.path(), &spec) else { return };
+    let said = said.join("\n");
+    assert!(said.contains("bytes are missing that the store could not take"), "{said}");
+    assert!(said.contains("bytes could not be kept here"), "{said}");
+    assert!(said.contains("last"), "{said}");
+}
+
 #[test]
 fn on_a_full_disk_jobs_are_refused_and_those_there_are_can_end_and_be_purged() {
     let place = tempfile::tempdir().expect("a directory");
@@ -37,23 +97,8 @@ fn on_a_full_disk_jobs_are_refused_and_those_there_are_can_end_and_be_purged() {
     let line = format!("{{\"command\": [\"true\"], \"env\": {{\"X\": \"{}\"}}}}\n", "x".repeat(60 << 10));
     let mut file = std::fs::File::create(&lines).expect("made");
     (0..64).for_each(|_| file.write_all(line.as_bytes()).expect("written"));
-    let state = place.path().join("state");
-    std::fs::create_dir(&state).expect("made");
-    let shell = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--mount", "timeout", "100", "sh", "-c", SCRIPT])
-        .env("SANDTIMER", env!("CARGO_BIN_EXE_sandtimer"))
-        .env("SANDTIMER_STATE_DIR", &state)
-        .env("LINES", &lines)
-        .env_remove("SANDTIMER_STORE")
-        .stdin(Stdio::null())
-        .output()
-        .expect("unshare is there");
-    let said = String::from_utf8_lossy(&shell.stdout).into_owned();
-    if said.starts_with("no file system") || (!shell.status.success() && said.is_empty()) {
-        println!("skipped: no file system can be mounted here: {}", String::from_utf8_lossy(&shell.stderr));
-        return;
-    }
-    let said: Vec<&str> = said.lines().map(str::trim).collect();
+    let Some(said) = on_a_small_disk(SCRIPT, place.path(), &lines) else { return };
+    let said: Vec<&str> = said.iter().map(String::as_str).collect();
     let refused = said.get(1).copied().unwrap_or_default();
     assert!(said[0].ends_with(" 0") && refused.contains("the store is full"), "{said:?}");
     let codes: Vec<&str> = said.iter().copied().filter(|line| line.split(' ').count() == 2).collect();

@@ -99,6 +99,7 @@ class JobResult:
     status: "ok", "failed", "timeout", "budget" (a loop's turns or failures), "cancelled", "infra_error", "lost", "drained" (its worker was told to end). value: what
     a loop's driver said in the end, or what the last handler returned. degraded: by a fallback. spent: where its time went.
     calls: the latest, each with what was tried; outcome: of the last run. files: what is kept of those it left.
+    log_bytes_dropped: bytes of the log that the store could not take, as where its disk was full.
     """
 
     status: str
@@ -116,6 +117,7 @@ class JobResult:
     outcome: Optional[Outcome]
     files: list[JobFile]
     files_refused: list[JobFileRefused]
+    log_bytes_dropped: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

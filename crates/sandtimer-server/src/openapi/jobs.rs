@@ -207,6 +207,7 @@ fn result() -> Value {
             "spent": list(anything("An attempt, a pause, or a refusal by a breaker.")),
         }))), "The latest calls."),
         "calls_dropped": number("Earlier ones that are not among them."),
+        "log_bytes_dropped": number("Bytes of the log that the store could not take."),
         "breakers": list(anything("One of the job's breakers in the end.")),
         "spent": answer(json!({
             "queued_ms": number("From its submission, or its earliest start, to its lease."),

@@ -123,6 +123,9 @@ pub struct JobResult {
     pub calls: Vec<CallRecord>,
     /// Earlier ones that are not among them.
     pub calls_dropped: u64,
+    /// Bytes of the log that the store could not take.
+    #[serde(default)]
+    pub log_bytes_dropped: u64,
     /// The job's breakers in the end.
     pub breakers: Vec<BreakerSnapshot>,
     pub spent: JobSpent,
@@ -150,6 +153,7 @@ impl JobResult {
             steps: Vec::new(),
             calls: Vec::new(),
             calls_dropped: 0,
+            log_bytes_dropped: 0,
             breakers: Vec::new(),
             spent: JobSpent::default(),
             outcome: None,

@@ -94,6 +94,12 @@ pub(super) fn record(record: &JobRecord) -> String {
         for JobFileRefused { name, reason } in &result.files_refused {
             add("not kept", format!("{name}: {reason}"));
         }
+        if result.log_bytes_dropped > 0 {
+            add(
+                "log",
+                format!("{} bytes are missing that the store could not take", result.log_bytes_dropped),
+            );
+        }
         for breaker in result.breakers.iter().filter(|breaker| breaker.state != "closed") {
             add(
                 "breaker",

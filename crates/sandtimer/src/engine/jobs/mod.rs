@@ -25,6 +25,7 @@ mod memory;
 mod turns;
 mod worker;
 
+use std::cell::Cell;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -138,6 +139,8 @@ struct Execution<'a> {
     outcome: Option<Arc<Outcome>>,
     /// Where its runs work, where it has files.
     directory: Option<JobDirectory<'a>>,
+    /// Bytes of the log that the store did not take: in all, and since it last took something.
+    unlogged: Cell<(u64, u64)>,
 }
 
 /// Executes a leased job. The result, and whether it may be handed out again.
@@ -164,11 +167,14 @@ fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult,
         result: JobResult::bare(Status::Ok, None),
         outcome: None,
         directory: None,
+        unlogged: Cell::new((0, 0)),
     };
     execution.result.spent.queued_ms = leased.leased_ms.saturating_sub(leased.due_ms);
     let ended = execution.work(leased);
     let again = execution.settle(ended);
     execution.collect();
+    execution.own_up();
+    execution.result.log_bytes_dropped = execution.unlogged.get().0;
     (execution.result, again)
 }
 
@@ -272,11 +278,25 @@ impl Execution<'_> {
         }
     }
 
-    /// Adds to the job's log. That it cannot be written is no reason to end the job; that the lease is lost is the keeper's
-    /// to see.
+    /// Adds to the job's log. That it cannot be written is no reason to end the job, but is said where the bytes are missing,
+    /// and in the result; that the lease is lost is the keeper's to see.
     fn log(&self, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            let _ = self.place.store.append_log(self.held, bytes);
+        if bytes.is_empty() {
+            return;
+        }
+        self.own_up();
+        if self.unlogged.get().1 > 0 || self.place.store.append_log(self.held, bytes).is_err() {
+            let (all, since) = self.unlogged.get();
+            self.unlogged.set((all + bytes.len() as u64, since + bytes.len() as u64));
+        }
+    }
+
+    /// Says in the log what is missing there, where there is room for it by now.
+    fn own_up(&self) {
+        let (all, since) = self.unlogged.get();
+        let said = format!("sandtimer: {since} bytes could not be kept here\n");
+        if since > 0 && self.place.store.append_log(self.held, said.as_bytes()).is_ok() {
+            self.unlogged.set((all, 0));
         }
     }
 
