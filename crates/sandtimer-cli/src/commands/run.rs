@@ -257,7 +257,7 @@ fn by_flag(error: sandtimer::Error) -> Failure {
 
 /// Uids of others that the job may have on the outside: where a workspace cannot be mapped, its owner's.
 fn users_outside(settings: &Settings) -> Vec<u32> {
-    if !rustix::process::geteuid().is_root() {
+    if engine::workspace_owner().is_none() {
         return Vec::new();
     }
     let owner = |workspace: &PathBuf| workspace.metadata().ok().map(|metadata| metadata.uid());

@@ -176,5 +176,9 @@ fn launch(network: bool, no_namespaces: bool) -> Answer {
         let gid = rustix::process::getgid().as_raw();
         host::enter(&launcher, uid, gid, network)
     };
+    if matches!(found.0, Namespaces::None(_)) && !no_namespaces {
+        // The first one may be in a user namespace in which it is nobody.
+        return Ok((Launcher::start()?, found));
+    }
     Ok((launcher, found))
 }

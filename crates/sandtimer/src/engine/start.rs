@@ -27,6 +27,7 @@ use crate::isolate::files::{
     Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, Start, USER_NAME, plan_files,
 };
 use crate::isolate::host::{Host, Namespaces};
+use crate::isolate::lease::has_uids;
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
 use crate::limits::{Effective, Key};
 use crate::model::{LimitKind, Path as RunPath, Tier};
@@ -181,7 +182,7 @@ pub(super) fn prepare_to<T>(
 ) -> Result<(Prepared, T), Error> {
     let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
     let row = slot.row;
-    let root = rustix::process::getuid().is_root();
+    let root = has_uids();
     let mut identity =
         root.then(|| Identity { job: inner.lease.uid(row), init: inner.lease.init_uid(), owner: None });
     let files = plan_the_files(inner, spec)?;

@@ -1,6 +1,6 @@
 //! Directories that outlive the runs that work in them, and whose their files are.
 //!
-//! Each job has a uid of its own, so the files of a workspace belong to none of them: on disk they are [`OWNER`]'s, inside
+//! Each job has a uid of its own, so the files of a workspace belong to none of them: on disk they are [`WORKSPACES`]'s, inside
 //! they are the job's, by an idmapped mount (docs/design/files-and-ownership.md). Without root there is one uid for all.
 
 pub mod remove;
@@ -13,16 +13,14 @@ use std::path::{Path, PathBuf};
 use super::Engine;
 use super::error::Error;
 use crate::isolate::files::writable_directory;
+use crate::isolate::lease::{WORKSPACES, has_uids};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use sandtimer_os::thread::{block_signals, use_files_as};
 
-/// Below all uids of engines, so that every one of their maps shows the files of others as nobody's.
-const OWNER: u32 = 0x6fff_ffff;
-
 /// The uid and gid that files in workspaces have on disk where the engine is root; `None` where they are its own user's.
 pub fn workspace_owner() -> Option<u32> {
-    rustix::process::geteuid().is_root().then_some(OWNER)
+    has_uids().then_some(WORKSPACES)
 }
 
 /// Makes a directory for [`Spec::workspace`](super::Spec::workspace) and

@@ -6,6 +6,7 @@ use sandtimer_os::launcher::Launcher;
 use sandtimer_os::probe;
 
 use super::cgroup::Cgroups;
+use super::lease::has_uids;
 
 const CLONE_NEWNS: u64 = 0x0002_0000;
 const CLONE_NEWUSER: u64 = 0x1000_0000;
@@ -43,7 +44,7 @@ pub struct Host {
 pub fn enter(launcher: &Launcher, uid: u32, gid: u32, network: bool) -> (Namespaces, Result<(), String>) {
     let net = if network { 0 } else { CLONE_NEWNET };
     let kept = Err("the host's network was granted".to_owned());
-    if uid == 0 {
+    if has_uids() {
         match launcher.enter_namespaces(CLONE_NEWNS | net, None) {
             Ok(()) => return (Namespaces::Root, if network { kept } else { Ok(()) }),
             Err(error) if net == 0 => return (Namespaces::None(explain(&error)), kept),

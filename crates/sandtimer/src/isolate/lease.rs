@@ -5,10 +5,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
+use rustix::thread::CapabilitySet;
 use sandtimer_os::probe::try_lock;
 use sandtimer_os::wire::ROWS;
 
@@ -17,6 +20,37 @@ pub const ENGINES: u32 = 256;
 
 /// First uid of the first engine. Above every range that systemd, useradd and subordinate ids hand out by default.
 const FIRST_UID: u32 = 0x7000_0000;
+
+/// Whose files in workspaces are. Below all uids of engines, so that every one of their maps shows the files of others as nobody's.
+pub const WORKSPACES: u32 = FIRST_UID - 1;
+
+/// Whether runs can have uids of their own: this is root, of all users, and not of a container that has few of them, or none
+/// beside its own (user_namespaces(7)), and has the capabilities that changing users takes.
+pub fn has_uids() -> bool {
+    static POWERS: OnceLock<bool> = OnceLock::new();
+    rustix::process::getuid().is_root() && *POWERS.get_or_init(|| may_change_users() && maps_all())
+}
+
+fn may_change_users() -> bool {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::CHOWN;
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+}
+
+/// Whether this namespace has every uid and gid that engines use.
+fn maps_all() -> bool {
+    let wanted = u64::from(WORKSPACES)..u64::from(FIRST_UID) + u64::from(ENGINES) * ROWS as u64;
+    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| {
+        // A kernel without user namespaces has no such file.
+        fs::read_to_string(map).map_or(true, |map| map.lines().any(|line| covers(line, &wanted)))
+    })
+}
+
+/// Whether a line of a map, which has the first id inside, the first outside and how many, has all of these inside.
+fn covers(line: &str, wanted: &Range<u64>) -> bool {
+    let mut numbers = line.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0_u64));
+    let (first, many) = (numbers.next(), numbers.nth(1));
+    matches!((first, many), (Some(first), Some(many)) if first <= wanted.start && wanted.end <= first + many)
+}
 
 /// A number that no other living engine of this user has.
 #[derive(Debug)]
@@ -98,8 +132,10 @@ fn open(directory: &Path, number: u32) -> io::Result<File> {
 }
 
 fn default_directory(uid: u32) -> PathBuf {
-    if uid == 0 {
-        return PathBuf::from("/run/sandtimer");
+    let common = Path::new("/run/sandtimer");
+    // Another namespace's root may write the same cgroups, and then shares their numbers.
+    if uid == 0 && (has_uids() || prepare(common, uid).is_ok()) {
+        return common.to_owned();
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(path) if Path::new(&path).is_dir() => PathBuf::from(path).join("sandtimer"),

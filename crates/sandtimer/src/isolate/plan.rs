@@ -443,7 +443,12 @@ impl Builder<'_> {
             );
             self.degrade("own uid", reason);
         }
-        if host.uid != 0 || self.identity().is_none() {
+        let is_root_without_uids = host.uid == 0 && self.identity().is_none();
+        if is_root_without_uids {
+            let reason = "init and job share the caller's uid: this root lacks CAP_SETUID, CAP_SETGID or CAP_CHOWN, or is in a user \
+                          namespace without the uids of runs";
+            self.degrade("own uid", reason.to_owned());
+        } else if self.identity().is_none() {
             let reason = "init and job share the caller's uid: a uid of their own needs root";
             self.degrade("own uid", reason.to_owned());
         }
@@ -453,7 +458,9 @@ impl Builder<'_> {
             (false, true, _) => Tier::T1,
             _ => Tier::T0,
         };
-        if self.identity().and_then(|identity| identity.owner).is_some_and(|(uid, _)| uid == 0) {
+        if is_root_without_uids
+            || self.identity().and_then(|identity| identity.owner).is_some_and(|(uid, _)| uid == 0)
+        {
             // Without a capability, but what root owns is kept from it by mounts and Landlock alone.
             self.plan.tier = self.plan.tier.min(Tier::T2);
         }

@@ -119,7 +119,7 @@ pub(super) fn user_namespaces(layers: &mut Vec<Layer>) {
         .iter()
         .filter_map(|(name, value)| value.as_ref().map(|value| format!("{name}={value}")))
         .collect();
-    let root = rustix::process::getuid().is_root();
+    let root = sandtimer::engine::workspace_owner().is_some();
     let evidence = if shown.is_empty() { "no sysctl limits them".to_owned() } else { shown.join(" ") };
     let means = if root {
         "idmapped workspaces need one; the namespaces of runs do not, as this is root"
