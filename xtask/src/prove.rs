@@ -86,7 +86,6 @@ const PROOFS: &[Proof] = &[
             "nextest",
             "run",
             "--cargo-quiet",
-            "--release",
             "--workspace",
             "--profile",
             "prove",
