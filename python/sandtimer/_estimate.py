@@ -88,13 +88,9 @@ def estimate(
         "budget": _number("budget", budget, "seconds", _MOST_SECONDS) or None,
         "state_dir": None if state_dir is None else os.fspath(state_dir),
     }
-    answered, moved_aside = answer(asked)
-    for path in moved_aside:
-        warnings.warn(
-            f"the durations of runs were damaged and begin anew; the old file is {path}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    answered, remarks = answer(asked)
+    for remark in remarks:
+        warnings.warn(remark, RuntimeWarning, stacklevel=2)
     found = json.loads(answered)
     return Estimate(
         best=found["best_ms"] / 1000,

@@ -115,4 +115,15 @@ fn a_damaged_history_is_said_and_a_newer_one_refused() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(125), "{text}");
     assert!(text.contains("version 99"), "{text}");
+    // That of MCP clients is another program's.
+    let clients = state.path().join("mcp");
+    std::fs::create_dir(&clients).expect("made");
+    std::fs::rename(&path, clients.join("durations.sqlite")).expect("moved");
+    let output = estimate(state.path(), &["load_data"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(
+        text.contains("estimates do without the runs of MCP clients") && text.contains("version 99"),
+        "{text}"
+    );
 }

@@ -30,15 +30,15 @@ pub(crate) struct Question {
     state_dir: Option<PathBuf>,
 }
 
-/// JSON of the answer, and where damaged histories were moved to.
+/// JSON of the answer, and what is to be said of the histories.
 #[pyfunction]
-pub(crate) fn estimate(py: Python<'_>, question: Question) -> PyResult<(String, Vec<PathBuf>)> {
+pub(crate) fn estimate(py: Python<'_>, question: Question) -> PyResult<(String, Vec<String>)> {
     let answered = py.detach(|| answer(question));
-    let (answer, moved_aside) = answered.map_err(|message| exception(py, "EstimateRefused", &message))?;
-    Ok((answer.object().to_string(), moved_aside))
+    let (answer, remarks) = answered.map_err(|message| exception(py, "EstimateRefused", &message))?;
+    Ok((answer.object().to_string(), remarks))
 }
 
-fn answer(question: Question) -> Result<(Answer, Vec<PathBuf>), String> {
+fn answer(question: Question) -> Result<(Answer, Vec<String>), String> {
     let Question { task_type, command, data_size_mb, complexity, context, budget, state_dir } = question;
     let wrong = |seconds: f64| format!("budget={seconds:?}: use a number of seconds from 0 on, or None");
     let budget =
@@ -48,9 +48,9 @@ fn answer(question: Question) -> Result<(Answer, Vec<PathBuf>), String> {
     asked.question("", Conditions::default()).map_err(|error| error.to_string())?;
     let known = match state_dir.or_else(named_state_directory).or_else(default_state_directory) {
         Some(directory) => DurationStore::known(&directory, calendar_milliseconds()),
-        None => Ok(Known { estimator: Estimator::new(), moved_aside: Vec::new() }),
+        None => Ok(Known { estimator: Estimator::new(), remarks: Vec::new() }),
     };
     let known = known.map_err(|error| error.to_string())?;
     let answer = known.estimator.answer(asked, &own_name(), Conditions::here());
-    Ok((answer.map_err(|error| error.to_string())?, known.moved_aside))
+    Ok((answer.map_err(|error| error.to_string())?, known.remarks))
 }

@@ -44,11 +44,11 @@ pub struct OpenedDurations {
     pub moved_aside: Option<PathBuf>,
 }
 
-/// What durations foretell, and where files of them are now that were damaged.
+/// What durations foretell, and what is to be said of the files that they are in: a sentence each.
 #[derive(Debug)]
 pub struct Known {
     pub estimator: Estimator,
-    pub moved_aside: Vec<PathBuf>,
+    pub remarks: Vec<String>,
 }
 
 /// Durations in a file.
@@ -78,26 +78,35 @@ impl DurationStore {
     pub const KEPT: usize = 20_000;
 
     /// What the durations foretell that are kept in a state directory, and in that of MCP clients below it. Where none are
-    /// kept, nothing is made.
+    /// kept, nothing is made; the clients' are left out where they cannot be read.
     ///
     /// # Errors
     /// Those of [`DurationStore::open`], or when they cannot be read.
     pub fn known(state_directory: &Path, now_ms: u64) -> Result<Known, StoreError> {
-        let (mut runs, mut aside) = (Vec::new(), Vec::new());
-        for directory in [state_directory, &state_directory.join(MCP_DIRECTORY)] {
-            let path = directory.join(NAME);
-            if !path.exists() {
-                continue;
-            }
-            let OpenedDurations { durations, moved_aside } = Self::open(directory, now_ms)?;
-            let newest = durations.newest(Self::KEPT);
-            runs.extend(newest.map_err(|error| StoreError::Database { path, source: error.0 })?);
-            aside.extend(moved_aside);
+        let mut remarks = Vec::new();
+        let mut runs = Self::kept(state_directory, now_ms, &mut remarks)?;
+        match Self::kept(&state_directory.join(MCP_DIRECTORY), now_ms, &mut remarks) {
+            Ok(of_clients) => runs.extend(of_clients),
+            Err(error) => remarks.push(format!("estimates do without the runs of MCP clients: {error}")),
         }
         // Estimates follow what drifts: the newest of all come last.
         runs.sort_by_key(|run| run.ended_at_ms);
         let newest = &runs[runs.len().saturating_sub(Self::KEPT)..];
-        Ok(Known { estimator: Estimator::from_runs(newest), moved_aside: aside })
+        Ok(Known { estimator: Estimator::from_runs(newest), remarks })
+    }
+
+    /// The newest in a directory; none where there is no file of them.
+    fn kept(directory: &Path, now_ms: u64, remarks: &mut Vec<String>) -> Result<Vec<Finished>, StoreError> {
+        let path = directory.join(NAME);
+        if !path.exists() {
+            return Ok(Vec::new());
+        }
+        let OpenedDurations { durations, moved_aside } = Self::open(directory, now_ms)?;
+        remarks.extend(moved_aside.map(|path| {
+            let path = path.display();
+            format!("the durations of runs were damaged and begin anew; the old file is {path}")
+        }));
+        durations.newest(Self::KEPT).map_err(|error| StoreError::Database { path, source: error.0 })
     }
 
     /// Opens the file in a state directory, making what is missing with access for this user only.

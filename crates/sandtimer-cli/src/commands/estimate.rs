@@ -56,10 +56,7 @@ fn budget(text: &str) -> Result<Option<Duration>, Failure> {
 fn estimator(state: Option<PathBuf>) -> Result<Estimator, Failure> {
     let directory = state.map_or_else(state_directory, Ok)?;
     let known = DurationStore::known(&directory, calendar_milliseconds()).map_err(refused)?;
-    for path in known.moved_aside {
-        let path = path.display();
-        render::note(&format!("the durations of runs were damaged and begin anew; the old file is {path}"));
-    }
+    known.remarks.iter().for_each(|remark| render::note(remark));
     Ok(known.estimator)
 }
 
