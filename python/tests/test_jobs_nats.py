@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -177,5 +180,46 @@ def test_what_cannot_be_one_is_refused_at_once(url: str, told: str) -> None:
 
 
 def test_one_of_both_is_given() -> None:
-    with pytest.raises(ValueError, match="give one of them"):
-        jobs.Jobs("/tmp", store="nats://127.0.0.1")
+    with pytest.raises(ValueError, match="give one of them") as refused:
+        jobs.Jobs("/tmp", store="tls://me:secret@queue.example.org")
+    assert "secret" not in str(refused.value)
+    with pytest.raises(ValueError, match="store is empty"):
+        jobs.Jobs(store="")
+
+
+def test_opening_holds_up_no_event_loop() -> None:
+    # Takes connections, and never says a word.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        there = jobs.Jobs(store=f"nats://127.0.0.1:{silent.getsockname()[1]}")
+
+        async def beside() -> float:
+            asked = asyncio.create_task(there.alist())
+            longest = 0.0
+            while not asked.done():
+                begun = time.monotonic()
+                await asyncio.sleep(0.01)
+                longest = max(longest, time.monotonic() - begun)
+            with pytest.raises(sandtimer.JobStoreUnavailable):
+                await asked
+            return longest
+
+        assert asyncio.run(beside()) < 1
+
+
+def test_a_job_that_runs_here_outlasts_a_server_that_is_away(server: Server) -> None:
+    here = jobs.Jobs(store=server.url)
+
+    def away() -> None:
+        time.sleep(1)
+        server.kill()
+        # Longer than one call waits for it.
+        time.sleep(14)
+        server.start()
+
+    beside = threading.Thread(target=away)
+    beside.start()
+    try:
+        record = here.run({"command": ["sh", "-c", "sleep 4; echo done"], "wall_ms": "1m"})
+    finally:
+        beside.join()
+    assert record.ok and record.deliveries == 1, record

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -86,36 +88,50 @@ fn submissions(given: &[Given], now_ms: u64) -> Result<Vec<Submission>, (SpecErr
 /// Jobs in a database of this machine, or on a NATS server.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct JobStore {
-    /// There until this is dropped.
-    store: Option<Arc<dyn job::JobStore>>,
+    store: Parting<Arc<dyn job::JobStore>>,
     /// Where workers have the directories of jobs with files, and the database of this machine is.
     state_directory: PathBuf,
-    /// In a fork of this one the store's threads are not there.
+}
+
+/// What ends threads when it is dropped, which may be about to say something in Python: it is dropped without the interpreter's
+/// lock. In a fork of the process that made it there are no such threads, and it stays.
+struct Parting<T: Send> {
+    /// There until this is dropped.
+    kept: Option<T>,
     process: u32,
 }
 
-impl Drop for JobStore {
+impl<T: Send> Parting<T> {
+    fn of(kept: T) -> Self {
+        Parting { kept: Some(kept), process: std::process::id() }
+    }
+}
+
+impl<T: Send> Deref for Parting<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.kept.as_ref().expect("only taken when dropped")
+    }
+}
+
+impl<T: Send> Drop for Parting<T> {
     fn drop(&mut self) {
-        let store = self.store.take();
+        let kept = self.kept.take();
         if self.process != std::process::id() {
-            return std::mem::forget(store);
+            return std::mem::forget(kept);
         }
-        // A server's ends a thread, which may be about to say something in Python.
-        Python::attach(|py| py.detach(|| drop(store)));
+        Python::attach(|py| py.detach(|| drop(kept)));
     }
 }
 
 impl JobStore {
-    fn store(&self) -> &Arc<dyn job::JobStore> {
-        self.store.as_ref().expect("only taken when dropped")
-    }
-
     fn with<T: Send>(
         &self,
         py: Python<'_>,
         act: impl FnOnce(&dyn job::JobStore) -> Result<T, StoreError> + Send,
     ) -> PyResult<T> {
-        py.detach(|| act(&**self.store())).map_err(|error| refused(py, &error))
+        py.detach(|| act(&**self.store)).map_err(|error| refused(py, &error))
     }
 }
 
@@ -142,13 +158,12 @@ impl JobStore {
             Ok((store, state_directory))
         });
         let (store, state_directory) = opened.map_err(|error: StoreError| refused(py, &error))?;
-        Ok(JobStore { store: Some(store), state_directory, process: std::process::id() })
+        Ok(JobStore { store: Parting::of(store), state_directory })
     }
 
     /// Takes in all or none. JSON of what became of each.
     fn submit(&self, py: Python<'_>, given: Vec<Given>) -> PyResult<String> {
-        let now_ms = self.store().now_ms();
-        let read = py.detach(|| submissions(&given, now_ms));
+        let read = py.detach(|| submissions(&given, self.store.now_ms()));
         let read = read.map_err(|(error, place)| spec_refused(py, &error, place))?;
         json(&self.with(py, |store| store.submit(&read))?)
     }
@@ -310,8 +325,20 @@ struct SettingsOf {
     lease: f64,
 }
 
+/// Whether the program is ending.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// From here on nothing is said beside jobs: a thread that would take the interpreter's lock could wait for ever.
+#[pyfunction]
+pub(crate) fn end_remarks() {
+    ENDING.store(true, Ordering::Relaxed);
+}
+
 /// Says what goes wrong beside jobs where Python programs are told such things.
 fn complain(text: &str) {
+    if ENDING.load(Ordering::Relaxed) {
+        return;
+    }
     let _ = Python::try_attach(|py| -> PyResult<()> {
         let log = py.import("logging")?.call_method1("getLogger", ("sandtimer",))?;
         log.call_method1("warning", ("%s", text)).map(drop)
@@ -321,11 +348,9 @@ fn complain(text: &str) {
 /// A thread that executes jobs.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct JobWorker {
-    worker: Arc<jobs::Worker>,
+    worker: Parting<Arc<jobs::Worker>>,
     /// Nothing is ever said; it closes when the worker is over.
     over: Mutex<Receiver<()>>,
-    /// In a fork of this one there is no such thread.
-    process: u32,
 }
 
 #[pymethods]
@@ -343,7 +368,7 @@ impl JobWorker {
         let lease = Duration::try_from_secs_f64(lease)
             .map_err(|error| PyValueError::new_err(format!("lease={lease}: {error}")))?;
         let defaults: Limits = limits.get().limits.clone().standing_in("the worker's sandbox");
-        let place = Place::new(engine.engine.clone(), Arc::clone(store.store()), &store.state_directory);
+        let place = Place::new(engine.engine.clone(), Arc::clone(&store.store), &store.state_directory);
         let place = Place { defaults: vec![(Source::Session, defaults)], ..place };
         let limits = Arc::new(limits);
         let handler = |(name, function)| {
@@ -359,7 +384,7 @@ impl JobWorker {
             let _working = working;
             ours.work();
         })?;
-        Ok(JobWorker { worker, over: Mutex::new(over), process: std::process::id() })
+        Ok(JobWorker { worker: Parting::of(worker), over: Mutex::new(over) })
     }
 
     /// Whether it is over, within this time.
@@ -386,7 +411,7 @@ impl JobWorker {
 
 impl Drop for JobWorker {
     fn drop(&mut self) {
-        if self.process == std::process::id() {
+        if self.worker.process == std::process::id() {
             self.worker.give_back();
         }
     }

@@ -35,7 +35,7 @@ mod _sandtimer {
     #[pymodule_export]
     use super::estimates::estimate;
     #[pymodule_export]
-    use super::jobs::{JobStore, JobWorker, parse_job_file};
+    use super::jobs::{JobStore, JobWorker, end_remarks, parse_job_file};
     #[pymodule_export]
     use super::limits::Checked;
     #[pymodule_export]

@@ -7,10 +7,12 @@ anew in a forked child. Ctrl-C ends a wait and leaves the job; in `run` it cance
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -20,7 +22,16 @@ from .._locks import Guard
 from .._outcome import build
 from .._progress import Bar
 from .._sandbox import Sandbox
-from ..errors import JobConflict, JobFileUnknown, JobGoesOn, JobStateRefused, JobUnknown, UnsupportedPlatform
+from ..errors import (
+    JobConflict,
+    JobError,
+    JobFileUnknown,
+    JobGoesOn,
+    JobStateRefused,
+    JobStoreUnavailable,
+    JobUnknown,
+    UnsupportedPlatform,
+)
 from . import _specs
 from ._following import PIECE, Following, Told, states_of, word_of
 from ._records import Job, JobEvent, JobFile, JobLog, JobQueue, JobRecord, Submitted, job_of, record_of
@@ -31,9 +42,13 @@ from ._worker import LOOK, Handlers, Worker
 Seconds = Union[int, float, None]
 
 _PAGE = 1000
+#: For how long a job that is worked on here goes on while its store cannot be used: twice as long as its lease.
+_PATIENCE = 60.0
 
 _guard = Guard()
 _opened: Dict[Tuple[int, Optional[str]], Any] = {}
+#: Held while one is opened, which may take as long as a server does.
+_opening: Dict[Tuple[int, Optional[str]], Guard] = {}
 
 
 def _named(store: Union[str, "os.PathLike[str]", None], directory: Union[str, "os.PathLike[str]", None]) -> Optional[str]:
@@ -57,10 +72,31 @@ def _open(named: Optional[str]) -> Any:
         for other in [other for other in _opened if other[0] != key[0]]:
             # Its file must not be closed here, and its threads are not here: they are the parent's.
             _native.leave(_opened.pop(other))
-        if key not in _opened:
-            is_server = named is not None and not os.path.isabs(named)
-            _opened[key] = JobStore(None, named) if is_server else JobStore(named, None)
-        return _opened[key]
+        if key in _opened:
+            return _opened[key]
+        opening = _opening.setdefault(key, Guard())
+    with opening.lock:
+        with _guard.lock:
+            if key in _opened:
+                return _opened[key]
+        is_server = named is not None and not os.path.isabs(named)
+        made = JobStore(None, named) if is_server else JobStore(named, None)
+        with _guard.lock:
+            return _opened.setdefault(key, made)
+
+
+def _close() -> None:
+    """While the interpreter still can: later, nobody may wait for a thread that wants it."""
+    from .._sandtimer import end_remarks
+
+    end_remarks()
+    process = os.getpid()
+    for key in [key for key in _opened if key[0] == process]:
+        del _opened[key]
+
+
+if sys.platform.startswith("linux"):
+    atexit.register(_close)
 
 
 class Jobs:
@@ -88,11 +124,18 @@ class Jobs:
         store: Union[str, "os.PathLike[str]", None] = None,
     ) -> None:
         if state_dir is not None and store is not None:
-            raise ValueError(f"state_dir={state_dir!r}, store={str(store)!r:.200}: give one of them")
+            raise ValueError("state_dir and store: give one of them")
+        for name, given in (("state_dir", state_dir), ("store", store)):
+            if given == "":
+                raise ValueError(f"{name} is empty: use a directory, or leave it out")
         self._given = None if state_dir is None and store is None else _named(store, state_dir)
 
     def _store(self) -> Any:
         return _open(self._given or _named(None, None))
+
+    async def _ask(self, io: Io, name: str, *arguments: Any) -> Any:
+        """A method of the store, which is opened first where it is not: both may wait for a disk or a server."""
+        return await io.call(lambda: getattr(self._store(), name)(*arguments))
 
     # Submitting
 
@@ -120,13 +163,12 @@ class Jobs:
         several = list(specs)
         place = "specs[{}]: " if len(several) > 1 else ""
         given = [_specs.given(spec, place.format(index)) for index, spec in enumerate(several)]
-        store = self._store()
         try:
-            answer = await io.call(store.submit, given)
+            answer = await self._ask(io, "submit", given)
         except JobConflict as error:
             # One that is purged meanwhile is a conflict no more, but that is what was met.
             with contextlib.suppress(JobUnknown):
-                error.job = record_of(json.loads(await io.call(store.get, error.existing)))
+                error.job = record_of(json.loads(await self._ask(io, "get", error.existing)))
             raise
         return [build(Submitted, each) for each in json.loads(answer)]
 
@@ -143,11 +185,11 @@ class Jobs:
     async def _list(self, io: Io, queue: Optional[str], state: Optional[str], most: Optional[int]) -> List[Job]:
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
             raise ValueError(f"most={most!r}: use a whole number from 0 on, or None for all")
-        store, cursor = self._store(), None
+        cursor = None
         found: List[Job] = []
         while most is None or len(found) < most:
             count = _PAGE if most is None else min(_PAGE, most - len(found))
-            page = json.loads(await io.call(store.list, queue, state, cursor, count))
+            page = json.loads(await self._ask(io, "list", queue, state, cursor, count))
             found.extend(job_of(line) for line in page["jobs"])
             cursor = page["next"]
             if cursor is None:
@@ -163,7 +205,7 @@ class Jobs:
         return await self._show(AWAITING, id)
 
     async def _show(self, io: Io, id: str) -> JobRecord:
-        return record_of(json.loads(await io.call(self._store().get, _arguments.text("id", id))))
+        return record_of(json.loads(await self._ask(io, "get", _arguments.text("id", id))))
 
     def read_log(self, id: str, cursor: int = 0, max_bytes: int = PIECE) -> JobLog:
         """What a job has written, from a position: one piece, while it goes on and after."""
@@ -174,7 +216,7 @@ class Jobs:
         return await self._read_log(AWAITING, id, cursor, max_bytes)
 
     async def _read_log(self, io: Io, id: str, cursor: int, max_bytes: int) -> JobLog:
-        return JobLog(*await io.call(self._store().read_log, _arguments.text("id", id), cursor, max_bytes))
+        return JobLog(*await self._ask(io, "read_log", _arguments.text("id", id), cursor, max_bytes))
 
     def files(self, id: str) -> List[JobFile]:
         """The files that a job has left; none while it goes on. What was not kept is `result.files_refused` of its record.
@@ -210,7 +252,7 @@ class Jobs:
             raise JobFileUnknown(f"job {id} has left no file {name!r}; `files` lists what there is, once it is over", id, name)
         content = bytearray()
         while len(content) < found[0].bytes:
-            piece = await io.call(self._store().read_file, id, name, len(content))
+            piece = await self._ask(io, "read_file", id, name, len(content))
             if not piece:
                 raise JobFileUnknown(f"the file {name!r} of job {id} is gone: the job was queued again, or purged", id, name)
             content += piece
@@ -225,7 +267,7 @@ class Jobs:
         return await self._queues(AWAITING)
 
     async def _queues(self, io: Io) -> List[JobQueue]:
-        return [build(JobQueue, each) for each in json.loads(await io.call(self._store().queues))]
+        return [build(JobQueue, each) for each in json.loads(await self._ask(io, "queues"))]
 
     # Waiting
 
@@ -245,9 +287,11 @@ class Jobs:
         """As `wait_many`, awaited."""
         return await self._wait(AWAITING, ids, timeout, progress)
 
-    async def _wait(self, io: Io, ids: Iterable[str], timeout: Seconds, progress: bool) -> List[JobRecord]:
+    async def _wait(
+        self, io: Io, ids: Iterable[str], timeout: Seconds, progress: bool, patience: float = 0
+    ) -> List[JobRecord]:
         ids, over = _ids(ids), {}
-        events = self._watch(io, ids, progress, timeout, logs=False)
+        events = self._watch(io, ids, progress, timeout, logs=False, patience=patience)
         try:
             async for event in events:
                 if event.event == "ended":
@@ -273,18 +317,31 @@ class Jobs:
         return self._watch(AWAITING, _ids(ids), progress)
 
     async def _watch(
-        self, io: Io, ids: Sequence[str], progress: bool, timeout: Seconds = None, logs: bool = True
+        self,
+        io: Io,
+        ids: Sequence[str],
+        progress: bool,
+        timeout: Seconds = None,
+        logs: bool = True,
+        patience: float = 0,
     ) -> AsyncGenerator[JobEvent, None]:
+        """For so long a store that cannot be used is asked again."""
         left = _arguments.total(timeout)
         bar = Bar(len(set(ids)), "job") if _arguments.flag("progress", progress) else None
         following = [Following(self, id, logs) for id in dict.fromkeys(ids)]
+        seen = time.monotonic()
         try:
             while True:
-                for each in following:
-                    async for event in each.look(io):
-                        if bar is not None and event.event == "ended":
-                            bar.add(word_of(event.job), bool(event.job.ok))
-                        yield event
+                try:
+                    for each in following:
+                        async for event in each.look(io):
+                            if bar is not None and event.event == "ended":
+                                bar.add(word_of(event.job), bool(event.job.ok))
+                            yield event
+                    seen = time.monotonic()
+                except JobStoreUnavailable:
+                    if time.monotonic() - seen >= patience:
+                        raise
                 following = [each for each in following if not each.is_over]
                 if not following:
                     return
@@ -311,7 +368,7 @@ class Jobs:
         return await self._cancel(AWAITING, id, reason)
 
     async def _cancel(self, io: Io, id: str, reason: str) -> str:
-        done: str = await io.call(self._store().cancel, _arguments.text("id", id), _arguments.text("reason", reason))
+        done: str = await self._ask(io, "cancel", _arguments.text("id", id), _arguments.text("reason", reason))
         return done
 
     def retry(self, id: str) -> str:
@@ -323,7 +380,7 @@ class Jobs:
         return await self._retry(AWAITING, id)
 
     async def _retry(self, io: Io, id: str) -> str:
-        state: str = await io.call(self._store().retry, _arguments.text("id", id))
+        state: str = await self._ask(io, "retry", _arguments.text("id", id))
         return state
 
     def requeue_dead(self, queue: Optional[str] = None) -> List[str]:
@@ -354,7 +411,7 @@ class Jobs:
         return await self._purge(AWAITING, queue, state)
 
     async def _purge(self, io: Io, queue: Optional[str], state: Optional[str]) -> int:
-        purged: int = await io.call(self._store().purge, queue, state)
+        purged: int = await self._ask(io, "purge", queue, state)
         return purged
 
     def pause(self, queue: str) -> None:
@@ -374,7 +431,7 @@ class Jobs:
         await self._pause(AWAITING, queue, False)
 
     async def _pause(self, io: Io, queue: str, paused: bool) -> None:
-        await io.call(self._store().pause, _arguments.text("queue", queue), paused)
+        await self._ask(io, "pause", _arguments.text("queue", queue), paused)
 
     # Working
 
@@ -418,20 +475,24 @@ class Jobs:
         except BaseException as error:
             if not submitted.existed:
                 # Nobody was told of it, so nobody else waits for it.
-                self._store().cancel(submitted.id, f"there is no worker for it: {type(error).__name__}")
+                with contextlib.suppress(JobError):
+                    await self._ask(io, "cancel", submitted.id, f"there is no worker for it: {type(error).__name__}")
             raise
         interrupt: Optional[BaseException] = None
         try:
             while True:
                 try:
-                    (record,) = await self._wait(io, [submitted.id], None, progress)
+                    (record,) = await self._wait(io, [submitted.id], None, progress, patience=_PATIENCE)
                     break
                 except (KeyboardInterrupt, asyncio.CancelledError) as another:
                     if interrupt is not None:
                         worker.give_back()
                         raise
                     interrupt = another
-                    self._store().cancel(submitted.id, "interrupted")
+                    try:
+                        await self._ask(io, "cancel", submitted.id, "interrupted")
+                    except JobError:
+                        raise another from None
         except BaseException:
             worker.give_back()
             raise

@@ -149,7 +149,10 @@ pub(crate) fn examine() -> Report {
         .and_then(|engine| engine.host().map(|host| (engine, host)).map_err(|error| error.to_string()))
     {
         Ok((engine, host)) => {
-            let settings = engine::Place { container: container.as_ref(), root: host.uid == 0 };
+            let settings = engine::Place {
+                container: container.as_ref(),
+                root: sandtimer::engine::workspace_owner().is_some(),
+            };
             engine::examine(engine, host, &settings, &mut report.layers);
             sandbox::examine(engine, &settings, &mut report);
         }

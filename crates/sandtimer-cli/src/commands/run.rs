@@ -255,10 +255,10 @@ fn by_flag(error: sandtimer::Error) -> Failure {
     Failure { message: format!("{flag}{}", failure.message), ..failure }
 }
 
-/// Uids of others that the job may have on the outside: where a workspace cannot be mapped, its owner's.
+/// Uids that the job may have on the outside, and are not its alone: this user's, or where a workspace cannot be mapped its owner's.
 fn users_outside(settings: &Settings) -> Vec<u32> {
     if engine::workspace_owner().is_none() {
-        return Vec::new();
+        return vec![rustix::process::geteuid().as_raw()];
     }
     let owner = |workspace: &PathBuf| workspace.metadata().ok().map(|metadata| metadata.uid());
     settings.workspace.iter().filter_map(owner).collect()

@@ -4,7 +4,7 @@
 //! log it is.
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rusqlite::backup::Progress;
 use rusqlite::{Connection, MAIN_DB, OptionalExtension, Transaction};
@@ -61,14 +61,14 @@ pub(super) struct Replica {
 impl Replica {
     /// An empty one, from before the log's first message.
     pub fn empty() -> Result<Self, StoreError> {
-        Self::of(temporary()?)
+        Self::of(temporary()?).map_err(here)
     }
 
     /// One from a snapshot.
     pub fn from_snapshot(file: &Path) -> Result<Self, StoreError> {
         let mut connection = temporary()?;
-        connection.restore(MAIN_DB, file, None::<fn(Progress)>).map_err(broken)?;
-        Self::of(connection)
+        connection.restore(MAIN_DB, file, None::<fn(Progress)>).map_err(broken).map_err(here)?;
+        Self::of(connection).map_err(here)
     }
 
     fn of(mut connection: Connection) -> Result<Self, StoreError> {
@@ -108,6 +108,10 @@ impl Replica {
     /// # Errors
     /// When this copy cannot be brought further: nothing of the message is in it.
     pub fn apply(&mut self, message: &Message<'_>) -> Result<Option<Result<Answer, StoreError>>, StoreError> {
+        self.take_in(message).map_err(here)
+    }
+
+    fn take_in(&mut self, message: &Message<'_>) -> Result<Option<Result<Answer, StoreError>>, StoreError> {
         if message.format > FORMAT {
             return Err(StoreError::Newer { found: message.format, known: FORMAT });
         }
@@ -148,11 +152,27 @@ impl Replica {
     }
 }
 
+fn place() -> PathBuf {
+    std::env::temp_dir()
+}
+
+/// That this disk is full is not that the server's is.
+fn here(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Full(why) => StoreError::Broken(format!(
+            "this program's copy of it cannot grow in {} ({why}); free some space there, or set TMPDIR",
+            place().display()
+        )),
+        other => other,
+    }
+}
+
 /// In a file whose name is taken away at once. A temporary database of SQLite's own would keep every changed page as one to
 /// be written, and walk them all at each commit.
 fn temporary() -> Result<Connection, StoreError> {
-    let file = tempfile::NamedTempFile::new().map_err(|error| StoreError::Broken(error.to_string()))?;
-    let connection = Connection::open(file.path()).map_err(broken)?;
+    let file = tempfile::Builder::new().prefix("sandtimer-jobs-").tempfile();
+    let failed = |error| StoreError::Broken(format!("no copy can be made in {}: {error}", place().display()));
+    let connection = Connection::open(file.map_err(failed)?.path()).map_err(broken)?;
     connection.pragma_update_and_check(None, "journal_mode", "memory", |_| Ok(())).map_err(broken)?;
     connection.pragma_update_and_check(None, "locking_mode", "exclusive", |_| Ok(())).map_err(broken)?;
     connection.pragma_update(None, "synchronous", "off").map_err(broken)?;

@@ -27,7 +27,7 @@ use crate::isolate::files::{
     Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, Start, USER_NAME, plan_files,
 };
 use crate::isolate::host::{Host, Namespaces};
-use crate::isolate::lease::has_uids;
+use crate::isolate::lease::{WORKSPACES, has_uids, own_name};
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
 use crate::limits::{Effective, Key};
 use crate::model::{LimitKind, Path as RunPath, Tier};
@@ -188,6 +188,7 @@ pub(super) fn prepare_to<T>(
     let files = plan_the_files(inner, spec)?;
     // Only now: the launcher was being started meanwhile.
     let host = inner.host()?;
+    check_user(root, host)?;
     check_workspace(spec, host)?;
     if let Some(identity) = identity.as_mut().filter(|_| host.has_namespaces()) {
         identity.owner = unmapped_owner(inner, &files, *identity, row)?;
@@ -228,6 +229,23 @@ pub(super) fn prepare_to<T>(
     Ok((Prepared { files, plan, template, private, tasks, idmaps }, finished))
 }
 
+/// Root's uid outside of any namespace of its own is no uid for a run, with whatever capabilities: devices and files are root's.
+fn check_user(has_uids: bool, host: &Host) -> Result<(), Error> {
+    match &host.namespaces {
+        Namespaces::None(reason) if host.uid == 0 && !has_uids => Err(Refusal {
+            required: "a uid for runs, or a user namespace,".to_owned(),
+            possible: "root's uid alone".to_owned(),
+            reason: format!(
+                "it lacks CAP_SETUID, CAP_SETGID, CAP_CHOWN or CAP_KILL, or the uids from {} on, and {reason}; start it as \
+                 another user",
+                WORKSPACES
+            ),
+        }
+        .into()),
+        _ => Ok(()),
+    }
+}
+
 /// What is to be /workspace has to be mounted there.
 fn check_workspace(spec: &Spec, host: &Host) -> Result<(), Error> {
     match &host.namespaces {
@@ -243,7 +261,7 @@ fn check_workspace(spec: &Spec, host: &Host) -> Result<(), Error> {
 
 /// A directory of the run's own, belonging to its uid. The name says whose it is: those of dead engines are removed.
 fn private_directory(inner: &Inner, identity: Option<Identity>) -> Result<PrivateDirectory, Error> {
-    let prefix = format!("sandtimer-run-{}-", rustix::process::getuid().as_raw());
+    let prefix = format!("{}-", own_name("sandtimer-run", rustix::process::getuid().as_raw()));
     inner.private_swept.get_or_init(|| sweep_private(inner, &prefix));
     let path = std::env::temp_dir().join(format!("{prefix}{}-{}", inner.lease.number(), new_run_id()));
     PrivateDirectory::make(path, identity.map(|identity| identity.job))

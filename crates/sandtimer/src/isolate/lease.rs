@@ -25,24 +25,31 @@ const FIRST_UID: u32 = 0x7000_0000;
 pub const WORKSPACES: u32 = FIRST_UID - 1;
 
 /// Whether runs can have uids of their own: this is root, of all users, and not of a container that has few of them, or none
-/// beside its own (user_namespaces(7)), and has the capabilities that changing users takes.
+/// beside its own (user_namespaces(7)), and has the capabilities that changing users and ending theirs takes.
 pub fn has_uids() -> bool {
     static POWERS: OnceLock<bool> = OnceLock::new();
     rustix::process::getuid().is_root() && *POWERS.get_or_init(|| may_change_users() && maps_all())
 }
 
 fn may_change_users() -> bool {
-    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::CHOWN;
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::CHOWN | CapabilitySet::KILL;
     rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
 /// Whether this namespace has every uid and gid that engines use.
 fn maps_all() -> bool {
     let wanted = u64::from(WORKSPACES)..u64::from(FIRST_UID) + u64::from(ENGINES) * ROWS as u64;
-    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| {
+    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| match fs::read_to_string(map) {
+        Ok(map) => map.lines().any(|line| covers(line, &wanted)),
         // A kernel without user namespaces has no such file.
-        fs::read_to_string(map).map_or(true, |map| map.lines().any(|line| covers(line, &wanted)))
+        Err(error) => error.kind() == io::ErrorKind::NotFound && Path::new("/proc/self/status").exists(),
     })
+}
+
+/// Which user namespace this is, unless it is the machine's: the same ids in another one are others.
+fn user_namespace() -> Option<u64> {
+    let found = fs::metadata("/proc/self/ns/user").ok()?.ino();
+    (found != MACHINES_USER_NAMESPACE).then_some(found)
 }
 
 /// Whether a line of a map, which has the first id inside, the first outside and how many, has all of these inside.
@@ -51,6 +58,9 @@ fn covers(line: &str, wanted: &Range<u64>) -> bool {
     let (first, many) = (numbers.next(), numbers.nth(1));
     matches!((first, many), (Some(first), Some(many)) if first <= wanted.start && wanted.end <= first + many)
 }
+
+/// PROC_USER_INIT_INO of the kernel's `include/linux/proc_ns.h`.
+const MACHINES_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// A number that no other living engine of this user has.
 #[derive(Debug)]
@@ -117,6 +127,14 @@ impl Lease {
     }
 }
 
+/// A name for what engines of this user share.
+pub fn own_name(what: &str, uid: u32) -> String {
+    match user_namespace() {
+        None => format!("{what}-{uid}"),
+        Some(namespace) => format!("{what}-{uid}-of-{namespace}"),
+    }
+}
+
 fn name(number: u32) -> String {
     format!("engine-{number}.lock")
 }
@@ -133,13 +151,12 @@ fn open(directory: &Path, number: u32) -> io::Result<File> {
 
 fn default_directory(uid: u32) -> PathBuf {
     let common = Path::new("/run/sandtimer");
-    // Another namespace's root may write the same cgroups, and then shares their numbers.
     if uid == 0 && (has_uids() || prepare(common, uid).is_ok()) {
         return common.to_owned();
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(path) if Path::new(&path).is_dir() => PathBuf::from(path).join("sandtimer"),
-        _ => PathBuf::from(format!("/tmp/sandtimer-{uid}")),
+        _ => PathBuf::from(format!("/tmp/{}", own_name("sandtimer", uid))),
     }
 }
 

@@ -443,11 +443,16 @@ impl Builder<'_> {
             );
             self.degrade("own uid", reason);
         }
-        let is_root_without_uids = host.uid == 0 && self.identity().is_none();
+        let is_root_without_uids = host.uid == 0 && self.policy.identity.is_none();
         if is_root_without_uids {
-            let reason = "init and job share the caller's uid: this root lacks CAP_SETUID, CAP_SETGID or CAP_CHOWN, or is in a user \
-                          namespace without the uids of runs";
+            let reason = "init and job share the caller's uid: this root is in a user namespace without the uids of runs, or lacks \
+                          CAP_SETUID, CAP_SETGID, CAP_CHOWN or CAP_KILL";
             self.degrade("own uid", reason.to_owned());
+            if host.cgroup_limits.is_err() {
+                let reason =
+                    "the kernel holds no limit of processes against root, if this root is it outside as well";
+                self.degrade("processes limit", reason.to_owned());
+            }
         } else if self.identity().is_none() {
             let reason = "init and job share the caller's uid: a uid of their own needs root";
             self.degrade("own uid", reason.to_owned());
@@ -484,7 +489,7 @@ impl Builder<'_> {
     /// of a uid in each namespace apart, and holds them against the limit that is set there; since Linux 5.14.
     fn counts_apart(&self) -> bool {
         let host = self.host;
-        self.namespaced() && host.uid != 0 && host.cgroup_limits.is_err() && !self.without(Wall::Rlimits)
+        host.namespaces == Namespaces::User && host.cgroup_limits.is_err() && !self.without(Wall::Rlimits)
     }
 
     fn rlimits(&mut self) {

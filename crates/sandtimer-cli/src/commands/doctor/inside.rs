@@ -134,7 +134,9 @@ fn identity(text: &str, place: &Place<'_>) -> Layer {
         format!("the run is uid {theirs}, sandtimer is uid {own}; its capabilities: {capabilities}");
     let name = "own uid";
     let powerless = capabilities.chars().all(|digit| digit == '0');
-    if theirs == "0" || theirs == "unknown" || !powerless {
+    // In a user namespace 0 is the number of a user without powers outside.
+    let is_root = theirs == "0" && same_namespace(text, "user");
+    if is_root || theirs == "unknown" || !powerless {
         return Layer::missing(name, evidence)
             .means("the code has powers over the host")
             .remedy("do not run untrusted code here");
@@ -142,7 +144,7 @@ fn identity(text: &str, place: &Place<'_>) -> Layer {
     if !place.root {
         return Layer::degraded(name, evidence)
             .means("runs share the uid of the user who starts them: namespaces and Landlock alone keep them apart")
-            .remedy("run sandtimer as root: it gives each run an unused uid");
+            .remedy("run sandtimer as the machine's root, or that of a container with as many uids: it gives each run an unused one");
     }
     Layer::ok(name, evidence)
 }

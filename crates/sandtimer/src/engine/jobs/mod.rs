@@ -139,9 +139,21 @@ struct Execution<'a> {
     outcome: Option<Arc<Outcome>>,
     /// Where its runs work, where it has files.
     directory: Option<JobDirectory<'a>>,
-    /// Bytes of the log that the store did not take: in all, and since it last took something.
-    unlogged: Cell<(u64, u64)>,
+    unlogged: Cell<Unlogged>,
 }
+
+/// Bytes of the log that the store did not take.
+#[derive(Debug, Default, Clone, Copy)]
+struct Unlogged {
+    in_all: u64,
+    /// Since it last took something.
+    since: u64,
+    /// When it is tried again, in nanoseconds: to be refused may take a while.
+    again: u64,
+}
+
+/// After a store has not taken a part of a log, those that come within this time are not tried.
+const UNLOGGED: Duration = Duration::from_secs(1);
 
 /// Executes a leased job. The result, and whether it may be handed out again.
 fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult, bool) {
@@ -167,14 +179,14 @@ fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult,
         result: JobResult::bare(Status::Ok, None),
         outcome: None,
         directory: None,
-        unlogged: Cell::new((0, 0)),
+        unlogged: Cell::default(),
     };
     execution.result.spent.queued_ms = leased.leased_ms.saturating_sub(leased.due_ms);
     let ended = execution.work(leased);
     let again = execution.settle(ended);
     execution.collect();
     execution.own_up();
-    execution.result.log_bytes_dropped = execution.unlogged.get().0;
+    execution.result.log_bytes_dropped = execution.unlogged.get().in_all;
     (execution.result, again)
 }
 
@@ -284,20 +296,31 @@ impl Execution<'_> {
         if bytes.is_empty() {
             return;
         }
-        self.own_up();
-        if self.unlogged.get().1 > 0 || self.place.store.append_log(self.held, bytes).is_err() {
-            let (all, since) = self.unlogged.get();
-            self.unlogged.set((all + bytes.len() as u64, since + bytes.len() as u64));
+        let is_due = self.unlogged.get().again <= now().as_nanos();
+        let is_taken = is_due && self.own_up() && self.place.store.append_log(self.held, bytes).is_ok();
+        if !is_taken {
+            let unlogged = self.unlogged.get();
+            let count = bytes.len() as u64;
+            self.unlogged.set(Unlogged {
+                in_all: unlogged.in_all + count,
+                since: unlogged.since + count,
+                again: if is_due { now().as_nanos() + UNLOGGED.as_nanos() as u64 } else { unlogged.again },
+            });
         }
     }
 
-    /// Says in the log what is missing there, where there is room for it by now.
-    fn own_up(&self) {
-        let (all, since) = self.unlogged.get();
-        let said = format!("sandtimer: {since} bytes could not be kept here\n");
-        if since > 0 && self.place.store.append_log(self.held, said.as_bytes()).is_ok() {
-            self.unlogged.set((all, 0));
+    /// Says in the log what is missing there. Whether nothing is, or that was taken.
+    fn own_up(&self) -> bool {
+        let unlogged = self.unlogged.get();
+        if unlogged.since == 0 {
+            return true;
         }
+        let said = format!("sandtimer: {} bytes may be missing here\n", unlogged.since);
+        let is_taken = self.place.store.append_log(self.held, said.as_bytes()).is_ok();
+        if is_taken {
+            self.unlogged.set(Unlogged { since: 0, again: 0, ..unlogged });
+        }
+        is_taken
     }
 
     fn remark(&self, text: &str) {

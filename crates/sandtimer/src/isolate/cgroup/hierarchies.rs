@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
+use crate::isolate::lease::own_name;
+
 /// Where hierarchies are mounted and where in them this process is.
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -109,7 +111,9 @@ pub struct Hierarchies {
 impl Hierarchies {
     /// Looks which hierarchies are mounted and where this process is in them.
     pub fn find() -> Self {
-        Hierarchies { found: find(), prefix: format!("sandtimer-{}-", rustix::process::getuid().as_raw()) }
+        // Of another namespace's user of the same number the locks are elsewhere.
+        let own = own_name("sandtimer", rustix::process::getuid().as_raw());
+        Hierarchies { found: find(), prefix: format!("{own}-") }
     }
 
     fn parents(&self) -> impl Iterator<Item = &PathBuf> {
