@@ -299,6 +299,27 @@ fn a_listing_is_asked_for_by_the_words_that_it_prints() {
     assert_eq!(in_state("ended"), [well]);
 }
 
+#[test]
+fn programs_that_open_a_store_at_the_moment_it_is_made_all_have_it() {
+    // One that is refused was refused in one of ten.
+    for _ in 0..20 {
+        let jobs = Jobs::new();
+        let asked: Vec<_> = (0..6)
+            .map(|_| {
+                jobs.command(&["queues"])
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .expect("it starts")
+            })
+            .collect();
+        for each in asked {
+            let output = each.wait_with_output().expect("it ends");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
 /// Lets a job's only delivery fail as a worker's failure, so that it is dead.
 fn dead(jobs: &Jobs, queue: &str) -> String {
     let spec = json!({"handler": "nobody has it", "queue": queue, "deliveries": 1});

@@ -66,6 +66,26 @@ fn the_calculator_on_a_server_is_ended_by_its_jobs_deadline_and_says_so() {
 }
 
 #[test]
+fn a_job_that_runs_here_outlasts_a_server_that_is_away() {
+    let Some(mut server) = Server::start() else { return };
+    let file = tempfile::NamedTempFile::with_suffix(".toml").expect("a file");
+    std::fs::write(file.path(), "command = [\"sh\", \"-c\", \"sleep 4; echo done\"]\nwall_ms = \"1m\"\n")
+        .expect("written");
+    let running = command(&["run", file.path().to_str().expect("text"), "--store", &server.url()])
+        .spawn()
+        .expect("started");
+    std::thread::sleep(Duration::from_secs(2));
+    server.kill();
+    // Longer than one call waits for it.
+    std::thread::sleep(Duration::from_secs(13));
+    server.again();
+    let output = running.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("it is asked again for a minute"), "{}", stderr(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n");
+}
+
+#[test]
 fn the_store_is_named_by_a_flag_or_a_variable_and_may_be_a_directory() {
     let Some(server) = Server::start() else { return };
     let place = tempfile::tempdir().expect("a directory");

@@ -18,6 +18,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, params};
 use sandtimer::task::estimate::{Estimator, Finished, History, HistoryError};
 
+use crate::sqlite::write_ahead;
 use crate::{MCP_DIRECTORY, StoreError};
 
 const NAME: &str = "durations.sqlite";
@@ -151,7 +152,7 @@ fn refused(path: &Path, failure: Failure) -> StoreError {
 fn connect(path: &Path) -> Result<Connection, Failure> {
     let mut connection = Connection::open(path)?;
     connection.busy_timeout(PATIENCE)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    write_ahead(&connection, PATIENCE)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     let sound: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if sound != "ok" {

@@ -39,6 +39,7 @@ use sandtimer::job::{
     LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
 };
 use sandtimer::resilience::BreakerSnapshot;
+use sandtimer_os::clock::monotonic_nanoseconds;
 
 use clock::StoreClock;
 use reserve::Reserve;
@@ -46,6 +47,8 @@ use submitting::NewJob;
 
 /// How long another writer is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries where SQLite does not wait by itself.
+const AGAIN: Duration = Duration::from_millis(5);
 /// Jobs that are forgotten in one transaction where there is little room for it.
 const FEW: usize = 16;
 /// What a point of priority is worth, in milliseconds of waiting.
@@ -295,11 +298,30 @@ fn connect(path: &Path) -> Result<(Connection, StoreClock), StoreError> {
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(path, private)
         .map_err(|error| StoreError::Broken(format!("{}: {error}", path.display())))?;
-    connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())).map_err(broken)?;
+    write_ahead(&connection, PATIENCE).map_err(broken)?;
     connection.pragma_update(None, "synchronous", "normal").map_err(broken)?;
     schema::migrate(&mut connection)?;
     let clock = StoreClock::of(&mut connection)?;
     Ok((connection, clock))
+}
+
+/// Has a database write ahead. While another process is making it, or does the same, SQLite refuses at once, whatever the
+/// connection's patience is: it takes that for a deadlock.
+pub(crate) fn write_ahead(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
+    let until = monotonic_nanoseconds() + patience.as_nanos() as u64;
+    loop {
+        match connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())) {
+            Err(error)
+                if matches!(
+                    error.sqlite_error_code(),
+                    Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+                ) && monotonic_nanoseconds() < until =>
+            {
+                std::thread::park_timeout(AGAIN);
+            }
+            done => return done,
+        }
+    }
 }
 
 /// The store's words for what SQLite says.

@@ -16,6 +16,8 @@ use crate::signals::{Arrived, Ending, Signals};
 
 /// How often the store is asked.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// For how long a store that cannot be reached is asked again: twice as long as a lease.
+const OUTAGE: Duration = Duration::from_secs(60);
 /// How much of a log at a time.
 pub(super) const PIECE: usize = 256 << 10;
 /// Still going on when the wait was over; EX_TEMPFAIL of sysexits.h.
@@ -70,16 +72,28 @@ impl<'a> Follower<'a> {
         asked: &dyn Fn(u32, &str) -> Result<(), StoreError>,
     ) -> Result<Followed, Failure> {
         let begun = monotonic_nanoseconds();
-        let mut count = 0;
+        let (mut count, mut seen, mut is_told) = (0, begun, false);
         loop {
-            self.store.sweep()?;
-            let record = self.store.get(self.id)?.ok_or_else(|| StoreError::Unknown(self.id.to_owned()))?;
-            self.show_log()?;
-            if record.line.state.is_over() {
-                self.clear();
-                return Ok(Followed::Over(Box::new(record)));
+            match self.look() {
+                Ok(record) if record.line.state.is_over() => {
+                    self.clear();
+                    return Ok(Followed::Over(Box::new(record)));
+                }
+                Ok(record) => {
+                    (seen, is_told) = (monotonic_nanoseconds(), false);
+                    self.show_progress(&record);
+                }
+                // What goes on elsewhere, or here, may outlast it.
+                Err(error @ StoreError::Unreachable(_))
+                    if monotonic_nanoseconds() - seen < OUTAGE.as_nanos() as u64 =>
+                {
+                    self.clear();
+                    if !std::mem::replace(&mut is_told, true) {
+                        render::note(&format!("{error}; it is asked again for a minute"));
+                    }
+                }
+                Err(error) => return Err(error.into()),
             }
-            self.show_progress(&record);
             let waited = Duration::from_nanos(monotonic_nanoseconds() - begun);
             if most.is_some_and(|most| waited >= most) {
                 self.clear();
@@ -96,7 +110,15 @@ impl<'a> Follower<'a> {
         }
     }
 
-    fn show_log(&mut self) -> Result<(), Failure> {
+    /// The job as it is, once its log was shown that far.
+    fn look(&mut self) -> Result<JobRecord, StoreError> {
+        self.store.sweep()?;
+        let record = self.store.get(self.id)?.ok_or_else(|| StoreError::Unknown(self.id.to_owned()))?;
+        self.show_log()?;
+        Ok(record)
+    }
+
+    fn show_log(&mut self) -> Result<(), StoreError> {
         while self.shows_log {
             let log = self.store.read_log(self.id, self.cursor, PIECE)?;
             if log.bytes.is_empty() {

@@ -25,7 +25,7 @@ mod memory;
 mod turns;
 mod worker;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use std::time::Duration;
 use crate::engine::{Engine, Error};
 use crate::job::{
     BreakerScope, CallRecord, Held, JobResult, JobSpec, JobSpent, JobStore, JobVerdict, Leased, Phase,
-    Status, StepRecord, StepSpec, Work,
+    Status, StepRecord, StepSpec, StoreError, Work,
 };
 use crate::limits::Limits;
 use crate::model::{Layer, Outcome, Source, time};
@@ -139,21 +139,46 @@ struct Execution<'a> {
     outcome: Option<Arc<Outcome>>,
     /// Where its runs work, where it has files.
     directory: Option<JobDirectory<'a>>,
-    unlogged: Cell<Unlogged>,
+    unlogged: RefCell<Unlogged>,
 }
 
-/// Bytes of the log that the store did not take.
-#[derive(Debug, Default, Clone, Copy)]
+/// What of the log the store has not taken yet, in its order.
+#[derive(Debug, Default)]
 struct Unlogged {
-    in_all: u64,
-    /// Since it last took something.
-    since: u64,
-    /// When it is tried again, in nanoseconds: to be refused may take a while.
+    waiting: Vec<u8>,
+    /// Bytes behind those, which nobody has any more.
+    dropped: u64,
+    /// Those of them that the log does not speak of yet, and whether they begin in the middle of a line.
+    untold: u64,
+    is_mid_line: bool,
+    /// When the store is asked again, in nanoseconds: to be refused may take a while.
     again: u64,
 }
 
-/// After a store has not taken a part of a log, those that come within this time are not tried.
+impl Unlogged {
+    /// In order: behind what is missing nothing waits.
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.waiting.is_empty() && self.untold == 0 {
+            self.again = now().as_nanos() + UNLOGGED.as_nanos() as u64;
+        }
+        let room = if self.untold == 0 { MOST_UNLOGGED - self.waiting.len() } else { 0 };
+        let (kept, rest) = bytes.split_at(room.min(bytes.len()));
+        self.waiting.extend_from_slice(kept);
+        if self.untold == 0 {
+            self.is_mid_line = self.waiting.last().is_some_and(|last| *last != b'\n');
+        }
+        self.dropped += rest.len() as u64;
+        self.untold += rest.len() as u64;
+    }
+}
+
+/// After a store has not taken a part of a log, it is left alone for this time, and so much waits for it.
 const UNLOGGED: Duration = Duration::from_secs(1);
+const MOST_UNLOGGED: usize = 1 << 20;
+/// For how long a store that cannot be reached is asked to take the last of a log.
+const LAST_OF_LOG: Duration = Duration::from_secs(60);
+/// How much of what has waited is handed over at a time.
+const PIECE_OF_LOG: usize = 256 << 10;
 
 /// Executes a leased job. The result, and whether it may be handed out again.
 fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult, bool) {
@@ -179,14 +204,13 @@ fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult,
         result: JobResult::bare(Status::Ok, None),
         outcome: None,
         directory: None,
-        unlogged: Cell::default(),
+        unlogged: RefCell::default(),
     };
     execution.result.spent.queued_ms = leased.leased_ms.saturating_sub(leased.due_ms);
     let ended = execution.work(leased);
     let again = execution.settle(ended);
     execution.collect();
-    execution.own_up();
-    execution.result.log_bytes_dropped = execution.unlogged.get().in_all;
+    execution.result.log_bytes_dropped = execution.end_log();
     (execution.result, again)
 }
 
@@ -290,37 +314,60 @@ impl Execution<'_> {
         }
     }
 
-    /// Adds to the job's log. That it cannot be written is no reason to end the job, but is said where the bytes are missing,
-    /// and in the result; that the lease is lost is the keeper's to see.
+    /// Adds to the job's log. That it cannot be written is no reason to end the job: what the store does not take waits for it,
+    /// and what is too much for that is spoken of where it is missing, and in the result.
     fn log(&self, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        let is_due = self.unlogged.get().again <= now().as_nanos();
-        let is_taken = is_due && self.own_up() && self.place.store.append_log(self.held, bytes).is_ok();
+        let mut unlogged = self.unlogged.borrow_mut();
+        // What the store says no with is looked at in the end.
+        let is_taken = unlogged.again <= now().as_nanos()
+            && self.hand_over(&mut unlogged).is_ok()
+            && (bytes.is_empty() || self.place.store.append_log(self.held, bytes).is_ok());
         if !is_taken {
-            let unlogged = self.unlogged.get();
-            let count = bytes.len() as u64;
-            self.unlogged.set(Unlogged {
-                in_all: unlogged.in_all + count,
-                since: unlogged.since + count,
-                again: if is_due { now().as_nanos() + UNLOGGED.as_nanos() as u64 } else { unlogged.again },
-            });
+            unlogged.keep(bytes);
         }
     }
 
-    /// Says in the log what is missing there. Whether nothing is, or that was taken.
-    fn own_up(&self) -> bool {
-        let unlogged = self.unlogged.get();
-        if unlogged.since == 0 {
-            return true;
+    /// Hands over what has waited.
+    fn hand_over(&self, unlogged: &mut Unlogged) -> Result<(), StoreError> {
+        let hand = |bytes: &[u8]| self.place.store.append_log(self.held, bytes);
+        let handed = loop {
+            let count = unlogged.waiting.len().min(PIECE_OF_LOG);
+            if count == 0 {
+                break Ok(());
+            }
+            if let Err(error) = hand(&unlogged.waiting[..count]) {
+                break Err(error);
+            }
+            unlogged.waiting.drain(..count);
+        };
+        let told = handed.and_then(|()| match unlogged.untold {
+            0 => Ok(()),
+            bytes => {
+                let line_end = if unlogged.is_mid_line { "\n" } else { "" };
+                hand(format!("{line_end}sandtimer: {bytes} bytes are missing here\n").as_bytes())
+            }
+        });
+        match &told {
+            Ok(()) => unlogged.untold = 0,
+            Err(_) => unlogged.again = now().as_nanos() + UNLOGGED.as_nanos() as u64,
         }
-        let said = format!("sandtimer: {} bytes may be missing here\n", unlogged.since);
-        let is_taken = self.place.store.append_log(self.held, said.as_bytes()).is_ok();
-        if is_taken {
-            self.unlogged.set(Unlogged { since: 0, again: 0, ..unlogged });
+        told
+    }
+
+    /// Hands over what has waited for the store, which is asked for a while where it may come back and the job is this worker's.
+    /// How many bytes the log lacks.
+    fn end_log(&self) -> u64 {
+        let mut unlogged = self.unlogged.borrow_mut();
+        let until = now().as_nanos() + LAST_OF_LOG.as_nanos() as u64;
+        while let Err(error) = self.hand_over(&mut unlogged) {
+            let may_come_back = matches!(error, StoreError::Unreachable(_) | StoreError::Busy);
+            let is_given_up = matches!(self.control.halted(), Some(Halt::Lost | Halt::GiveBack));
+            if !may_come_back || is_given_up || now().as_nanos() >= until {
+                break;
+            }
+            std::thread::park_timeout(UNLOGGED);
         }
-        is_taken
+        unlogged.dropped + unlogged.waiting.len() as u64
     }
 
     fn remark(&self, text: &str) {
