@@ -21,7 +21,7 @@ const IDLE_PERCENT: u64 = 1;
 /// How long at least between two measurements of what a quiet run reads and writes: each reads /proc.
 const MEASURE: u64 = 100_000_000;
 /// How long before a wall the command is looked at, to say what it was waiting for; at most a tenth of the wall.
-const LOOK_BEFORE: u64 = 20_000_000;
+const LOOK_BEFORE: u64 = 100_000_000;
 
 impl Ending {
     /// How long until processor time must be looked at again; `None` where no limit needs it.
