@@ -70,3 +70,28 @@ END
     let Some(said) = inside(script) else { return };
     assert_eq!(said, "hello");
 }
+
+#[test]
+fn a_root_without_capabilities_has_no_uid_for_runs_and_says_so() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: this needs root, to be it without its capabilities");
+        return;
+    }
+    let run = Command::new("setpriv")
+        .args([
+            "--bounding-set",
+            "-all",
+            "--inh-caps",
+            "-all",
+            env!("CARGO_BIN_EXE_sandtimer"),
+            "run",
+            "--",
+            "id",
+        ])
+        .stdin(Stdio::null())
+        .output()
+        .expect("setpriv is there");
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert_eq!((run.status.code(), run.stdout.is_empty()), (Some(125), true), "{said}");
+    assert!(said.contains("root's uid alone") && said.contains("start it as another user"), "{said}");
+}
