@@ -67,10 +67,33 @@ pub(super) fn as_files_owner<T: Send>(work: impl FnOnce() -> io::Result<T> + Sen
 
 /// Removes a workspace and all that is in it.
 pub(super) fn remove_workspace(path: &Path) -> io::Result<()> {
+    // One whose maker died before it could give it away is not the files' owner's, and has none.
+    if std::fs::remove_dir(path).is_ok() {
+        return Ok(());
+    }
     let root = open_workspace(path)?;
     as_files_owner(|| {
         use std::os::fd::AsFd;
         Ok(remove::empty(&remove::open_shut(root.as_fd(), Path::new("."))?)?)
     })?;
     std::fs::remove_dir(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_that_its_maker_could_not_give_away_is_removed() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("one");
+        // As root it is root's still, and of mode 0700.
+        std::fs::DirBuilder::new().mode(0o700).create(&path).expect("made");
+        remove_workspace(&path).expect("removed");
+        assert!(!path.exists());
+        make_workspace(&path).expect("made");
+        std::fs::write(path.join("file"), "x").expect("written");
+        remove_workspace(&path).expect("removed with what is in it");
+        assert!(!path.exists());
+    }
 }
