@@ -24,6 +24,9 @@ const FIRST_UID: u32 = 0x7000_0000;
 /// Whose files in workspaces are. Below all uids of engines, so that every one of their maps shows the files of others as nobody's.
 pub const WORKSPACES: u32 = FIRST_UID - 1;
 
+/// PROC_USER_INIT_INO of the kernel's `include/linux/proc_ns.h`.
+const MACHINES_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+
 /// Whether runs can have uids of their own: this is root, of all users, and not of a container that has few of them, or none
 /// beside its own (user_namespaces(7)), and has the capabilities that changing users and ending theirs takes.
 pub fn has_uids() -> bool {
@@ -58,9 +61,6 @@ fn covers(line: &str, wanted: &Range<u64>) -> bool {
     let (first, many) = (numbers.next(), numbers.nth(1));
     matches!((first, many), (Some(first), Some(many)) if first <= wanted.start && wanted.end <= first + many)
 }
-
-/// PROC_USER_INIT_INO of the kernel's `include/linux/proc_ns.h`.
-const MACHINES_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// A number that no other living engine of this user has.
 #[derive(Debug)]
