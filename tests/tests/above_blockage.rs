@@ -285,6 +285,9 @@ fn what_a_dead_engine_left_behind_the_next_one_sweeps() {
         up.engine.signal(Signal::KILL);
         watchdog.signal(Signal::KILL);
         up.all_dead_within(ENGINE_KILLED, &helpers, "engine and watchdog killed");
+        // Its helpers go with the thread that started them; the lock of its number with its last.
+        let ended = until(ENGINE_KILLED, || up.engine.has_ended());
+        assert!(ended, "an engine goes on {ENGINE_KILLED:?} after SIGKILL");
         let left = Census::take();
         let left: Vec<_> =
             left.added_since(&before).into_iter().filter(|entry| entry.contains("cgroup")).collect();
