@@ -59,7 +59,7 @@ fn what_was_recorded_is_covered() {
     assert!(evaluation.ended_by_limit() <= 0.001, "{}", evaluation.ended_by_limit());
     // Where a command's own runs differ, nobody can foretell more narrowly than they do.
     let (idle, least) = (evaluation.idle_widths(), evaluation.idle_hindsight());
-    assert!(idle[3..].iter().all(|width| *width <= 1.1 * least), "worst to typical: {idle:?}, {least}");
+    assert!(idle[3..].iter().all(|width| *width <= 1.05 * least), "worst to typical: {idle:?}, {least}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Question ─▶ keys, from this very thing to anything ─▶ the closest with runs: centre and scale (`series`)
+//!          ─▶ how slow everything is lately (`pace`)
 //!          ─▶ pooled scores of that rung and size of history (`scores`) ─▶ best, typical, worst (`answer`)
 //! Finished ─▶ is scored against what was foretold of it, then added to the series of all its keys
 //! ```
@@ -34,6 +35,7 @@ mod answer;
 mod asked;
 mod history;
 mod kind;
+mod pace;
 mod question;
 mod scores;
 mod series;
@@ -50,6 +52,7 @@ pub use history::{Finished, History, HistoryError};
 pub use kind::{Complexity, TaskType};
 pub use question::{Conditions, Question};
 
+use pace::Pace;
 use scores::{Held, Pool, Usual};
 use series::{Lens, Sample, Series, View};
 
@@ -155,6 +158,8 @@ pub struct Estimator {
     pools: Vec<Vec<Pool>>,
     /// By load.
     usual: [Usual; LOADS],
+    /// By load.
+    pace: [Pace; LOADS],
     /// How many were made.
     records: u64,
 }
@@ -195,7 +200,13 @@ impl Estimator {
     /// One that knows no run.
     pub fn new() -> Self {
         let pools = (0..LOADS + RUNGS - 1).map(|_| STARTING_WIDTHS.map(starting).into()).collect();
-        Estimator { series: HashMap::new(), pools, usual: ASSUMED_BY_LOAD.map(Usual::assumed), records: 0 }
+        Estimator {
+            series: HashMap::new(),
+            pools,
+            usual: ASSUMED_BY_LOAD.map(Usual::assumed),
+            pace: [Pace::usual(); LOADS],
+            records: 0,
+        }
     }
 
     /// One that knows these runs, the oldest first. What cannot be recorded is left out.
@@ -261,12 +272,17 @@ impl Estimator {
         }
         self.records += 1;
         let own = forecast.filter(|forecast| forecast.rung == 0);
+        let load = run.question.load_class();
+        let pace = self.pace[load].late();
         let surprise =
             own.map(|forecast| log - forecast.view.centre).filter(|late| !run.stopped || *late > 0.0);
         if let (Some(forecast), Some(surprise)) = (own, surprise)
             && forecast.view.runs <= SHORT
         {
-            self.usual[run.question.load_class()].see(surprise);
+            self.usual[load].see(surprise);
+        }
+        if let (Some(forecast), false) = (own, run.stopped) {
+            self.pace[load].see(log - forecast.view.centre + pace);
         }
         let [exact, ..] = keys;
         let of = exact.map_or(0, |key| (key ^ (key >> 32)) as u32);
@@ -274,6 +290,8 @@ impl Estimator {
             let Some(key) = key else { continue };
             let series = self.series.entry(key).or_insert_with(|| Series::new(OUTSIDE));
             let surprise = surprise.filter(|_| rung == 0);
+            // What a limit ended early says nothing about the pace.
+            let log = if rung == 0 && !run.stopped { log - pace } else { log };
             let sample = Sample { log, size: run.question.log_size(), of, stopped: run.stopped, surprise };
             series.push(sample, rung < OF_SEVERAL);
             series.used = self.records;
@@ -297,7 +315,12 @@ impl Estimator {
     ) -> Option<Forecast> {
         for (rung, key) in keys.iter().enumerate() {
             let Some(series) = key.and_then(|key| self.series.get(&key)) else { continue };
-            let Some(view) = series.view(&self.lens(question, keys, rung), even_stopped) else { continue };
+            let Some(mut view) = series.view(&self.lens(question, keys, rung), even_stopped) else {
+                continue;
+            };
+            if rung == 0 {
+                view.centre += self.pace[question.load_class()].late();
+            }
             if rung == RUNGS - 1 && view.runs < GLOBAL_RUNS {
                 continue;
             }

@@ -204,3 +204,49 @@ fn runs_of_other_things_do_not_outweigh_the_table() {
     let training = estimator.predict(&task("train_complex_model")).expect("an estimate");
     assert_eq!((training.basis, training.typical_seconds), (Rung::Prior, 30.0 * MINUTE));
 }
+
+/// Runs of 20 things, round after round, each of which takes `late(round, thing)` longer, as a logarithm.
+fn rounds(count: usize, late: impl Fn(usize, usize) -> f64) -> (Estimator, Question) {
+    let things: Vec<Question> = (0..20).map(|thing| Question::command(&["x".repeat(thing + 1)])).collect();
+    let mut estimator = Estimator::new();
+    for round in 0..count {
+        for (index, thing) in things.iter().enumerate() {
+            estimator.record(&finished(thing, late(round, index).exp())).expect("a run");
+        }
+    }
+    // The one that was longest not run.
+    (estimator, things[0].clone())
+}
+
+fn typical(estimator: &Estimator, question: &Question) -> f64 {
+    estimator.predict(question).expect("known").typical_seconds
+}
+
+#[test]
+fn what_was_not_run_since_the_machine_became_slower_is_foretold_to_be_slower_as_well() {
+    // Slower by a fifth for three rounds, as fast as usual for three, and so on.
+    let slow = |round: usize, _| if round / 3 % 2 == 1 { 0.2 } else { 0.0 };
+    let (usual, thing) = rounds(15, slow);
+    let mut slower = usual.clone();
+    for other in 1..20 {
+        slower.record(&finished(&Question::command(&["x".repeat(other + 1)]), 0.2_f64.exp())).expect("a run");
+    }
+    let (before, after) = (typical(&usual, &thing), typical(&slower, &thing));
+    assert!((0.93..1.07).contains(&before) && after > before * 1.1 && after < 1.3, "{before} {after}");
+}
+
+#[test]
+fn what_one_thing_took_longer_says_nothing_of_others() {
+    // As many are late as are early, each for itself.
+    let alone = |round: usize, thing: usize| if (round * 7 + thing * 13) % 5 % 2 == 1 { 0.2 } else { -0.1 };
+    let (estimator, _) = rounds(30, alone);
+    let late = estimator.pace[0].late();
+    assert!(late.abs() < 0.02, "{late}");
+    // What a limit stopped says nothing either.
+    let mut stopped = estimator.clone();
+    for thing in 0..20 {
+        let run = finished(&Question::command(&["x".repeat(thing + 1)]), 9.0);
+        stopped.record(&Finished { stopped: true, ..run }).expect("a run");
+    }
+    assert_eq!(stopped.pace, estimator.pace);
+}
