@@ -88,6 +88,8 @@ const OF_TYPE: usize = 4;
 const GLOBAL_RUNS: usize = 13;
 /// Upper half of the normal distribution at every twentieth, which pools begin with.
 const NORMAL: [f32; 10] = [0.0, 0.126, 0.253, 0.385, 0.524, 0.674, 0.842, 1.036, 1.282, 1.645];
+/// Scores that a pool takes over from that of a shorter history: so many that no single one of them is the worst case.
+const INHERITED: usize = 39;
 /// How much wider than normal scores begin, by size of history.
 const STARTING_WIDTHS: [f32; SIZES] = [3.0, 1.9, 1.6, 1.4, 1.2, 1.1];
 
@@ -364,7 +366,7 @@ impl Estimator {
     /// Has a pool that saw nothing yet begin with what is known of histories that are shorter by a step.
     fn begin(&mut self, (row, size): (usize, usize)) {
         let Some(shorter) = size.checked_sub(1).filter(|_| self.pools[row][size].is_new()) else { return };
-        if let Some(shape) = self.pools[row][shorter].shape(2 * NORMAL.len() - 1) {
+        if let Some(shape) = self.pools[row][shorter].shape(INHERITED) {
             let ratio = STARTING_WIDTHS[size] / STARTING_WIDTHS[shorter];
             self.pools[row][size] = Pool::starting(shape.into_iter().map(|score| ratio * score));
         }
