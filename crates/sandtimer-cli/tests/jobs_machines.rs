@@ -3,23 +3,22 @@
 #![allow(clippy::disallowed_methods, reason = "the programs under test are started here")]
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sandtimer::job::{Filter, JobLine, JobRecord, JobSpec, JobState, JobStore, Submission};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_store::{NatsAddress, NatsJobs};
 use serde_json::json;
 
+mod machines;
 #[path = "../../sandtimer-store/tests/support/nats.rs"]
 mod support;
 
+use machines::Machine;
 use support::Server;
 
 /// The addresses of the server's machine, one on each wire.
@@ -28,68 +27,13 @@ const WORKERS: [&str; 2] = ["10.213.1.2", "10.213.2.2"];
 const LOGIN: (&str, &str) = ("worker", "not-a-secret");
 const SLOTS: usize = 4;
 
-/// A network namespace, for as long as this is open or something is in it.
-struct Machine(File);
-
-impl Machine {
-    /// `None`, and said so, where there can be none.
-    fn make() -> Option<Self> {
-        let mut holder = Command::new("unshare");
-        holder.args(["--net", "sh", "-c", "echo there; cat"]).stdin(Stdio::piped());
-        let mut holder = holder.stdout(Stdio::piped()).spawn().expect("unshare is there");
-        let mut said = [0];
-        let is_there = std::io::Read::read(&mut holder.stdout.take().expect("piped"), &mut said);
-        let namespace = File::open(format!("/proc/{}/ns/net", holder.id()));
-        drop(holder.stdin.take());
-        holder.wait().expect("it ends");
-        if is_there.expect("readable") == 0 {
-            return skipped("no network namespace can be made: this takes root");
-        }
-        Some(Machine(namespace.expect("opened")))
-    }
-
-    /// Does something there; processes that it starts stay there.
-    fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let there = || {
-            move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).expect("moved");
-            work()
-        };
-        std::thread::scope(|scope| scope.spawn(there).join().expect("no panic"))
-    }
-
-    fn ip(&self, arguments: &str) {
-        let status = self.within(|| Command::new("ip").args(arguments.split(' ')).status());
-        assert!(status.expect("ip is there").success(), "ip {arguments}");
-    }
-
-    /// For `ip`.
-    fn path(&self) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
-    }
-}
-
 /// The server's machine, and two that reach it and not one another.
 fn machines() -> Option<(Machine, [Machine; 2])> {
-    if Command::new("ip").arg("-V").stdout(Stdio::null()).status().is_err() {
-        return skipped("there is no ip(8)");
-    }
     let (middle, workers) = (Machine::make()?, [Machine::make()?, Machine::make()?]);
-    middle.ip("link set lo up");
     for (index, worker) in workers.iter().enumerate() {
-        let wire = format!("wire{index}");
-        middle.ip(&format!("link add {wire} type veth peer name wire netns {}", worker.path()));
-        middle.ip(&format!("address add {}/24 dev {wire}", SERVER[index]));
-        middle.ip(&format!("link set {wire} up"));
-        worker.ip(&format!("address add {}/24 dev wire", WORKERS[index]));
-        worker.ip("link set wire up");
+        middle.wire(index, SERVER[index], worker, WORKERS[index]);
     }
     Some((middle, workers))
-}
-
-fn skipped<T>(why: &str) -> Option<T> {
-    // Nobody reads it where that fails.
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
-    None
 }
 
 /// `sandtimer jobs work`, ended with its test.

@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -34,6 +35,11 @@ const STRANGERS: usize = 16;
 /// Header lines of a request, and bytes of its head.
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
+/// After how much silence a client's machine is asked whether it is there, how often, and how many times before it is gone: a
+/// minute in all. What is sent and never confirmed, of a stream, takes the kernel's own patience (`tcp_retries2`).
+const ASKED_AFTER: Duration = Duration::from_secs(30);
+const ASKED_EVERY: Duration = Duration::from_secs(10);
+const ASKED: u32 = 3;
 /// How long accepting pauses when the system has no descriptor or memory for another connection.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
@@ -106,8 +112,10 @@ impl Listener {
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 // A client whose machine is gone says nothing: the kernel asks. Without it the limits of its run decide.
-                let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
-                let _ = rustix::net::sockopt::set_tcp_keepidle(&stream, Duration::from_secs(30));
+                let _ = sockopt::set_socket_keepalive(&stream, true);
+                let _ = sockopt::set_tcp_keepidle(&stream, ASKED_AFTER);
+                let _ = sockopt::set_tcp_keepintvl(&stream, ASKED_EVERY);
+                let _ = sockopt::set_tcp_keepcnt(&stream, ASKED);
                 let _ = stream.set_nodelay(true);
                 Ok((Connection::of(&stream, peer)?, Box::new(stream)))
             }

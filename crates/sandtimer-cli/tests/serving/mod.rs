@@ -18,8 +18,12 @@ pub struct Serving {
 
 impl Serving {
     pub fn command(state: &Path) -> Command {
+        Self::command_at("127.0.0.1:0", state)
+    }
+
+    pub fn command_at(address: &str, state: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
-        command.args(["serve", "--listen", "127.0.0.1:0", "--state-dir"]).arg(state);
+        command.args(["serve", "--listen", address, "--state-dir"]).arg(state);
         for name in
             ["SANDTIMER_STORE", "SANDTIMER_NATS_CREDENTIALS", "SANDTIMER_TOKEN_FILE", "SANDTIMER_WALL"]
         {
