@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib.util
 import os
 import sys
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
@@ -255,21 +256,37 @@ class Sandbox:
                 outcome = self._finish(call)
         finally:
             job.close()
-        if job.again is None or not self._lacks(outcome.error, job.module):
+        if job.again is None or not self._lacks(outcome.error, job.module, self._look_for):
             return outcome
         again = job.again()
         again.scope, again.again = job.scope, None
-        return self._perform(again, begun)
+        return self._after(outcome)._perform(again, begun)
 
-    def _lacks(self, error: Optional[BaseException], module: Optional[str]) -> bool:
+    def _after(self, outcome: Outcome) -> Sandbox:
+        """A view with what is left of the wall limit behind a run: its second one is not given more."""
+        wall = self._limits["timeout"]
+        return self if not wall else self.limits(timeout=max(float(wall) - outcome.usage.wall_ms / 1000, 0.001))
+
+    def _lacks(self, error: Optional[BaseException], module: Optional[str], look_for: Callable[[str], Outcome]) -> bool:
         """Whether a call of this module's failed because it is missing inside. From now on it is sent along."""
-        # What the job says is missing is not trusted: only the function's own module or package is sent along, and once.
+        # What the job says is missing is not trusted: only the function's own module or package is sent along, and only if
+        # a clean process does not find it either.
         if not isinstance(error, _results.MissingModule) or not f"{module}.".startswith(f"{error.name}."):
             return False
-        if error.name in self._by_value or error.name not in sys.modules:
+        if error.name not in sys.modules:
+            return False
+        if error.name in self._by_value:
+            # Since this one was sent.
+            return True
+        found = look_for(error.name)
+        if not isinstance(found.error, ModuleNotFoundError) and (found.error is not None or found.value is not None):
             return False
         self._by_value.add(error.name)
         return True
+
+    def _look_for(self, module: str) -> Outcome:
+        """What a clean process finds where a module is: nothing, or what is no data."""
+        return self._perform(_job.of_call(importlib.util.find_spec, (module,), {}, self._options), lambda _: None)
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """As `run`, but gives the value, or raises: `DeadlineExceeded`, `OutOfMemory`, `Crashed`, what `fn` raised.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from typing import Any
 
 import carry
@@ -200,6 +201,23 @@ def test_a_buffer_of_another_length_is_refused() -> None:
             carry.decode(data, [bytearray(length)])
     with pytest.raises(ResultRefused, match="more buffers"):
         carry.decode(data, [])
+
+
+def test_what_takes_long_to_check_is_refused_at_once() -> None:
+    begun = time.monotonic()
+    # Large numbers take their time to be multiplied, and fields in fields in fields to be looked at.
+    large = pickle.dumps((2**14000,) * 65, 5)[2:-1].replace(b"\x94", b"")
+    with pytest.raises(ResultRefused):
+        carry.decode(PROTO + name("_sandtimer_tokens", "as_tensor") + b"(" + text("float64") + large + b"\x89B\x10\0\0\0" + bytes(16) + b"tR.")
+    nested = np.dtype("u1")
+    for _ in range(4):
+        names = [f"a{index}" for index in range(12)]
+        nested = np.dtype({"names": names, "formats": [nested] * 12, "offsets": [0] * 12, "itemsize": 1})
+    with pytest.raises(ResultRefused, match="overlap"):
+        carry.carried(np.zeros(1, nested))
+    wide = np.dtype({"names": ["a", "b", "c"], "formats": ["U3", "U2", "S12"], "offsets": [0, 4, 0], "itemsize": 12})
+    assert carry.carried(np.zeros(3, wide)).dtype == wide
+    assert time.monotonic() - begun < 10
 
 
 def test_the_older_spelling_is_read() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copyreg
+import enum
 import pickle
 import signal
 import struct
@@ -461,3 +462,41 @@ def test_an_interrupt_is_not_a_refusal() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def call(class_: str, *arguments: Any) -> bytes:
+    return PROTO + name("builtins", class_) + pickle.dumps(arguments, 5)[2:-1].replace(b"\x94", b"") + b"R"
+
+
+@pytest.mark.parametrize("start, end", [(-(10**14), 1), (2, 3), (1, 0), (0, 2), (10**14, 10**14 + 1)])
+def test_no_error_of_coding_points_outside_of_what_was_coded(start: int, end: int) -> None:
+    # Printed, such a one reads memory that is not its own.
+    for attack in (
+        call("UnicodeDecodeError", "utf-8", b"x", start, end, "r"),
+        call("UnicodeEncodeError", "utf-8", "x", start, end, "r"),
+        call("UnicodeTranslateError", "x", start, end, "r"),
+    ):
+        with pytest.raises(ResultRefused, match="not made of such arguments"):
+            carry.decode(attack + b".")
+    assert str(carry.decode(call("UnicodeDecodeError", "utf-8", b"x", 0, 1, "r") + b".")).endswith("position 0: r")
+
+
+def test_where_an_error_of_coding_points_is_not_changed_afterwards() -> None:
+    state = b"}" + text("start") + b"J\0\0\0\x80s" + text("object") + b"K\x01sb."
+    error = carry.decode(call("UnicodeDecodeError", "utf-8", b"x", 0, 1, "r") + state)
+    assert (error.start, error.object) == (0, b"x")
+
+
+class Many(enum.IntFlag):
+    ONE = 1
+
+
+def test_combinations_of_flags_are_bounded_and_found_at_once() -> None:
+    begun = time.monotonic()
+    flags = carry.decode(pickle.dumps([Many(1)] * 3, 5), (), [Many])
+    assert flags == [Many.ONE] * 3
+    number = name(__name__, "Many") + b"J"
+    attack = PROTO + b"](" + b"".join(number + struct.pack("<i", each) + b"\x85R" for each in range(2, 20_000)) + b"e."
+    with pytest.raises(ResultRefused, match="4096 combinations"):
+        carry.decode(attack, (), [Many])
+    assert time.monotonic() - begun < 10

@@ -253,18 +253,38 @@ def test_random_numbers_differ_unless_seeded() -> None:
             arrays = []
         return [random.random(), *map(float, arrays)]
 
-    preload = ["random"]
+    preloads: list[list[str]] = [[], ["random"]]
     try:
         import numpy  # noqa: F401
 
-        preload.append("numpy.random")
+        preloads += [["numpy"], ["numpy.random"]]
     except ImportError:
         pass
-    with sandtimer.Sandbox(timeout=20.0, preload=preload) as box:
-        drawn = [box.call(draw) for _ in range(4)]
-        for column in zip(*drawn):
-            assert len(set(column)) == 4
-    with sandtimer.Sandbox(timeout=20.0, preload=preload, seed=7) as box:
+    for preload in preloads:
+        with sandtimer.Sandbox(timeout=20.0, preload=preload) as box:
+            drawn = [box.call(draw) for _ in range(4)]
+            for column in zip(*drawn):
+                assert len(set(column)) == 4, preload
+        with sandtimer.Sandbox(timeout=20.0, preload=preload, seed=7) as box:
+            assert box.call(draw) == box.call(draw), preload
+    with sandtimer.Sandbox(timeout=20.0, start="spawn", seed=7) as box:
+        assert box.call(draw) == box.call(draw)
+
+
+def test_a_generator_with_a_constant_seed_is_given_another_when_it_is_imported(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw() -> float:
+        import torch
+
+        return float(torch.draw())
+
+    # As torch is: the same numbers in each process that imports it.
+    (tmp_path / "torch").mkdir()
+    own = "import random\nown = random.Random(5)\ndef manual_seed(seed):\n    own.seed(seed)\ndef draw():\n    return own.random()\n"
+    (tmp_path / "torch" / "__init__.py").write_text(own)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with sandtimer.Sandbox(timeout=20.0) as box:
+        assert box.call(draw) != box.call(draw)
+    with sandtimer.Sandbox(timeout=20.0, seed=3) as box:
         assert box.call(draw) == box.call(draw)
 
 
@@ -281,8 +301,51 @@ def test_a_module_that_cannot_be_imported_inside_goes_along(tmp_path: Any, box: 
     try:
         assert box.call(module.times, 14) == 42
         assert box.submit(module.times, 2).result(timeout=30) == 6
+        with sandtimer.Sandbox(timeout=20.0) as other:
+            assert [outcome.value for outcome in other.map(module.times, range(12))] == [3 * each for each in range(12)]
     finally:
         del sys.modules["hidden_module"]
+
+
+def test_what_a_job_says_is_missing_is_not_believed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    source = "import threading\nLOCK = threading.Lock()\ndef score(code):\n    names = {}\n    exec(code, names)\n    return names['f']()\n"
+    (tmp_path / "scores.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    scores = importlib.import_module("scores")
+    forge = """
+import os, pickle, time
+def f():
+    time.sleep(0.5)
+    said = pickle.dumps(("module", "scores"), 5)
+    for number in range(3, 12):
+        try: os.write(number, b"A" + bytes([2]) + bytes(6) + len(said).to_bytes(8, "little") + said)
+        except OSError: pass
+    time.sleep(60)
+"""
+    with sandtimer.Sandbox(timeout=10.0) as box:
+        outcome = box.limits(timeout=1.0).run(scores.score, forge)
+        assert outcome.value is None and outcome.usage.wall_ms < 1500
+        assert box.call(scores.score, "def f(): return 1") == 1
+
+
+def test_a_call_that_is_sent_again_has_what_is_left_of_its_time(tmp_path: Any) -> None:
+    import importlib
+    import sys
+
+    (tmp_path / "hidden_slow.py").write_text("def wait():\n    import time\n    time.sleep(60)\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        module = importlib.import_module("hidden_slow")
+    finally:
+        sys.path.remove(str(tmp_path))
+    try:
+        with sandtimer.Sandbox(timeout=0.5) as box:
+            outcome = box.run(module.wait)
+        assert outcome.ending == "timeout" and outcome.usage.wall_ms < 1000
+    finally:
+        del sys.modules["hidden_slow"]
 
 
 def test_a_grace_is_over_when_the_call_has_left(box: sandtimer.Sandbox) -> None:

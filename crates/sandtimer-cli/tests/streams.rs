@@ -50,6 +50,23 @@ fn signal(child: &Child, signal: Signal) {
     sandtimer_os::process::signal(pidfd.as_fd(), signal).expect("it lives");
 }
 
+#[test]
+fn streams_are_opened_by_their_names_as_well_and_only_the_way_they_go() {
+    let script = "cat /dev/stdin; echo out >/dev/stdout; echo err >/dev/stderr; echo more >>/proc/self/fd/1; \
+                  ! 2>/dev/null : >/dev/stdin && ! 2>/dev/null : </dev/stdout && echo 'no other way'";
+    let mut child = sandtimer(&["run", "--wall", "20s", "--", "bash", "-c", script]);
+    child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().expect("it starts");
+    child.stdin.take().expect("piped").write_all(b"in\n").expect("written");
+    let (code, output, errors) = said(child.wait_with_output().expect("it ends"));
+    assert_eq!((code, errors.as_str()), (Some(0), "err\n"));
+    // Where runs have their maker's uid, each of them may do both.
+    assert!(output.starts_with("in\nout\nmore\n"), "{output}");
+    if rustix::process::geteuid().is_root() {
+        assert!(output.ends_with("no other way\n"), "{output}");
+    }
+}
+
 const DEAF: &str = "trap '' TERM INT HUP; echo up; while :; do sleep 1; done";
 
 #[test]

@@ -36,6 +36,12 @@ fn printed(session: &Context, command: &str) -> String {
 }
 
 #[test]
+fn streams_are_opened_by_their_names_as_well() {
+    let outcome = run(&open(), "echo out >/dev/stdout; echo err | tee /dev/stderr >/dev/null");
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"), "{outcome:?}");
+}
+
+#[test]
 fn commands_share_directory_environment_functions_and_options() {
     let session = open();
     for command in [

@@ -15,6 +15,8 @@ from .common import Arguments, Unbuilt, Value, is_one_of, refuse
 
 _BUFFERS = (bytes, bytearray, memoryview)
 _MOST_FIELDS = 10_000
+# How often fields may lie over the same bytes, on average.
+_MOST_OVERLAP = 64
 # A flag of numpy's: the fields lie as a C compiler would put them.
 _ALIGNED = 0x80
 
@@ -32,7 +34,8 @@ class _Array:
 
 
 def _is_shape(shape: object) -> bool:
-    return type(shape) is tuple and all(type(each) is int and each >= 0 for each in shape)
+    # More than that no array has, and the product of larger numbers takes its time.
+    return type(shape) is tuple and len(shape) <= 64 and all(type(each) is int and 0 <= each < 1 << 63 for each in shape)
 
 
 _TYPE_CODE = re.compile(r"(?:[biufcSUV][0-9]{1,9}|[mM]8)")
@@ -130,9 +133,23 @@ def _array(buffer: object, dtype: Any, shape: Any, order: object) -> Any:
     length = memoryview(buffer).nbytes  # type: ignore[arg-type]
     if dtype.itemsize == 0 or math.prod(shape) * dtype.itemsize != length:
         refuse(f"a numpy array's buffer has {length} bytes, which is not what its shape and type say")
+    if _bytes_looked_at(dtype, {}) > _MOST_OVERLAP * dtype.itemsize:
+        refuse("the fields of a numpy array overlap too often")
     array = numpy.ndarray(shape, dtype, buffer=buffer, order=order)
     _check_elements(numpy, array)
     return array
+
+
+def _bytes_looked_at(dtype: Any, known: dict[int, int]) -> int:
+    """How many bytes of an element are looked at in all, those where fields overlap once for each. A type that is part of another
+    many times is counted once for each, and asked once."""
+    if id(dtype) not in known:
+        base = dtype.base
+        fields = base.fields or {}
+        each = sum(1 + _bytes_looked_at(fields[name][0], known) for name in base.names or ())
+        # The bytes of a subarray are those of all its elements.
+        known[id(dtype)] = each * (dtype.itemsize // max(base.itemsize, 1)) if base.names else dtype.itemsize
+    return known[id(dtype)]
 
 
 # Elements that are not any bytes at all: as what they are read, and the largest there is.

@@ -32,6 +32,9 @@ _KNOWN_KEYS = (object, int, str, bytes, float, complex, tuple, frozenset, enum.E
 _SCALARS = (int, float, complex, str, bytes)
 _CONTAINERS = (list, dict, set)
 
+# Of a flag's members. Each stays in memory as long as the class.
+_MOST_COMBINATIONS = 4096
+
 
 class Plan:
     """What `_sandtimer.decode` needs to know about one class."""
@@ -77,7 +80,7 @@ class Plan:
         if self._extends(BaseException):
             yield "args", _set_args
         for name, value in self._own():
-            if isinstance(value, types.MemberDescriptorType) and name not in seen:
+            if isinstance(value, types.MemberDescriptorType) and name not in seen and not _is_trusted_by_c(value):
                 yield name, value.__set__
             seen.add(name)
 
@@ -143,13 +146,19 @@ class Plan:
         members: dict[Any, object] = _dict(self.class_).get("_value2member_map_") or {}
         if len(arguments) == 1 and _plain_once_nested(arguments):
             (value,) = arguments
+            if type(value) is int and self._makes_flags_as_the_library_does():
+                return self._flags(members, value)
             for known, member in members.items():
                 if type(known) is type(value) and _plain_once_nested((known,)) and known == value:
                     return member
-            if type(value) is int and self._makes_flags_as_the_library_does():
-                class_: Any = self.class_
-                return class_(value)
         refuse(f"{self.name} has no such member")
+
+    def _flags(self, members: dict[Any, object], value: int) -> object:
+        """A member of a flag, or a combination, which the class keeps from then on."""
+        if value not in members and len(members) >= _MOST_COMBINATIONS:
+            refuse(f"{self.name} has {len(members)} combinations of flags already; return their numbers")
+        class_: Any = self.class_
+        return class_(value)
 
     def _makes_flags_as_the_library_does(self) -> bool:
         """Whether a combination of members is made by the standard library's code alone."""
@@ -177,6 +186,11 @@ class Plan:
         return made
 
 
+def _is_trusted_by_c(member: types.MemberDescriptorType) -> bool:
+    """Whether it is a field that the interpreter reads memory by: where in its text a coding went wrong."""
+    return any(member.__objclass__ is each for each in EXCEPTIONS.values() if issubclass(each, UnicodeError))
+
+
 def _set_args(error: object, args: object) -> None:
     # Of anything but a tuple the built-in code would make one, by its own methods.
     if type(args) is not tuple:
@@ -192,6 +206,18 @@ def _plain_once_nested(arguments: Arguments) -> bool:
     return all(_plain(each) if type(each) is tuple else _plain((each,)) for each in arguments)
 
 
+def _coding(*types: type) -> Callable[[Arguments], bool]:
+    """Of an error of coding: where it went wrong is inside of what was coded, for interpreters before 3.13 read what is there."""
+
+    def are_good(arguments: Arguments) -> bool:
+        if len(arguments) != len(types) or not all(map(is_one_of, arguments, types)):
+            return False
+        coded, start, end = arguments[-4:-1]
+        return 0 <= start <= end <= len(coded)
+
+    return are_good
+
+
 def _group(arguments: Arguments) -> bool:
     return len(arguments) == 2 and type(arguments[0]) is str and type(arguments[1]) is list
 
@@ -199,7 +225,13 @@ def _group(arguments: Arguments) -> bool:
 # Exceptions whose C code looks into its arguments, and could be led to call methods of the caller's classes there.
 _STRICT: dict[type, Callable[[Arguments], bool]] = {}
 for _class in EXCEPTIONS.values():
-    if issubclass(_class, (OSError, UnicodeError)):
+    if _class is UnicodeDecodeError:
+        _STRICT[_class] = _coding(str, bytes, int, int, str)
+    elif _class is UnicodeEncodeError:
+        _STRICT[_class] = _coding(str, str, int, int, str)
+    elif _class is UnicodeTranslateError:
+        _STRICT[_class] = _coding(str, int, int, str)
+    elif issubclass(_class, (OSError, UnicodeError)):
         _STRICT[_class] = _plain
     elif issubclass(_class, SyntaxError):
         _STRICT[_class] = _plain_once_nested

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib.util
 import json
 import time
 import uuid
@@ -163,7 +164,8 @@ class Pool:
 
     def _is_to_be_sent_again(self, work: _Work, outcome: Outcome) -> bool:
         """With the code of its function's module, which cannot be imported inside."""
-        return not work.last and self._box._lacks(outcome.error, getattr(work.fn, "__module__", None))
+        module = getattr(work.fn, "__module__", None)
+        return not work.last and self._box._lacks(outcome.error, module, lambda name: self.run(importlib.util.find_spec, name))
 
     def _outcome(self, call: RemoteCall, reply: Any) -> Outcome:
         """What an actor's reply says."""

@@ -29,6 +29,7 @@ use super::place;
 use super::start::{self, Context, Descriptors, Sandbox};
 use super::vacancies::{self, Entrance, Vacancies, Vacant};
 use super::workspace::make_workspace;
+use super::streams::{WRITING, open_to_all};
 use super::zygotes;
 use super::{Inner, Spec};
 use crate::isolate::cgroup::SlotLimits;
@@ -197,6 +198,8 @@ impl Child {
         let null = park::null()?;
         let (stdout, stdout_write) = pipe()?;
         let (stderr, stderr_write) = pipe()?;
+        open_to_all(&stdout_write, WRITING);
+        open_to_all(&stderr_write, WRITING);
         for fd in [&stdout, &stderr] {
             rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK).map_err(failed("cannot prepare a pipe"))?;
         }

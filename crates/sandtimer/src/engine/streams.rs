@@ -54,6 +54,8 @@ impl Streams {
         for (ours, _) in reports.iter().chain(&notices) {
             set_nonblocking(ours)?;
         }
+        reports.iter().for_each(|(_, theirs)| open_to_all(theirs, WRITING));
+        notices.iter().for_each(|(_, theirs)| open_to_all(theirs, READING));
         let limit = effective.get(LimitKind::Output).map(|effect| effect.value);
         if let Some(terminal) = spec.terminal.take() {
             let streams = Self::of_terminal(inner, &terminal, spec.stdout, limit)?;
@@ -61,13 +63,18 @@ impl Streams {
         }
         let (stdin, stdin_write, stdin_bytes) = match std::mem::take(&mut spec.stdin) {
             Stdin::Null => (null(OFlags::RDONLY)?, None, None),
-            Stdin::Descriptor(fd) => (fd, None, None),
+            Stdin::Descriptor(fd) => {
+                open_to_all(&fd, READING);
+                (fd, None, None)
+            }
             Stdin::Piped => {
                 let (read, write) = pipe()?;
+                open_to_all(&read, READING);
                 (read, Some(write), None)
             }
             Stdin::Bytes(bytes) => {
                 let (read, write) = pipe()?;
+                open_to_all(&read, READING);
                 set_nonblocking(&write)?;
                 (read, Some(write), Some(bytes))
             }
@@ -77,6 +84,7 @@ impl Streams {
                 return Ok((null(OFlags::WRONLY)?, OutputStream::default()));
             }
             let (read, inside) = pipe()?;
+            open_to_all(&inside, WRITING);
             let spool = spool(inner, kind, limit)?;
             if spool.is_some() {
                 set_nonblocking(&read)?;
@@ -186,6 +194,22 @@ fn spool(inner: &Inner, kind: Output, limit: Option<u64>) -> Result<Option<Share
 fn null(access: OFlags) -> Result<OwnedFd, Error> {
     rustix::fs::open("/dev/null", access | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| Error::System { doing: "cannot open /dev/null", source: error.into() })
+}
+
+/// What users other than its maker may do with a pipe.
+pub(super) const READING: Mode = Mode::from_raw_mode(0o604);
+pub(super) const WRITING: Mode = Mode::from_raw_mode(0o602);
+
+/// PIPEFS_MAGIC of the kernel's `include/uapi/linux/magic.h`: what has no name anywhere.
+const PIPES: u64 = 0x5049_5045;
+
+/// Lets a run, which is another user, open a pipe that it has by the name of its descriptor (`/dev/stderr`) as well: for what it
+/// can do by that, and no more. Nobody finds it who has none.
+pub(super) fn open_to_all(pipe: &OwnedFd, mode: Mode) {
+    if rustix::fs::fstatfs(pipe).is_ok_and(|system| system.f_type as u64 == PIPES) {
+        // Of somebody else's pipe the mode stays, and with it what was: it is read by its descriptor.
+        let _ = rustix::fs::fchmod(pipe, mode);
+    }
 }
 
 fn set_nonblocking(fd: &OwnedFd) -> Result<(), Error> {

@@ -87,6 +87,7 @@ def zygote(settings):
         sys.path[:] = settings["paths"]
     sys.argv = [""]
     sys.dont_write_bytecode = True
+    sys.meta_path.insert(0, Seeding)
     global native, live
     live = settings["live"]
     native = load_native()
@@ -155,6 +156,7 @@ def forked_child(channel, call):
     """In the child of a caller that forked itself: what is called is there already."""
     sys.modules["_sandtimer_inside"] = native
     native.channel = channel
+    sys.meta_path.insert(0, Seeding)
     reseed()
     os.write(channel, b"R")
     job, *files = native.receive(channel)
@@ -216,19 +218,53 @@ def reply(channel, packet, kept):
 
 def reseed(seed=None):
     """Draws new numbers in every child, or the same ones for the same seed."""
-    modules = sys.modules
+    Seeding.seed = seed
     if seed is not None:
         import random
 
         random.seed(seed)
-    if "numpy.random" in modules:
-        numpy_random = modules["numpy.random"]
-        numpy_random.seed(int.from_bytes(os.urandom(4), "little") if seed is None else seed % 2**32)
-        if seed is not None:
-            # What default_rng() takes its entropy from.
-            modules["numpy.random.bit_generator"].randbits = __import__("random").Random(seed).getrandbits
-    if "torch" in modules:
-        modules["torch"].manual_seed(int.from_bytes(os.urandom(8), "little") >> 1 if seed is None else seed)
+    for name in SEEDED:
+        if name in sys.modules:
+            SEEDED[name](sys.modules[name], seed)
+
+
+def seed_numpy(numpy_random, seed):
+    numpy_random.seed(int.from_bytes(os.urandom(4), "little") if seed is None else seed % 2**32)
+    if seed is not None:
+        # What default_rng() takes its entropy from.
+        sys.modules["numpy.random.bit_generator"].randbits = __import__("random").Random(seed).getrandbits
+
+
+def seed_torch(torch, seed):
+    if hasattr(torch, "manual_seed"):
+        torch.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1 if seed is None else seed)
+
+
+SEEDED = {"numpy.random": seed_numpy, "torch": seed_torch}
+
+
+class Seeding:
+    """Finds modules that have generators of their own as they are found anyway, and has them seeded once they are imported."""
+
+    seed = None
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name not in SEEDED:
+            return None
+        from importlib.machinery import PathFinder
+
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_seed(module):
+            execute(module)
+            SEEDED[name](module, cls.seed)
+
+        spec.loader.exec_module = execute_and_seed
+        return spec
 
 
 def load(job, files):
