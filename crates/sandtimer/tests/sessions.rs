@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sandtimer::engine::{Cell, Context, ContextSpec};
-use sandtimer::model::State;
+use sandtimer::model::{Proof, State};
 use sandtimer::{Ending, Engine, Limits, Outcome};
 
 fn engine() -> &'static Engine {
@@ -39,6 +39,36 @@ fn printed(session: &Context, command: &str) -> String {
 fn streams_are_opened_by_their_names_as_well() {
     let outcome = run(&open(), "echo out >/dev/stdout; echo err | tee /dev/stderr >/dev/null");
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"), "{outcome:?}");
+}
+
+#[test]
+fn what_a_command_leaves_running_is_never_said_to_be_dead() {
+    let session = open();
+    for turn in 0..20 {
+        // As many are alive behind it as before.
+        run(&session, "sleep 0.02 &");
+        let outcome = run(&session, "sleep 95 & sleep 0.05");
+        assert_eq!(
+            (outcome.tree.survivors, outcome.tree.proof),
+            (None, Proof::Pending),
+            "{turn}: {outcome:?}"
+        );
+        let outcome = run(&session, "kill $!; wait");
+        assert_eq!(outcome.tree.survivors, Some(0), "{turn}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_job_in_the_background_delays_nobody() {
+    let session = open();
+    run(&session, "true");
+    let begun = std::time::Instant::now();
+    for _ in 0..8 {
+        run(&session, "sleep 95 &");
+        run(&session, "true");
+    }
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(1), "{took:?} for 16 commands");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod hierarchies;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -528,6 +529,15 @@ impl Slot {
     pub fn processes_now(&self) -> Option<u64> {
         let directory = if self.v2_limits { &self.unified } else { &self.pids };
         self.read(directory, "pids.current").trim().parse().ok()
+    }
+
+    /// The processes that are alive in the slot; `None` where nobody knows.
+    pub fn process_ids(&self) -> Option<BTreeSet<u32>> {
+        let directory = self.unified.as_ref().or(self.pids.as_ref()).or(self.memory.as_ref())?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = openat(directory, "cgroup.procs", flags, Mode::empty()).ok()?;
+        let list = io::read_to_string(std::fs::File::from(file)).ok()?;
+        Some(list.lines().filter_map(|line| line.parse().ok()).collect())
     }
 
     /// Whether nothing is alive in the slot: the proof of death where there is a v2 group.

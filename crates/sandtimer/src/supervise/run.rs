@@ -1,5 +1,6 @@
 //! One run as the two threads and its owner share it, and the facts the enforcer gathers about it.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
@@ -85,10 +86,33 @@ pub(crate) struct Live {
     pub reply: Mutex<Option<Reply>>,
     /// The checkpoint that has become the interpreter.
     pub resumed: Mutex<Option<OwnedFd>>,
-    /// Tasks in the sandbox while nothing goes on in it.
-    pub idle_tasks: u64,
+    /// What is in the sandbox while nothing goes on in it.
+    pub idle: Idle,
     /// The interpreter is a shell: what a command has started is ended without it, as long as it hears.
     pub is_shell: bool,
+}
+
+/// What is in a live sandbox while nothing goes on in it.
+#[derive(Debug)]
+pub(crate) enum Idle {
+    /// So many tasks.
+    Tasks(u64),
+    /// These processes, whose threads come and go, with what earlier jobs left running and what was about to die; unknown
+    /// where nobody lists them.
+    Processes(Option<BTreeSet<u32>>),
+}
+
+impl Idle {
+    /// Whether something is alive that was not there. Where nobody can tell, something is.
+    pub fn has_more(&self, slot: &Slot) -> bool {
+        match self {
+            Idle::Tasks(idle) => slot.processes_now().is_none_or(|tasks| tasks > *idle),
+            Idle::Processes(before) => match (before, slot.process_ids()) {
+                (Some(before), Some(now)) => !now.is_subset(before),
+                _ => true,
+            },
+        }
+    }
 }
 
 /// What a job has displayed, up to its result limit.

@@ -28,7 +28,7 @@ use crate::context::{
 };
 use crate::limits::{Key, check_at_least};
 use crate::model::LimitKind;
-use crate::supervise::run::{Job, Live, Running, Used};
+use crate::supervise::run::{Idle, Job, Live, Running, Used};
 use crate::zygote::{Answer, Language};
 
 /// How long an interpreter may take to make a checkpoint: forking takes 20 ms for each GB. Infrastructure: always finite.
@@ -329,9 +329,17 @@ impl Standing {
         }
     }
 
+    /// Whether what goes on is known by the list of processes: shells leave jobs running, and scripts have threads.
+    fn is_listed(&self) -> bool {
+        self.is_shell() || self.is_script()
+    }
+
     /// Waits until the checkpoint that was forgotten is dead: of the next cell it would be taken for a survivor. What does not
     /// die, an earlier cell has left.
     fn await_dying(&mut self) {
+        if self.is_listed() {
+            return;
+        }
         let idle = 2 + self.checkpoints.len() as u64;
         let extra = |standing: &Self| standing.place.slot.processes_now().unwrap_or(0).saturating_sub(idle);
         let end = monotonic_nanoseconds() + DYING_LIMIT;
@@ -395,12 +403,10 @@ impl Standing {
 
     /// The interpreter as the job of a run.
     pub fn job(&self, begun_at: u64, until: u64) -> Result<Job, Error> {
-        // Init, the interpreter and its checkpoints; of others than Python also its threads and what earlier runs left running.
-        let idle = 2 + self.checkpoints.len() as u64;
-        let idle_tasks = if self.is_shell() || self.is_script() {
-            self.place.slot.processes_now().unwrap_or(idle)
-        } else {
-            idle
+        // Init, the interpreter and its checkpoints.
+        let idle = match self.is_listed() {
+            true => Idle::Processes(self.place.slot.process_ids()),
+            false => Idle::Tasks(2 + self.checkpoints.len() as u64),
         };
         let over = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::System { doing: "cannot make a descriptor", source: error.into() })?;
@@ -412,7 +418,7 @@ impl Standing {
             displayed: Mutex::default(),
             reply: Mutex::default(),
             resumed: Mutex::default(),
-            idle_tasks,
+            idle,
             is_shell: self.is_shell(),
         };
         Ok(Job {

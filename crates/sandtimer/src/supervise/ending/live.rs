@@ -67,8 +67,7 @@ impl Ending {
             });
         }
         let interrupted = self.interrupted_before != 0 && reply.interrupted;
-        // Where nobody counts them something may go on.
-        self.facts.goes_on = self.run.slot.processes_now().is_none_or(|tasks| tasks > live.idle_tasks);
+        self.facts.goes_on = live.idle.has_more(&self.run.slot);
         // It raised because it was interrupted, and it was interrupted because of its wall.
         let cause = match code {
             Some(_) => Cause::Exit,
