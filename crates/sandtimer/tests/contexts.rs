@@ -172,7 +172,7 @@ fn without_supervision_a_hostile_cell_takes_the_checkpoint_along() {
 #[test]
 fn a_cell_that_hears_its_interrupt_keeps_everything() {
     let context = open();
-    let outcome = run(&context, within("x = 1\nimport time\ntime.sleep(60)", 300));
+    let outcome = run(&context, within("x = 1\nimport time\ntime.sleep(60)", 500));
     assert_eq!(
         (outcome.ending, outcome.state, outcome.tree.killed),
         (Ending::Timeout, State::Kept, 0),
@@ -304,7 +304,7 @@ fn a_closed_context_refuses_and_its_run_is_cancelled() {
 fn what_a_cell_started_does_not_outlive_its_wall_where_its_interpreter_does() {
     let context = open();
     let source = "x = 1\nimport os, time\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\nif os.fork() == 0:\n    time.sleep(600)\ntime.sleep(600)";
-    let outcome = run(&context, within(source, 300));
+    let outcome = run(&context, within(source, 500));
     assert_eq!(
         (outcome.ending, outcome.state, outcome.tree.killed),
         (Ending::Timeout, State::Kept, 2),

@@ -53,6 +53,8 @@ fn what_a_command_leaves_running_is_never_said_to_be_dead() {
             (None, Proof::Pending),
             "{turn}: {outcome:?}"
         );
+        let outcome = run(&session, "kill $!; wait; sleep 95 &");
+        assert_eq!(outcome.tree.survivors, None, "{turn}: {outcome:?}");
         let outcome = run(&session, "kill $!; wait");
         assert_eq!(outcome.tree.survivors, Some(0), "{turn}: {outcome:?}");
     }

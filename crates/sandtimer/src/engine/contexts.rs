@@ -387,6 +387,7 @@ impl Context {
         let mut opened = opened::open_as(inner, &spec, id)?;
         let scope = opened.scope;
         opened.submitted_at = asked_at;
+        let live = standing.live().inspect_err(|_| opened::close(inner, scope))?;
         // Its time begins when somebody begins to read it.
         let begun_at = monotonic_nanoseconds();
         let sent = self.source(standing, cell.source, &opened).and_then(|source| {
@@ -395,7 +396,7 @@ impl Context {
             Ok((streams, until))
         });
         let (streams, until) = sent.inspect_err(|_| opened::close(inner, scope))?;
-        let job = standing.job(begun_at, until).inspect_err(|_| opened::close(inner, scope))?;
+        let job = standing.job(live, begun_at, until);
         let spools = streams.spools();
         standing.place.spawned_at = begun_at;
         let running = place::running_at(

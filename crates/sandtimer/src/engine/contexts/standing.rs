@@ -401,8 +401,8 @@ impl Standing {
         Ok(until)
     }
 
-    /// The interpreter as the job of a run.
-    pub fn job(&self, begun_at: u64, until: u64) -> Result<Job, Error> {
+    /// What a job finds here. Looked at before the job is sent: what that starts is not here yet.
+    pub fn live(&self) -> Result<Live, Error> {
         // Init, the interpreter and its checkpoints.
         let idle = match self.is_listed() {
             true => Idle::Processes(self.place.slot.process_ids()),
@@ -410,7 +410,7 @@ impl Standing {
         };
         let over = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::System { doing: "cannot make a descriptor", source: error.into() })?;
-        let live = Live {
+        Ok(Live {
             checkpoint: self.checkpoints.last().copied(),
             is_inits: self.is_inits,
             over,
@@ -420,8 +420,12 @@ impl Standing {
             resumed: Mutex::default(),
             idle,
             is_shell: self.is_shell(),
-        };
-        Ok(Job {
+        })
+    }
+
+    /// The interpreter as the job of a run, which was sent to it.
+    pub fn job(&self, live: Live, begun_at: u64, until: u64) -> Job {
+        Job {
             pid: self.pid,
             pidfd: self.pidfd.clone(),
             channel: self.channel.clone(),
@@ -434,7 +438,7 @@ impl Standing {
             live: Some(live),
             vacancy: Mutex::default(),
             is_one_of_many: false,
-        })
+        }
     }
 
     /// All of an answer; `None` where it is longer than `limit`, and then the interpreter is told that nobody wants it.
