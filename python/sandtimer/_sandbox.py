@@ -396,7 +396,7 @@ class Sandbox:
         ...     future.result()
         1024
         """
-        return self._submit(value_of, fn, args, kwargs)
+        return self._submit(awaited_value_of, fn, args, kwargs)
 
     def _submit(
         self,

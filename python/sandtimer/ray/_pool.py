@@ -180,7 +180,7 @@ class Pool:
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
         """As `call`, in the background: a real `concurrent.futures.Future`. Waiting on a node is not run time."""
-        return self._submit(value_of, _Work(fn, args, kwargs, settle=False))
+        return self._submit(awaited_value_of, _Work(fn, args, kwargs, settle=False))
 
     def _submit(self, finish: Callable[[Outcome], Any], work: _Work) -> CallFuture:
         future = CallFuture()
