@@ -201,10 +201,18 @@ _NAMED = (
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Classes that go along with their code are found inside under their names, so that results may be of them."""
 
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._named: dict[tuple[str, str], type] = {}
+
     def reducer_override(self, value: Any) -> Any:
         reduced = super().reducer_override(value)
         # Of these six parts are the classes that are made anew, and nothing else.
         if not isinstance(value, type) or not isinstance(reduced, tuple) or len(reduced) != 6 or "." in value.__qualname__:
+            return reduced
+        first = self._named.setdefault((value.__module__, value.__qualname__), value)
+        if first is not value and getattr(sys.modules.get(value.__module__), value.__qualname__, None) is not value:
+            # A frozen dataclass with slots holds, in its methods, the class of the same name that it was made from.
             return reduced
         make, of, *rest = reduced
         parts = value.__module__.split(".")
