@@ -210,15 +210,37 @@ def test_results_obey_trust() -> None:
     assert do(make, trust="pickle")["result"].score == 3
 
 
-def test_what_keeps_a_call_from_beginning_raises() -> None:
+def test_what_cannot_be_pickled_is_said_and_not_raised() -> None:
     class Stubborn(Worker):
         def __getstate__(self) -> Any:
             raise RuntimeError("not me")
 
-    with pytest.raises(sandtimer.Unserializable, match="not me"):
-        SandboxExecutor(Stubborn()).secure_execute("add", [1])
-    with pytest.raises(sandtimer.Unserializable, match="lock"):
-        SandboxExecutor(Worker()).secure_execute("add", [threading.Lock()])
+    lock = threading.Lock()
+
+    @sandbox_run(timeout=LONG, return_raw_result=False)
+    def hold() -> Any:
+        return lock.locked()
+
+    @sandbox_run(timeout=LONG)
+    def give(x: Any) -> Any:
+        return x
+
+    for results, called, part, why in (
+        (SandboxExecutor(Stubborn()).secure_execute("add", [1]), "Stubborn.add", "its worker, of type", "not me"),
+        (SandboxExecutor(Worker()).secure_execute("add", [lock]), "Worker.add", "argument 0, of type lock", "cannot pickle"),
+        (SandboxExecutor(Worker()).secure_execute("add", [1], {"n": lock}), "Worker.add", "argument n, of type lock", "lock"),
+        (hold(), "<locals>.hold", "its function cannot", "lock"),
+    ):
+        assert results["result"] is None and results["evaluate_time"] < LONG
+        said = results["error_msg"]
+        assert f"{called} cannot be sent" in said and part in said and why in said, said
+        assert "methodcaller" not in said and "__getstate__" in said and 'start="fork"' in said
+    assert give(lock) is None
+
+
+def test_what_keeps_a_call_from_beginning_raises() -> None:
+    with pytest.raises(sandtimer.ProfileRefused):
+        SandboxExecutor(Worker(), preload=["no_such_module"]).secure_execute("add", [1])
     for bad in (-1, float("nan"), True, "2s"):
         with pytest.raises(sandtimer.InvalidLimit, match="timeout"):
             SandboxExecutor(Worker()).secure_execute("add", [1], timeout_seconds=bad)  # type: ignore[arg-type]
