@@ -260,6 +260,18 @@ def test_a_fork_beside_the_first_result_can_rebuild_its_own() -> None:
     assert said == "[1, 'two']\n0\n"
 
 
+def test_a_generator_that_was_there_before_repeats_its_numbers_in_each_call() -> None:
+    """docs/python.md says so; what draws from a module does not."""
+    said = run_alone("""
+        import random
+
+        mine = random.Random()
+        with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
+            print(box.call(mine.random) == box.call(mine.random), box.call(random.random) == box.call(random.random))
+    """)
+    assert said == "True False\n"
+
+
 def test_background_calls_say_why_they_cannot_fork() -> None:
     said = run_alone("""
         import asyncio
