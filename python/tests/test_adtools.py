@@ -454,7 +454,10 @@ def test_defect_07_a_result_runs_nothing_in_the_caller(tmp_path: pathlib.Path) -
 
 
 def test_defect_08_a_program_finds_no_queue_to_put_a_result_into() -> None:
-    """A program walked the frames to the evaluator's queue and shared memory, and posted a score of its own."""
+    """A program walked the frames to the evaluator's queue and shared memory, and posted a score: there is neither here.
+
+    The next test has what it can do all the same.
+    """
     forge = """
         import gc, sys, types
         def play():
@@ -471,7 +474,10 @@ def test_defect_08_a_program_finds_no_queue_to_put_a_result_into() -> None:
 
 
 def test_defect_08_what_a_program_answers_itself_is_its_own_call_and_plain_data(tmp_path: pathlib.Path) -> None:
-    """It shares a process with its evaluator, so it may answer in its place: with data, in its own call, and nothing else."""
+    """It shares a process with its evaluator, so it can forge its own score, as the package's documentation says.
+
+    But with plain data, in its own call, and nothing else; and what `Sandbox.judge` expects it cannot reach.
+    """
     mark = tmp_path / "ran"
     forge = f"""
         import os, pickle, signal, stat, struct
@@ -506,6 +512,9 @@ def test_defect_08_what_a_program_answers_itself_is_its_own_call_and_plain_data(
         # What is refused is the forged answer: it did arrive.
         assert all(each.result()["result"] is None and "system" in each.result()["error_msg"] for each in bad)
     assert not mark.exists()
+    assert evaluator.secure_evaluate(forge, timeout_seconds=LONG, bad=False)["result"] == [[], [], 10**6, 2]
+    with sandtimer.Sandbox(timeout=LONG) as box:
+        assert box.judge(forge, [([False], 2)], entry="play").verdicts == ["wrong_answer"]
 
 
 def test_defect_09_large_results_need_no_shared_memory() -> None:

@@ -15,6 +15,11 @@ Names, parameters, defaults and results are those of py-adtools 0.3.8; both spel
   evaluators and `sandbox_run` take them by keyword: `SandboxExecutor(worker, memory="1GB", network=True)`.
 - What a call prints is printed when it has ended.
 
+As in py-adtools, a program shares a process with the evaluator (`evaluate_program`) that scores it. So it can forge its score: change what
+scores it, read what is expected, or write the answer of the whole call. It cannot reach beyond its own call, and its answer is plain data
+unless `trust` says otherwise. For scores that count, use `sandtimer.Sandbox.judge(program, cases, entry=…)`, which keeps what is expected
+outside and compares it there with what the program's function returned.
+
 The server of py-adtools is `sandtimer.adtools.auto_server`.
 """
 
