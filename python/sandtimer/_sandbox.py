@@ -379,11 +379,18 @@ class Sandbox:
                 if kind == "raised":
                     value, error = None, _results.exception(value, self._trust, self._results)
                 elif kind == "refused":
-                    value, error = None, _results.refusal(value)
+                    value, error = None, _results.refusal(value, self._other_python)
             except Exception as refused:
                 # Its frames would keep the call, and what it answered, for as long as the outcome lives.
                 error = refused.with_traceback(None)
         return Outcome(ended, "raised" if kind == "raised" else "returned", value, error)
+
+    def _other_python(self) -> Optional[tuple[str, str]]:
+        """The interpreter that `python=` names, and its version, "" where that is not known; None for this one."""
+        profile, native = self._pool.profile, self._pool.native
+        if profile["paths"] is not None:
+            return None
+        return profile["interpreter"], "" if native is None else str(native.stats().get("version", ""))
 
     # Many at a time
 
