@@ -17,7 +17,7 @@ from typing import AbstractSet, Any, Callable, Iterator, Optional, Sequence, Uni
 import cloudpickle
 
 from ._locks import Guard
-from .errors import Unserializable
+from .errors import InvalidArgument, InvalidArgumentType, Unserializable
 
 MOST_INLINE = 56 * 1024
 _LARGE = 64 * 1024
@@ -75,20 +75,20 @@ def arguments(argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]]) -> list[byt
     """The arguments of a command as the kernel takes them."""
     if isinstance(argv, (str, bytes)):
         remedy = f'use a list of arguments, or ["sh", "-c", {argv!r}] for a command of a shell'
-        raise TypeError(f"argv={argv!r} is one text: {remedy}")
+        raise InvalidArgumentType(f"argv={argv!r} is one text: {remedy}")
     encoded = []
     for argument in argv:
         try:
             # Surrogates that stand for bytes, as in sys.argv and the names of files, become those bytes.
             encoded.append(os.fsencode(argument))
         except TypeError as error:
-            raise TypeError(f"argv has {argument!r}: use texts, bytes and paths") from error
+            raise InvalidArgumentType(f"argv has {argument!r}: use texts, bytes and paths") from error
         except UnicodeEncodeError as error:
-            raise ValueError(f"argv has {argument!r}, which is no text: {error.reason}") from error
+            raise InvalidArgument(f"argv has {argument!r}, which is no text: {error.reason}") from error
         if b"\0" in encoded[-1]:
-            raise ValueError(f"argv has {argument!r}: an argument cannot hold a NUL byte")
+            raise InvalidArgument(f"argv has {argument!r}: an argument cannot hold a NUL byte")
     if not encoded:
-        raise ValueError("argv is empty: its first element is the program")
+        raise InvalidArgument("argv is empty: its first element is the program")
     return encoded
 
 

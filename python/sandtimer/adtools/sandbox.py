@@ -15,7 +15,7 @@ from .. import _arguments, _job, _shared
 from .._decorated import Decorated, Way, decorate
 from .._outcome import Outcome
 from .._results import RemoteTraceback
-from ..errors import RemoteError, Unserializable
+from ..errors import InvalidArgument, InvalidArgumentType, RemoteError, Unserializable
 
 __all__ = ["ExecutionResults", "SandboxExecutor", "SandboxExecutorRay", "sandbox_run"]
 
@@ -65,7 +65,7 @@ class SandboxExecutor:
     ) -> None:
         for name, instead in (("timeout", "timeout_seconds"), ("stdout", "redirect_to_devnull")):
             if name in sandbox_parameters:
-                raise TypeError(f"{name} belongs to a call here: use {instead} of secure_execute")
+                raise InvalidArgumentType(f"{name} belongs to a call here: use {instead} of secure_execute")
         if find_and_kill_children_evaluation_process is not None:
             recur_kill_eval_proc = find_and_kill_children_evaluation_process
         self.evaluate_worker = evaluate_worker
@@ -102,7 +102,7 @@ class SandboxExecutor:
             _arguments.iterable("method_args", method_args)
         if method_kwargs is not None and not isinstance(method_kwargs, Mapping):
             kind = type(method_kwargs).__name__
-            raise TypeError(f"method_kwargs={method_kwargs!r:.200} is of type {kind}: use a dict of keywords")
+            raise InvalidArgumentType(f"method_kwargs={method_kwargs!r:.200} is of type {kind}: use a dict of keywords")
         parameters = {
             **self.sandbox_parameters,
             "timeout": timeout_seconds,
@@ -280,7 +280,7 @@ def sandbox_run(
     True
     """
     if sandbox_type not in ("ray", "process"):
-        raise ValueError(f'sandbox_type={sandbox_type!r}: use "process" or "ray"')
+        raise InvalidArgument(f'sandbox_type={sandbox_type!r}: use "process" or "ray"')
     _arguments.limits({"timeout": timeout})
     others = _ONLY_RAY if sandbox_type == "process" else _ONLY_PROCESS
     kept = {name: value for name, value in executor_init_kwargs.items() if name not in others}
