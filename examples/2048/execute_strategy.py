@@ -44,8 +44,9 @@ def execute_strategy(
 ) -> tuple[int, str]:
     """Plays a strategy, a text that defines `strategy(board)` or a callable, to the end: steps made and the game's state.
 
-    What the strategy raises is raised here. One that takes longer than `timeout` ends in a TimeoutError with the `steps` made;
-    with a `grace` it gets SIGTERM first, and is killed that much later. `game` is played as far as the strategy came.
+    What the strategy raises is raised here; SystemExit and KeyboardInterrupt come as `sandtimer.RemoteError`. One that takes
+    longer than `timeout` ends in a TimeoutError with the `steps` made; with a `grace` it gets SIGTERM first, and is killed
+    that much later. `game` is played as far as the strategy came.
     """
     before = game.steps
     outcome = run_strategy(strategy, game, timeout, grace)
@@ -54,6 +55,11 @@ def execute_strategy(
         error = StrategyTimeout(f"after {steps} steps: {outcome.error}", steps)
         error.outcome = outcome
         raise error
-    if outcome.error is not None:
+    if isinstance(outcome.error, Exception):
         raise outcome.error
+    if outcome.error is not None:
+        # A strategy's sys.exit() or KeyboardInterrupt must not end its caller.
+        stand_in = sandtimer.RemoteError(type(outcome.error).__name__, str(outcome.error))
+        stand_in.outcome = outcome
+        raise stand_in from outcome.error
     return steps, game.state()

@@ -63,9 +63,9 @@ def value_of(outcome: Outcome) -> Any:
 
 
 def awaited_value_of(outcome: Outcome) -> Any:
-    """As `value_of`, in a coroutine."""
+    """As `value_of`, in a coroutine, or for a future that one may wait for."""
     if isinstance(outcome.error, StopIteration):
-        # A coroutine cannot raise it.
+        # A coroutine cannot raise it, and a future of asyncio's cannot have it: who waits for one would wait for ever.
         raise _in_place_of(outcome.error, outcome)
     return value_of(outcome)
 

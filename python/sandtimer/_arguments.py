@@ -1,6 +1,7 @@
 """Parameters as callers give them: each is taken as it is meant, or refused at once, by its name and with the remedy.
 
-TypeError for a wrong type, ValueError for a wrong value, InvalidLimit (a ValueError) for what is no limit.
+InvalidArgumentType (a TypeError) for a wrong type, InvalidArgument (a ValueError) for a wrong value, InvalidLimit (a ValueError)
+for what is no limit.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
 from . import _native
-from .errors import InvalidLimit
+from .errors import InvalidArgument, InvalidArgumentType, InvalidLimit
 
 _DURATIONS = ("timeout", "cpu", "stall", "grace")
 # Longer than any call: thirty years.
@@ -23,8 +24,8 @@ _FOR_EVER = 1e9
 _MOST = 4096
 
 
-def _wrong(name: str, value: Any, remedy: str) -> TypeError:
-    return TypeError(f"{name}={value!r:.200} is of type {type(value).__name__}: {remedy}")
+def _wrong(name: str, value: Any, remedy: str) -> InvalidArgumentType:
+    return InvalidArgumentType(f"{name}={value!r:.200} is of type {type(value).__name__}: {remedy}")
 
 
 def flag(name: str, value: Any) -> bool:
@@ -51,7 +52,7 @@ def encoded(name: str, value: Any) -> bytes:
     try:
         return text(name, value, "use a text or bytes").encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{name} is no text that UTF-8 can hold ({error}): pass bytes") from error
+        raise InvalidArgument(f"{name} is no text that UTF-8 can hold ({error}): pass bytes") from error
 
 
 def _seconds(name: str, value: Any) -> None:
@@ -101,7 +102,7 @@ def total(value: Any) -> Optional[float]:
 
 def count(name: str, value: Any, least: int, otherwise: str = "") -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-        raise ValueError(f"{name}={value!r}: use a whole number from {least} to {_MOST}{otherwise}")
+        raise InvalidArgument(f"{name}={value!r}: use a whole number from {least} to {_MOST}{otherwise}")
     return value
 
 
@@ -113,7 +114,7 @@ def seed(value: Any) -> Optional[int]:
         raise _wrong("seed", value, "use a whole number, or None for other numbers in each call")
     number = operator.index(value)
     if not -(2**63) <= number < 2**64:
-        raise ValueError(f"seed={value!r}: use a whole number of at most 64 bits")
+        raise InvalidArgument(f"seed={value!r}: use a whole number of at most 64 bits")
     return number
 
 
@@ -132,9 +133,9 @@ def modules(value: Any) -> list[str]:
     names = list(value)
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"preload holds {name!r:.200}, of type {type(name).__name__}: {wanted}")
+            raise InvalidArgumentType(f"preload holds {name!r:.200}, of type {type(name).__name__}: {wanted}")
         if not all(name.split(".")) or "\0" in name or not _is_utf8(name):
-            raise ValueError(f"preload holds {name!r:.200}, which is no module's name: {wanted}")
+            raise InvalidArgument(f"preload holds {name!r:.200}, which is no module's name: {wanted}")
     return names
 
 
@@ -146,7 +147,7 @@ def classes(value: Any) -> list[type]:
     kinds = list(value)
     for kind in kinds:
         if not isinstance(kind, type):
-            raise TypeError(f"results holds {kind!r:.200}, of type {type(kind).__name__}: {wanted}")
+            raise InvalidArgumentType(f"results holds {kind!r:.200}, of type {type(kind).__name__}: {wanted}")
     return kinds
 
 
@@ -158,7 +159,7 @@ def interpreter(value: Any) -> str:
     if not isinstance(path, str):
         raise _wrong("python", value, remedy)
     if not path or "\0" in path or not _is_utf8(path):
-        raise ValueError(f"python={value!r} names no interpreter: {remedy}")
+        raise InvalidArgument(f"python={value!r} names no interpreter: {remedy}")
     # An interpreter finds its libraries from the name it was started by, and starts in another directory.
     return os.path.join(os.getcwd(), path) if os.sep in path and not os.path.isabs(path) else path
 
@@ -171,9 +172,9 @@ def environment(value: Any) -> dict[str, str]:
         raise _wrong("environment", value, 'use a dictionary such as {"NAME": "value"}, or None')
     for name, content in value.items():
         if not isinstance(name, str) or not isinstance(content, str):
-            raise TypeError(f"environment holds {name!r:.200}: {content!r:.200}, which are not both texts")
+            raise InvalidArgumentType(f"environment holds {name!r:.200}: {content!r:.200}, which are not both texts")
         if not name or "=" in name or "\0" in name + content or not _is_utf8(name + content):
-            raise ValueError(f"environment holds {name!r:.200}: {content!r:.200}, which no environment can hold")
+            raise InvalidArgument(f"environment holds {name!r:.200}: {content!r:.200}, which no environment can hold")
     return dict(value)
 
 
@@ -184,7 +185,7 @@ def directory(value: Any) -> Optional[str]:
     if path is not None and not isinstance(path, str):
         raise _wrong("directory", value, remedy)
     if path is not None and (not path or "\0" in path or not _is_utf8(path)):
-        raise ValueError(f"directory={value!r} names no directory: {remedy}")
+        raise InvalidArgument(f"directory={value!r} names no directory: {remedy}")
     return path
 
 
@@ -195,9 +196,9 @@ def paths() -> list[str]:
         path = entry if isinstance(entry, str) or not hasattr(entry, "__fspath__") else os.fspath(entry)
         if not isinstance(path, str):
             kind = type(entry).__name__
-            raise TypeError(f"sys.path holds {entry!r}, of type {kind}, where no import looks: remove it, or make it a text")
+            raise InvalidArgumentType(f"sys.path holds {entry!r}, of type {kind}, where no import looks: remove it, or make it a text")
         if "\0" in path or not _is_utf8(path):
-            raise ValueError(f"sys.path holds {entry!r}, which is no path in UTF-8: rename the directory, or remove it")
+            raise InvalidArgument(f"sys.path holds {entry!r}, which is no path in UTF-8: rename the directory, or remove it")
         try:
             found.append(os.path.abspath(path))
         except FileNotFoundError:

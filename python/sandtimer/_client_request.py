@@ -6,7 +6,7 @@ import math
 from typing import Any, Callable, Mapping, Optional, Sequence, TypedDict, Union
 
 from . import _arguments
-from .errors import InvalidLimit
+from .errors import InvalidArgument, InvalidArgumentType, InvalidLimit
 
 Seconds = Union[int, float, None]
 Size = Union[int, str, None]
@@ -111,7 +111,7 @@ def input_text(name: str, value: Any) -> Optional[str]:
     try:
         return _arguments.encoded(name, value).decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name} holds bytes that are not UTF-8 ({error}), which a server does not take") from error
+        raise InvalidArgument(f"{name} holds bytes that are not UTF-8 ({error}), which a server does not take") from error
 
 
 def _environment(_: str, value: Any) -> dict[str, str]:
@@ -152,7 +152,7 @@ def fields(options: Mapping[str, Any], allowed: Any) -> dict[str, Any]:
     asked: dict[str, Any] = {}
     for name, value in options.items():
         if name not in known:
-            raise TypeError(f"{name}={value!r:.200} is no option here: use one of {', '.join(known)}")
+            raise InvalidArgumentType(f"{name}={value!r:.200} is no option here: use one of {', '.join(known)}")
         wire, convert = _FIELDS[name]
         # Of what is no limit None is as good as nothing.
         if value is not None or (name != "warn" and convert in (_milliseconds, _size, _count)):
@@ -163,7 +163,7 @@ def fields(options: Mapping[str, Any], allowed: Any) -> dict[str, Any]:
 def program(command: Union[str, Sequence[str], None], code: Optional[str], language: str) -> dict[str, Any]:
     """What is to be run: a command, or code in a language."""
     if (command is None) == (code is None):
-        raise TypeError("give either a command, such as ['echo', 'hello'] or 'ls | wc -l', or code=")
+        raise InvalidArgumentType("give either a command, such as ['echo', 'hello'] or 'ls | wc -l', or code=")
     if code is not None:
         return {"code": _arguments.text("code", code), "language": _arguments.text("language", language)}
     return {"command": command if isinstance(command, str) else list(command or ())}

@@ -15,7 +15,7 @@ from . import _arguments, _results
 from ._client_request import Seconds, _milliseconds, input_text
 from ._client_wire import AWAITING, BLOCKING, Io, Server, iterate, now
 from ._outcome import Outcome
-from .errors import ResultTooLarge, ServerNotFound
+from .errors import InvalidArgument, ResultTooLarge, ServerNotFound
 
 # How long one request waits for an end, in milliseconds: less than proxies do. And how much longer for its answer, in seconds.
 WAIT_MS = 50_000
@@ -184,7 +184,7 @@ class ClientRun:
 
     async def _output(self, io: Io, stream: Optional[str]) -> AsyncGenerator[OutputChunk, None]:
         if stream not in (None, "stdout", "stderr"):
-            raise ValueError(f'stream={stream!r}: use "stdout", "stderr", or None for both')
+            raise InvalidArgument(f'stream={stream!r}: use "stdout", "stderr", or None for both')
         chunks, events = _Chunks(), self._events(io, None)
         try:
             async for event in events:

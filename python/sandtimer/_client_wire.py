@@ -17,7 +17,14 @@ import time
 import urllib.parse
 from typing import Any, AsyncGenerator, Coroutine, Generator, NamedTuple, Optional, TypeVar
 
-from .errors import ServerError, ServerLimitRefused, ServerNotFound, ServerUnauthorized, ServerUnreachable
+from .errors import (
+    InvalidArgument,
+    ServerError,
+    ServerLimitRefused,
+    ServerNotFound,
+    ServerUnauthorized,
+    ServerUnreachable,
+)
 
 __all__ = ["AWAITING", "BLOCKING", "Io", "Server", "ServerEvent", "iterate", "now", "said"]
 
@@ -279,14 +286,14 @@ class Server:
         url = url or os.environ.get("SANDTIMER_SERVER") or "http://127.0.0.1:7880"
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"url={url!r}: use an address with its scheme, such as http://127.0.0.1:7880")
+            raise InvalidArgument(f"url={url!r}: use an address with its scheme, such as http://127.0.0.1:7880")
         self.url = url.rstrip("/")
         self._host, self._base = parts.hostname, parts.path.rstrip("/")
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         token = token if token is not None else os.environ.get("SANDTIMER_TOKEN")
         if token is not None and (not token.isascii() or not token.isprintable()):
-            raise ValueError("token: use one of the server's, which has printable ASCII characters only")
+            raise InvalidArgument("token: use one of the server's, which has printable ASCII characters only")
         host = parts.netloc.rpartition("@")[2]
         lines = [f"Host: {host}", "Connection: close", *([f"Authorization: Bearer {token}"] if token else [])]
         self._head = "\r\n".join(lines)

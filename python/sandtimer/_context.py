@@ -22,7 +22,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Union
 
 from . import _arguments, _results
 from ._outcome import Outcome
-from .errors import ContextLost, ResultTooLarge, SandboxUnavailable
+from .errors import ContextLost, InvalidArgument, InvalidArgumentType, ResultTooLarge, SandboxUnavailable
 
 Seconds = Union[int, float, None]
 
@@ -321,7 +321,7 @@ class Context:
         self._check_usable()
         count = _arguments.count("n", n, 1)
         if count > _MOST_BRANCHES:
-            raise ValueError(f"n={n!r}: use a number from 1 to {_MOST_BRANCHES}")
+            raise InvalidArgument(f"n={n!r}: use a number from 1 to {_MOST_BRANCHES}")
         given = {"memory": memory, "processes": processes}
         chosen = {name: value for name, value in given.items() if value is not _UNSET}
         execution = self._native.branch(count, _arguments.limits(chosen))
@@ -403,7 +403,7 @@ class Context:
         await asyncio.get_running_loop().run_in_executor(None, self.close)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a context belongs to the process that opened it: open another where it is needed")
+        raise InvalidArgumentType("a context belongs to the process that opened it: open another where it is needed")
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, descriptor: int, patience: Optional[float]) -> None:
@@ -430,6 +430,6 @@ def open_context(
     """A context with the limits, the profile and the trust of a sandbox."""
     if language not in LANGUAGES:
         known = ", ".join(f'"{name}"' for name in LANGUAGES)
-        raise ValueError(f"language={language!r}: a context can be of {known}")
+        raise InvalidArgument(f"language={language!r}: a context can be of {known}")
     how = {"environment": _arguments.environment(environment), "directory": _arguments.directory(directory)}
     return Context(box._pool, box._limits, (box._trust, box._results), how)

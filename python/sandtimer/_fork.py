@@ -61,7 +61,11 @@ def reason_against() -> Optional[str]:
     if threading.current_thread() in ours:
         return "submit, map and the awaited forms fork beside the thread that asked, and locks that it holds would stay held"
     if others:
-        return f"{_threads(len(others), 'other')} ({', '.join(others[:3])}), and locks held there would stay held"
+        # It may be drawing, with its lock and that of stderr.
+        tqdm = "; tqdm_monitor is tqdm's, which tqdm.tqdm.monitor_interval = 0 before its first bar keeps from starting"
+        return f"{_threads(len(others), 'other')} ({', '.join(others[:3])}), and locks held there would stay held" + (
+            tqdm if "tqdm_monitor" in others else ""
+        )
     for _ in range(20):
         foreign = [name for name in _native_threads() if name not in _OWN]
         surplus = len(foreign) - len(ours) - 1
@@ -71,8 +75,33 @@ def reason_against() -> Optional[str]:
         time.sleep(0.002)
     if surplus > 0:
         names = ", ".join(sorted(set(foreign))[:3])
-        return f"{_threads(surplus, 'native')} ({names}), and locks held there would stay held"
+        return f"{_threads(surplus, 'native')} ({names}), and locks held there would stay held{_likely_of()}"
     return None
+
+
+# Libraries that start threads for their computations: in their files' names, and what keeps them to the caller's own.
+_COMPUTING = {
+    "openblas": ("OpenBLAS", "OPENBLAS_NUM_THREADS"),
+    "libmkl": ("MKL", "MKL_NUM_THREADS"),
+    "libgomp": ("OpenMP", "OMP_NUM_THREADS"),
+    "libiomp": ("OpenMP", "OMP_NUM_THREADS"),
+    "libomp": ("OpenMP", "OMP_NUM_THREADS"),
+}
+
+
+def _likely_of() -> str:
+    """Whose native threads those may be: nothing of a thread says which library started it."""
+    try:
+        with open("/proc/self/maps") as file:
+            loaded = {os.path.basename(line.rstrip("\n").rpartition("/")[2]) for line in file if ".so" in line}
+    except OSError:
+        return ""
+    found = dict.fromkeys(what for part, what in _COMPUTING.items() if any(part in name for name in loaded))
+    if not found:
+        return ""
+    names = " and ".join(name for name, _ in found)
+    settings = " and ".join(f"{variable}=1" for _, variable in found)
+    return f"; likely they are of {names}, which starts none with {settings} set before what loads it (numpy, torch) is imported"
 
 
 def _threads(count: int, kind: str) -> str:

@@ -17,7 +17,7 @@ from typing import AbstractSet, Any, Callable, Iterator, Optional, Sequence, Uni
 import cloudpickle
 
 from ._locks import Guard
-from .errors import Unserializable
+from .errors import InvalidArgument, InvalidArgumentType, Unserializable
 
 MOST_INLINE = 56 * 1024
 _LARGE = 64 * 1024
@@ -75,20 +75,20 @@ def arguments(argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]]) -> list[byt
     """The arguments of a command as the kernel takes them."""
     if isinstance(argv, (str, bytes)):
         remedy = f'use a list of arguments, or ["sh", "-c", {argv!r}] for a command of a shell'
-        raise TypeError(f"argv={argv!r} is one text: {remedy}")
+        raise InvalidArgumentType(f"argv={argv!r} is one text: {remedy}")
     encoded = []
     for argument in argv:
         try:
             # Surrogates that stand for bytes, as in sys.argv and the names of files, become those bytes.
             encoded.append(os.fsencode(argument))
         except TypeError as error:
-            raise TypeError(f"argv has {argument!r}: use texts, bytes and paths") from error
+            raise InvalidArgumentType(f"argv has {argument!r}: use texts, bytes and paths") from error
         except UnicodeEncodeError as error:
-            raise ValueError(f"argv has {argument!r}, which is no text: {error.reason}") from error
+            raise InvalidArgument(f"argv has {argument!r}, which is no text: {error.reason}") from error
         if b"\0" in encoded[-1]:
-            raise ValueError(f"argv has {argument!r}: an argument cannot hold a NUL byte")
+            raise InvalidArgument(f"argv has {argument!r}: an argument cannot hold a NUL byte")
     if not encoded:
-        raise ValueError("argv is empty: its first element is the program")
+        raise InvalidArgument("argv is empty: its first element is the program")
     return encoded
 
 
@@ -201,10 +201,18 @@ _NAMED = (
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Classes that go along with their code are found inside under their names, so that results may be of them."""
 
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._named: dict[tuple[str, str], type] = {}
+
     def reducer_override(self, value: Any) -> Any:
         reduced = super().reducer_override(value)
         # Of these six parts are the classes that are made anew, and nothing else.
         if not isinstance(value, type) or not isinstance(reduced, tuple) or len(reduced) != 6 or "." in value.__qualname__:
+            return reduced
+        first = self._named.setdefault((value.__module__, value.__qualname__), value)
+        if first is not value and getattr(sys.modules.get(value.__module__), value.__qualname__, None) is not value:
+            # A frozen dataclass with slots holds, in its methods, the class of the same name that it was made from.
             return reduced
         make, of, *rest = reduced
         parts = value.__module__.split(".")

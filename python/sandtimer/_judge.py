@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 
 from . import _arguments, _checkers, _host, _job, _native
 from ._futures import CallFuture
-from .errors import DeadlineExceeded, RemoteError, SandboxUnavailable
+from .errors import DeadlineExceeded, InvalidArgument, InvalidArgumentType, RemoteError, SandboxUnavailable
 
 if TYPE_CHECKING:
     from ._outcome import Outcome
@@ -79,12 +79,12 @@ def _program_case(given: Any) -> Case:
     if isinstance(given, dict):
         unknown = given.keys() - {"stdin", "input", "expected", "output"}
         if unknown or len(given.keys() & {"stdin", "input"}) != 1:
-            raise TypeError(f"a program's case has the keys stdin and expected, not {sorted(given)}")
+            raise InvalidArgumentType(f"a program's case has the keys stdin and expected, not {sorted(given)}")
         stdin, expected = given.get("stdin", given.get("input")), given.get("expected", given.get("output"))
     else:
         stdin, expected = _pair(given, "(stdin, expected)")
     if not isinstance(stdin, (str, bytes)):
-        raise TypeError(f"a program's stdin is a text or bytes, not {type(stdin).__name__}")
+        raise InvalidArgumentType(f"a program's stdin is a text or bytes, not {type(stdin).__name__}")
     return Case(_arguments.encoded("stdin", stdin), (), {}, expected, given)
 
 
@@ -92,17 +92,17 @@ def _function_case(given: Any) -> Case:
     if isinstance(given, dict):
         unknown = given.keys() - {"arguments", "keywords", "expected"}
         if unknown:
-            raise TypeError(f"a function's case has the keys arguments, keywords and expected, not {sorted(given)}")
+            raise InvalidArgumentType(f"a function's case has the keys arguments, keywords and expected, not {sorted(given)}")
         arguments, keywords = given.get("arguments", ()), dict(given.get("keywords", {}))
         if not isinstance(arguments, (tuple, list)):
-            raise TypeError(f"a case's arguments are a list or tuple of them, not {type(arguments).__name__}")
+            raise InvalidArgumentType(f"a case's arguments are a list or tuple of them, not {type(arguments).__name__}")
         return Case(b"", tuple(arguments), keywords, given.get("expected"), given)
     arguments, expected = _pair(given, "(arguments, expected)")
     if isinstance(arguments, (tuple, list)):
         return Case(b"", tuple(arguments), {}, expected, given)
     if isinstance(arguments, dict):
         return Case(b"", (), arguments, expected, given)
-    raise TypeError(
+    raise InvalidArgumentType(
         f"a case's arguments are a list or tuple of them, or a dict of keywords, not {type(arguments).__name__}; "
         "one argument is written (argument,)"
     )
@@ -111,7 +111,7 @@ def _function_case(given: Any) -> Case:
 def _pair(given: Any, shape: str) -> tuple[Any, Any]:
     if isinstance(given, (tuple, list)) and len(given) == 2:
         return given[0], given[1]
-    raise TypeError(f"a case is {shape}, or a dict of the same, not {given!r:.200}")
+    raise InvalidArgumentType(f"a case is {shape}, or a dict of the same, not {given!r:.200}")
 
 
 class _Shipped:
@@ -322,14 +322,14 @@ class _Submission:
 def _check_program(box: Sandbox, program: Program, entry: Optional[str]) -> None:
     if isinstance(program, str):
         if entry is not None and not all(part.isidentifier() for part in entry.split(".")):
-            raise ValueError(f'entry={entry!r} is not a name such as "solve" or "Solution.solve"')
+            raise InvalidArgument(f'entry={entry!r} is not a name such as "solve" or "Solution.solve"')
         return
     if not callable(program):
-        raise TypeError(f"a program is a text or a function, not {type(program).__name__}")
+        raise InvalidArgumentType(f"a program is a text or a function, not {type(program).__name__}")
     if entry is not None:
-        raise TypeError("entry= names a function in a program's text; this program is a function already")
+        raise InvalidArgumentType("entry= names a function in a program's text; this program is a function already")
     if box._start == "fork":
-        raise ValueError('start="fork" shows a call the memory of its caller, and the expected answers with it; use "zygote"')
+        raise InvalidArgument('start="fork" shows a call the memory of its caller, and the expected answers with it; use "zygote"')
 
 
 def _start(submission: _Submission, index: int) -> CallFuture:
@@ -525,7 +525,7 @@ def judge_all(
 ) -> Judgements:
     box._pool.check_open()
     if isinstance(programs, str):
-        raise TypeError("programs is a text: use a list of programs, or judge for one alone")
+        raise InvalidArgumentType("programs is a text: use a list of programs, or judge for one alone")
     _arguments.iterable("programs", programs)
     _arguments.iterable("cases", cases)
     if checker is not None:

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Optional
 from . import _arguments
 from ._resilience import _count
 from ._sandtimer import LoopGuard as Native
-from .errors import LoopStopped
+from .errors import InvalidArgument, InvalidArgumentType, LoopStopped
 
 #: What the engine counts, by the parameter that limits it.
 _RULES = {"turns": "iterations", "failed turns": "failures", "turns in a row with the same action and input": "repeats"}
@@ -76,9 +76,10 @@ class LoopGuard:
         try:
             text = json.dumps(input, allow_nan=False, sort_keys=True)
         except RecursionError:
-            raise ValueError("input is nested too deeply to be compared: use less of it") from None
+            raise InvalidArgument("input is nested too deeply to be compared: use less of it") from None
         except (TypeError, ValueError) as error:
-            raise type(error)(f"input={input!r:.200} cannot be compared ({error}): use what JSON has") from None
+            kind = InvalidArgumentType if isinstance(error, TypeError) else InvalidArgument
+            raise kind(f"input={input!r:.200} cannot be compared ({error}): use what JSON has") from None
         self._native.ended(action, text, ok)
 
     def __iter__(self) -> Iterator[int]:

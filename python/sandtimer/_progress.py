@@ -20,12 +20,19 @@ class Bar:
         try:
             from tqdm.auto import tqdm
 
-            self._tqdm = tqdm(total=total, unit=unit)
+            class Quiet(tqdm):  # type: ignore[misc]
+                # Without tqdm's thread, beside which `start="fork"` would be refused from then on.
+                monitor_interval = 0
+
+            # What the thread is for: that no bar stands still because the first calls were faster.
+            self._tqdm = Quiet(total=total, unit=unit, miniters=1)
         except ImportError:
             try:
+                from rich.console import Console
                 from rich.progress import Progress
 
-                self._rich = Progress()
+                # As tqdm's: what is printed here may be read by a program.
+                self._rich = Progress(console=Console(stderr=True))
                 self._rich.start()
                 self._task = self._rich.add_task(f"{unit}s", total=total)
             except ImportError:

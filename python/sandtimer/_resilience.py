@@ -18,7 +18,14 @@ from typing import Any, Callable, Generator, Optional, TypeVar, Union
 
 from ._outcome import Outcome
 from ._sandtimer import Attempts, Breakers
-from .errors import Cancelled, CircuitOpen, SandboxUnavailable, SandtimerError
+from .errors import (
+    Cancelled,
+    CircuitOpen,
+    InvalidArgument,
+    InvalidArgumentType,
+    SandboxUnavailable,
+    SandtimerError,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 Classes = Union[type[Exception], tuple[type[Exception], ...]]
@@ -73,20 +80,20 @@ class CircuitBreaker:
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         if not isinstance(name, str) or not name:
-            raise TypeError(f"name={name!r:.200}: use a text such as 'calculator:calculate'")
+            raise InvalidArgumentType(f"name={name!r:.200}: use a text such as 'calculator:calculate'")
         if failures is not None:
             _count("failures", failures)
         if rate is not None and (not _is_number(rate) or not 0 < rate <= 1):
-            raise ValueError(f"rate={rate!r}: use a share above 0 and up to 1, or None")
+            raise InvalidArgument(f"rate={rate!r}: use a share above 0 and up to 1, or None")
         for parameter, count in (("window", window), ("least", least), ("successes", successes)):
             _count(parameter, count)
         if least > window:
-            raise ValueError(f"least={least!r}: use no more than the window, which is {window}")
+            raise InvalidArgument(f"least={least!r}: use no more than the window, which is {window}")
         _seconds("open_seconds", open_seconds)
         _seconds("most_open_seconds", most_open_seconds)
         _seconds("probe_seconds", probe_seconds)
         if most_open_seconds < open_seconds:
-            raise ValueError(f"most_open_seconds={most_open_seconds!r}: use at least open_seconds, {open_seconds!r}")
+            raise InvalidArgument(f"most_open_seconds={most_open_seconds!r}: use at least open_seconds, {open_seconds!r}")
         self.name = name
         self._on = _classes("on", on)
         self._clock = clock
@@ -124,7 +131,7 @@ class CircuitBreaker:
     def hold(self, state: Optional[str]) -> None:
         """Keeps it `"open"` or `"closed"` until `hold(None)`, which closes it and forgets what failed."""
         if state not in ("open", "closed", None):
-            raise ValueError(f"state={state!r}: use 'open', 'closed' or None")
+            raise InvalidArgument(f"state={state!r}: use 'open', 'closed' or None")
         self._native.hold(self.name, state, self._clock())
 
     def snapshot(self) -> dict[str, Any]:
@@ -246,16 +253,16 @@ class Retry:
         _count("attempts", attempts)
         if pauses is not None:
             if isinstance(pauses, (str, bytes)) or not isinstance(pauses, Iterable):
-                raise TypeError(f"pauses={pauses!r:.200}: use a list of seconds, or None for pauses at random")
+                raise InvalidArgumentType(f"pauses={pauses!r:.200}: use a list of seconds, or None for pauses at random")
             pauses = [_seconds("pauses", pause, least=0.0) for pause in pauses]
         if total is not None:
             total = _seconds("total", total)
         fallbacks = (fallback,) if callable(fallback) else tuple(fallback)
         for each in fallbacks:
             if not callable(each):
-                raise TypeError(f"fallback={each!r:.200} cannot be called: use a function, or several")
+                raise InvalidArgumentType(f"fallback={each!r:.200} cannot be called: use a function, or several")
         if breaker is not None and not isinstance(breaker, CircuitBreaker):
-            raise TypeError(f"breaker={breaker!r:.200}: use a CircuitBreaker, or None")
+            raise InvalidArgumentType(f"breaker={breaker!r:.200}: use a CircuitBreaker, or None")
         self._attempts, self._pauses, self._total = attempts, pauses, total
         self._on, self._fallbacks, self._breaker = _classes("on", on), fallbacks, breaker
 
@@ -370,7 +377,7 @@ def _said(outcome: Outcome) -> str:
 
 def _decorated(function: F, call: Callable[..., Any], acall: Callable[..., Any]) -> F:
     if not callable(function):
-        raise TypeError(f"{function!r:.200} cannot be decorated: use a function")
+        raise InvalidArgumentType(f"{function!r:.200} cannot be decorated: use a function")
     way = acall if inspect.iscoroutinefunction(function) else call
 
     @functools.wraps(function)
@@ -395,21 +402,21 @@ def _is_number(value: Any) -> bool:
 
 def _count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}={value!r:.200} is of type {type(value).__name__}: use a whole number from 1 on")
+        raise InvalidArgumentType(f"{name}={value!r:.200} is of type {type(value).__name__}: use a whole number from 1 on")
     if not 1 <= value <= 1_000_000:
-        raise ValueError(f"{name}={value!r}: use a whole number from 1 to 1,000,000")
+        raise InvalidArgument(f"{name}={value!r}: use a whole number from 1 to 1,000,000")
 
 
 def _seconds(name: str, value: Any, least: float = 1e-9) -> float:
     if not _is_number(value):
-        raise TypeError(f"{name}={value!r:.200} is of type {type(value).__name__}: use a number of seconds")
+        raise InvalidArgumentType(f"{name}={value!r:.200} is of type {type(value).__name__}: use a number of seconds")
     if not least <= value <= 1e9:
-        raise ValueError(f"{name}={value!r}: use a number of seconds {'from 0 on' if least == 0 else 'above 0'}")
+        raise InvalidArgument(f"{name}={value!r}: use a number of seconds {'from 0 on' if least == 0 else 'above 0'}")
     return float(value)
 
 
 def _classes(name: str, value: Any) -> tuple[type[Exception], ...]:
     classes = value if isinstance(value, tuple) else (value,)
     if not classes or not all(isinstance(each, type) and issubclass(each, Exception) for each in classes):
-        raise TypeError(f"{name}={value!r:.200}: use a class of exceptions, or a tuple of them")
+        raise InvalidArgumentType(f"{name}={value!r:.200}: use a class of exceptions, or a tuple of them")
     return classes

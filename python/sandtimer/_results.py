@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import io
 import mmap
 import pickle
-from typing import Any, Sequence
+import sys
+from typing import Any, Callable, Optional, Sequence
 
 from .errors import RemoteError, ResultTooLarge, SandtimerError, Unserializable
 
@@ -14,6 +16,8 @@ _HUGE_PAGE = 2 << 20
 # 4,300 decimal digits, as many as CPython converts to text.
 _INT_BITS = 14_300
 _OBJECTS = 10_000_000
+# The module of names that stand for functions of the reader.
+_TOKENS = "_sandtimer_tokens"
 
 
 class RemoteTraceback(Exception):
@@ -26,15 +30,17 @@ class RemoteTraceback(Exception):
 class MissingModule(Unserializable):
     """The call needs a module that cannot be imported inside."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, why: Optional[str] = None) -> None:
         super().__init__(
-            f"the call needs the module {name}, which cannot be imported inside: its directory is not shown, because it is a "
+            why
+            or f"the call needs the module {name}, which cannot be imported inside: its directory is not shown, because it is a "
             "home or temporary, or it is not on sys.path; move it, or preload what it comes from"
         )
         self.name = name
+        self.why = why
 
     def __reduce__(self) -> Any:
-        return type(self), (self.name,), self.__dict__
+        return type(self), (self.name, self.why), self.__dict__
 
 
 def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[bytes, list[Any]]:
@@ -75,8 +81,24 @@ def _no_room(length: int, error: Exception) -> ResultTooLarge:
 def value(data: bytes, buffers: Sequence[Any], trust: str, results: dict[tuple[str, str], type]) -> Any:
     """The value that was written down."""
     if trust == "pickle":
-        return pickle.loads(data, buffers=buffers)
+        # Most results have none, and this is faster.
+        unpickler = _Unpickler if _TOKENS.encode() in data else pickle.Unpickler
+        return unpickler(io.BytesIO(data), buffers=buffers).load()
     return decode(data, buffers, results)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows what the encoder inside writes in place of large bytes, tensors and arrow's tables, which lie in the buffers."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module != _TOKENS:
+            return super().find_class(module, name)
+        from ._rebuild import VALUES
+
+        if (module, name) not in VALUES:
+            raise pickle.UnpicklingError(f"the result names {name!r:.100} among what stands for large values, which is not there")
+        known = VALUES[module, name]
+        return known.rebuild if known.signatures else lambda *arguments: known.rebuild(arguments)
 
 
 def decode(data: bytes, buffers: Sequence[Any], results: dict[tuple[str, str], type]) -> Any:
@@ -110,14 +132,29 @@ def exception(description: Any, trust: str, results: dict[tuple[str, str], type]
     return error
 
 
-def refusal(reason: Any) -> SandtimerError:
-    """Why a value could not be written down."""
+def _no_code_there(name: str, interpreter: str, version: str) -> MissingModule:
+    """What a function that goes with its code meets in another interpreter, which has no cloudpickle."""
+    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    inside = ".".join(version.split(".")[:2])
+    is_another = f"that is Python {inside} instead of {ours}, and" if inside and inside != ours else "it"
+    return MissingModule(
+        name,
+        "lambdas, and functions and classes of __main__ or of modules that are not found inside, go with their code: that needs "
+        f"cloudpickle, and the same Python as here ({ours}), in {interpreter}; {is_another} has no cloudpickle; put the function "
+        f"into a module that this interpreter finds, or use python= of a Python {ours} with cloudpickle",
+    )
+
+
+def refusal(reason: Any, other: Callable[[], Optional[tuple[str, str]]] = lambda: None) -> SandtimerError:
+    """Why a value could not be written down, or a call not begun; `other`: path and version of another interpreter."""
     if isinstance(reason, tuple) and len(reason) == 2 and reason[0] == "generator":
         return Unserializable(
             f"the call returned a {reason[1]}, which cannot leave its process; return a list of what it yields"
         )
     if isinstance(reason, tuple) and len(reason) == 2 and reason[0] == "module":
-        return MissingModule(str(reason[1]))
+        name, inside = str(reason[1]), other()
+        is_of_code = name.partition(".")[0] == "cloudpickle"
+        return _no_code_there(name, *inside) if is_of_code and inside is not None else MissingModule(name)
     if isinstance(reason, tuple) and len(reason) == 3:
         return Unserializable(
             f"the result, a {reason[1]}, cannot be sent back: {reason[2]}; return plain data instead"

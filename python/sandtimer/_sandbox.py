@@ -14,7 +14,7 @@ from ._answers import Answer, answer_of, awaited_value_of, value_of
 from ._futures import CallFuture, in_order
 from ._outcome import Outcome, not_executed
 from ._pool import Pool
-from .errors import SandboxUnavailable
+from .errors import InvalidArgument, InvalidArgumentType, SandboxUnavailable
 
 T = TypeVar("T")
 Seconds = Union[int, float, None]
@@ -80,23 +80,23 @@ class Sandbox:
         warn_signal: Union[int, str, None] = None,
     ) -> None:
         if start not in ("zygote", "fork", "spawn"):
-            raise ValueError(f'start={start!r}: use "zygote", "fork" or "spawn"')
+            raise InvalidArgument(f'start={start!r}: use "zygote", "fork" or "spawn"')
         if workers is not None:
             _arguments.count("workers", workers, 1, ", or None for one each processor")
         if _arguments.flag("gpu", gpu):
             raise SandboxUnavailable("gpu=True: a sandbox is given no devices yet; run GPU code outside, or leave gpu out")
         if start == "fork" and python is not None:
-            raise ValueError('start="fork" forks this process, so python= cannot name another interpreter')
+            raise InvalidArgument('start="fork" forks this process, so python= cannot name another interpreter')
         preload = _arguments.modules(preload)
         if start == "fork" and preload:
-            raise ValueError(
+            raise InvalidArgument(
                 f'preload={preload!r:.200}: start="fork" forks this process with the modules that it has; '
                 "import them here, and leave preload out"
             )
         if trust not in ("data", "pickle"):
-            raise ValueError(f'trust={trust!r}: use "data" or "pickle"')
+            raise InvalidArgument(f'trust={trust!r}: use "data" or "pickle"')
         if stdout not in ("capture", "drop"):
-            raise ValueError(f'stdout={stdout!r}: use "capture" or "drop"')
+            raise InvalidArgument(f'stdout={stdout!r}: use "capture" or "drop"')
         self._limits = {
             "timeout": timeout,
             "cpu": cpu,
@@ -176,7 +176,7 @@ class Sandbox:
         ('timeout', 'loop', 'wrap_up')
         """
         if not isinstance(budget, _timeouts.TimeoutManager):
-            raise TypeError(f"budget={budget!r:.200} is of type {type(budget).__name__}: use a TimeoutManager")
+            raise InvalidArgumentType(f"budget={budget!r:.200} is of type {type(budget).__name__}: use a TimeoutManager")
         budget._check_engine()
         if task is not None:
             _arguments.text("task", task, "use the name of a task that was started, or None")
@@ -215,7 +215,7 @@ class Sandbox:
         return self.limits()
 
     def __reduce__(self) -> Any:
-        raise TypeError("a sandbox belongs to the process that made it: make another where it is needed")
+        raise InvalidArgumentType("a sandbox belongs to the process that made it: make another where it is needed")
 
     def __enter__(self) -> Sandbox:
         return self
@@ -312,7 +312,7 @@ class Sandbox:
         ('hello world\\n', 42)
         """
         if language != "python":
-            raise ValueError(f'language={language!r}: use "python"')
+            raise InvalidArgument(f'language={language!r}: use "python"')
         _arguments.text("code", code, "use the program's text")
         text = b"" if stdin is None else _arguments.encoded("stdin", stdin)
         return self._perform(_job.of_program(code, text, _arguments.text("name", name), self._options), lambda _: None)
@@ -361,7 +361,7 @@ class Sandbox:
         42
         """
         if self._budget is not None:
-            raise ValueError("a context outlives the runs of a budget: open it by the sandbox itself")
+            raise InvalidArgument("a context outlives the runs of a budget: open it by the sandbox itself")
         return _context.open_context(self, language, environment, directory)
 
     def _begin(self, job: _job.Job) -> Any:
@@ -396,11 +396,18 @@ class Sandbox:
                 if kind == "raised":
                     value, error = None, _results.exception(value, self._trust, self._results)
                 elif kind == "refused":
-                    value, error = None, _results.refusal(value)
+                    value, error = None, _results.refusal(value, self._other_python)
             except Exception as refused:
                 # Its frames would keep the call, and what it answered, for as long as the outcome lives.
                 error = refused.with_traceback(None)
         return Outcome(ended, "raised" if kind == "raised" else "returned", value, error)
+
+    def _other_python(self) -> Optional[tuple[str, str]]:
+        """The interpreter that `python=` names, and its version, "" where that is not known; None for this one."""
+        profile, native = self._pool.profile, self._pool.native
+        if profile["paths"] is not None:
+            return None
+        return profile["interpreter"], "" if native is None else str(native.stats().get("version", ""))
 
     # Many at a time
 
@@ -413,7 +420,7 @@ class Sandbox:
         ...     future.result()
         1024
         """
-        return self._submit(value_of, fn, args, kwargs)
+        return self._submit(awaited_value_of, fn, args, kwargs)
 
     def _submit(
         self,

@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Union
 
 from . import _arguments, _native
 from ._locks import Guard
-from .errors import InvalidLimit
+from .errors import InvalidArgument, InvalidLimit
 
 Seconds = Union[int, float, None]
 
@@ -78,7 +78,7 @@ class TimeoutManager:
         from ._sandtimer import Budget
 
         if on_task_timeout not in ("tell", "end"):
-            raise ValueError(f'on_task_timeout={on_task_timeout!r}: use "tell" or "end"')
+            raise InvalidArgument(f'on_task_timeout={on_task_timeout!r}: use "tell" or "end"')
         for name, value in (("max_duration_factor", max_duration_factor), ("speed", speed)):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
                 raise InvalidLimit(f"{name}={value!r}: use a number above 0, such as 1.5")
@@ -360,7 +360,7 @@ class TimeoutManager:
     def _check_engine(self) -> None:
         """Refuses where the engine cannot keep this budget's limits: its clock is the system's."""
         if self._clock is not None:
-            raise ValueError("clock= gives this budget a time of its own, which no engine can keep: use speed= instead")
+            raise InvalidArgument("clock= gives this budget a time of its own, which no engine can keep: use speed= instead")
 
     def _run_scope(self, task: Optional[str] = None) -> Any:
         """What bounds a run that begins now. For `Sandbox.within`."""

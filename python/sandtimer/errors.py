@@ -84,6 +84,22 @@ class EstimateRefused(SandtimerError, ValueError):
     """What was asked cannot be estimated: an unknown type (the nearest are named), a size that is none, an unknown command."""
 
 
+class InvalidArgument(SandtimerError, ValueError):
+    """A parameter has a value that cannot be used; the text names the parameter, the value and what to use.
+
+    >>> import sandtimer
+    >>> try:
+    ...     sandtimer.Sandbox(trust="everything")
+    ... except sandtimer.InvalidArgument as error:
+    ...     print(error)
+    trust='everything': use "data" or "pickle"
+    """
+
+
+class InvalidArgumentType(SandtimerError, TypeError):
+    """A parameter is of a type that cannot be used; the text names the parameter, the value and what to use."""
+
+
 class InvalidLimit(SandtimerError, ValueError):
     """A limit is not a number, size or duration that can be kept."""
 

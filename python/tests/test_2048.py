@@ -74,6 +74,14 @@ def test_its_exception_is_raised_as_itself() -> None:
         execute_strategy(strategies.NO_STRATEGY, GameBoard(seed=1))
 
 
+@pytest.mark.parametrize("leaves", ["raise SystemExit(0)", "raise KeyboardInterrupt", "raise GeneratorExit"])
+def test_one_that_would_end_its_caller_does_not(leaves: str) -> None:
+    with pytest.raises(sandtimer.RemoteError) as caught:
+        execute_strategy(f"def strategy(board): {leaves}", GameBoard(seed=1))
+    assert caught.value.type_name in leaves
+    assert caught.value.outcome.ending == "raised"
+
+
 def test_a_fast_one_is_done_long_before_its_limit() -> None:
     started = time.monotonic()
     assert execute_strategy(strategies.ALWAYS_UP, GameBoard(seed=1), timeout=300.0)[1] == "failed"

@@ -210,15 +210,37 @@ def test_results_obey_trust() -> None:
     assert do(make, trust="pickle")["result"].score == 3
 
 
-def test_what_keeps_a_call_from_beginning_raises() -> None:
+def test_what_cannot_be_pickled_is_said_and_not_raised() -> None:
     class Stubborn(Worker):
         def __getstate__(self) -> Any:
             raise RuntimeError("not me")
 
-    with pytest.raises(sandtimer.Unserializable, match="not me"):
-        SandboxExecutor(Stubborn()).secure_execute("add", [1])
-    with pytest.raises(sandtimer.Unserializable, match="lock"):
-        SandboxExecutor(Worker()).secure_execute("add", [threading.Lock()])
+    lock = threading.Lock()
+
+    @sandbox_run(timeout=LONG, return_raw_result=False)
+    def hold() -> Any:
+        return lock.locked()
+
+    @sandbox_run(timeout=LONG)
+    def give(x: Any) -> Any:
+        return x
+
+    for results, called, part, why in (
+        (SandboxExecutor(Stubborn()).secure_execute("add", [1]), "Stubborn.add", "its worker, of type", "not me"),
+        (SandboxExecutor(Worker()).secure_execute("add", [lock]), "Worker.add", "argument 0, of type lock", "cannot pickle"),
+        (SandboxExecutor(Worker()).secure_execute("add", [1], {"n": lock}), "Worker.add", "argument n, of type lock", "lock"),
+        (hold(), "<locals>.hold", "its function cannot", "lock"),
+    ):
+        assert results["result"] is None and results["evaluate_time"] < LONG
+        said = results["error_msg"]
+        assert f"{called} cannot be sent" in said and part in said and why in said, said
+        assert "methodcaller" not in said and "__getstate__" in said and 'start="fork"' in said
+    assert give(lock) is None
+
+
+def test_what_keeps_a_call_from_beginning_raises() -> None:
+    with pytest.raises(sandtimer.ProfileRefused):
+        SandboxExecutor(Worker(), preload=["no_such_module"]).secure_execute("add", [1])
     for bad in (-1, float("nan"), True, "2s"):
         with pytest.raises(sandtimer.InvalidLimit, match="timeout"):
             SandboxExecutor(Worker()).secure_execute("add", [1], timeout_seconds=bad)  # type: ignore[arg-type]
@@ -432,7 +454,10 @@ def test_defect_07_a_result_runs_nothing_in_the_caller(tmp_path: pathlib.Path) -
 
 
 def test_defect_08_a_program_finds_no_queue_to_put_a_result_into() -> None:
-    """A program walked the frames to the evaluator's queue and shared memory, and posted a score of its own."""
+    """A program walked the frames to the evaluator's queue and shared memory, and posted a score: there is neither here.
+
+    The next test has what it can do all the same.
+    """
     forge = """
         import gc, sys, types
         def play():
@@ -449,7 +474,10 @@ def test_defect_08_a_program_finds_no_queue_to_put_a_result_into() -> None:
 
 
 def test_defect_08_what_a_program_answers_itself_is_its_own_call_and_plain_data(tmp_path: pathlib.Path) -> None:
-    """It shares a process with its evaluator, so it may answer in its place: with data, in its own call, and nothing else."""
+    """It shares a process with its evaluator, so it can forge its own score, as the package's documentation says.
+
+    But with plain data, in its own call, and nothing else; and what `Sandbox.judge` expects it cannot reach.
+    """
     mark = tmp_path / "ran"
     forge = f"""
         import os, pickle, signal, stat, struct
@@ -484,6 +512,9 @@ def test_defect_08_what_a_program_answers_itself_is_its_own_call_and_plain_data(
         # What is refused is the forged answer: it did arrive.
         assert all(each.result()["result"] is None and "system" in each.result()["error_msg"] for each in bad)
     assert not mark.exists()
+    assert evaluator.secure_evaluate(forge, timeout_seconds=LONG, bad=False)["result"] == [[], [], 10**6, 2]
+    with sandtimer.Sandbox(timeout=LONG) as box:
+        assert box.judge(forge, [([False], 2)], entry="play").verdicts == ["wrong_answer"]
 
 
 def test_defect_09_large_results_need_no_shared_memory() -> None:

@@ -112,6 +112,17 @@ def test_what_stands_in_for_an_exit_says_where_it_was(box: sandtimer.Sandbox) ->
         assert caught.value.outcome.ending == "raised" and caught.value.outcome.tree.survivors == 0
 
 
+def test_a_submitted_call_that_stops_an_iteration_can_be_awaited(box: sandtimer.Sandbox) -> None:
+    async def awaited() -> None:
+        await asyncio.wait_for(asyncio.wrap_future(box.submit(next, iter([]))), 20.0)
+
+    with pytest.raises(sandtimer.RemoteError, match="StopIteration"):
+        asyncio.run(awaited())
+    with pytest.raises(sandtimer.RemoteError, match="StopIteration") as caught:
+        box.submit(next, iter([])).result()
+    assert isinstance(caught.value.__cause__, StopIteration)
+
+
 def test_they_come_through_a_pool_of_processes() -> None:
     said = run_alone("""
         import concurrent.futures, multiprocessing, time

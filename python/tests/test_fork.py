@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 
 def run_alone(code: str) -> str:
     program = "import sandtimer\n" + textwrap.dedent(code)
@@ -80,6 +82,47 @@ def test_a_fork_beside_threads_is_refused_with_the_reason() -> None:
         thread.join()
     """)
     assert said == "True True\n1\n"
+
+
+def test_a_fork_is_possible_behind_a_progress_bar() -> None:
+    said = run_alone("""
+        import tqdm.auto
+
+        with sandtimer.Sandbox(timeout=20.0) as box:
+            print([outcome.value for outcome in box.map(abs, [-1, -2], progress=True)])
+        with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
+            print(box.call(abs, -3))
+            for _ in tqdm.auto.tqdm([1]):
+                pass
+            try:
+                box.call(abs, -4)
+            except sandtimer.SandboxUnavailable as refusal:
+                print("tqdm.tqdm.monitor_interval = 0" in str(refusal))
+    """)
+    assert said == "[1, 2]\n3\nTrue\n"
+
+
+def test_threads_of_a_library_that_computes_are_named_with_the_remedy() -> None:
+    pytest.importorskip("numpy")
+    call = """
+        import os
+
+        os.environ.update({settings})
+        import numpy
+
+        with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
+            try:
+                print(box.call(lambda: int(numpy.ones(3).sum())))
+            except sandtimer.SandboxUnavailable as refusal:
+                print(refusal)
+    """
+    assert run_alone(call.format(settings={"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})) == "3\n"
+    said = run_alone(call.format(settings={}))
+    if said == "3\n":
+        pytest.skip("numpy starts no threads here")
+    assert "native thread" in said and "set before what loads it" in said
+    assert "OPENBLAS_NUM_THREADS=1" in said or "MKL_NUM_THREADS=1" in said
+    assert "force=True" in said and 'start="zygote"' in said
 
 
 def test_a_worker_that_was_forked_has_an_engine_of_its_own() -> None:
@@ -215,6 +258,18 @@ def test_a_fork_beside_the_first_result_can_rebuild_its_own() -> None:
         first.join()
     """)
     assert said == "[1, 'two']\n0\n"
+
+
+def test_a_generator_that_was_there_before_repeats_its_numbers_in_each_call() -> None:
+    """docs/python.md says so; what draws from a module does not."""
+    said = run_alone("""
+        import random
+
+        mine = random.Random()
+        with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
+            print(box.call(mine.random) == box.call(mine.random), box.call(random.random) == box.call(random.random))
+    """)
+    assert said == "True False\n"
 
 
 def test_background_calls_say_why_they_cannot_fork() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import pickle
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,30 @@ def test_an_environment_of_venv(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
     prefix, name, names = seen("made/bin/python" if relative else made / "bin/python")
     assert (prefix, name) == (str(made), "its own")
     assert ".secret" not in names
+
+
+def test_a_lambda_in_an_environment_without_cloudpickle_says_what_it_needs(tmp_path: pathlib.Path) -> None:
+    made = tmp_path / "made"
+    venv.create(made, symlinks=True, with_pip=False)
+    with sandtimer.Sandbox(python=made / "bin/python", timeout=30.0) as box:
+        with pytest.raises(sandtimer.Unserializable) as caught:
+            box.call(lambda: 1)
+        assert box.call(abs, -1) == 1
+    said = str(caught.value)
+    assert "go with their code" in said and f"{made}/bin/python; it has no cloudpickle" in said and "put the function" in said
+    assert "not shown" not in said
+
+
+def test_a_lambda_for_another_python_says_both_versions() -> None:
+    from sandtimer import _results
+
+    error = _results.refusal(("module", "cloudpickle"), lambda: ("/opt/python3.9", "3.9.18"))
+    assert "/opt/python3.9; that is Python 3.9 instead of {}.{}".format(*sys.version_info) in str(error)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    # Any other module, and this interpreter's own cloudpickle, may be where nothing is shown.
+    for name, other in (("board", ("/opt/python3.9", "3.9.18")), ("cloudpickle", None)):
+        error = _results.refusal(("module", name), lambda other=other: other)  # type: ignore[misc]
+        assert f"the module {name}, which cannot be imported inside" in str(error)
 
 
 def test_an_environment_of_uv(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,8 @@ def test_it_exports_what_it_names() -> None:
         (errors.DeadlineExceeded, TimeoutError),
         (errors.OutOfMemory, MemoryError),
         (errors.Unserializable, TypeError),
+        (errors.InvalidArgument, ValueError),
+        (errors.InvalidArgumentType, TypeError),
         (errors.InvalidLimit, ValueError),
         (errors.UnsupportedPlatform, OSError),
         (errors.NoResult, errors.Crashed),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from typing import Any
 
 import pytest
@@ -48,6 +49,38 @@ def test_a_call_in_the_background_is_followed_by_what_it_prints() -> None:
         assert "p_finish_before_deadline" not in seen(endless, 3), "without a limit there is no chance to miss"
         assert future.cancel() and endless.cancel()
         assert future.progress() is None
+
+
+def test_a_bar_by_rich_is_not_on_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+
+    class Console:
+        def __init__(self, **parameters: Any) -> None:
+            made.append(parameters)
+
+    class Progress:
+        def __init__(self, console: Any = None) -> None:
+            assert isinstance(console, Console)
+
+        def start(self) -> None:
+            pass
+
+        stop = start
+
+        def add_task(self, description: str, total: Any) -> int:
+            return 0
+
+        def update(self, task: int, advance: int, description: str) -> None:
+            pass
+
+    for name, content in (("rich.console", {"Console": Console}), ("rich.progress", {"Progress": Progress}), ("rich", {})):
+        module = types.ModuleType(name)
+        module.__dict__.update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with sandtimer.Sandbox(timeout=30.0) as box:
+        assert [each.value for each in box.map(abs, [-1], progress=True)] == [1]
+    assert made == [{"stderr": True}]
 
 
 def test_reports_that_nobody_can_take_cost_the_call_nothing() -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from sandtimer import ResultRefused
 
+from test_fork import run_alone
+
 CALLS: list[str] = []
 
 
@@ -186,6 +188,34 @@ def test_a_value_of_a_class_comes_back(value: Any) -> None:
 @pytest.mark.skipif("FrozenSlots" not in globals(), reason="dataclasses have no slots yet")
 def test_a_frozen_dataclass_with_slots_comes_back() -> None:
     assert carry.carried(FrozenSlots(1, [2]), [FrozenSlots]) == FrozenSlots(1, [2])
+
+
+@pytest.mark.skipif("FrozenSlots" not in globals(), reason="dataclasses have no slots yet")
+def test_a_frozen_dataclass_with_slots_of_the_main_module_comes_back() -> None:
+    said = run_alone("""
+        import dataclasses
+
+        @dataclasses.dataclass(frozen=True, slots=True)
+        class Move:
+            to: int
+
+        @dataclasses.dataclass
+        class Game:
+            moves: list
+
+        first = Game
+
+        @dataclasses.dataclass
+        class Game:
+            moves: list
+
+        with sandtimer.Sandbox(timeout=20.0, results=[Move, Game]) as box:
+            print(box.call(lambda to: Move(to), 3), box.call(list, [Move(4)]), box.call(lambda: [Move(5), Game([Move(6)])]))
+        # A class whose name has been given to another since.
+        with sandtimer.Sandbox(timeout=20.0, results=[first]) as box:
+            print(box.call(lambda: first([7])))
+    """)
+    assert said == "Move(to=3) [Move(to=4)] [Move(to=5), Game(moves=[Move(to=6)])]\nGame(moves=[7])\n"
 
 
 def test_containers_of_a_class_come_back_without_its_methods() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import carry
 import pytest
+import sandtimer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -195,6 +196,63 @@ def test_the_attributes_of_a_built_in_exception_come_back() -> None:
     except SyntaxError as error_:
         back = carry.carried(error_)
         assert (back.lineno, back.filename, back.text) == (1, "f.py", error_.text)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["bytes(range(256)) * 400", "bytearray(100_000)", "[b'a' * 70_000, {'b': 1}, b'c']", "{'all': b'a' * 2**22, 'none': b''}"],
+)
+def test_large_bytes_come_back_by_pickle(code: str) -> None:
+    with sandtimer.Sandbox(timeout=60.0, trust="pickle") as box:
+        back = box.call(eval, code)
+    assert back == eval(code) and type(back) is type(eval(code))
+
+
+@pytest.mark.parametrize("kind", ["torch", "pyarrow"])
+def test_large_values_of_libraries_come_back_by_pickle(kind: str) -> None:
+    library = pytest.importorskip(kind)
+    code = {"torch": "__import__('torch').ones(100_000)", "pyarrow": "__import__('pyarrow').table({'a': list(range(100_000))})"}
+    with sandtimer.Sandbox(timeout=60.0, trust="pickle") as box:
+        back = box.call(eval, code[kind])
+    assert library.equal(back, eval(code[kind])) if kind == "torch" else back.equals(eval(code[kind]))
+
+
+def test_what_stands_for_no_function_here_is_refused_by_pickle() -> None:
+    from sandtimer import _results
+
+    with pytest.raises(pickle.UnpicklingError, match="as_nothing"):
+        _results.value(b"\x80\x05c_sandtimer_tokens\nas_nothing\n.", [], "pickle", {})
+
+
+HASHED_ALIKE = "{{each * (2**61 - 1) for each in range(1, {})}}"
+
+
+@pytest.mark.parametrize(
+    "fits, too_much, why",
+    [
+        ("2**14_300 - 1", "2**14_400", "14300 bits"),
+        ("__import__('decimal').Decimal('9' * 4300)", "__import__('decimal').Decimal('9' * 4400)", "4300 digits"),
+        ("__import__('decimal').Decimal('1e999999')", "__import__('decimal').Decimal('1e1000000')", "exponent"),
+        (HASHED_ALIKE.format(65), HASHED_ALIKE.format(67), "share a hash"),
+        ("[None] * 9_900_000", "[None] * 10_000_001", "more objects"),
+        ("__import__('http').HTTPStatus.OK.value", "__import__('http').HTTPStatus.OK", "results="),
+    ],
+)
+def test_the_bounds_of_data_are_those_of_the_documentation(fits: str, too_much: str, why: str) -> None:
+    """docs/python.md has them as a table."""
+    with sandtimer.Sandbox(timeout=60.0) as box, sandtimer.Sandbox(timeout=60.0, trust="pickle") as trusting:
+        assert box.call(eval, fits) == eval(fits)
+        with pytest.raises(sandtimer.ResultRefused, match=why):
+            box.call(eval, too_much)
+        assert trusting.call(eval, too_much) == eval(too_much)
+
+
+@pytest.mark.parametrize("trust", ["data", "pickle"])
+def test_a_result_has_so_many_buffers_at_most(trust: str) -> None:
+    with sandtimer.Sandbox(timeout=60.0, trust=trust) as box:
+        assert len(box.call(eval, "[bytes(65536) for _ in range(2000)]")) == 2000
+        with pytest.raises(sandtimer.Unserializable, match="2001 large buffers"):
+            box.call(eval, "[bytes(65536) for _ in range(2001)]")
 
 
 plain = st.recursive(

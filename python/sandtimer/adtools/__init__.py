@@ -8,11 +8,17 @@ Names, parameters, defaults and results are those of py-adtools 0.3.8; both spel
 - Results obey `trust`: "data" (the default) rebuilds plain values, arrays and the classes named in `results=`; of any other
   class the `result` is None, and `error_msg` names the remedy.
 - Everything a call started is dead when it has returned, whatever `recur_kill_eval_proc` and `join_timeout_seconds` say.
-- Workers and arguments are sent by pickle (cloudpickle where that is needed). What cannot be pickled, and whatever else
-  keeps a call from beginning, raises; what goes wrong in a call never does: it is in `error_msg`.
+- Workers and arguments are sent by pickle (cloudpickle where that is needed), unless `start="fork"`. What cannot be pickled,
+  such as a worker with a lock, and what goes wrong in a call, is in `error_msg`; a decorated call that gives the raw result is
+  then None. What else keeps a call from beginning raises: a parameter that is none, or where no sandbox can be had.
 - A call has no network, and sees few files, unless further parameters of `sandtimer.Sandbox` say otherwise; executors,
   evaluators and `sandbox_run` take them by keyword: `SandboxExecutor(worker, memory="1GB", network=True)`.
 - What a call prints is printed when it has ended.
+
+As in py-adtools, a program shares a process with the evaluator (`evaluate_program`) that scores it. So it can forge its score: change what
+scores it, read what is expected, or write the answer of the whole call. It cannot reach beyond its own call, and its answer is plain data
+unless `trust` says otherwise. For scores that count, use `sandtimer.Sandbox.judge(program, cases, entry=…)`, which keeps what is expected
+outside and compares it there with what the program's function returned.
 
 The server of py-adtools is `sandtimer.adtools.auto_server`.
 """

@@ -20,6 +20,7 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Optional, Sequence, Union
 
+from ..errors import InvalidArgument
 from .evaluator import PyEvaluator
 from .sandbox import ExecutionResults
 
@@ -148,7 +149,7 @@ def load(path: str) -> PyEvaluator:
     public = [each for each in classes if not each.__name__.startswith("_")]
     if len(public) != 1:
         names = ", ".join(each.__name__ for each in public) or "none"
-        raise ValueError(f"{path} must define one public class derived from PyEvaluator; it defines: {names}")
+        raise InvalidArgument(f"{path} must define one public class derived from PyEvaluator; it defines: {names}")
     evaluator: PyEvaluator = public[0]()
     return evaluator
 

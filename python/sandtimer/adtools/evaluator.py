@@ -27,7 +27,8 @@ class PyEvaluator(ABC):
     30
 
     The program and `evaluate_program` share a process, so the program can reach what the evaluator holds, and answer in its
-    place: keep expected results out of it, and check what matters after the call.
+    place, with any score it likes: keep expected results out of it, and check what matters after the call, or use
+    `sandtimer.Sandbox.judge(program, cases, entry=…)`, which compares outside.
     """
 
     def __init__(

@@ -11,11 +11,11 @@ import time
 import traceback
 from typing import Any, Callable, ContextManager, Literal, Mapping, Optional, Sequence, TypedDict, Union
 
-from .. import _arguments, _shared
+from .. import _arguments, _job, _shared
 from .._decorated import Decorated, Way, decorate
 from .._outcome import Outcome
 from .._results import RemoteTraceback
-from ..errors import RemoteError
+from ..errors import InvalidArgument, InvalidArgumentType, RemoteError, Unserializable
 
 __all__ = ["ExecutionResults", "SandboxExecutor", "SandboxExecutorRay", "sandbox_run"]
 
@@ -35,7 +35,7 @@ class ExecutionResults(TypedDict):
 class SandboxExecutor:
     """Calls methods of a worker object, each call in a process of its own.
 
-    evaluate_worker: any object that can be pickled; what a call changes in it stays in the sandbox.
+    evaluate_worker: any object that can be pickled (error_msg says what keeps one from it); what a call changes in it stays in the sandbox.
     recur_kill_eval_proc, find_and_kill_children_evaluation_process, join_timeout_seconds: taken and kept; all processes of
     a call die with it at once, whatever they say. debug_mode: prints why a call gave no result.
     trust, results: as of `sandtimer.Sandbox`, and so are all further parameters.
@@ -65,7 +65,7 @@ class SandboxExecutor:
     ) -> None:
         for name, instead in (("timeout", "timeout_seconds"), ("stdout", "redirect_to_devnull")):
             if name in sandbox_parameters:
-                raise TypeError(f"{name} belongs to a call here: use {instead} of secure_execute")
+                raise InvalidArgumentType(f"{name} belongs to a call here: use {instead} of secure_execute")
         if find_and_kill_children_evaluation_process is not None:
             recur_kill_eval_proc = find_and_kill_children_evaluation_process
         self.evaluate_worker = evaluate_worker
@@ -92,7 +92,7 @@ class SandboxExecutor:
         timeout_seconds: Union[int, float, None] = None,
         redirect_to_devnull: bool = False,
     ) -> ExecutionResults:
-        """Calls a method of the worker. Never raises for what the method did.
+        """Calls a method of the worker. Never raises for what the method did, nor for what cannot be pickled.
 
         timeout_seconds: None is no limit, and 0, as in py-adtools and unlike elsewhere in this package, a timeout at once.
         redirect_to_devnull: drops what the call prints; else it is printed here when the call has ended.
@@ -102,7 +102,7 @@ class SandboxExecutor:
             _arguments.iterable("method_args", method_args)
         if method_kwargs is not None and not isinstance(method_kwargs, Mapping):
             kind = type(method_kwargs).__name__
-            raise TypeError(f"method_kwargs={method_kwargs!r:.200} is of type {kind}: use a dict of keywords")
+            raise InvalidArgumentType(f"method_kwargs={method_kwargs!r:.200} is of type {kind}: use a dict of keywords")
         parameters = {
             **self.sandbox_parameters,
             "timeout": timeout_seconds,
@@ -110,14 +110,25 @@ class SandboxExecutor:
         }
         if _is_zero(timeout_seconds):
             return self._results(0.0, None, _TIMEOUT)
-        call = operator.methodcaller(worker_execute_method_name, *(method_args or ()), **(method_kwargs or {}))
+        arguments, keywords = tuple(method_args or ()), dict(method_kwargs or {})
+        call = operator.methodcaller(worker_execute_method_name, *arguments, **keywords)
         with self._sandbox(parameters) as box:
             started = time.perf_counter()
-            outcome = box.run(call, self.evaluate_worker)
+            try:
+                outcome = box.run(call, self.evaluate_worker)
+            except Unserializable as error:
+                # As what goes wrong in a call: py-adtools has an error_msg for it, too, where it pickles.
+                elapsed = time.perf_counter() - started
+                why_not = _why_unsendable(
+                    error, self.evaluate_worker, worker_execute_method_name, arguments, keywords, self._without_pickling
+                )
+                return self._results(elapsed, None, why_not)
             elapsed = time.perf_counter() - started
         if not redirect_to_devnull:
             _print(outcome)
         return self._results(elapsed, outcome.value, _why_not(outcome))
+
+    _without_pickling = ', or use start="fork", which needs no pickling'
 
     def _sandbox(self, parameters: Mapping[str, Any]) -> ContextManager[Any]:
         """What the call is made in: something with the method `run` of `sandtimer.Sandbox`."""
@@ -147,6 +158,34 @@ def _why_not(outcome: Outcome) -> str:
     if outcome.ending == "raised" and error is not None and isinstance(error.__cause__, RemoteTraceback):
         return str(error.__cause__.args[0])
     return f"{type(error).__name__}: {error}"
+
+
+def _why_unsendable(
+    error: Unserializable,
+    worker: Any,
+    method: str,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    otherwise: str,
+) -> str:
+    """Which part of a call cannot be pickled, and why; the error's own words where each part can."""
+    # A decorated function is called itself.
+    function = getattr(worker, "_decorated", worker) if method == "__call__" else None
+    name = getattr(function, "__qualname__", None)
+    called = name if isinstance(name, str) else f"{type(worker).__qualname__}.{method}"
+    what = "its function" if isinstance(name, str) else f"its worker, of type {type(worker).__qualname__},"
+    parts = [(what, worker)]
+    named = [(str(place), each) for place, each in enumerate(arguments)] + list(keywords.items())
+    parts += [(f"argument {place}, of type {type(each).__qualname__},", each) for place, each in named]
+    for what, part in parts:
+        try:
+            _job.written(part, frozenset())
+        except Exception as why:
+            return (
+                f"Unserializable: the call of {called} cannot be sent to a sandbox: {what} cannot be pickled "
+                f"({type(why).__name__}: {why}); make that inside {called}, or leave it out by a __getstate__{otherwise}"
+            )
+    return f"Unserializable: {error}"
 
 
 def _print(outcome: Outcome) -> None:
@@ -203,6 +242,9 @@ class SandboxExecutorRay(SandboxExecutor):
             executor, worker_execute_method_name, method_args, method_kwargs, timeout_seconds, redirect_to_devnull
         )
 
+    # No actor is a fork of the driver.
+    _without_pickling = ""
+
     def _sandbox(self, parameters: Mapping[str, Any]) -> ContextManager[Any]:
         box: ContextManager[Any] = _ray().sandbox(parameters, self._actor_options)
         return box
@@ -238,7 +280,7 @@ def sandbox_run(
     True
     """
     if sandbox_type not in ("ray", "process"):
-        raise ValueError(f'sandbox_type={sandbox_type!r}: use "process" or "ray"')
+        raise InvalidArgument(f'sandbox_type={sandbox_type!r}: use "process" or "ray"')
     _arguments.limits({"timeout": timeout})
     others = _ONLY_RAY if sandbox_type == "process" else _ONLY_PROCESS
     kept = {name: value for name, value in executor_init_kwargs.items() if name not in others}

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Union
 
-from ..errors import JobSpecRefused
+from ..errors import InvalidArgumentType, JobSpecRefused
 
 Spec = Union[Mapping[str, Any], str, "os.PathLike[str]"]
 
@@ -20,7 +20,7 @@ def given(spec: Spec, place: str = "") -> tuple[str, str, str]:
         return json.dumps(_plain(spec, "", place)), os.getcwd(), place
     if not isinstance(spec, (str, os.PathLike)):
         kind = type(spec).__name__
-        raise TypeError(f"{place}spec={spec!r:.200} is of type {kind}: use a dictionary, or the path of a TOML or JSON file")
+        raise InvalidArgumentType(f"{place}spec={spec!r:.200} is of type {kind}: use a dictionary, or the path of a TOML or JSON file")
     from .._sandtimer import parse_job_file
 
     path = os.path.abspath(os.fspath(spec))

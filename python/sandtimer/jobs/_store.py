@@ -23,6 +23,7 @@ from .._outcome import build
 from .._progress import Bar
 from .._sandbox import Sandbox
 from ..errors import (
+    InvalidArgument,
     JobConflict,
     JobError,
     JobFileUnknown,
@@ -124,10 +125,10 @@ class Jobs:
         store: Union[str, "os.PathLike[str]", None] = None,
     ) -> None:
         if state_dir is not None and store is not None:
-            raise ValueError("state_dir and store: give one of them")
+            raise InvalidArgument("state_dir and store: give one of them")
         for name, given in (("state_dir", state_dir), ("store", store)):
             if given == "":
-                raise ValueError(f"{name} is empty: use a directory, or leave it out")
+                raise InvalidArgument(f"{name} is empty: use a directory, or leave it out")
         self._given = None if state_dir is None and store is None else _named(store, state_dir)
 
     def _store(self) -> Any:
@@ -184,7 +185,7 @@ class Jobs:
 
     async def _list(self, io: Io, queue: Optional[str], state: Optional[str], most: Optional[int]) -> List[Job]:
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
-            raise ValueError(f"most={most!r}: use a whole number from 0 on, or None for all")
+            raise InvalidArgument(f"most={most!r}: use a whole number from 0 on, or None for all")
         cursor = None
         found: List[Job] = []
         while most is None or len(found) < most:

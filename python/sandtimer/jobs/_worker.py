@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
 from .. import _arguments, _native
 from .._results import RemoteTraceback
 from .._sandbox import Sandbox
-from ..errors import IsolationRefused, ProfileRefused, RemoteError, SandboxUnavailable
+from ..errors import (
+    InvalidArgument,
+    InvalidArgumentType,
+    IsolationRefused,
+    ProfileRefused,
+    RemoteError,
+    SandboxUnavailable,
+)
 
 if TYPE_CHECKING:
     from ._store import Jobs
@@ -58,13 +65,13 @@ class Worker:
         from . import _default
 
         if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= _MOST_SLOTS:
-            raise ValueError(f"slots={slots!r}: use a whole number from 1 to {_MOST_SLOTS}")
+            raise InvalidArgument(f"slots={slots!r}: use a whole number from 1 to {_MOST_SLOTS}")
         if isinstance(lease, bool) or not isinstance(lease, (int, float)) or not 1 <= lease <= 86_400:
-            raise ValueError(f"lease={lease!r}: use a number of seconds from 1 to 86400")
+            raise InvalidArgument(f"lease={lease!r}: use a number of seconds from 1 to 86400")
         if isinstance(queues, str):
-            raise TypeError(f"queues={queues!r} is one text: use a list, such as [{queues!r}]")
+            raise InvalidArgumentType(f"queues={queues!r} is one text: use a list, such as [{queues!r}]")
         if sandbox is not None and not isinstance(sandbox, Sandbox):
-            raise TypeError(f"sandbox={sandbox!r:.200} is of type {type(sandbox).__name__}: use a Sandbox, or None")
+            raise InvalidArgumentType(f"sandbox={sandbox!r:.200} is of type {type(sandbox).__name__}: use a Sandbox, or None")
         names = [_arguments.text("queues", each, "use a list of the names of queues") for each in queues]
         functions = _checked(handlers)
         self._own = Sandbox() if sandbox is None else None
@@ -128,7 +135,7 @@ def _checked(handlers: Optional[Handlers]) -> dict[str, Callable[[Any], Any]]:
         return {}
     if not isinstance(handlers, Mapping):
         kind = type(handlers).__name__
-        raise TypeError(f"handlers={handlers!r:.200} is of type {kind}: use a dictionary of functions by their names")
+        raise InvalidArgumentType(f"handlers={handlers!r:.200} is of type {kind}: use a dictionary of functions by their names")
     for name, function in handlers.items():
         _arguments.text("the name of a handler", name, "use a text")
         _arguments.function(f"handlers[{name!r}]", function, "use a function of one parameter, the job's input")

@@ -19,7 +19,7 @@ from .._answers import awaited_value_of, value_of
 from .._futures import CallFuture, in_order
 from .._outcome import Outcome, Record, gone, lost, never_begun
 from .._sandbox import Sandbox, Seconds
-from ..errors import RemoteError, SandboxUnavailable, SandtimerError
+from ..errors import InvalidArgument, RemoteError, SandboxUnavailable, SandtimerError
 from ._actor import reply_in
 from ._nodes import Nodes, RemoteCall
 from ._references import refuse, taken_out
@@ -90,12 +90,12 @@ class Pool:
         **parameters: Any,
     ) -> None:
         if parameters.get("start") == "fork":
-            raise ValueError('start="fork" forks the calling process, which is elsewhere; use "zygote" or "spawn"')
+            raise InvalidArgument('start="fork" forks the calling process, which is elsewhere; use "zygote" or "spawn"')
         for name in _OURS:
             if name in (actor_options or {}):
-                raise ValueError(f"actor_options[{name!r}] is the pool's own to set")
+                raise InvalidArgument(f"actor_options[{name!r}] is the pool's own to set")
         if not patience > 0:
-            raise ValueError(f"patience={patience!r}: use a number of seconds above 0")
+            raise InvalidArgument(f"patience={patience!r}: use a number of seconds above 0")
         # It starts no engine here: it checks, and rebuilds.
         self._box = Sandbox(timeout, **parameters)
         options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": dict(resources or {}), **(actor_options or {})}
@@ -182,7 +182,7 @@ class Pool:
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
         """As `call`, in the background: a real `concurrent.futures.Future`. Waiting on a node is not run time."""
-        return self._submit(value_of, _Work(fn, args, kwargs, settle=False))
+        return self._submit(awaited_value_of, _Work(fn, args, kwargs, settle=False))
 
     def _submit(self, finish: Callable[[Outcome], Any], work: _Work) -> CallFuture:
         future = CallFuture()
