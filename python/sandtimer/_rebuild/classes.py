@@ -213,7 +213,7 @@ def _coding(*types: type) -> Callable[[Arguments], bool]:
         if len(arguments) != len(types) or not all(map(is_one_of, arguments, types)):
             return False
         coded, start, end = arguments[-4:-1]
-        return 0 <= start <= end <= len(coded)
+        return bool(0 <= start <= end <= len(coded))
 
     return are_good
 
