@@ -2342,7 +2342,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The answer. */
+            /** @description It is there. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2369,6 +2369,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description It is ending. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Health"];
+                };
+            };
         };
     };
     post_mcp: {
@@ -2384,7 +2393,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The answer. */
+            /** @description The answer to it. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2392,6 +2401,13 @@ export interface operations {
                 content: {
                     "application/json": string;
                 };
+            };
+            /** @description It asks for no answer. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description `unauthorized` */
             401: {
@@ -2664,8 +2680,8 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The answer. */
-            200: {
+            /** @description It is open. */
+            201: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3257,8 +3273,17 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The answer. */
+            /** @description All of it. */
             200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The part that was asked for. */
+            206: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4195,8 +4220,17 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The answer. */
+            /** @description All of them had been submitted before. */
             200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobsSubmitted"];
+                };
+            };
+            /** @description At least one of them is new. */
+            201: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4825,7 +4859,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The answer. */
+            /** @description The events. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4833,6 +4867,13 @@ export interface operations {
                 content: {
                     "text/event-stream": string;
                 };
+            };
+            /** @description There is nothing behind Last-Event-ID. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description `bad_field`, `unknown_field` */
             400: {
@@ -5489,7 +5530,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The answer. */
+            /** @description The events. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5497,6 +5538,13 @@ export interface operations {
                 content: {
                     "text/event-stream": string;
                 };
+            };
+            /** @description There is nothing behind Last-Event-ID. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description `bad_field`, `unknown_field` */
             400: {
@@ -6430,8 +6478,8 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The answer. */
-            200: {
+            /** @description It is open. */
+            201: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -6945,8 +6993,8 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The answer. */
-            200: {
+            /** @description It is followed. */
+            201: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7384,8 +7432,8 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The answer. */
-            200: {
+            /** @description It is made. */
+            201: {
                 headers: {
                     [name: string]: unknown;
                 };
