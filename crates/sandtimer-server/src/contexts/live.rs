@@ -17,6 +17,7 @@ use super::pools::Pools;
 use super::request::{CellRequest, ContextRequest, Language};
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
+use crate::metrics;
 use crate::owned::{Owned, Registry};
 use crate::quota::{Kind, Shares, Taken};
 use crate::runs::{self, CLIENT_GONE, LiveRun};
@@ -323,6 +324,7 @@ pub(crate) fn execute(
     let shown: String = request.source.chars().take(SHOWN).collect();
     let command = vec![context.language.name().to_owned(), "-c".to_owned(), shown];
     let id = sandtimer::engine::new_run_id();
+    let mut waits = Some(app.metrics.queued());
     let live = runs::queue(&app, &owner, id.clone(), command, withdrawn.clone());
     let queued = Queued { run: live.clone(), begun: told, notes: notes.clone() };
     let mut defaults = vec![(Source::Session, context.each.clone())];
@@ -345,6 +347,7 @@ pub(crate) fn execute(
         let mut tell = Some(tell);
         let executed = context.context.execute(cell, &mut |told| match told {
             Told::Begun(run) => {
+                waits.take().map(metrics::Queued::begun);
                 let begun = runs::begin_queued(&app, &live, run);
                 if let Some(tell) = tell.take() {
                     // One that is not heard is dropped.
@@ -364,6 +367,8 @@ pub(crate) fn execute(
             }
             Told::Displayed(_) | Told::Raised(_) => {}
         });
+        // Of what did not begin.
+        drop(waits);
         context.touch();
         if let (Err(error), Some(tell)) = (executed, tell) {
             let refusal = Refusal::from(error);
