@@ -344,3 +344,18 @@ fn the_wait_for_a_turn_is_counted() {
             && count("sandtimer_queue_wait_seconds_bucket{le=\"2\"}") == "2"
     });
 }
+
+#[test]
+fn a_reset_says_why_there_was_nothing_to_go_back_to() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let at = opened(&client, "/v1/contexts", json!({}));
+    let thread = "import os, threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()";
+    executed(&client, &at, json!({"code": thread}));
+    let answer = client.post(&format!("{at}/execute"), &json!({"code": "os._exit(2)"})).1;
+    assert_eq!(answer["outcome"]["state"], "reset", "{answer}");
+    let note = answer["notes"][0].as_str().unwrap_or_default();
+    assert!(note.starts_with("the context begins anew") && note.contains("1 other threads"), "{answer}");
+    let next = client.post(&format!("{at}/execute"), &json!({"code": "1"})).1;
+    assert_eq!(next["notes"], json!([]), "{next}");
+}

@@ -129,7 +129,7 @@ pub(super) fn schemas() -> Value {
             "status": words(&["queued", "running", "ended"]),
             "context_id": text(""),
             "position": nullable(number("How many wait, while it is queued.")),
-            "notes": list(text("What happened to the context since the last run.")),
+            "notes": list(text("What happened to the context since the last run, and why this one left nothing of it to go back to.")),
             "outcome": nullable(reference("Outcome")),
         })),
         "Interrupted": answer(json!({"context_id": text(""), "interrupted": truth("Something was executed.")})),
