@@ -61,7 +61,14 @@ const BODILESS: [u16; 3] = [101, 202, 204];
 const OF_FOLLOWING: &[(u16, &str)] = &[(200, "The events."), (204, "There is nothing behind Last-Event-ID.")];
 const OF_BODIES: &[Code] =
     &[Code::BadJson, Code::BadField, Code::UnknownField, Code::RequestTimeout, Code::BodyTooLarge];
-const OF_ALL: &[Code] = &[Code::Unauthorized, Code::PeerRefused, Code::HostRefused, Code::OriginRefused];
+const OF_ALL: &[Code] = &[
+    Code::UriTooLong,
+    Code::HeadTooLarge,
+    Code::Unauthorized,
+    Code::PeerRefused,
+    Code::HostRefused,
+    Code::OriginRefused,
+];
 
 impl Operation {
     fn new(method: &'static str, path: &'static str, summary: &'static str, answer: Answer) -> Self {
