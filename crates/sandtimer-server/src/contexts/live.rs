@@ -17,7 +17,6 @@ use super::pools::Pools;
 use super::request::{CellRequest, ContextRequest, Language};
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
-use crate::metrics;
 use crate::owned::{Owned, Registry};
 use crate::quota::{Kind, Shares, Taken};
 use crate::runs::{self, CLIENT_GONE, LiveRun};
@@ -350,7 +349,9 @@ pub(crate) fn execute(
         let mut tell = Some(tell);
         let executed = context.context.execute(cell, &mut |told| match told {
             Told::Begun(run) => {
-                waits.take().map(metrics::Queued::begun);
+                if let Some(waits) = waits.take() {
+                    waits.begun();
+                }
                 *unsaved.lock().unwrap_or_else(PoisonError::into_inner) =
                     context.context.info().checkpoint.err();
                 let begun = runs::begin_queued(&app, &live, run);
