@@ -299,6 +299,8 @@ fn what_cannot_be_a_timeout_keeps_a_server_from_starting() {
         ("VM_EXECUTION_TIMEOUT_MS", "-1"),
         ("COMMAND_TIMEOUT_MS", "1e99"),
         ("MAX_OUTPUT_SIZE_BYTES", "1.5"),
+        ("COMMAND_TIMEOUT_MS", "30s"),
+        ("MAX_OUTPUT_SIZE_BYTES", "10M"),
         ("COMMAND_TIMEOUT_MS", ""),
     ] {
         let flag = format!("--{}={value}", variable.to_lowercase().replace('_', "-"));

@@ -192,7 +192,7 @@ fn answer(context: &LiveContext, queued: &Queued, run: Option<&Value>) -> Value 
         "status": run.map_or(json!("queued"), |run| run["status"].clone()),
         "context_id": context.id_text(),
         "position": run.is_none().then(|| context.waiting()),
-        "notes": queued.notes(),
+        "notes": queued.notes(run.map_or(&Value::Null, |run| &run["outcome"])),
         "outcome": run.map(|run| &run["outcome"]),
     })
 }

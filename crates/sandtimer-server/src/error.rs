@@ -64,6 +64,10 @@ codes! {
     RequestTimeout = "request_timeout", 408, 125, true, "send the whole request without pauses";
     /// The body is larger than the server takes.
     BodyTooLarge = "body_too_large", 413, 125, false, "a body has at most 64 MiB";
+    /// The path and query are longer than the server takes.
+    UriTooLong = "uri_too_long", 414, 125, false, "path and query have at most 16 KiB; send long values in the body";
+    /// The head of the request has more lines or bytes than the server takes.
+    HeadTooLarge = "head_too_large", 431, 125, false, "a request has at most 64 header lines, and 64 KiB before its body; send less of them";
     /// No token, or not one of this server's.
     Unauthorized = "unauthorized", 401, 125, false, "send `Authorization: Bearer TOKEN` with a token of the server's file";
     /// The other end of the connection does not belong to the server's own user.

@@ -13,7 +13,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::Response;
+use axum::http::{HeaderMap, Response, Uri};
+use axum::middleware::Next;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -26,15 +27,21 @@ use tower_service::Service;
 
 use crate::Listen;
 use crate::connection::Connection;
+use crate::error::{Code, Refusal};
 use crate::{Shared, compat, contexts, facts, files, jobs, mcp, openapi, page, runs, tasks, workspaces};
 
 /// Connections at a time of those who may ask; more wait until one is closed.
 const MOST: u32 = 1024;
 /// Connections at a time of other users, who only get to hear that they may not ask; more are closed.
 const STRANGERS: usize = 16;
-/// Header lines of a request, and bytes of its head.
+/// Header lines of a request, bytes of its head, and of its path and query.
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
+const URI_BYTES: usize = 16 * 1024;
+/// How many times as much is read, to be refused in words: what is larger yet gets a bare status of the HTTP library's.
+const READ_TO_REFUSE: usize = 4;
+/// Of a head, what stands between the parts of each line and at its end.
+const AROUND: usize = 4;
 /// After how much silence a client's machine is asked whether it is there, how often, and how many times before it is gone: a
 /// minute in all. What is sent and never confirmed, of a stream, takes the kernel's own patience (`tcp_retries2`).
 const ASKED_AFTER: Duration = Duration::from_secs(30);
@@ -187,8 +194,36 @@ fn router(app: &Shared) -> Router {
         .fallback(facts::not_found)
         .method_not_allowed_fallback(facts::method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(app.clone(), crate::auth::admit))
+        .layer(axum::middleware::from_fn(bounded))
         .layer(axum::middleware::from_fn_with_state(app.clone(), crate::trace::observe))
         .with_state(app.clone())
+}
+
+/// Refuses heads that are too large before anybody looks into them.
+async fn bounded(request: Request, next: Next) -> Response<Body> {
+    match check_head(request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => compat::refuse(request.uri().path(), refusal),
+    }
+}
+
+fn check_head(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+    let uri_bytes = uri.path_and_query().map_or(0, |target| target.as_str().len());
+    if uri_bytes > URI_BYTES {
+        let message = format!("path and query have {uri_bytes} bytes of at most {URI_BYTES}");
+        return Err(Refusal::new(Code::UriTooLong, message));
+    }
+    if headers.len() > MOST_HEADERS {
+        let message = format!("the request has {} header lines of at most {MOST_HEADERS}", headers.len());
+        return Err(Refusal::new(Code::HeadTooLarge, message));
+    }
+    let lines = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + AROUND);
+    let bytes = uri_bytes + lines.sum::<usize>();
+    if bytes > HEAD_BYTES {
+        let message = format!("the head of the request has {bytes} bytes of at most {HEAD_BYTES}");
+        return Err(Refusal::new(Code::HeadTooLarge, message));
+    }
+    Ok(())
 }
 
 /// Accepts until the server is told to stop.
@@ -227,8 +262,8 @@ async fn converse(stream: Stream, (connection, place): (Connection, Place), rout
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(app.patience)
-        .max_headers(MOST_HEADERS)
-        .max_buf_size(HEAD_BYTES)
+        .max_headers(MOST_HEADERS * READ_TO_REFUSE)
+        .max_buf_size(HEAD_BYTES * READ_TO_REFUSE)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut served = std::pin::pin!(served);

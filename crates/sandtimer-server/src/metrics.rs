@@ -4,37 +4,103 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use sandtimer::engine::Stats;
 use sandtimer::model::{LimitKind, Outcome};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use serde::Serialize;
 
 /// Upper bounds of the buckets, in seconds.
 const LATENESS: [f64; 10] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1.0];
+/// The same of waits, which may be for another run's end.
+const WAITS: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0, 1800.0];
 
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     ended: Mutex<Ended>,
-    queued: Arc<AtomicU64>,
+    queue: Arc<Queue>,
     store_failures: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Ended {
     by_ending: BTreeMap<String, u64>,
-    /// The last one is for what is later than all bounds.
-    lateness: [u64; LATENESS.len() + 1],
-    lateness_sum: f64,
+    /// By the limit's kind and the layer that it is of.
+    verdicts: BTreeMap<(String, String), u64>,
+    lateness: Histogram<{ LATENESS.len() }>,
     survivors: u64,
     unproven: u64,
 }
 
+/// Seconds, by the bounds that they are within.
+#[derive(Debug)]
+struct Histogram<const BOUNDS: usize> {
+    within: [u64; BOUNDS],
+    /// How many there are in all, those past every bound included.
+    count: u64,
+    sum: f64,
+}
+
+impl<const BOUNDS: usize> Default for Histogram<BOUNDS> {
+    fn default() -> Self {
+        Histogram { within: [0; BOUNDS], count: 0, sum: 0.0 }
+    }
+}
+
+impl<const BOUNDS: usize> Histogram<BOUNDS> {
+    fn add(&mut self, bounds: &[f64; BOUNDS], seconds: f64) {
+        for (within, _) in self.within.iter_mut().zip(bounds).filter(|(_, bound)| seconds <= **bound) {
+            *within += 1;
+        }
+        self.count += 1;
+        self.sum += seconds;
+    }
+
+    fn write(&self, text: &mut String, name: &str, help: &str, bounds: &[f64; BOUNDS]) {
+        head(text, name, "histogram", help);
+        for (bound, within) in bounds.iter().zip(&self.within) {
+            let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {within}");
+        }
+        let Histogram { count, sum, .. } = self;
+        let _ =
+            write!(text, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}\n");
+    }
+}
+
+/// The word that a value has on the wire.
+fn word(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or("unknown").to_owned()
+}
+
+/// The runs that were asked for and have not begun, and how long those waited that have.
+#[derive(Debug, Default)]
+struct Queue {
+    queued: AtomicU64,
+    waits: Mutex<Histogram<{ WAITS.len() }>>,
+}
+
 /// A run that was asked for and has not begun. Dropping it ends the wait.
 #[derive(Debug)]
-pub(crate) struct Queued(Arc<AtomicU64>);
+pub(crate) struct Queued {
+    queue: Arc<Queue>,
+    /// In monotonic nanoseconds.
+    since: u64,
+}
+
+impl Queued {
+    /// It begins. What never does has no wait to count.
+    pub fn begun(self) {
+        let waited = Duration::from_nanos(monotonic_nanoseconds().saturating_sub(self.since));
+        let mut waits = self.queue.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.add(&WAITS, waited.as_secs_f64());
+    }
+}
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.queue.queued.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -50,22 +116,20 @@ pub(crate) struct Gauges {
 
 impl Metrics {
     pub fn queued(&self) -> Queued {
-        self.queued.fetch_add(1, Ordering::Relaxed);
-        Queued(self.queued.clone())
+        self.queue.queued.fetch_add(1, Ordering::Relaxed);
+        Queued { queue: self.queue.clone(), since: monotonic_nanoseconds() }
     }
 
     /// Counts a run that is over, with its last word on survivors.
     pub fn ended(&self, outcome: &Outcome) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = serde_json::to_value(outcome.ending).unwrap_or_default();
-        *ended.by_ending.entry(name.as_str().unwrap_or("unknown").to_owned()).or_default() += 1;
-        if let Some(verdict) =
-            outcome.verdict.as_ref().filter(|verdict| verdict.kind == Some(LimitKind::Wall))
-        {
-            let late = verdict.late_ms / 1000.0;
-            let bucket = LATENESS.iter().position(|bound| late <= *bound).unwrap_or(LATENESS.len());
-            ended.lateness[bucket] += 1;
-            ended.lateness_sum += late;
+        *ended.by_ending.entry(word(&outcome.ending)).or_default() += 1;
+        if let Some(verdict) = &outcome.verdict {
+            let kind = verdict.kind.map_or_else(|| "cancel".to_owned(), |kind| word(&kind));
+            *ended.verdicts.entry((kind, word(&verdict.layer))).or_default() += 1;
+            if verdict.kind == Some(LimitKind::Wall) {
+                ended.lateness.add(&LATENESS, verdict.late_ms / 1000.0);
+            }
         }
         match outcome.tree.survivors {
             Some(count) => ended.survivors += count,
@@ -86,7 +150,14 @@ impl Metrics {
             // Writing to a String cannot fail, here and below.
             let _ = writeln!(text, "sandtimer_runs_total{{ending=\"{ending}\"}} {count}");
         }
-        lateness(&mut text, &ended);
+        verdicts(&mut text, &ended.verdicts);
+        let late = "How late verdicts of wall limits were.";
+        ended.lateness.write(&mut text, "sandtimer_wall_verdict_late_seconds", late, &LATENESS);
+        let waited =
+            "How long runs waited to begin: for their sandbox, or for their turn in a context or session.";
+        let waits = self.queue.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.write(&mut text, "sandtimer_queue_wait_seconds", waited, &WAITS);
+        drop(waits);
         let one = |text: &mut String, name: &str, kind: &str, help: &str, value: u64| {
             head(text, name, kind, help);
             let _ = writeln!(text, "{name} {value}");
@@ -114,7 +185,7 @@ impl Metrics {
             failures,
         );
         one(&mut text, "sandtimer_runs_running", "gauge", "Runs that go on.", gauges.running as u64);
-        let queued = self.queued.load(Ordering::Relaxed);
+        let queued = self.queue.queued.load(Ordering::Relaxed);
         one(
             &mut text,
             "sandtimer_runs_queued",
@@ -165,18 +236,12 @@ pub(crate) fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
 }
 
-fn lateness(text: &mut String, ended: &Ended) {
-    let name = "sandtimer_wall_verdict_late_seconds";
-    head(text, name, "histogram", "How late verdicts of wall limits were.");
-    let mut count = 0;
-    for (bound, inside) in LATENESS.iter().zip(&ended.lateness) {
-        count += inside;
-        let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}");
+fn verdicts(text: &mut String, verdicts: &BTreeMap<(String, String), u64>) {
+    let name = "sandtimer_verdicts_total";
+    let help =
+        "Runs that a limit ended, or somebody (cancel), by the limit's kind and the layer that it is of.";
+    head(text, name, "counter", help);
+    for ((kind, layer), count) in verdicts {
+        let _ = writeln!(text, "{name}{{kind=\"{kind}\",layer=\"{layer}\"}} {count}");
     }
-    count += ended.lateness[LATENESS.len()];
-    let _ = write!(
-        text,
-        "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {}\n{name}_count {count}\n",
-        ended.lateness_sum
-    );
 }

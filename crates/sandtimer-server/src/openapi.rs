@@ -41,10 +41,12 @@ struct Operation {
     /// The body is bytes.
     bytes: bool,
     answer: Answer,
+    /// What a success answers: status, meaning.
+    statuses: Vec<(u16, &'static str)>,
     errors: Vec<Code>,
 }
 
-/// What a success is.
+/// What a success is. Statuses beside the usual one are named by `Operation::answers`.
 enum Answer {
     Json(&'static str),
     Text(&'static str),
@@ -53,12 +55,28 @@ enum Answer {
     Upgrade(&'static str),
 }
 
+/// Statuses of successes that come without a body.
+const BODILESS: [u16; 3] = [101, 202, 204];
+/// What following something answers.
+const OF_FOLLOWING: &[(u16, &str)] = &[(200, "The events."), (204, "There is nothing behind Last-Event-ID.")];
 const OF_BODIES: &[Code] =
     &[Code::BadJson, Code::BadField, Code::UnknownField, Code::RequestTimeout, Code::BodyTooLarge];
-const OF_ALL: &[Code] = &[Code::Unauthorized, Code::PeerRefused, Code::HostRefused, Code::OriginRefused];
+const OF_ALL: &[Code] = &[
+    Code::UriTooLong,
+    Code::HeadTooLarge,
+    Code::Unauthorized,
+    Code::PeerRefused,
+    Code::HostRefused,
+    Code::OriginRefused,
+];
 
 impl Operation {
     fn new(method: &'static str, path: &'static str, summary: &'static str, answer: Answer) -> Self {
+        let usual = match answer {
+            Answer::Json(_) | Answer::Text(_) => (200, "The answer."),
+            Answer::Nothing => (204, "Done."),
+            Answer::Upgrade(what) => (101, what),
+        };
         Operation {
             method,
             path,
@@ -67,8 +85,15 @@ impl Operation {
             body: None,
             bytes: false,
             answer,
+            statuses: vec![usual],
             errors: Vec::new(),
         }
+    }
+
+    /// All that a success answers, instead of the usual one.
+    fn answers(mut self, statuses: &[(u16, &'static str)]) -> Self {
+        self.statuses = statuses.to_vec();
+        self
     }
 
     fn query(mut self, name: &'static str, schema: Value, meaning: &'static str) -> Self {
@@ -99,12 +124,12 @@ impl Operation {
             Answer::Nothing | Answer::Upgrade(_) => Value::Null,
         };
         let mut responses = Map::new();
-        if let Answer::Upgrade(what) = self.answer {
-            responses.insert("101".to_owned(), json!({"description": what}));
-        } else if content.is_null() {
-            responses.insert("204".to_owned(), json!({"description": "Done."}));
-        } else {
-            responses.insert("200".to_owned(), json!({"description": "The answer.", "content": content}));
+        for (status, meaning) in &self.statuses {
+            let mut response = json!({"description": meaning});
+            if !content.is_null() && !BODILESS.contains(status) {
+                response["content"] = content.clone();
+            }
+            responses.insert(status.to_string(), response);
         }
         let of_body = if self.body.is_some() { OF_BODIES } else { &[] };
         let of_id = match self.path {
@@ -231,6 +256,7 @@ fn run_operations() -> Vec<Operation> {
              Last-Event-ID goes on where it was; after `ended` the answer is 204",
             Text("text/event-stream"),
         )
+        .answers(OF_FOLLOWING)
         .errors(&[Code::BadField, Code::UnknownField]),
         Operation::new(
             "get",
@@ -259,7 +285,8 @@ fn run_operations() -> Vec<Operation> {
             .errors(&[Code::NoNetwork, Code::Storage]),
         Operation::new("get", "/v1/host", "What this machine can enforce, what is missing, and the remedy", Json("Host")),
         Operation::new("get", "/v1/config", "Every setting with its value and where it came from", Json("Config")),
-        Operation::new("get", "/healthz", "Whether the server is there; asks for no token", Json("Health")),
+        Operation::new("get", "/healthz", "Whether the server is there; asks for no token", Json("Health"))
+            .answers(&[(200, "It is there."), (503, "It is ending.")]),
         Operation::new("get", "/metrics", "Counters for Prometheus", Text("text/plain")),
         Operation::new("get", page::PATH, "A page for people that shows and steers runs; asks for no token", Text("text/html")),
         Operation::new("get", "/openapi.json", "This document; asks for no token", Json("Document")),

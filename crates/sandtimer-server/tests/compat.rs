@@ -6,6 +6,7 @@ mod support;
 
 use std::time::Duration;
 
+use sandtimer_server::Interpreters;
 use serde_json::json;
 use support::{Serving, node, tokens};
 
@@ -89,4 +90,32 @@ fn names_that_are_no_text_are_listed() {
     assert_eq!((status, &made["exitCode"]), (200, &json!(0)), "{made}");
     let (status, listed) = client.post("/api/list-files", &json!({"path": "/workspace"}));
     assert_eq!((status, &listed["count"]), (200, &json!(1)), "{listed}");
+}
+
+#[test]
+fn an_interpreter_that_is_slow_to_start_is_not_ready() {
+    let serving = Serving::with(|settings| {
+        let spawn_limit = Duration::from_millis(1);
+        settings.interpreters = Interpreters { spawn_limit, ..settings.interpreters.clone() };
+    });
+    let (status, refused) = serving.client().post("/api/contexts", &json!({"language": "python"}));
+    assert_eq!((status, &refused["code"]), (503, &json!("INTERPRETER_NOT_READY")), "{refused}");
+    // What the package looks for before it tries again.
+    assert!(refused["message"].as_str().is_some_and(|message| message.contains("not ready")), "{refused}");
+}
+
+#[test]
+fn code_contexts_have_three_languages_and_refusals_name_what_describes_them() {
+    let serving = Serving::start();
+    let client = serving.client();
+    for language in ["python", "javascript", "typescript"] {
+        let (status, made) = client.post("/api/contexts", &json!({"language": language}));
+        assert_eq!((status, &made["language"]), (200, &json!(language)), "{made}");
+        let body = json!({"context_id": made["contextId"], "code": "6 * 7", "language": language});
+        let (status, events) = client.post("/api/execute/code", &body);
+        assert_eq!(status, 200, "{events}");
+        assert!(events.as_str().is_some_and(|events| events.contains("42")), "{events}");
+    }
+    let (_, refused) = client.post("/api/nowhere", &json!({}));
+    assert!(refused["suggestion"].as_str().is_some_and(|hint| hint.contains("docs/compat.md")), "{refused}");
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens};
+use support::{Client, Serving, tokens, wait_until};
 
 fn opened(client: &Client, path: &str, body: Value) -> String {
     let (status, context) = client.post(path, &body);
@@ -320,4 +320,42 @@ fn a_context_of_a_client_that_has_left_is_not_kept() {
     support::wait_until("it is gone", || used() == 0);
     assert_eq!(client.get("/v1/contexts").1["contexts"], json!([]));
     assert_eq!(client.delete(&format!("/v1/workspaces/{id}")).0, 204);
+}
+
+#[test]
+fn the_wait_for_a_turn_is_counted() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let at = opened(&client, "/v1/contexts", json!({}));
+    let first = json!({"code": "import time; time.sleep(1)", "wait_ms": 0});
+    client.post(&format!("{at}/execute"), &first);
+    executed(&client, &at, json!({"code": "1"}));
+    // A run is counted once everybody was told of its end.
+    wait_until("both are counted", || {
+        let metrics = client.get("/metrics").1;
+        let metrics = metrics.as_str().expect("text");
+        let count = |line: &str| {
+            let found = metrics.lines().find_map(|found| found.strip_prefix(line));
+            found.unwrap_or_else(|| panic!("{line} in {metrics}")).trim().to_owned()
+        };
+        // The one that waited did so for about a second.
+        count("sandtimer_queue_wait_seconds_count") == "2"
+            && count("sandtimer_queue_wait_seconds_bucket{le=\"0.1\"}") == "1"
+            && count("sandtimer_queue_wait_seconds_bucket{le=\"2\"}") == "2"
+    });
+}
+
+#[test]
+fn a_reset_says_why_there_was_nothing_to_go_back_to() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let at = opened(&client, "/v1/contexts", json!({}));
+    let thread = "import os, threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()";
+    executed(&client, &at, json!({"code": thread}));
+    let answer = client.post(&format!("{at}/execute"), &json!({"code": "os._exit(2)"})).1;
+    assert_eq!(answer["outcome"]["state"], "reset", "{answer}");
+    let note = answer["notes"][0].as_str().unwrap_or_default();
+    assert!(note.starts_with("the context begins anew") && note.contains("1 other threads"), "{answer}");
+    let next = client.post(&format!("{at}/execute"), &json!({"code": "1"})).1;
+    assert_eq!(next["notes"], json!([]), "{next}");
 }

@@ -194,3 +194,47 @@ fn every_described_path_is_served() {
         }
     }
 }
+
+#[test]
+fn the_statuses_of_successes_are_the_described_ones() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let (_, document) = client.get("/openapi.json");
+    let check = |method: &str, path: &str, expected: u16, status: u16| {
+        assert_eq!(status, expected, "{method} {path}");
+        let described = document["paths"][path][method]["responses"].as_object().expect("responses");
+        let successes: Vec<&String> = described.keys().filter(|status| status.starts_with('2')).collect();
+        assert!(successes.contains(&&status.to_string()), "{method} {path}: {status}, not {successes:?}");
+    };
+    let id = |answer: &Value, name: &str| answer[name].as_str().expect("an id").to_owned();
+    for path in ["/v1/contexts", "/v1/sessions"] {
+        let (status, opened) = client.post(path, &json!({}));
+        check("post", path, 201, status);
+        let at = format!("{path}/{}", id(&opened, "context_id"));
+        let (status, _) = client.post(&format!("{at}/execute"), &json!({"code": "1"}));
+        check("post", &format!("{path}/{{id}}/execute"), 200, status);
+        check("delete", &format!("{path}/{{id}}"), 204, client.delete(&at).0);
+    }
+    let (status, task) = client.post("/v1/tasks", &json!({"task_type": "load_data"}));
+    check("post", "/v1/tasks", 201, status);
+    let complete = format!("/v1/tasks/{}/complete", id(&task, "task_id"));
+    check("post", "/v1/tasks/{id}/complete", 200, client.post(&complete, &json!({})).0);
+    let (status, workspace) = client.post("/v1/workspaces", &json!({}));
+    check("post", "/v1/workspaces", 201, status);
+    let workspace = id(&workspace, "workspace_id");
+    let file = format!("/v1/files?workspace={workspace}&path=x");
+    check("put", "/v1/files", 200, client.put(&file, b"words").0);
+    check("get", "/v1/files", 200, client.get(&file).0);
+    check("get", "/v1/files", 206, client.get(&format!("{file}&length=2")).0);
+    check("delete", "/v1/files", 204, client.delete(&file).0);
+    check("delete", "/v1/workspaces/{id}", 204, client.delete(&format!("/v1/workspaces/{workspace}")).0);
+    let job = json!({"command": ["true"], "idempotency_key": "once"});
+    check("post", "/v1/jobs", 201, client.post("/v1/jobs", &job).0);
+    check("post", "/v1/jobs", 200, client.post("/v1/jobs", &job).0);
+    let run = client.run(&json!({"command": ["true"]}));
+    let run = format!("/v1/runs/{}", id(&run, "run_id"));
+    let last = client.events_at(&format!("{run}/events"), &[]).last().expect("an event").id;
+    let behind = client.get_with(&format!("{run}/events"), &[("Last-Event-ID", &last)]);
+    check("get", "/v1/runs/{id}/events", 204, behind.0);
+    check("delete", "/v1/runs/{id}", 204, client.delete(&run).0);
+}

@@ -138,6 +138,31 @@ fn too_much_is_refused_before_it_is_read_and_too_slow_is_closed() {
 }
 
 #[test]
+fn heads_that_are_too_large_are_refused_in_words() {
+    let serving = Serving::start();
+    let lines: String = (0..100).map(|line| format!("X-{line}: y\r\n")).collect();
+    let long = format!("X-Long: {}\r\n", "y".repeat(100 << 10));
+    let path = "/".repeat(20 << 10);
+    for (path, lines, status, code) in [
+        ("/healthz", &lines, 431, "head_too_large"),
+        ("/healthz", &long, 431, "head_too_large"),
+        (path.as_str(), &String::new(), 414, "uri_too_long"),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n");
+        let answer = said(raw(serving.address, request.as_bytes()));
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        let body = answer.split_once("\r\n\r\n").expect("a body").1;
+        let refused: Value = serde_json::from_str(body).expect("JSON");
+        assert_eq!(refused["code"], code, "{refused}");
+        assert!(refused["message"].is_string() && refused["hint"].is_string(), "{refused}");
+    }
+    // What is within the bounds is answered.
+    let lines: String = (0..60).map(|line| format!("X-{line}: {}\r\n", "y".repeat(1000))).collect();
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n");
+    assert!(said(raw(serving.address, request.as_bytes())).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
 fn a_body_that_hides_its_length_is_bounded_too() {
     let serving = Serving::start();
     let mut stream = raw(

@@ -50,6 +50,7 @@ fn a_limit_that_fires_is_data_and_says_why() {
     let metrics = metrics.as_str().expect("text");
     assert!(metrics.contains("sandtimer_runs_total{ending=\"timeout\"} 1\n"), "{metrics}");
     assert!(metrics.contains("sandtimer_wall_verdict_late_seconds_count 1\n"), "{metrics}");
+    assert!(metrics.contains("sandtimer_verdicts_total{kind=\"wall\",layer=\"run\"} 1\n"), "{metrics}");
     assert!(metrics.contains("sandtimer_survivors_total 0\n"), "{metrics}");
 }
 

@@ -3,12 +3,15 @@
 //! What /v1 refuses keeps the words of the one registry; its code becomes the nearest of those that the package has classes
 //! for. 503 is only for what is worth trying again: the package does so for two minutes.
 
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::body;
 use crate::error::{Code, Refusal};
+
+/// An interpreter that did not start in time; the package tries again.
+const NOT_READY: &str = "INTERPRETER_NOT_READY";
 
 /// An error on its way to a client of the package.
 #[derive(Debug, Clone)]
@@ -67,13 +70,27 @@ impl From<Refusal> for Failure {
             Code::ContextNotFound => (404, "CONTEXT_NOT_FOUND"),
             Code::CommandNotFound => (404, "COMMAND_NOT_FOUND"),
             Code::CommandNotExecutable => (403, "COMMAND_PERMISSION_DENIED"),
+            Code::SpawnTimeout => (503, NOT_READY),
             Code::Capacity | Code::ShuttingDown => (503, "CONTAINER_UNAVAILABLE"),
             Code::System | Code::Storage | Code::Internal => (500, "INTERNAL_ERROR"),
             other => (other.status(), "UNKNOWN_ERROR"),
         };
         let mut context = details;
         context.insert("reason".to_owned(), code.name().into());
-        Failure { status, code: name, message, context, suggestion: Some(code.hint()) }
+        Failure { status, code: name, message, context, suggestion: Some(suggestion(code)) }
+    }
+}
+
+/// What to do about it. The description that /v1 refers to says nothing of this interface.
+fn suggestion(code: Code) -> &'static str {
+    match code {
+        Code::BadField | Code::UnknownField => {
+            "give it the type that `@cloudflare/sandbox` 0.12 sends; docs/compat.md lists what /api has, /openapi.json only /v1"
+        }
+        Code::NotFound | Code::MethodNotAllowed => {
+            "use a path and method of `@cloudflare/sandbox` 0.12 that docs/compat.md lists for /api; /openapi.json has only /v1"
+        }
+        other => other.hint(),
     }
 }
 
@@ -96,6 +113,21 @@ impl IntoResponse for Failure {
         // Every status above is one.
         *response.status_mut() =
             StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if self.code == NOT_READY {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_suggestion_sends_anybody_for_this_interface_to_a_document_without_it() {
+        for code in Code::ALL.iter().filter(|code| code.hint().contains("openapi.json")) {
+            assert!(suggestion(*code).contains("docs/compat.md"), "{}", code.name());
+        }
     }
 }

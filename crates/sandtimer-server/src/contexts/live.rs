@@ -307,6 +307,8 @@ pub(crate) struct Queued {
     run: Arc<LiveRun>,
     begun: oneshot::Receiver<Result<(), Refusal>>,
     notes: Arc<Mutex<Vec<String>>>,
+    /// Why there was no state to go back to when it began.
+    unsaved: Arc<Mutex<Option<String>>>,
 }
 
 /// Sends something to a context, which executes it when its turn comes.
@@ -320,11 +322,13 @@ pub(crate) fn execute(
     let (tell, told) = oneshot::channel();
     let withdrawn = Arc::new(AtomicBool::new(false));
     let notes: Arc<Mutex<Vec<String>>> = Arc::default();
+    let unsaved: Arc<Mutex<Option<String>>> = Arc::default();
     let shown: String = request.source.chars().take(SHOWN).collect();
     let command = vec![context.language.name().to_owned(), "-c".to_owned(), shown];
     let id = sandtimer::engine::new_run_id();
+    let mut waits = Some(app.metrics.queued());
     let live = runs::queue(&app, &owner, id.clone(), command, withdrawn.clone());
-    let queued = Queued { run: live.clone(), begun: told, notes: notes.clone() };
+    let queued = Queued { run: live.clone(), begun: told, notes: notes.clone(), unsaved: unsaved.clone() };
     let mut defaults = vec![(Source::Session, context.each.clone())];
     defaults.extend_from_slice(context.language.defaults(&app.defaults));
     let cell = Cell {
@@ -345,6 +349,11 @@ pub(crate) fn execute(
         let mut tell = Some(tell);
         let executed = context.context.execute(cell, &mut |told| match told {
             Told::Begun(run) => {
+                if let Some(waits) = waits.take() {
+                    waits.begun();
+                }
+                *unsaved.lock().unwrap_or_else(PoisonError::into_inner) =
+                    context.context.info().checkpoint.err();
                 let begun = runs::begin_queued(&app, &live, run);
                 if let Some(tell) = tell.take() {
                     // One that is not heard is dropped.
@@ -364,6 +373,8 @@ pub(crate) fn execute(
             }
             Told::Displayed(_) | Told::Raised(_) => {}
         });
+        // Of what did not begin.
+        drop(waits);
         context.touch();
         if let (Err(error), Some(tell)) = (executed, tell) {
             let refusal = Refusal::from(error);
@@ -412,9 +423,14 @@ impl Queued {
         Ok(Some(self.run.clone()))
     }
 
-    /// What happened to the context since the last run.
-    pub fn notes(&self) -> Vec<String> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What happened to the context since the last run, and why this one, of which this is the outcome, left nothing of it.
+    pub fn notes(&self, outcome: &Value) -> Vec<String> {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(reason) = unsaved.filter(|_| outcome["state"] == "reset") {
+            notes.push(format!("the context begins anew, without a checkpoint to go back to: {reason}"));
+        }
+        notes
     }
 }
 

@@ -199,8 +199,9 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
     }
     let mut answer = render::run(&run, USUAL).await?;
     answer.structured["context_id"] = context.id_text().into();
-    answer.structured["notes"] = queued.notes().into();
-    for note in queued.notes() {
+    let notes = queued.notes(&answer.structured);
+    answer.structured["notes"] = notes.clone().into();
+    for note in notes {
         answer.text += &format!("\n[{note}]");
     }
     answer.text += &format!("\n[context_id {}]", context.id_text());

@@ -9,6 +9,7 @@ use super::schema::{answer, body, list, nullable, number, reference, text, truth
 use crate::contexts::{EACH, LANGUAGES, WHOLE};
 use crate::error::Code;
 
+const OPENED: &[(u16, &str)] = &[(201, "It is open.")];
 const OF_OPENING: &[Code] = &[
     Code::BadLimit,
     Code::NulByte,
@@ -51,7 +52,10 @@ pub(super) fn operations() -> Vec<Operation> {
     let delete = |path, summary| Operation::new("delete", path, summary, Nothing);
     let none: &[Code] = &[Code::BadField, Code::UnknownField];
     vec![
-        post("/v1/contexts", "Open a live interpreter", "Context").body("ContextRequest").errors(OF_OPENING),
+        post("/v1/contexts", "Open a live interpreter", "Context")
+            .answers(OPENED)
+            .body("ContextRequest")
+            .errors(OF_OPENING),
         get("/v1/contexts", "Your contexts, the oldest first", "ContextList").errors(none),
         get("/v1/contexts/{id}", "One context", "Context"),
         delete("/v1/contexts/{id}", "End a context; what it executes is cancelled"),
@@ -74,7 +78,10 @@ pub(super) fn operations() -> Vec<Operation> {
             .errors(&[Code::NothingToUndo, Code::SpawnTimeout, Code::System, Code::ShuttingDown]),
         post("/v1/contexts/{id}/interrupt", "Interrupt what is executed, as Ctrl-C does", "Interrupted")
             .body("Empty"),
-        post("/v1/sessions", "Open a live shell", "Context").body("SessionRequest").errors(OF_OPENING),
+        post("/v1/sessions", "Open a live shell", "Context")
+            .answers(OPENED)
+            .body("SessionRequest")
+            .errors(OF_OPENING),
         get("/v1/sessions", "Your sessions, the oldest first", "ContextList").errors(none),
         get("/v1/sessions/{id}", "One session", "Context"),
         delete("/v1/sessions/{id}", "End a session; its command is cancelled"),
@@ -122,7 +129,7 @@ pub(super) fn schemas() -> Value {
             "status": words(&["queued", "running", "ended"]),
             "context_id": text(""),
             "position": nullable(number("How many wait, while it is queued.")),
-            "notes": list(text("What happened to the context since the last run.")),
+            "notes": list(text("What happened to the context since the last run, and why this one left nothing of it to go back to.")),
             "outcome": nullable(reference("Outcome")),
         })),
         "Interrupted": answer(json!({"context_id": text(""), "interrupted": truth("Something was executed.")})),

@@ -43,6 +43,7 @@ fn workspaces() -> Vec<Operation> {
             "Make a directory that runs, contexts and sessions can work in, and that outlives them",
             "Workspace",
         )
+        .answers(&[(201, "It is made.")])
         .body("Empty")
         .errors(&[Code::Storage]),
         workspace("get", "/v1/workspaces", "Your workspaces, the oldest first", "WorkspaceList")
@@ -74,6 +75,7 @@ fn contents() -> Vec<Operation> {
             "Read a file, or a part of it, as a stream; also by a Range header",
             Text(BYTES),
         ))
+        .answers(&[(200, "All of it."), (206, "The part that was asked for.")])
         .query("offset", number("A byte's position."), "Where to begin; 0 unless given.")
         .query("length", number("Bytes."), "How much at most; to its end unless given.")
         .errors(&[Code::RangeOutside]),

@@ -4,8 +4,8 @@ use sandtimer::job::JobState;
 use serde_json::{Value, json};
 
 use super::Answer::{Json, Text};
-use super::Operation;
 use super::schema::{answer, anything, body, list, nullable, number, reference, text, truth, with, words};
+use super::{OF_FOLLOWING, Operation};
 use crate::error::Code;
 
 const OF_STORE: &[Code] = &[Code::Storage, Code::StoreUnreachable];
@@ -20,6 +20,7 @@ pub(super) fn operations() -> Vec<Operation> {
             "Submit one job, or many as a list or as JSON lines (application/x-ndjson), all of them or none",
             "JobsSubmitted",
         )
+        .answers(&[(201, "At least one of them is new."), (200, "All of them had been submitted before.")])
         .body("JobRequest")
         .errors(&[Code::BadSpec, Code::NetworkRefused, Code::JobConflict, Code::Quota]),
         get("/v1/jobs", "Your jobs, the latest submission first", "JobList")
@@ -39,6 +40,7 @@ pub(super) fn operations() -> Vec<Operation> {
              `ended` the answer is 204, unless the job was queued again",
             Text("text/event-stream"),
         )
+        .answers(OF_FOLLOWING)
         .errors(OF_QUERIES),
         get("/v1/jobs/{id}/files", "The files that a job has left, and what of its `outputs` is not kept, with the reason", "JobFiles"),
         Operation::new(

@@ -14,6 +14,7 @@ pub(super) fn operations() -> Vec<Operation> {
             Answer::Text("application/json"),
         )
         .bytes()
+        .answers(&[(200, "The answer to it."), (202, "It asks for no answer.")])
         .errors(&[Code::Capacity, Code::BodyTooLarge, Code::RequestTimeout]),
         Operation::new(
             "get",

@@ -20,6 +20,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .body("Asked")
         .errors(&[Code::NothingKnown]),
         post("/v1/tasks", "Begin to follow a piece of work beside its estimate", "Task")
+            .answers(&[(201, "It is followed.")])
             .body("TaskRequest")
             .errors(&[Code::NothingKnown, Code::RunNotFound]),
         get("/v1/tasks", "Your tasks, the oldest first", "TaskList")

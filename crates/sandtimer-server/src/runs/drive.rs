@@ -77,8 +77,12 @@ pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Res
         let starter = app.clone();
         let beginning = move || trace::within(here, || begin(&starter, &owner, request));
         let started = tokio::task::spawn_blocking(beginning).await;
-        drop(queued);
         let started = started.unwrap_or_else(|_| Err(could_not_start()));
+        if started.is_ok() {
+            queued.begun();
+        } else {
+            drop(queued);
+        }
         // One that is not heard is dropped.
         let _ = tell.send(started.map(|(live, run, using)| {
             tokio::spawn(drive(app, live.clone(), run, (Some(place), using)));

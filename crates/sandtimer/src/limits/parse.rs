@@ -31,7 +31,7 @@ pub struct Format {
     pub zero: Zero,
     /// Anything between nothing and this is refused.
     pub least: u64,
-    /// A bare number of a time may have no fraction.
+    /// Only a whole number will do, in the unit that the key's name says: no fraction, and no unit of its own.
     pub whole: bool,
 }
 
@@ -84,6 +84,8 @@ impl Format {
                 return format!("use {} or more, or `unlimited`", shown(self.least));
             }
             Unit::Seconds => "a positive duration such as `2s`",
+            Unit::Milliseconds if self.whole => "a whole number of milliseconds such as `2000`",
+            Unit::Bytes if self.whole => "a whole number of bytes such as `10485760`",
             Unit::Milliseconds => "milliseconds such as `2000`, or a duration such as `2s`",
             Unit::Bytes => "a whole number of bytes, or a size such as `512M`",
             Unit::Count => "a whole number such as `64`",
@@ -268,7 +270,11 @@ fn setting_of_text(format: Format, text: &str) -> Result<Setting, Problem> {
         }
         scaled(number, format.scale())
     } else {
-        sum_of_parts(format, text).ok_or(Problem::not_a(format.unit))?
+        let sum = sum_of_parts(format, text).ok_or(Problem::not_a(format.unit))?;
+        if format.whole {
+            return Err(Problem::Fraction);
+        }
+        sum
     };
     finish(format, amount)
 }

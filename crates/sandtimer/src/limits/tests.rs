@@ -145,6 +145,23 @@ fn a_required_limit_cannot_be_switched_off() {
 }
 
 #[test]
+fn what_is_to_be_a_whole_number_has_no_unit() {
+    let parse = |key: &str, kind: LimitKind, text| {
+        parse_text(key, Format { whole: true, ..Format::wire(kind) }, text, "the environment")
+    };
+    assert_eq!(parse("COMMAND_TIMEOUT_MS", LimitKind::Wall, "30000"), Ok(Setting::At(30 * SECOND)));
+    assert_eq!(parse("COMMAND_TIMEOUT_MS", LimitKind::Wall, "unlimited"), Ok(Setting::Unlimited));
+    assert_eq!(
+        parse("COMMAND_TIMEOUT_MS", LimitKind::Wall, "30s").unwrap_err().to_string(),
+        "COMMAND_TIMEOUT_MS: `30s` is not a whole number (from the environment); use a whole number of \
+         milliseconds such as `2000`, or `unlimited`"
+    );
+    for (kind, text) in [(LimitKind::Wall, "1.5"), (LimitKind::Output, "10M"), (LimitKind::Output, "1.5")] {
+        assert!(parse("IT", kind, text).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn refusals_say_what_would_work() {
     let wall = parse_text("--wall", Format::flag(LimitKind::Wall), "-1s", "the command line").unwrap_err();
     assert_eq!(
