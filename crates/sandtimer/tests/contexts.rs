@@ -180,7 +180,7 @@ fn a_cell_that_hears_its_interrupt_keeps_everything() {
     );
     assert_eq!(outcome.error.as_ref().expect("an error")["type"], "KeyboardInterrupt");
     let verdict = outcome.verdict.as_ref().expect("a verdict");
-    assert_eq!((verdict.limit_ms, verdict.signals[0].signal.as_str()), (Some(300), "SIGINT"));
+    assert_eq!((verdict.limit_ms, verdict.signals[0].signal.as_str()), (Some(500), "SIGINT"));
     assert_eq!(shown(&context, "x"), "1");
 }
 
