@@ -213,8 +213,12 @@ def test_what_takes_long_to_check_is_refused_at_once() -> None:
     for _ in range(4):
         names = [f"a{index}" for index in range(12)]
         nested = np.dtype({"names": names, "formats": [nested] * 12, "offsets": [0] * 12, "itemsize": 1})
-    with pytest.raises(ResultRefused, match="overlap"):
+    with pytest.raises(ResultRefused, match="more than 10000 fields"):
         carry.carried(np.zeros(1, nested))
+    names = [f"a{index}" for index in range(100)]
+    piled = np.dtype({"names": names, "formats": ["U9"] * 100, "offsets": [0] * 100, "itemsize": 36})
+    with pytest.raises(ResultRefused, match="overlap"):
+        carry.carried(np.zeros(1, piled))
     wide = np.dtype({"names": ["a", "b", "c"], "formats": ["U3", "U2", "S12"], "offsets": [0, 4, 0], "itemsize": 12})
     assert carry.carried(np.zeros(3, wide)).dtype == wide
     assert time.monotonic() - begun < 10

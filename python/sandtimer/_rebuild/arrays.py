@@ -133,23 +133,24 @@ def _array(buffer: object, dtype: Any, shape: Any, order: object) -> Any:
     length = memoryview(buffer).nbytes  # type: ignore[arg-type]
     if dtype.itemsize == 0 or math.prod(shape) * dtype.itemsize != length:
         refuse(f"a numpy array's buffer has {length} bytes, which is not what its shape and type say")
-    if _bytes_looked_at(dtype, {}) > _MOST_OVERLAP * dtype.itemsize:
+    if _bytes_looked_at(dtype, [_MOST_FIELDS]) > _MOST_OVERLAP * dtype.itemsize:
         refuse("the fields of a numpy array overlap too often")
     array = numpy.ndarray(shape, dtype, buffer=buffer, order=order)
     _check_elements(numpy, array)
     return array
 
 
-def _bytes_looked_at(dtype: Any, known: dict[int, int]) -> int:
-    """How many bytes of an element are looked at in all, those where fields overlap once for each. A type that is part of another
-    many times is counted once for each, and asked once."""
-    if id(dtype) not in known:
-        base = dtype.base
-        fields = base.fields or {}
-        each = sum(1 + _bytes_looked_at(fields[name][0], known) for name in base.names or ())
-        # The bytes of a subarray are those of all its elements.
-        known[id(dtype)] = each * (dtype.itemsize // max(base.itemsize, 1)) if base.names else dtype.itemsize
-    return known[id(dtype)]
+def _bytes_looked_at(dtype: Any, fields_left: list[int]) -> int:
+    """How many bytes of an element are looked at in all: those where fields overlap, or that are part of many, once for each."""
+    base = dtype.base
+    if not base.names:
+        return int(dtype.itemsize)
+    fields_left[0] -= len(base.names)
+    if fields_left[0] < 0:
+        refuse(f"a numpy array has more than {_MOST_FIELDS} fields")
+    each = sum(1 + _bytes_looked_at(base.fields[name][0], fields_left) for name in base.names)
+    # The bytes of a subarray are those of all its elements.
+    return each * int(dtype.itemsize // max(base.itemsize, 1))
 
 
 # Elements that are not any bytes at all: as what they are read, and the largest there is.
