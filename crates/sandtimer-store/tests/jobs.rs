@@ -237,6 +237,14 @@ fn a_breaker_of_the_store_outlives_its_job() {
             store.get(&id).expect("readable").expect("there").line.error.expect("a message")
         };
         let errors = (0..3).map(one).collect();
+        let spec = JobSpec::read(source.clone()).expect("a valid spec");
+        let other = Submission { spec, owner: "another".to_owned() };
+        let id = store.submit(&[other]).expect("submitted").remove(0).id;
+        until("another owner's is over", || {
+            store.get(&id).expect("readable").expect("there").line.state.is_over()
+        });
+        let said = store.get(&id).expect("readable").expect("there").line.error.expect("a message");
+        assert!(said.contains("exit code 1"), "what one owner's jobs met is nobody else's business: {said}");
         worker.drain();
         errors
     });
@@ -244,6 +252,22 @@ fn a_breaker_of_the_store_outlives_its_job() {
         errors[1].contains("exit code 1") && errors[2].contains("[SYSTEM: a:b circuit breaker open"),
         "{errors:?}"
     );
+}
+
+#[test]
+fn what_is_only_called_a_driver_keeps_its_log() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
+    let engine = Engine::new().expect("an engine");
+    let worker = Worker::new(Place::new(engine, Arc::clone(&store), directory.path()), settings("one"));
+    let id = submit(&*store, json!({"name": "driver", "command": ["echo", "hello"]}));
+    std::thread::scope(|scope| {
+        scope.spawn(|| worker.work());
+        until("it is over", || store.get(&id).expect("readable").expect("there").line.state.is_over());
+        worker.drain();
+    });
+    let log = store.read_log(&id, 0, 1000).expect("readable");
+    assert!(String::from_utf8_lossy(&log.bytes).contains("hello"), "{log:?}");
 }
 
 #[test]

@@ -138,18 +138,21 @@ pub(super) async fn wait(call: &Call, mut fields: Fields) -> Result<Answer, Refu
         call.wait(wait, async { drop(join_all(ends()).await) }, &waited_for).await;
     }
     let going_on = runs.iter().filter(|run| run.status() != "ended").count();
-    let mut text = match going_on {
-        0 => format!("EXITED: all of {}\n", runs.len()),
-        some => format!("STILL RUNNING: {some} of {}\n", runs.len()),
-    };
-    let mut shown = Vec::new();
+    let (mut text, mut shown, mut stopped) = (String::new(), Vec::new(), 0);
     for run in &runs {
         let (headline, sentence) = standing(run).await?;
         text += &format!("{} {headline}: {sentence}\n", run.id());
+        stopped += usize::from(headline.starts_with("STOPPED BY"));
         let mut described = described(run);
         described["headline"] = headline.into();
         shown.push(described);
     }
+    let first = match (going_on, stopped) {
+        (0, 0) => format!("EXITED: all of {}", runs.len()),
+        (0, _) => format!("STOPPED BY what is said of each: {stopped} of {}", runs.len()),
+        _ => format!("STILL RUNNING: {going_on} of {}", runs.len()),
+    };
+    let text = format!("{first}\n{text}");
     Ok(Answer { text, structured: json!({"runs": shown, "running": going_on}) })
 }
 

@@ -29,6 +29,11 @@ pub(super) async fn kill(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     let (signal, grace) = (fields.text("signal")?, fields.milliseconds("grace_ms")?);
     let reason = fields.reason("the agent")?;
     fields.finish()?;
+    if let Some(grace) = grace.filter(|grace| *grace > MOST_GRACE) {
+        let most =
+            "at most 30000: for more, send SIGTERM by `signal`, and call kill again when its time is over";
+        return Err(refused("grace_ms", &json!(grace.as_millis() as u64), most));
+    }
     match (signal, grace) {
         (Some(signal), None) => return send(&run, &signal).await,
         (Some(signal), Some(_)) => {
@@ -50,6 +55,9 @@ pub(super) async fn kill(call: &Call, mut fields: Fields) -> Result<Answer, Refu
 }
 
 const TERM: i32 = 15;
+
+/// With the proof behind it no call takes longer than 45 s.
+const MOST_GRACE: Duration = Duration::from_secs(30);
 
 /// Ends a run and waits for the proof; `at_once` without the grace that it has.
 async fn end(run: &LiveRun, reason: &str, at_once: bool) {

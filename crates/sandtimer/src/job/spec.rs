@@ -151,6 +151,20 @@ pub enum Work {
     Loop(Box<LoopSpec>),
 }
 
+/// The first number that is infinite or none, by its path.
+fn endless(path: &str, value: &toml::Value) -> Option<(String, f64)> {
+    match value {
+        toml::Value::Float(number) if !number.is_finite() => Some((path.to_owned(), *number)),
+        toml::Value::Array(all) => {
+            all.iter().enumerate().find_map(|(index, value)| endless(&format!("{path}[{index}]"), value))
+        }
+        toml::Value::Table(all) => {
+            all.iter().find_map(|(key, value)| endless(&format!("{path}.{key}"), value))
+        }
+        _ => None,
+    }
+}
+
 /// One call: the way that is wanted, then the fallbacks.
 #[derive(Debug, Clone)]
 pub struct Action {
@@ -249,11 +263,23 @@ impl JobSpec {
     /// # Errors
     /// As [`JobSpec::read`]; where it is no TOML, the place and the reason.
     pub fn json_of_toml(text: &str) -> Result<Value, SpecError> {
-        toml::from_str::<Value>(text).map_err(|error| {
+        let failed = |error: toml::de::Error| {
             let before =
                 error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count());
             SpecError { path: format!("line {}", before + 1), problem: error.message().to_owned() }
-        })
+        };
+        // JSON has no such numbers, and would have null in their place, which is no limit.
+        match toml::from_str::<toml::Table>(text)
+            .map_err(failed)?
+            .iter()
+            .find_map(|(key, value)| endless(key, value))
+        {
+            Some((path, number)) => Err(SpecError {
+                path,
+                problem: format!("`{number}` is not a number that can be used; use a finite one"),
+            }),
+            None => toml::from_str::<Value>(text).map_err(failed),
+        }
     }
 
     /// What a store shows of it: digests in the place of inputs, and no secret. Those are kept beside it.

@@ -197,6 +197,9 @@ fn toml_is_read_as_the_same_and_its_errors_have_a_line() {
         &json!({"name": "x", "wall_ms": "1s", "steps": [{"name": "a", "command": ["true"]}]})
     );
     assert_eq!(JobSpec::json_of_toml("a = 1\nb = ").expect_err("broken").path, "line 2");
+    let endless =
+        JobSpec::json_of_toml("command = [\"true\"]\n[limits]\nwall_ms = nan\n").expect_err("no number");
+    assert_eq!(endless.path, "limits.wall_ms", "{endless:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::level::{Level, now};
 use super::{Execution, Stopped};
 use crate::engine::{Run, Spec, Stream};
-use crate::job::{Action, CallRecord, Phase, Program, WaySpec};
+use crate::job::{Action, CallRecord, Phase, Program, WaySpec, Work};
 use crate::model::{Ending, Layer, Outcome, Source};
 use crate::resilience::{Call, CallEnd, Judged, SpentOn, Step, Way, judge};
 
@@ -140,7 +140,9 @@ impl Execution<'_> {
     ) -> Result<Arc<Outcome>, Stopped> {
         self.check(level, Phase::Running, &format!("before an attempt of `{name}`"))?;
         let attempt = level.open(&self.place.engine, Layer::Attempt, &format!("attempt-{number}"), None)?;
-        let logged = if name == super::turns::DRIVER { Logged::Stderr } else { Logged::Both };
+        // What a loop's driver says on stdout is for the loop.
+        let is_driver = name == super::turns::DRIVER && matches!(self.spec.work, Work::Loop(_));
+        let logged = if is_driver { Logged::Stderr } else { Logged::Both };
         let limits = way.limits.over(&self.spec.limits);
         if let Program::Handler { name, input } = &way.program {
             // What a driver says comes before what the spec says.

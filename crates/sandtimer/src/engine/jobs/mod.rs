@@ -132,6 +132,8 @@ struct Execution<'a> {
     handlers: &'a Handlers,
     control: &'a Control,
     held: &'a Held,
+    /// Whose job it is.
+    owner: &'a str,
     spec: &'a JobSpec,
     breakers: Breakers,
     budgets: Budgets,
@@ -198,6 +200,7 @@ fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult,
         handlers: means.handlers,
         control,
         held: &leased.held,
+        owner: &leased.owner,
         spec: &spec,
         breakers: Breakers::new(spec.breaker.settings.clone(), now().as_nanos()),
         budgets: Budgets::default(),
@@ -374,7 +377,7 @@ impl Execution<'_> {
         self.log(format!("sandtimer: {text}\n").as_bytes());
     }
 
-    /// Breakers that jobs share are read before a call, and written after it.
+    /// Breakers that jobs of one owner share are read before a call, and written after it.
     fn fetch_breakers(&mut self, keys: &[&str], now: Moment) -> Result<(), Stopped> {
         if self.spec.breaker.scope == BreakerScope::Store && !keys.is_empty() {
             let mut kept = self
@@ -382,7 +385,10 @@ impl Execution<'_> {
                 .store
                 .load_breakers()
                 .map_err(|error| Stopped::Infrastructure(error.to_string()))?;
-            kept.retain(|snapshot| keys.contains(&snapshot.key.as_str()));
+            kept.retain_mut(|snapshot| {
+                let own = self.own_key(&snapshot.key).filter(|key| keys.contains(&key.as_str()));
+                own.map(|key| snapshot.key = key).is_some()
+            });
             self.breakers.restore(kept, now);
         }
         Ok(())
@@ -392,10 +398,27 @@ impl Execution<'_> {
         if self.spec.breaker.scope == BreakerScope::Store && !keys.is_empty() {
             let mut all: Vec<BreakerSnapshot> = self.breakers.snapshot(now);
             all.retain(|snapshot| keys.contains(&snapshot.key.as_str()));
+            all.iter_mut().for_each(|snapshot| snapshot.key = stored_key(self.owner, &snapshot.key));
             // One failure more or less in a row is not worth the job.
             let _ = self.place.store.save_breakers(&all);
         }
     }
+
+    /// What a breaker's key in the store is to this job's owner; `None` for those of others.
+    fn own_key(&self, stored: &str) -> Option<String> {
+        match stored.split_once(OWNERS_END) {
+            Some((owner, key)) => (owner == self.owner && !owner.is_empty()).then(|| key.to_owned()),
+            None => self.owner.is_empty().then(|| stored.to_owned()),
+        }
+    }
+}
+
+/// Behind the owner in a breaker's key in the store. No name of an owner has one.
+const OWNERS_END: char = '\n';
+
+/// Under which key a breaker is kept: what one owner's jobs make of a capability, and what they said, is nobody else's business.
+fn stored_key(owner: &str, key: &str) -> String {
+    if owner.is_empty() { key.to_owned() } else { format!("{owner}{OWNERS_END}{key}") }
 }
 
 /// The second sentence of a verdict.
