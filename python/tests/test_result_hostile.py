@@ -464,27 +464,27 @@ def test_an_interrupt_is_not_a_refusal() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def call(class_: str, *arguments: Any) -> bytes:
-    return PROTO + name("builtins", class_) + pickle.dumps(arguments, 5)[2:-1].replace(b"\x94", b"") + b"R"
-
-
 @pytest.mark.parametrize("start, end", [(-(10**14), 1), (2, 3), (1, 0), (0, 2), (10**14, 10**14 + 1)])
 def test_no_error_of_coding_points_outside_of_what_was_coded(start: int, end: int) -> None:
     # Printed, such a one reads memory that is not its own.
     for attack in (
-        call("UnicodeDecodeError", "utf-8", b"x", start, end, "r"),
-        call("UnicodeEncodeError", "utf-8", "x", start, end, "r"),
-        call("UnicodeTranslateError", "x", start, end, "r"),
+        Calls(UnicodeDecodeError, "utf-8", b"x", start, end, "r"),
+        Calls(UnicodeEncodeError, "utf-8", "x", start, end, "r"),
+        Calls(UnicodeTranslateError, "x", start, end, "r"),
     ):
+        data = pickle.dumps(attack, 5)
         with pytest.raises(ResultRefused, match="not made of such arguments"):
-            carry.decode(attack + b".")
-    assert str(carry.decode(call("UnicodeDecodeError", "utf-8", b"x", 0, 1, "r") + b".")).endswith("position 0: r")
+            carry.decode(data)
+        made = pickle.loads(data)
+        assert (made.start, made.end) == (start, end)
 
 
 def test_where_an_error_of_coding_points_is_not_changed_afterwards() -> None:
-    state = b"}" + text("start") + b"J\0\0\0\x80s" + text("object") + b"K\x01sb."
-    error = carry.decode(call("UnicodeDecodeError", "utf-8", b"x", 0, 1, "r") + state)
-    assert (error.start, error.object) == (0, b"x")
+    good = PROTO + name("builtins", "UnicodeDecodeError") + b"(" + text("utf-8") + b"C\x01xK\0K\x01" + text("r") + b"tR"
+    assert str(carry.decode(good + b".")).endswith("position 0: r")
+    attack = good + b"}" + text("start") + b"J\0\0\0\x80sb."
+    assert carry.decode(attack).start == 0
+    assert pickle.loads(attack).start == -(2**31)
 
 
 class Many(enum.IntFlag):

@@ -326,26 +326,29 @@ def f():
 """
     with sandtimer.Sandbox(timeout=10.0) as box:
         outcome = box.limits(timeout=1.0).run(scores.score, forge)
-        assert outcome.value is None and outcome.usage.wall_ms < 1500
+        # That it was told so shows that the forged answer is one.
+        assert type(outcome.error).__name__ == "MissingModule" and outcome.usage.wall_ms < 1500
         assert box.call(scores.score, "def f(): return 1") == 1
 
 
-def test_a_call_that_is_sent_again_has_what_is_left_of_its_time(tmp_path: Any) -> None:
-    import importlib
+def test_a_call_that_is_sent_again_has_what_is_left_of_its_time(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
     import sys
 
-    (tmp_path / "hidden_slow.py").write_text("def wait():\n    import time\n    time.sleep(60)\n")
-    sys.path.insert(0, str(tmp_path))
-    try:
-        module = importlib.import_module("hidden_slow")
-    finally:
-        sys.path.remove(str(tmp_path))
-    try:
-        with sandtimer.Sandbox(timeout=0.5) as box:
-            outcome = box.run(module.wait)
-        assert outcome.ending == "timeout" and outcome.usage.wall_ms < 1000
-    finally:
-        del sys.modules["hidden_slow"]
+    # The package is found inside, which takes its time; the module in it is not.
+    package, elsewhere = tmp_path / "slow_package", tmp_path / "elsewhere.py"
+    package.mkdir()
+    (package / "__init__.py").write_text("import time\ntime.sleep(0.6)\n")
+    elsewhere.write_text("def wait():\n    import time\n    time.sleep(60)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = importlib.util.spec_from_file_location("slow_package.hidden", elsewhere)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    with sandtimer.Sandbox(timeout=1.0) as box:
+        outcome = box.run(module.wait)
+    assert outcome.ending == "timeout" and outcome.usage.wall_ms < 600
 
 
 def test_a_grace_is_over_when_the_call_has_left(box: sandtimer.Sandbox) -> None:
