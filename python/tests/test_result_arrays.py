@@ -208,7 +208,7 @@ def test_what_takes_long_to_check_is_refused_at_once() -> None:
     # Large numbers take their time to be multiplied, and fields in fields in fields to be looked at.
     number = (2**14000).to_bytes(1751, "little")
     large = b"(" + 65 * (b"\x8b" + len(number).to_bytes(4, "little") + number) + b"t"
-    with pytest.raises(ResultRefused, match="tensor"):
+    with pytest.raises(ResultRefused, match="not made of such arguments"):
         carry.decode(PROTO + name("_sandtimer_tokens", "as_tensor") + b"(" + text("float64") + large + b"\x89B\x10\0\0\0" + bytes(16) + b"tR.")
     nested = np.dtype("u1")
     for _ in range(4):

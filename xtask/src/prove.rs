@@ -17,6 +17,23 @@ struct Proof {
     minutes: u32,
 }
 
+/// A part of the tests at full size, which mostly waits: so many at a time, and without optimisation.
+const fn tests_of(threads: &'static str, filter: &'static str) -> [&'static str; 11] {
+    [
+        "cargo",
+        "nextest",
+        "run",
+        "--cargo-quiet",
+        "--workspace",
+        "--profile",
+        "prove",
+        "--test-threads",
+        threads,
+        "--filterset",
+        filter,
+    ]
+}
+
 /// Add a row for each proof.
 const PROOFS: &[Proof] = &[
     Proof {
@@ -81,37 +98,16 @@ const PROOFS: &[Proof] = &[
     // The part of it that kills workers and servers of jobs, and plays their interleavings.
     Proof {
         name: "tests-jobs-full-size",
-        command: &[
-            "cargo",
-            "nextest",
-            "run",
-            "--cargo-quiet",
-            "--workspace",
-            "--profile",
-            "prove",
-            "--test-threads",
-            "4",
-            "--filterset",
-            "package(sandtimer-store) or binary(jobs_machines)",
-        ],
+        command: &tests_of("4", "package(sandtimer-store) or binary(jobs_machines)"),
         minutes: 120,
     },
     // The part of it that looks at what hangs, and at what only seems to.
     Proof {
         name: "tests-tasks-full-size",
-        command: &[
-            "cargo",
-            "nextest",
-            "run",
-            "--cargo-quiet",
-            "--workspace",
-            "--profile",
-            "prove",
-            "--test-threads",
+        command: &tests_of(
             "2",
-            "--filterset",
             "package(sandtimer) and (binary(look) or binary(quiet) or binary(estimates))",
-        ],
+        ),
         minutes: 60,
     },
     Proof { name: "bench-python", command: &[BENCH_PYTHON, "python/benches/calls.py"], minutes: 60 },
