@@ -20,6 +20,13 @@ fn submit(store: &dyn JobStore, source: Value) -> String {
     store.submit(&[Submission { spec, owner: "test".to_owned() }]).expect("submitted").remove(0).id
 }
 
+fn store_and_worker(directory: &std::path::Path) -> (Arc<dyn JobStore>, Worker) {
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory).expect("opened"));
+    let engine = Engine::new().expect("an engine");
+    let worker = Worker::new(Place::new(engine, Arc::clone(&store), directory), settings("one"));
+    (store, worker)
+}
+
 fn pause(time: Duration) {
     std::thread::park_timeout(time);
 }
@@ -225,9 +232,7 @@ fn a_driver_that_talks_nonsense_is_quoted() {
 #[test]
 fn a_breaker_of_the_store_outlives_its_job() {
     let directory = tempfile::tempdir().expect("a directory");
-    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-    let engine = Engine::new().expect("an engine");
-    let worker = Worker::new(Place::new(engine, Arc::clone(&store), directory.path()), settings("one"));
+    let (store, worker) = store_and_worker(directory.path());
     let source = json!({"command": ["false"], "key": "a:b", "breaker": {"failures": 2, "open_ms": "1h", "scope": "store"}});
     let errors: Vec<String> = std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
@@ -257,9 +262,7 @@ fn a_breaker_of_the_store_outlives_its_job() {
 #[test]
 fn what_is_only_called_a_driver_keeps_its_log() {
     let directory = tempfile::tempdir().expect("a directory");
-    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-    let engine = Engine::new().expect("an engine");
-    let worker = Worker::new(Place::new(engine, Arc::clone(&store), directory.path()), settings("one"));
+    let (store, worker) = store_and_worker(directory.path());
     let id = submit(&*store, json!({"name": "driver", "command": ["echo", "hello"]}));
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
@@ -273,9 +276,7 @@ fn what_is_only_called_a_driver_keeps_its_log() {
 #[test]
 fn a_worker_that_is_told_to_drain_brings_its_job_to_the_end() {
     let directory = tempfile::tempdir().expect("a directory");
-    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-    let engine = Engine::new().expect("an engine");
-    let worker = Worker::new(Place::new(engine, Arc::clone(&store), directory.path()), settings("one"));
+    let (store, worker) = store_and_worker(directory.path());
     let slow = submit(&*store, json!({"command": ["sh", "-c", "echo begun; sleep 0.5"]}));
     let state = |id: &String| store.get(id).expect("readable").expect("there").line.state;
     std::thread::scope(|scope| {
