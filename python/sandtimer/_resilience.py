@@ -155,6 +155,8 @@ _FRESH: dict[str, Any] = {
     "failures_in_a_row": 0,
     "times_opened": 0,
     "successes": 0,
+    "probe_ends_ms": None,
+    "generation": 0,
     "window": [],
     "said": [],
 }
@@ -180,6 +182,9 @@ class _Guarded:
     def __exit__(self, _: Any, error: Optional[BaseException], __: Any) -> None:
         breaker = self._breaker
         kind, said, _ = _judge(self.value, error, breaker._on)
+        if isinstance(error, CircuitOpen):
+            # What another breaker refused says nothing about this one's.
+            kind = "ignored"
         breaker._native.settle(self._ticket, kind, said, breaker._clock())
 
 

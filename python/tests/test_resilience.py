@@ -213,6 +213,19 @@ def test_five_calls_that_fail_in_every_way_open_the_breaker() -> None:
     assert refused.value == "otherwise" and refused.spent[0]["spent_on"] == "breaker_open"
 
 
+def test_what_another_breaker_refuses_is_no_failure_of_this_one() -> None:
+    inner, outer = (sandtimer.CircuitBreaker(name, failures=1, rate=None) for name in ("inner", "outer"))
+    with pytest.raises(ValueError):
+        inner.call(fail)
+    for _ in range(2):
+        with pytest.raises(sandtimer.CircuitOpen, match="inner"):
+            outer.call(inner.call, fail)
+    assert outer.state == "closed"
+    with pytest.raises(ValueError):
+        outer.call(fail)
+    assert outer.state == "open"
+
+
 def test_nothing_begins_that_could_not_end_in_time() -> None:
     tried: list[float] = []
 

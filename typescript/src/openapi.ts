@@ -1585,10 +1585,10 @@ export interface components {
             /** @description Only of this queue. */
             queue?: string;
             /**
-             * @description Only in this state.
+             * @description Only in this state; `ended` is ok and failed.
              * @enum {string}
              */
-            state?: "ended" | "dead" | "cancelled";
+            state?: "ok" | "failed" | "ended" | "dead" | "cancelled";
         };
         JobQueue: {
             /** @description Its name. */
@@ -1792,6 +1792,7 @@ export interface components {
             scope: string;
             /** @description One or two sentences for a person or a model. */
             sentence: string;
+            source: components["schemas"]["Source"];
         };
         JobWebhook: {
             /** @description Since the job's end. */
@@ -4597,8 +4598,8 @@ export interface operations {
             query?: {
                 /** @description Only of this queue. */
                 queue?: string;
-                /** @description Only in this state. */
-                state?: "scheduled" | "queued" | "leased" | "ended" | "dead" | "cancelled";
+                /** @description Only in this state; `leased` is running and ending, `ended` is ok and failed. */
+                state?: "scheduled" | "queued" | "running" | "ending" | "leased" | "ok" | "failed" | "ended" | "dead" | "cancelled";
                 /** @description How many; 100 unless given. */
                 limit?: number;
                 /** @description Goes on behind that one. */

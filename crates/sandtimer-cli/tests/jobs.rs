@@ -238,7 +238,10 @@ fn what_cannot_be_meant_is_refused_with_its_field_its_value_and_a_remedy() {
             vec!["list", "--cursor", "junk"],
             "the cursor `junk` is none of a listing; use the `next` of an earlier one",
         ),
-        (vec!["list", "--state", "runing"], "use scheduled, queued, running, ending, leased, ok, failed"),
+        (
+            vec!["list", "--state", "runing"],
+            "use one of scheduled, queued, running, ending, leased, ok, failed",
+        ),
         (vec!["purge", "--state", "queued"], "such a job is not over"),
         (vec!["purge", "--state", "leased"], "or cancel it first"),
         (vec!["pause", ""], "'<QUEUE>': use a name of 1 to 200 printable characters"),

@@ -17,8 +17,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use sandtimer::engine::jobs::{self, Handled, Handler, HandlerCall, Handlers, Place, Word, WorkerSettings};
 use sandtimer::job::{
-    self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, SpecError, StoreError, Submission,
-    anchored, embedded, is_queue_name, parse_file,
+    self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, ShownState, SpecError, StoreError,
+    Submission, anchored, embedded, is_queue_name, parse_file,
 };
 use sandtimer::limits::Limits;
 use sandtimer::model::Source;
@@ -136,10 +136,10 @@ impl JobStore {
 }
 
 fn filter(queue: Option<String>, state: Option<&str>) -> PyResult<Filter> {
-    let known = || JobState::ALL.map(JobState::name).join(", ");
+    let known = || ShownState::NAMES.join(", ");
     let wrong = |name: &str| PyValueError::new_err(format!("state='{name}': use one of {}", known()));
-    let state = state.map(|name| JobState::from_name(name).ok_or_else(|| wrong(name))).transpose()?;
-    Ok(Filter { queue, state, ..Filter::default() })
+    let state = state.map(|name| ShownState::from_name(name).ok_or_else(|| wrong(name))).transpose()?;
+    Ok(Filter { queue, ..Filter::default() }.shown(state))
 }
 
 #[pymethods]

@@ -28,7 +28,7 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use sandtimer::job::{
-    Cancelled, Filter, JobState, JobStore, MOST_QUEUES, StoreError, is_queue_name, requeue_dead,
+    Cancelled, Filter, JobStore, MOST_QUEUES, ShownState, StoreError, is_queue_name, requeue_dead,
 };
 use sandtimer::supervise::output::Chunk;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ const USUAL_LOG: u64 = 256 * 1024;
 const LEAST_LOG: u64 = 16;
 const MOST_LOG: u64 = 8 << 20;
 /// States in which a job is over.
-const OVER: [&str; 3] = ["ended", "dead", "cancelled"];
+const OVER: [&str; 5] = ["ok", "failed", "ended", "dead", "cancelled"];
 
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
@@ -127,8 +127,8 @@ async fn submit(
 /// Which of an owner's jobs.
 fn filter(whose: &Whose, fields: &mut Fields, states: &[&'static str]) -> Result<Filter, Refusal> {
     let queue = fields.text("queue")?.map(|queue| whose.stored_queue(&queue));
-    let state = fields.word("state", states)?.and_then(JobState::from_name);
-    Ok(Filter { owner: Some(whose.name().to_owned()), queue, state, ..Filter::default() })
+    let state = fields.word("state", states)?.and_then(ShownState::from_name);
+    Ok(Filter { owner: Some(whose.name().to_owned()), queue, ..Filter::default() }.shown(state))
 }
 
 async fn list(
@@ -137,7 +137,7 @@ async fn list(
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let whose = whose(&owner);
-    let filter = filter(&whose, &mut fields, &JobState::ALL.map(JobState::name))?;
+    let filter = filter(&whose, &mut fields, &ShownState::NAMES)?;
     let limit = fields.number("limit")?.unwrap_or(LISTED).clamp(1, MOST_LISTED) as usize;
     let cursor = fields.number("cursor")?.map(|cursor| cursor.to_string());
     fields.finish()?;

@@ -239,11 +239,14 @@ fn a_lost_lease_is_fenced(part: &Part<'_>) {
 
 fn handed_out_too_often_it_is_dead_until_somebody_retries(part: &Part<'_>) {
     let id = part.submit(json!({"deliveries": 2}));
-    for expected in [JobState::Queued, JobState::Dead] {
-        let leased = part.lease(1).remove(0);
-        assert_eq!(part.finish(&leased.held, Status::InfraError, true), Finished::GivenBack);
-        assert_eq!(part.state(&id), expected);
-    }
+    let first = part.lease(1).remove(0);
+    assert_eq!(part.finish(&first.held, Status::InfraError, true), Finished::GivenBack);
+    assert_eq!(part.state(&id), JobState::Scheduled);
+    assert!(part.lease(1).is_empty(), "whatever was in the way is not gone at once");
+    (part.pass)(Duration::from_millis(1_100));
+    let second = part.lease(1).remove(0);
+    assert_eq!(part.finish(&second.held, Status::InfraError, true), Finished::GivenBack);
+    assert_eq!(part.state(&id), JobState::Dead);
     let record = part.get(&id);
     assert_eq!((record.earlier.len(), record.result.expect("the last").status), (1, Status::InfraError));
     assert_eq!(part.store.retry(&id).expect("queued again"), JobState::Queued);
@@ -252,6 +255,11 @@ fn handed_out_too_often_it_is_dead_until_somebody_retries(part: &Part<'_>) {
     part.finish(&leased.held, Status::Ok, false);
     assert!(matches!(part.store.retry(&id), Err(StoreError::WrongState { .. })), "it succeeded");
     assert!(matches!(part.store.retry("none"), Err(StoreError::Unknown(_))));
+    let brief = part.submit(json!({"deadline_ms": part.store.now_ms() + 100}));
+    (part.pass)(Duration::from_millis(130));
+    part.store.sweep().expect("swept");
+    assert_eq!(part.state(&brief), JobState::Ended);
+    assert!(matches!(part.store.retry(&brief), Err(StoreError::WrongState { .. })), "it would end at once");
 }
 
 fn a_worker_that_is_told_to_end_costs_no_delivery(part: &Part<'_>) {
@@ -465,7 +473,7 @@ fn files_are_kept_in_pieces_and_fenced(part: &Part<'_>) {
     let first = lease();
     let write = |held: &Held, start, bytes: &[u8]| part.store.write_file(held, "out", start, bytes);
     write(&first, 0, b"early").expect("written");
-    part.finish(&first, Status::InfraError, true);
+    part.finish(&first, Status::Drained, true);
     assert!(matches!(write(&first, 5, b"x"), Err(StoreError::Lost(_))), "it was given back");
     assert_eq!(read(FileOf::Output("out"), 0, 99), b"early");
     let second = lease();
@@ -582,11 +590,27 @@ fn breakers_are_kept(store: &dyn JobStore) {
         failures_in_a_row: 5,
         times_opened: 1,
         successes: 0,
+        probe_ends_ms: Some(5_000),
+        generation: 7,
         window: vec![true],
         said: vec!["no".to_owned()],
     };
-    store.save_breakers(std::slice::from_ref(&snapshot)).expect("saved");
-    let loaded = store.load_breakers().expect("loaded").remove(0);
-    assert!(loaded.retry_after_ms.expect("open") <= 10_000);
-    assert_eq!(BreakerSnapshot { retry_after_ms: Some(10_000), ..loaded }, snapshot);
+    let load = || store.load_breaker(&snapshot.key).expect("loaded");
+    let swap =
+        |version: u64, snapshot: &BreakerSnapshot| store.swap_breaker(version, snapshot).expect("asked");
+    assert_eq!(load(), (0, None));
+    assert!(!swap(3, &snapshot), "there is no third version");
+    assert!(swap(0, &snapshot));
+    let (version, kept) = load();
+    let kept = kept.expect("there");
+    assert!(kept.retry_after_ms.expect("open") <= 10_000 && kept.probe_ends_ms.expect("a probe") <= 5_000);
+    assert_eq!(
+        BreakerSnapshot { retry_after_ms: Some(10_000), probe_ends_ms: Some(5_000), ..kept },
+        snapshot
+    );
+    let other = BreakerSnapshot { failures_in_a_row: 6, ..snapshot.clone() };
+    assert!(!swap(0, &other), "somebody else was first");
+    assert!(swap(version, &other));
+    assert!(!swap(version, &snapshot), "that version is gone");
+    assert_eq!(load().1.expect("there").failures_in_a_row, 6);
 }

@@ -180,12 +180,24 @@ fn the_layer_whose_limit_it_was_is_named() {
     let sleep = json!(["sleep", "60"]);
     let (record, _) = run(json!({"command": sleep, "limits": {"wall_ms": 200}, "wall_ms": 60_000}));
     let result = record.result.expect("a result");
-    assert_eq!(result.status, Status::Failed);
+    let verdict = result.verdict.expect("a verdict");
+    assert_eq!((result.status, verdict.layer, verdict.limit_ms), (Status::Timeout, Layer::Run, Some(200)));
     assert!(result.error.expect("a message").contains("the run's wall limit of 200 ms"));
+    let slow = json!({"name": "slow", "command": sleep, "wall_ms": 200, "attempts": 9, "key": "slow:sleep"});
+    let (record, _) = run(json!({"steps": [slow]}));
+    let result = record.result.expect("a result");
+    let (verdict, error) = (result.verdict.expect("a verdict"), result.error.expect("a message"));
+    assert_eq!((result.status, verdict.layer, verdict.limit_ms), (Status::Timeout, Layer::Call, Some(200)));
+    assert!(error.contains("the call's wall limit of 200 ms"), "{error}");
+    assert_eq!((result.spent.attempts, result.breakers[0].failures_in_a_row), (1, 1), "it is its own limit");
+    let hungry = "exec head -c 256M /dev/zero | tail -c 256M > /dev/null";
     let (record, _) =
-        run(json!({"steps": [{"name": "slow", "command": sleep, "wall_ms": 200, "attempts": 9}]}));
-    let error = record.result.expect("a result").error.expect("a message");
-    assert!(error.contains("slow: Stopped by the call's wall limit"), "{error}");
+        run(json!({"command": ["sh", "-c", hungry], "limits": {"memory_bytes": "32M"}, "wall_ms": 60_000}));
+    let result = record.result.expect("a result");
+    assert_eq!(
+        (result.status, result.verdict.map(|verdict| verdict.kind)),
+        (Status::Failed, Some(LimitKind::Memory))
+    );
     let endless = json!({"command": ["sh", "-c", "echo '{\"action\": \"x\", \"input\": 1}'"]});
     let action = json!({"x": {"command": ["true"]}});
     let (record, _) = run(json!({"loop": {"driver": endless, "actions": action, "iterations": 3}}));
@@ -197,6 +209,27 @@ fn the_layer_whose_limit_it_was_is_named() {
     let (record, _) = run(json!({"loop": {"driver": driver, "wall_ms": 300}, "wall_ms": 60_000}));
     let verdict = record.result.expect("a result").verdict.expect("a verdict");
     assert_eq!((verdict.layer, verdict.limit_ms), (Layer::Loop, Some(300)));
+}
+
+#[test]
+fn a_driver_hears_of_an_open_breaker_also_where_a_fallback_did_it() {
+    let place = tempfile::tempdir().expect("a directory");
+    let script = r#"read -r asked
+        case "$asked" in
+            *"a:b circuit breaker open - try different approach"*) echo '{"done": "told"}' ;;
+            *) echo '{"action": "x", "input": 1}' ;;
+        esac"#;
+    let fallback = json!([{"command": ["sh", "-c", "test -e tried || { touch tried; exit 1; }"]}]);
+    let action = json!({"command": ["false"], "key": "a:b", "fallback": fallback});
+    let turns =
+        json!({"driver": {"command": ["sh", "-c", script]}, "actions": {"x": action}, "iterations": 5});
+    let breaker = json!({"failures": 1, "open_ms": "1h"});
+    let places = json!([place.path()]);
+    let source = json!({"loop": turns, "breaker": breaker, "workspaces": places, "cwd": place.path()});
+    let (record, log) = run(source);
+    let result = record.result.expect("a result");
+    assert_eq!((result.value, result.turns), (Some(json!("told")), Some(3)), "{log}");
+    assert!(result.degraded && log.contains("[SYSTEM: a:b circuit breaker open"), "{log}");
 }
 
 #[test]

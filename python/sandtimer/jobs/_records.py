@@ -56,7 +56,8 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class JobVerdict:
-    """The limit that ended a job: `layer` is whose it was ("job", "loop"), `scope` its path, `phase` what the job was at
+    """The limit that ended a job: `layer` is whose it was ("job", "loop", "call", "run"), `source` where it
+    came from ("call": the job's spec), `scope` its path, `phase` what the job was at
     ("queued", "running", "backoff"), `limit_ms` for limits of time, `limit` for counts; `sentence` says it in words.
 
     >>> from sandtimer import jobs
@@ -67,6 +68,7 @@ class JobVerdict:
 
     kind: str
     layer: str
+    source: str
     scope: str
     phase: str
     limit_ms: Optional[int]

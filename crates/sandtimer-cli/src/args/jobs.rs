@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
-use sandtimer::job::{JobState, is_queue_name};
+use sandtimer::job::{ShownState, is_queue_name};
 
 const SUBMIT_NOTES: &str = "\
 FILE is TOML, or JSON where its name ends in .json. `-` reads JSON lines from standard input, one job each, and takes in all of \
@@ -12,7 +12,7 @@ them or none. Relative paths in a file count from its directory; so do those of 
 inputs such as {file = \"data.csv\"}, which are read now and submitted with the job.";
 
 const RUN_NOTES: &str = "\
-Exit codes: 0 when the job succeeded, 1 when it failed, 124 when a limit ended it, 130 when it was cancelled, 125 when Sandtimer \
+Exit codes: 0 when the job succeeded, 1 when it failed, 124 when a limit ended it, 137 when it ran out of memory, 130 when it was cancelled, 125 when Sandtimer \
 failed or was used wrongly. Ctrl-C cancels the job; a second one leaves it to another worker.";
 
 const WATCH_NOTES: &str = "\
@@ -129,14 +129,6 @@ pub(crate) struct WorkArguments {
     pub(crate) store: StoreFlags,
 }
 
-/// Jobs in one of the states that listings print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shown {
-    pub(crate) state: JobState,
-    pub(crate) ok: Option<bool>,
-    pub(crate) cancel: Option<bool>,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct RequeueArguments {
     /// Only of this queue [default: of all]
@@ -153,7 +145,7 @@ pub(crate) struct PurgeArguments {
     pub(crate) queue: Option<String>,
     /// Only in this state: ok, failed, dead, cancelled; or ended, which is the first two
     #[arg(long, value_name = "STATE", value_parser = state_that_is_over)]
-    pub(crate) state: Option<Shown>,
+    pub(crate) state: Option<ShownState>,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }
@@ -172,7 +164,7 @@ pub(crate) struct ListArguments {
     /// Only in this state: scheduled, queued, running, ending, ok, failed, dead, cancelled; or leased, which is running and
     /// ending, or ended, which is ok and failed
     #[arg(long, value_name = "STATE", value_parser = state)]
-    pub(crate) state: Option<Shown>,
+    pub(crate) state: Option<ShownState>,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
 }
@@ -238,20 +230,12 @@ pub(crate) struct OneQueue {
     pub(crate) store: StoreFlags,
 }
 
-fn state(text: &str) -> Result<Shown, String> {
-    let of = |state, ok, cancel| Shown { state, ok, cancel };
-    match text {
-        "running" => Ok(of(JobState::Leased, None, Some(false))),
-        "ending" => Ok(of(JobState::Leased, None, Some(true))),
-        "ok" => Ok(of(JobState::Ended, Some(true), None)),
-        "failed" => Ok(of(JobState::Ended, Some(false), None)),
-        _ => JobState::from_name(text).map(|state| of(state, None, None)).ok_or_else(|| {
-            "use scheduled, queued, running, ending, leased, ok, failed, ended, dead or cancelled".to_owned()
-        }),
-    }
+fn state(text: &str) -> Result<ShownState, String> {
+    let all = || ShownState::NAMES.join(", ");
+    ShownState::from_name(text).ok_or_else(|| format!("use one of {}", all()))
 }
 
-fn state_that_is_over(text: &str) -> Result<Shown, String> {
+fn state_that_is_over(text: &str) -> Result<ShownState, String> {
     let found = state(text);
     match found {
         Ok(shown) if !shown.state.is_over() => {

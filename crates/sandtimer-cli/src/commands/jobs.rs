@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::job::{Cancelled, Filter, JobStore, StoreError, requeue_dead};
+use sandtimer::job::{Cancelled, Filter, JobStore, ShownState, StoreError, requeue_dead};
 use sandtimer::limits::{Format, Setting, Unit, parse_text};
 use sandtimer_store::{NatsAddress, NatsJobs, SqliteJobs};
 use serde::Serialize;
@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{Failure, serve};
 use crate::args::jobs::{
     CancelArguments, JobsAction, JobsArguments, ListArguments, OneJob, OneQueue, PurgeArguments,
-    RequeueArguments, Shown, StoreFlags,
+    RequeueArguments, StoreFlags,
 };
 use crate::render;
 
@@ -91,9 +91,8 @@ fn answer(flags: &StoreFlags, value: &impl Serialize, text: impl FnOnce() -> Str
     render::print(&if flags.json { json() } else { text() });
 }
 
-fn filter(queue: Option<&String>, shown: Option<Shown>) -> Filter {
-    let (ok, cancel) = shown.map_or((None, None), |shown| (shown.ok, shown.cancel));
-    Filter { owner: None, queue: queue.cloned(), state: shown.map(|shown| shown.state), ok, cancel }
+fn filter(queue: Option<&String>, shown: Option<ShownState>) -> Filter {
+    Filter { queue: queue.cloned(), ..Filter::default() }.shown(shown)
 }
 
 fn list(given: &ListArguments) -> Result<ExitCode, Failure> {

@@ -1,6 +1,6 @@
 //! Jobs in the description of the API.
 
-use sandtimer::job::JobState;
+use sandtimer::job::{JobState, ShownState};
 use serde_json::{Value, json};
 
 use super::Answer::{Json, Text};
@@ -25,7 +25,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .errors(&[Code::BadSpec, Code::NetworkRefused, Code::JobConflict, Code::Quota]),
         get("/v1/jobs", "Your jobs, the latest submission first", "JobList")
             .query("queue", text(""), "Only of this queue.")
-            .query("state", states(), "Only in this state.")
+            .query("state", words(&ShownState::NAMES), "Only in this state; `leased` is running and ending, `ended` is ok and failed.")
             .query("limit", number("1 to 1000."), "How many; 100 unless given.")
             .query("cursor", text("The `next` of a listing."), "Goes on behind that one."),
         get("/v1/jobs/{id}", "Everything about a job", "Job")
@@ -132,7 +132,7 @@ pub(super) fn schemas() -> Value {
         "JobsRequeued": answer(json!({"requeued": number("How many.")})),
         "JobPurge": body(json!({
             "queue": text("Only of this queue."),
-            "state": with(words(&["ended", "dead", "cancelled"]), "Only in this state."),
+            "state": with(words(&["ok", "failed", "ended", "dead", "cancelled"]), "Only in this state; `ended` is ok and failed."),
         })),
         "JobsPurged": answer(json!({"purged": number("How many.")})),
         "JobQueuePaused": answer(json!({"queue": text(""), "paused": truth("")})),
@@ -244,6 +244,7 @@ fn verdict() -> Value {
     answer(json!({
         "kind": text("The kind of the limit, such as `wall` or `turns`."),
         "layer": reference("Layer"),
+        "source": reference("Source"),
         "scope": text("The scope's path, such as `job/7f3/loop/turn-5`."),
         "phase": words(&["queued", "running", "backoff"]),
         "limit_ms": nullable(number("For limits of time.")),

@@ -14,10 +14,10 @@ use sandtimer::resilience::BreakerSnapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::sqlite::submitting::NewJob;
-use crate::sqlite::{files, leasing, moving, reading, submitting, webhooks};
+use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks};
 
 /// The version of the log. A program reads no later one.
-pub(super) const FORMAT: i64 = 3;
+pub(super) const FORMAT: i64 = 4;
 
 /// One call of the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -61,7 +61,10 @@ pub(super) enum Command {
         delivery: Delivery,
         came: Delivered,
     },
-    SaveBreakers(Vec<BreakerSnapshot>),
+    SwapBreaker {
+        version: u64,
+        snapshot: BreakerSnapshot,
+    },
 }
 
 /// A command on its way.
@@ -83,6 +86,8 @@ pub(super) enum Answer {
     State(JobState),
     Count(u64),
     Deliveries(Vec<Delivery>),
+    /// Whether the breaker is kept.
+    Swapped(bool),
     Done,
     /// Nothing: it came too late.
     Late,
@@ -134,8 +139,8 @@ impl Command {
             Command::SettleWebhook { delivery, came } => {
                 webhooks::settle(tx, &delivery, &came, now).map(|()| Answer::Done)
             }
-            Command::SaveBreakers(snapshots) => {
-                reading::save_breakers(tx, &snapshots, now).map(|()| Answer::Done)
+            Command::SwapBreaker { version, snapshot } => {
+                breakers::swap(tx, version, &snapshot, now).map(Answer::Swapped)
             }
         }
     }

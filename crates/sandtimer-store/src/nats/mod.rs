@@ -42,7 +42,7 @@ use tokio::sync::oneshot;
 pub use address::NatsAddress;
 
 use crate::sqlite::submitting::NewJob;
-use crate::sqlite::{files, leasing, moving, natural, reading, webhooks};
+use crate::sqlite::{breakers, files, leasing, moving, natural, reading, webhooks};
 use command::{Answer, Command, Entry};
 use link::Link;
 use shared::{PATIENCE, Shared, SnapshotOften};
@@ -392,11 +392,14 @@ impl JobStore for NatsJobs {
         self.append(Command::SettleWebhook { delivery, came }).map(drop)
     }
 
-    fn save_breakers(&self, snapshots: &[BreakerSnapshot]) -> Result<(), StoreError> {
-        self.append(Command::SaveBreakers(snapshots.to_vec())).map(drop)
+    fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError> {
+        self.read(|tx, now| breakers::load(tx, key, now))
     }
 
-    fn load_breakers(&self) -> Result<Vec<BreakerSnapshot>, StoreError> {
-        self.read(reading::load_breakers)
+    fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError> {
+        match self.append(Command::SwapBreaker { version, snapshot: snapshot.clone() })? {
+            Answer::Swapped(is_kept) => Ok(is_kept),
+            other => Err(misplaced(&other)),
+        }
     }
 }

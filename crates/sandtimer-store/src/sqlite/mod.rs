@@ -8,13 +8,15 @@
 //! moving       from one state to the next: finish, cancel, and what time alone does
 //! files        those that jobs are given, and those they leave
 //! webhooks     ends of jobs that somebody is to be told of
-//! reading      listings, records, logs, breakers
+//! reading      listings, records, logs
+//! breakers     those that jobs share, by version
 //! reserve      room for when the disk is full
 //! ```
 //! Every call is one transaction, begun for writing before it reads, so none is ever undone by another. WAL and
 //! `synchronous = NORMAL`: what was answered outlives the death of any process; a loss of power may take the last
 //! transactions, and never a part of one.
 
+pub(crate) mod breakers;
 mod clock;
 pub(crate) mod files;
 pub(crate) mod leasing;
@@ -282,12 +284,12 @@ impl JobStore for SqliteJobs {
         self.write(|tx, now| webhooks::settle(tx, delivery, came, now))
     }
 
-    fn save_breakers(&self, snapshots: &[BreakerSnapshot]) -> Result<(), StoreError> {
-        self.write(|tx, now| reading::save_breakers(tx, snapshots, now))
+    fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError> {
+        self.read(|tx, now| breakers::load(tx, key, now))
     }
 
-    fn load_breakers(&self) -> Result<Vec<BreakerSnapshot>, StoreError> {
-        self.read(reading::load_breakers)
+    fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError> {
+        self.write(|tx, now| breakers::swap(tx, version, snapshot, now))
     }
 }
 

@@ -12,6 +12,10 @@ const CHUNK: i64 = 512;
 /// Results of earlier deliveries that are kept.
 const EARLIER: i64 = 3;
 
+/// How long a job waits that could not be executed, and at most after several times.
+const FIRST_PAUSE_MS: i64 = 1_000;
+const LONGEST_PAUSE_MS: i64 = 60_000;
+
 /// What a result in the table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -258,9 +262,21 @@ fn give_back(tx: &Transaction<'_>, job: &Row1, result: &JobResult, now: i64) -> 
         return end(tx, job, JobState::Dead, result, now);
     }
     keep(tx, job, Kind::Earlier, result, now)?;
+    if result.status == Status::InfraError {
+        return defer(tx, job, now);
+    }
     // It keeps its key's place.
     let update = "UPDATE jobs SET state = 1, ready = 1, worker = NULL, lease_ms = NULL WHERE seq = ?1";
     execute(tx, update, [job.seq]).map(drop)
+}
+
+/// What could not be done here and now is handed out again after a second, two, four …: whatever was in the way is not gone at once.
+fn defer(tx: &Transaction<'_>, job: &Row1, now: i64) -> Result<(), StoreError> {
+    let pause = FIRST_PAUSE_MS.saturating_mul(1 << (job.deliveries - 1).clamp(0, 20)).min(LONGEST_PAUSE_MS);
+    let update =
+        "UPDATE jobs SET state = 0, ready = 0, due_ms = ?2, worker = NULL, lease_ms = NULL WHERE seq = ?1";
+    execute(tx, update, (job.seq, now.saturating_add(pause)))?;
+    leave(tx, job.concurrency.as_deref())
 }
 
 fn overdue(tx: &Transaction<'_>, job: &Row1, now: i64) -> Result<(), StoreError> {
@@ -332,6 +348,11 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
     }
     if job.ok == Some(true) {
         return Err(refused("it succeeded: submit its spec again for another one"));
+    }
+    let has_moment = "SELECT wall_ms IS NULL FROM jobs WHERE seq = ?1";
+    let has_moment: bool = tx.query_row(has_moment, [job.seq], |row| row.get(0)).map_err(broken)?;
+    if has_moment && job.deadline.is_some_and(|deadline| deadline <= now) {
+        return Err(refused("its `deadline_ms` has passed: submit its spec again with a later one"));
     }
     execute(tx, "UPDATE results SET kind = 1 WHERE job = ?1 AND kind = 0", [job.seq])?;
     webhooks::reopened(tx, job.seq)?;

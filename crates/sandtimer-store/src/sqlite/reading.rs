@@ -7,7 +7,6 @@ use rusqlite::{OptionalExtension, Row, Transaction, params_from_iter};
 use sandtimer::job::{
     Filter, Held, JobLine, JobRecord, JobResult, JobState, Log, Page, QueueFacts, Renewal, StoreError,
 };
-use sandtimer::resilience::BreakerSnapshot;
 
 use super::leasing::look;
 use super::moving::Kind;
@@ -175,34 +174,4 @@ pub(crate) fn read_log(tx: &Transaction<'_>, id: &str, cursor: u64, most: usize)
     }
     let next_cursor = cursor + bytes.len() as u64;
     Ok(Log { bytes, next_cursor })
-}
-
-/// Keeps breakers that jobs share.
-pub(crate) fn save_breakers(
-    tx: &Transaction<'_>,
-    snapshots: &[BreakerSnapshot],
-    now: i64,
-) -> Result<(), StoreError> {
-    let insert = "INSERT OR REPLACE INTO breakers (key, at_ms, body) VALUES (?1, ?2, ?3)";
-    for snapshot in snapshots {
-        let body = serde_json::to_string(snapshot).map_err(unreadable)?;
-        tx.prepare_cached(insert)
-            .and_then(|mut insert| insert.execute((&snapshot.key, now, body)))
-            .map_err(broken)?;
-    }
-    Ok(())
-}
-
-/// What was kept of them, their waits counted down.
-pub(crate) fn load_breakers(tx: &Transaction<'_>, now: i64) -> Result<Vec<BreakerSnapshot>, StoreError> {
-    let mut select = tx.prepare_cached("SELECT at_ms, body FROM breakers ORDER BY key").map_err(broken)?;
-    let found = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(broken)?;
-    let found: Vec<(i64, String)> = found.collect::<Result<_, _>>().map_err(broken)?;
-    let read = |(at, body): (i64, String)| {
-        let mut snapshot: BreakerSnapshot = serde_json::from_str(&body).map_err(unreadable)?;
-        let waited = natural(now - at);
-        snapshot.retry_after_ms = snapshot.retry_after_ms.map(|left| left.saturating_sub(waited));
-        Ok(snapshot)
-    };
-    found.into_iter().map(read).collect()
 }

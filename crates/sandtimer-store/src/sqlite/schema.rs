@@ -6,7 +6,7 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 6] = [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS];
+const MIGRATIONS: [&str; 7] = [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS, BREAKERS];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
 /// also those that are forgotten.
@@ -49,6 +49,14 @@ const DURATIONS: &str = "
 ALTER TABLE jobs ADD COLUMN work TEXT NOT NULL DEFAULT '';
 ALTER TABLE jobs ADD COLUMN took_ms INTEGER;
 CREATE INDEX jobs_took ON jobs (owner, work, took_ms) WHERE took_ms IS NOT NULL;
+";
+
+/// A version for each breaker, and until when it is kept.
+const BREAKERS: &str = "
+DELETE FROM breakers;
+ALTER TABLE breakers ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE breakers ADD COLUMN expires_ms INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX breakers_expiry ON breakers (expires_ms);
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

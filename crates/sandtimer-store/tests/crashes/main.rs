@@ -158,11 +158,11 @@ impl JobStore for Deadly {
     fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
         self.store.read_log(id, cursor, most)
     }
-    fn save_breakers(&self, snapshots: &[BreakerSnapshot]) -> Result<(), StoreError> {
-        self.store.save_breakers(snapshots)
+    fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError> {
+        self.store.load_breaker(key)
     }
-    fn load_breakers(&self) -> Result<Vec<BreakerSnapshot>, StoreError> {
-        self.store.load_breakers()
+    fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError> {
+        self.store.swap_breaker(version, snapshot)
     }
 }
 

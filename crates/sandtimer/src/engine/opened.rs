@@ -11,7 +11,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::error::{Error, WORKSPACES};
 use super::{Inner, Spec};
-use crate::limits::{Effective, Key, Limits, check_at_least, check_least, nest, precedence};
+use crate::limits::{Effective, Key, Limits, check_at_least, check_least, nanoseconds, nest, precedence};
 use crate::model::{Layer, LimitKind, Source};
 use crate::scope::{Opening, ScopeId};
 use crate::time::{DeadlineCell, Moment};
@@ -47,6 +47,8 @@ pub(super) struct Opened {
     pub(super) cell: Arc<DeadlineCell>,
     /// The own wall under its ceiling.
     pub wall: Option<u64>,
+    /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that scope's start.
+    pub outer_wall: Option<u64>,
     pub(super) place: String,
 }
 
@@ -136,11 +138,14 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
         let [grace, ceiling] = [grace, ceiling].map(Duration::from_nanos);
         return Err(Error::Grace { grace, ceiling });
     }
+    let deadline = scopes.deadline(scope)?;
+    let outer = deadline.filter(|deadline| deadline.effect.source == Source::Ancestor);
+    let outer_wall = outer.map(|deadline| nanoseconds(deadline.limit));
     // The own wall begins when the command does; until then only what bounds it from outside counts.
     let cell = scopes.cell(scope)?;
     let _ = cell.set(None);
     let place = scopes.place(scope)?.clone();
     let alone = nest(&place, &own, &[], &ceilings);
     let wall = alone.get(LimitKind::Wall).map(|effect| effect.value);
-    Ok(Opened { id, scope, effective, submitted_at, cell, wall, place: place.scope })
+    Ok(Opened { id, scope, effective, submitted_at, cell, wall, outer_wall, place: place.scope })
 }

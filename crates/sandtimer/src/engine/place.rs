@@ -105,6 +105,7 @@ pub(super) fn running_at(
         slot: place.slot.clone(),
         cell: opened.cell,
         wall: opened.wall,
+        outer_wall: opened.outer_wall,
         grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
         extended: Mutex::default(),
         warn: spec.warn.map(nanoseconds),

@@ -45,7 +45,7 @@ pub use spec::{
 };
 pub use store::{
     Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, MOST_QUEUES, Page, QueueFacts, Renewal, Room, StoreError, Submission,
-    Submitted, is_queue_name, requeue_dead,
+    LeaseRequest, Leased, Log, MOST_QUEUES, Page, QueueFacts, Renewal, Room, ShownState, StoreError,
+    Submission, Submitted, is_queue_name, requeue_dead,
 };
 pub use webhook::{Delivered, Delivery, Webhook, WebhookState};

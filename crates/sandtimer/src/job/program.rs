@@ -37,7 +37,9 @@ pub(super) fn program(table: &mut Table) -> Result<Program, SpecError> {
     // Known, so that a misspelt one is told its name.
     table.take("handler");
     match (table.texts("command")?, table.text("code")?) {
-        (Some(command), None) if !command.is_empty() => Ok(Program::Command(command)),
+        (Some(command), None) if command.first().is_some_and(|program| !program.is_empty()) => {
+            Ok(Program::Command(command))
+        }
         (Some(_), None) => Err(missing(&command_path, "a program and its arguments")),
         (None, Some(code)) => {
             let name = table.text("language")?.ok_or_else(|| missing(&language_path, LANGUAGES))?;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::model::{Layer, LimitKind, Outcome, time};
+use crate::model::{Layer, LimitKind, Outcome, Source, time};
 use crate::resilience::{BreakerSnapshot, SpentOn};
 
 /// How a job ended.
@@ -11,9 +11,9 @@ use crate::resilience::{BreakerSnapshot, SpentOn};
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     Ok,
-    /// A program failed, after its retries and fallbacks.
+    /// A program failed, after its retries and fallbacks; `verdict` says so where a limit of bytes or numbers ended it.
     Failed,
-    /// A limit of time ended it.
+    /// A limit of time ended it: the job's, a loop's or a call's, or that of its last run.
     Timeout,
     /// A count of a loop's turns or failures was used up.
     Budget,
@@ -40,6 +40,9 @@ pub enum Phase {
 pub struct JobVerdict {
     pub kind: LimitKind,
     pub layer: Layer,
+    /// Where the limit came from; `call` is the job's spec.
+    #[serde(default = "from_the_spec")]
+    pub source: Source,
     /// The path of the scope, such as `job/7f3/loop/turn-5`.
     pub scope: String,
     pub phase: Phase,
@@ -49,6 +52,28 @@ pub struct JobVerdict {
     pub limit: Option<u64>,
     pub elapsed_ms: u64,
     pub sentence: String,
+}
+
+fn from_the_spec() -> Source {
+    Source::Call
+}
+
+impl JobVerdict {
+    /// Of the limit that ended a run, and with it the job.
+    pub fn of_run(outcome: &Outcome) -> Option<Self> {
+        let verdict = outcome.verdict.as_ref().filter(|_| !outcome.ok)?;
+        Some(JobVerdict {
+            kind: verdict.kind?,
+            layer: verdict.layer,
+            source: verdict.source,
+            scope: verdict.scope.clone(),
+            phase: Phase::Running,
+            limit_ms: verdict.limit_ms,
+            limit: verdict.limit,
+            elapsed_ms: verdict.elapsed_ms,
+            sentence: verdict.sentence.clone(),
+        })
+    }
 }
 
 /// One call: what was tried, and where its time went.
@@ -184,6 +209,7 @@ impl JobResult {
         let verdict = JobVerdict {
             kind: LimitKind::Wall,
             layer: Layer::Job,
+            source: Source::Call,
             scope: format!("job/{id}"),
             phase: Phase::Queued,
             limit_ms: Some(limit_ms),

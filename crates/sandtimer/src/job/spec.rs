@@ -15,7 +15,7 @@ use super::table::{Table, refused};
 use super::webhook::{self, Webhook};
 use crate::limits::{Limits, Setting};
 use crate::model::LimitKind;
-use crate::resilience::{Backoff, BreakerSettings, Retry};
+use crate::resilience::{Backoff, BreakerSettings, Rate, Retry};
 
 /// How long a job that is over is kept unless its spec says otherwise.
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -403,13 +403,15 @@ fn concurrency(table: &mut Table) -> Result<Option<Concurrency>, SpecError> {
 fn breaker(table: &mut Table) -> Result<BreakerChoice, SpecError> {
     let mut choice = BreakerChoice::default();
     let Some(mut inner) = table.table("breaker")? else { return Ok(choice) };
-    if let Some(failures) = inner.small("failures", 1)? {
-        // Whoever names a count means that one.
-        (choice.settings.consecutive, choice.settings.rate) = (Some(failures), None);
+    let (failures, rate) = (inner.small("failures", 1)?, rate(&mut inner)?);
+    if failures.is_some() || rate.is_some() {
+        // Whoever names one rule means that one.
+        (choice.settings.consecutive, choice.settings.rate) = (failures, rate);
     }
     choice.settings.open = inner.time("open_ms")?.unwrap_or(choice.settings.open);
     choice.settings.most_open = choice.settings.most_open.max(choice.settings.open);
     choice.settings.successes = inner.small("successes", 1)?.unwrap_or(choice.settings.successes);
+    choice.settings.probe = inner.time("probe_ms")?.unwrap_or(choice.settings.probe);
     if let Some(scope) = inner.text("scope")? {
         choice.scope = match scope.as_str() {
             "job" => BreakerScope::Job,
@@ -419,6 +421,23 @@ fn breaker(table: &mut Table) -> Result<BreakerChoice, SpecError> {
     }
     inner.done()?;
     Ok(choice)
+}
+
+/// `{ share = 0.5, window = 20, least = 5 }`.
+fn rate(breaker: &mut Table) -> Result<Option<Rate>, SpecError> {
+    let Some(mut inner) = breaker.table("rate")? else { return Ok(None) };
+    let (path, share) = (inner.at("share"), inner.take("share"));
+    let allowed = "a number above 0, at most 1";
+    let share = share.ok_or_else(|| missing(&path, allowed))?;
+    let share = share
+        .as_f64()
+        .filter(|share| *share > 0.0 && *share <= 1.0)
+        .ok_or_else(|| refused(&path, &share, allowed))?;
+    let window = inner.count("window", 1, 1_000)?.unwrap_or(20);
+    let least = inner.count("least", 1, window)?.unwrap_or(window.min(5));
+    inner.done()?;
+    let size = |count: i64| usize::try_from(count).unwrap_or(1);
+    Ok(Some(Rate { share, window: size(window), least: size(least) }))
 }
 
 const KINDS: [&str; 5] = ["command", "code", "handler", "steps", "loop"];
@@ -502,7 +521,7 @@ fn way(table: &mut Table) -> Result<WaySpec, SpecError> {
     if let Some(pauses) = table.times("backoff_ms")? {
         retry.backoff = Backoff::Fixed(pauses);
     }
-    if let Some(useful) = table.time("useful_ms")? {
+    if let Some(useful) = table.span("useful_ms")? {
         retry.useful = useful;
     }
     let key = table.name("key")?;

@@ -118,6 +118,33 @@ impl JobState {
     }
 }
 
+/// A state as listings print it, and as it may be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShownState {
+    pub state: JobState,
+    /// Of those that have ended, whether well.
+    pub ok: Option<bool>,
+    /// Of those that a worker has, whether somebody has asked for their end.
+    pub cancel: Option<bool>,
+}
+
+impl ShownState {
+    /// `leased` is `running` and `ending`, `ended` is `ok` and `failed`.
+    pub const NAMES: [&'static str; 10] =
+        ["scheduled", "queued", "running", "ending", "leased", "ok", "failed", "ended", "dead", "cancelled"];
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        let of = |state, ok, cancel| Some(ShownState { state, ok, cancel });
+        match name {
+            "running" => of(JobState::Leased, None, Some(false)),
+            "ending" => of(JobState::Leased, None, Some(true)),
+            "ok" => of(JobState::Ended, Some(true), None),
+            "failed" => of(JobState::Ended, Some(false), None),
+            _ => JobState::from_name(name).and_then(|state| of(state, None, None)),
+        }
+    }
+}
+
 /// A job to be taken in.
 #[derive(Debug, Clone)]
 pub struct Submission {
@@ -241,6 +268,17 @@ pub struct Filter {
     /// Only those whose end somebody has asked for, or those whose end nobody has.
     #[serde(default)]
     pub cancel: Option<bool>,
+}
+
+impl Filter {
+    /// The same of jobs in one state, where one is named.
+    #[must_use]
+    pub fn shown(self, shown: Option<ShownState>) -> Self {
+        match shown {
+            Some(ShownState { state, ok, cancel }) => Filter { state: Some(state), ok, cancel, ..self },
+            None => self,
+        }
+    }
 }
 
 /// A job in a listing.
@@ -452,17 +490,18 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError>;
 
-    /// Keeps breakers that jobs share.
+    /// The version of what is kept of a breaker that jobs share, and that, its times counted down to now; version 0 where nothing is.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn save_breakers(&self, snapshots: &[BreakerSnapshot]) -> Result<(), StoreError>;
+    fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError>;
 
-    /// What was kept of them, their waits counted down to now.
+    /// Keeps it in place of this version, until an hour after it may be tried again. Whether it is kept: `false` where another
+    /// version is there by now, and nothing is changed.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn load_breakers(&self) -> Result<Vec<BreakerSnapshot>, StoreError>;
+    fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError>;
 }
 
 /// Queues all dead jobs of a filter again, whatever state it names. How many that were.

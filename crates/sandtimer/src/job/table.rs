@@ -109,6 +109,12 @@ impl Table {
         self.one_time(&self.at(key), &value, Zero::Refused)
     }
 
+    /// A duration that may be nothing.
+    pub fn span(&mut self, key: &'static str) -> Result<Option<Duration>, SpecError> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        self.one_time(&self.at(key), &value, Zero::Nothing).map(|time| Some(time.unwrap_or_default()))
+    }
+
     /// One duration, or several.
     pub fn times(&mut self, key: &'static str) -> Result<Option<Vec<Duration>>, SpecError> {
         let Some(value) = self.take(key) else { return Ok(None) };

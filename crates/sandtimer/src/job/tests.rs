@@ -36,6 +36,7 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
             "`limits.memory`: unknown field; the nearest known one is `memory_bytes`",
         ),
         (json!({"command": command, "cwd": "here"}), "`cwd`: \"here\" is not allowed; use an absolute path"),
+        (json!({"command": [""]}), "`command`: is missing; use a program and its arguments"),
         (json!({"command": []}), "`command`: is missing; use a program and its arguments"),
         (json!({"code": "1"}), "`language`: is missing"),
         (json!({"handler": "h", "command": command}), "`command`: stands beside `handler`"),
@@ -47,6 +48,14 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         (
             json!({"command": command, "breaker": {"scope": "node"}}),
             "`breaker.scope`: \"node\" is not allowed; use `job` or `store`",
+        ),
+        (
+            json!({"command": command, "breaker": {"rate": {"share": 1.5}}}),
+            "`breaker.rate.share`: 1.5 is not allowed; use a number above 0, at most 1",
+        ),
+        (
+            json!({"command": command, "breaker": {"rate": {"share": 0.5, "window": 4, "least": 5}}}),
+            "`breaker.rate.least`: 5 is not allowed; use a whole number from 1 to 4",
         ),
         (
             json!({"command": command, "wall_ms": 5, "deadline_ms": 5}),

@@ -104,7 +104,7 @@ pub(super) enum State {
 pub(super) struct Breaker {
     pub state: State,
     pub held: Option<Hold>,
-    generation: u64,
+    pub generation: u64,
     /// Since it was last closed.
     pub times_opened: u32,
     pub failures_in_a_row: u32,
@@ -155,7 +155,7 @@ impl Breaker {
     pub fn settle(
         &mut self,
         settings: &BreakerSettings,
-        permit: Permit,
+        permit: &Permit,
         judged: &Judged,
         now: Moment,
         random: &mut Rng,

@@ -1,7 +1,9 @@
-//! Breakers by key.
+//! Breakers by key. Those that several programs share are read, changed and written back in one step: what somebody else wrote
+//! meanwhile is read again, so no failure goes uncounted and nobody's late word changes what it was not about.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -13,7 +15,7 @@ use crate::time::Moment;
 
 /// Keys that are remembered, unless more are held by a person.
 const MOST: usize = 1_024;
-/// How long a key is remembered that nobody uses. Longer than a breaker is ever open.
+/// How long a key is remembered that nobody uses, beyond the time for which its breaker is open.
 const UNUSED: Duration = Duration::from_secs(3_600);
 
 /// The breakers of one job, or of whatever else shares them.
@@ -22,6 +24,17 @@ pub struct Breakers {
     settings: BreakerSettings,
     entries: HashMap<String, Entry>,
     random: Rng,
+    shared: Option<Arc<dyn SharedBreakers>>,
+}
+
+/// Where breakers are kept that several programs share.
+pub trait SharedBreakers: Debug + Send + Sync {
+    /// The version of what is kept of a key, and that, its times as of now; version 0 where nothing is. `None` where it cannot
+    /// be told: then what was last known is used.
+    fn load(&self, key: &str) -> Option<(u64, Option<BreakerSnapshot>)>;
+
+    /// Keeps it in place of this version. `Some(false)` where another one is there by now, and nothing is changed.
+    fn swap(&self, version: u64, snapshot: &BreakerSnapshot) -> Option<bool>;
 }
 
 #[derive(Debug)]
@@ -51,6 +64,12 @@ pub struct BreakerSnapshot {
     pub times_opened: u32,
     /// Half open, successes so far.
     pub successes: u32,
+    /// Half open, milliseconds until the probe that is under way is given up.
+    #[serde(default)]
+    pub probe_ends_ms: Option<u64>,
+    /// How often its state has changed: what was admitted before a change says nothing about what is after it.
+    #[serde(default)]
+    pub generation: u64,
     /// Whether each of the latest results was a failure, the latest last.
     pub window: Vec<bool>,
     /// What the latest failures said, the latest last.
@@ -60,28 +79,66 @@ pub struct BreakerSnapshot {
 impl Breakers {
     /// Breakers that are all closed. `seed` is what their random part comes from.
     pub fn new(settings: BreakerSettings, seed: u64) -> Self {
-        Breakers { settings, entries: HashMap::new(), random: Rng::with_seed(seed) }
+        Breakers { settings, entries: HashMap::new(), random: Rng::with_seed(seed), shared: None }
+    }
+
+    /// The same breakers as all others that are kept there.
+    #[must_use]
+    pub fn shared(self, shared: Arc<dyn SharedBreakers>) -> Self {
+        Breakers { shared: Some(shared), ..self }
     }
 
     /// Leave to try what `key` stands for, which takes at most `limit`.
     pub fn admit(&mut self, key: &str, limit: Option<Duration>, now: Moment) -> Result<Ticket, OpenBreaker> {
-        let breaker = &mut entry(&mut self.entries, key, now).breaker;
-        let admitted = breaker.admit(&self.settings, limit, now, &mut self.random);
+        let admitted =
+            self.change(key, now, |breaker, settings, random| breaker.admit(settings, limit, now, random));
         admitted.map(|permit| Ticket { key: key.to_owned(), permit })
     }
 
     /// What became of it.
     pub fn settle(&mut self, ticket: Ticket, judged: &Judged, now: Moment) {
+        let Ticket { key, permit } = ticket;
         // One that was forgotten meanwhile has nothing to hear.
-        if let Some(entry) = self.entries.get_mut(&ticket.key) {
-            entry.used = now;
-            entry.breaker.settle(&self.settings, ticket.permit, judged, now, &mut self.random);
+        if self.shared.is_some() || self.entries.contains_key(&key) {
+            self.change(&key, now, |breaker, settings, random| {
+                breaker.settle(settings, &permit, judged, now, random);
+            });
         }
     }
 
     /// Chooses a key's state until it is released with `None`, which closes it and forgets its failures.
     pub fn hold(&mut self, key: &str, held: Option<Hold>, now: Moment) {
-        entry(&mut self.entries, key, now).breaker.hold(held);
+        self.change(key, now, |breaker, _, _| breaker.hold(held));
+    }
+
+    /// Changes the breaker of a key, where it is kept as well.
+    fn change<T>(
+        &mut self,
+        key: &str,
+        now: Moment,
+        change: impl Fn(&mut Breaker, &BreakerSettings, &mut Rng) -> T,
+    ) -> T {
+        loop {
+            let version = self.fetch(key, now);
+            let breaker = &mut entry(&mut self.entries, key, now).breaker;
+            let before = snapshot(key, breaker, now);
+            let changed = change(breaker, &self.settings, &mut self.random);
+            let after = snapshot(key, breaker, now);
+            let (Some(shared), Some(version)) = (&self.shared, version) else { return changed };
+            if after == before || shared.swap(version, &after) != Some(false) {
+                return changed;
+            }
+        }
+    }
+
+    /// Takes up what is kept of a key elsewhere. Its version, where that can be told.
+    fn fetch(&mut self, key: &str, now: Moment) -> Option<u64> {
+        let (version, kept) = self.shared.as_ref()?.load(key)?;
+        match kept {
+            Some(snapshot) => self.take_up(snapshot, now),
+            None => drop(self.entries.remove(key)),
+        }
+        Some(version)
     }
 
     /// All keys, in their order.
@@ -99,25 +156,32 @@ impl Breakers {
         all
     }
 
-    /// Takes up what a snapshot says. A probe that was under way is forgotten: the next caller is one.
+    /// Takes up what snapshots say. A probe that was under way is forgotten: the next caller is one.
     pub fn restore(&mut self, snapshots: Vec<BreakerSnapshot>, now: Moment) {
-        for from in snapshots {
-            let state = match (from.state.as_str(), from.retry_after_ms) {
-                ("open", left) => {
-                    State::Open { until: now.after(Duration::from_millis(left.unwrap_or_default())) }
-                }
-                ("half_open", _) => State::HalfOpen { probe_ends: None, successes: from.successes },
-                _ => State::Closed,
-            };
-            let mut breaker = Breaker::new();
-            breaker.hold(from.held);
-            breaker.state = state;
-            breaker.failures_in_a_row = from.failures_in_a_row;
-            breaker.times_opened = from.times_opened;
-            breaker.window = from.window.into();
-            breaker.said = from.said.into();
-            *entry(&mut self.entries, &from.key, now) = Entry { breaker, used: now };
+        for snapshot in snapshots {
+            self.take_up(BreakerSnapshot { probe_ends_ms: None, ..snapshot }, now);
         }
+    }
+
+    fn take_up(&mut self, from: BreakerSnapshot, now: Moment) {
+        let after = |left: u64| now.after(Duration::from_millis(left));
+        let state = match from.state.as_str() {
+            "open" => State::Open { until: after(from.retry_after_ms.unwrap_or_default()) },
+            "half_open" => {
+                State::HalfOpen { probe_ends: from.probe_ends_ms.map(after), successes: from.successes }
+            }
+            _ => State::Closed,
+        };
+        let breaker = Breaker {
+            state,
+            held: from.held,
+            generation: from.generation,
+            times_opened: from.times_opened,
+            failures_in_a_row: from.failures_in_a_row,
+            window: from.window.into(),
+            said: from.said.into(),
+        };
+        *entry(&mut self.entries, &from.key, now) = Entry { breaker, used: now };
     }
 }
 
@@ -149,25 +213,29 @@ fn make_room(entries: &mut HashMap<String, Entry>, now: Moment) {
 
 impl Entry {
     fn is_stale(&self, now: Moment) -> bool {
-        self.breaker.held.is_none() && now.since(self.used) > UNUSED
+        let is_open = matches!(self.breaker.state, State::Open { until } if until > now);
+        self.breaker.held.is_none() && !is_open && now.since(self.used) > UNUSED
     }
 }
 
 fn snapshot(key: &str, breaker: &Breaker, now: Moment) -> BreakerSnapshot {
-    let (state, retry_after, successes) = match breaker.state {
-        _ if breaker.held == Some(Hold::Open) => ("open", None, 0),
-        State::Closed => ("closed", None, 0),
-        State::Open { until } => ("open", Some(until.since(now)), 0),
-        State::HalfOpen { successes, .. } => ("half_open", None, successes),
+    let milliseconds = |end: Moment| u64::try_from(end.since(now).as_millis()).unwrap_or(u64::MAX);
+    let (state, retry_after, probe_ends, successes) = match breaker.state {
+        _ if breaker.held == Some(Hold::Open) => ("open", None, None, 0),
+        State::Closed => ("closed", None, None, 0),
+        State::Open { until } => ("open", Some(until), None, 0),
+        State::HalfOpen { probe_ends, successes } => ("half_open", None, probe_ends, successes),
     };
     BreakerSnapshot {
         key: key.to_owned(),
         state: state.to_owned(),
         held: breaker.held,
-        retry_after_ms: retry_after.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        retry_after_ms: retry_after.map(milliseconds),
         failures_in_a_row: breaker.failures_in_a_row,
         times_opened: breaker.times_opened,
         successes,
+        probe_ends_ms: probe_ends.map(milliseconds),
+        generation: breaker.generation,
         window: breaker.window.iter().copied().collect(),
         said: breaker.said.iter().cloned().collect(),
     }

@@ -124,6 +124,8 @@ pub struct Call {
     tickets: Vec<Option<Ticket>>,
     /// The latest failure, or what refused, for the end.
     why: Option<Why>,
+    /// The line for a model, and why, of each way whose breaker was open.
+    refused: Vec<String>,
     spent: Vec<SpentOn>,
     random: Rng,
 }
@@ -140,6 +142,7 @@ impl Call {
             attempts: 0,
             tickets,
             why: None,
+            refused: Vec::new(),
             spent: Vec::new(),
             random: Rng::with_seed(0),
         }
@@ -155,6 +158,11 @@ impl Call {
     /// Where its time went so far.
     pub fn spent(&self) -> &[SpentOn] {
         &self.spent
+    }
+
+    /// What a model is told of the breakers that refused, also where a fallback did it: the line for it, and why, of each way.
+    pub fn feedback(&self) -> Option<String> {
+        (!self.refused.is_empty()).then(|| self.refused.join("\n"))
     }
 
     /// What is to be done now. The same until [`Call::ended`] is told, or time passes.
@@ -185,6 +193,7 @@ impl Call {
                 Ok(ticket) => self.tickets[self.way] = Some(ticket),
                 Err(open) => {
                     let feedback = open.feedback(key);
+                    self.refused.push(feedback.clone());
                     self.spent.push(SpentOn::BreakerOpen { way: self.way });
                     return self.leave(Why::BreakerOpen { feedback }, Duration::ZERO, now);
                 }
@@ -252,8 +261,10 @@ impl Call {
         };
         self.way += 1;
         self.attempts = 0;
-        let is_left = self.way < self.ways.len();
-        self.pause(if is_left { pause } else { Duration::ZERO }, now);
+        // Where the next way could not begin behind the pause, nothing is waited for.
+        let is_of_use =
+            self.ways.get(self.way).is_some_and(|way| self.fits(pause.saturating_add(way.retry.useful), now));
+        self.pause(if is_of_use { pause } else { Duration::ZERO }, now);
     }
 
     fn pause(&mut self, pause: Duration, now: Moment) {

@@ -47,7 +47,7 @@ mod retry;
 mod tests;
 
 pub use breaker::{BreakerSettings, Hold, OpenBreaker, Permit, Rate};
-pub use breakers::{BreakerSnapshot, Breakers, Ticket};
+pub use breakers::{BreakerSnapshot, Breakers, SharedBreakers, Ticket};
 pub use call::{Call, CallEnd, SpentOn, Step, Way, Why};
 pub use judge::{Failure, Judged, judge};
 pub use retry::{Backoff, Budget, Budgets, Retry};

@@ -53,13 +53,29 @@ impl Retry {
     }
 }
 
+impl Retry {
+    /// The longest that it may take where each attempt takes at most `attempt`.
+    pub fn longest(&self, attempt: Duration) -> Duration {
+        let pauses = (1..self.attempts).map(|number| self.backoff.longest(number));
+        pauses.fold(attempt.saturating_mul(self.attempts), Duration::saturating_add)
+    }
+}
+
 impl Backoff {
     /// The pause after a failed attempt, counted from 1.
     pub fn after(&self, attempt: u32, random: &mut Rng) -> Duration {
+        let longest = self.longest(attempt);
+        match self {
+            Backoff::FullJitter { .. } => longest.mul_f64(random.f64()),
+            Backoff::Fixed(_) => longest,
+        }
+    }
+
+    /// The longest pause after a failed attempt, counted from 1.
+    fn longest(&self, attempt: u32) -> Duration {
         match self {
             Backoff::FullJitter { base, most } => {
-                let longest = base.saturating_mul(1 << attempt.saturating_sub(1).min(20)).min(*most);
-                longest.mul_f64(random.f64())
+                base.saturating_mul(1 << attempt.saturating_sub(1).min(20)).min(*most)
             }
             Backoff::Fixed(pauses) => {
                 let index = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);

@@ -1,6 +1,7 @@
 //! The clock is a number here. What is random is a seed, and is printed by what fails.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -191,6 +192,88 @@ fn keys_are_forgotten_by_age_and_number_but_not_while_they_are_held() {
     assert_eq!(found.iter().find(|one| one.key == "key-4999").expect("it is there").failures_in_a_row, 1);
 }
 
+/// What several programs share, in one of them.
+#[derive(Debug, Default)]
+struct Shelf(Mutex<HashMap<String, (u64, BreakerSnapshot)>>);
+
+impl Shelf {
+    /// Lets so many milliseconds pass.
+    fn pass(&self, milliseconds: u64) {
+        for (_, kept) in self.0.lock().expect("whole").values_mut() {
+            for left in [&mut kept.retry_after_ms, &mut kept.probe_ends_ms].into_iter().flatten() {
+                *left = left.saturating_sub(milliseconds);
+            }
+        }
+    }
+}
+
+impl SharedBreakers for Shelf {
+    fn load(&self, key: &str) -> Option<(u64, Option<BreakerSnapshot>)> {
+        let kept = self.0.lock().expect("whole").get(key).cloned();
+        Some(kept.map_or((0, None), |(version, kept)| (version, Some(kept))))
+    }
+
+    fn swap(&self, version: u64, snapshot: &BreakerSnapshot) -> Option<bool> {
+        let mut kept = self.0.lock().expect("whole");
+        let there = kept.get(&snapshot.key).map_or(0, |(version, _)| *version);
+        if there == version {
+            kept.insert(snapshot.key.clone(), (version + 1, snapshot.clone()));
+        }
+        Some(there == version)
+    }
+}
+
+#[test]
+fn of_many_that_share_a_breaker_no_failure_goes_uncounted_and_one_is_the_probe() {
+    let shelf = Arc::new(Shelf::default());
+    let shared = |seed, settings| Breakers::new(settings, seed).shared(Arc::clone(&shelf) as Arc<_>);
+    let patient = || BreakerSettings { consecutive: Some(100_000), ..short() };
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let mut breakers = shared(seed, patient());
+            scope.spawn(move || fail(&mut breakers, 1_000, at(0)));
+        }
+    });
+    let counted = shelf.load(KEY).expect("there").1.expect("kept").failures_in_a_row;
+    assert_eq!(counted, 4_000);
+    // One more than any of these allows: it opens, and when that is over one of many is let in.
+    let mut breakers = shared(4, short());
+    let ticket = breakers.admit(KEY, None, at(0)).expect("it is closed");
+    breakers.settle(ticket, &failure("no"), at(0));
+    shelf.pass(1_000);
+    let admitted: usize = std::thread::scope(|scope| {
+        let ask = |seed| {
+            let mut breakers = shared(seed, short());
+            scope.spawn(move || breakers.admit(KEY, None, at(1_000)).map(|_ticket| ()).is_ok())
+        };
+        let asked: Vec<_> = (0..8).map(ask).collect();
+        asked.into_iter().map(|asked| usize::from(asked.join().expect("no panic"))).sum()
+    });
+    assert_eq!(admitted, 1);
+}
+
+#[test]
+fn what_one_of_many_admitted_before_another_opened_it_does_not_close_it() {
+    let shelf = Arc::new(Shelf::default());
+    let shared = |seed| Breakers::new(short(), seed).shared(Arc::clone(&shelf) as Arc<_>);
+    let (mut slow, mut others) = (shared(1), shared(2));
+    let early = slow.admit(KEY, None, at(0)).expect("it is closed");
+    fail(&mut others, 3, at(0));
+    slow.settle(early, &Judged::Success, at(10));
+    assert!(others.admit(KEY, None, at(20)).is_err(), "an old success closed it");
+    assert_eq!(shelf.load(KEY).expect("there").1.expect("kept").failures_in_a_row, 3);
+}
+
+#[test]
+fn a_breaker_that_is_open_for_longer_than_keys_are_remembered_stays_open() {
+    let day = Duration::from_secs(86_400);
+    let settings = BreakerSettings { open: day, most_open: day, ..short() };
+    let mut breakers = Breakers::new(settings, 3);
+    fail(&mut breakers, 3, at(0));
+    assert!(breakers.admit(KEY, None, at(0).after(day / 3)).is_err());
+    assert!(breakers.admit(KEY, None, at(0).after(day)).is_ok());
+}
+
 /// Plays a call whose attempts take so long and end so; returns its end and its clock.
 fn play(
     call: &mut Call,
@@ -249,6 +332,19 @@ fn the_sources_call_takes_three_attempts_700_ms_of_pauses_and_its_fallback() {
         Judged::Success
     });
     assert_eq!((tried, end), (vec![1], CallEnd::Done { way: 1 }));
+    assert!(call.feedback().expect("it was refused").starts_with("[SYSTEM: calculator:calculate circuit"));
+}
+
+#[test]
+fn nothing_is_waited_for_behind_which_nothing_can_begin() {
+    let mut breakers = Breakers::new(short(), 1);
+    let ways = vec![Way::new(source()).key(KEY), Way::new(Retry::default())];
+    let mut call = Call::new(ways, Some(at(50)));
+    let no = |_, _| Judged::Failure(Failure { retryable: false, ..Failure::new("its time was over") });
+    let (end, now) = play(&mut call, &mut breakers, ms(60), no);
+    let said = "its time was over".to_owned();
+    assert_eq!((end, now), (CallEnd::Failed(Why::WouldExceedDeadline { said }), at(60)));
+    assert_eq!(breakers.snapshot(now)[0].failures_in_a_row, 1);
 }
 
 #[test]
@@ -414,7 +510,7 @@ fn no_order_of_events_breaks_a_breaker() {
                     };
                     breaker.look(&settings, now, &mut random);
                     let looked = breaker.state;
-                    breaker.settle(&settings, permit, &judged, now, &mut random);
+                    breaker.settle(&settings, &permit, &judged, now, &mut random);
                     let is_probe = probes.contains(&admitted_at);
                     if matches!(looked, State::HalfOpen { .. }) && !is_probe {
                         assert_eq!(

@@ -295,6 +295,8 @@ pub(crate) struct Running {
     pub scope: String,
     /// The run's own wall limit under its ceiling in nanoseconds, counted from the start of the command.
     pub wall: Option<u64>,
+    /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that scope's start.
+    pub outer_wall: Option<u64>,
     pub grace: u64,
     /// The wall limit as it was last extended.
     pub extended: Mutex<Option<Extended>>,

@@ -270,8 +270,11 @@ fn verdict(
     };
     let moved = || run.extended.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let extended = (kind == Some(LimitKind::Wall)).then(moved).flatten();
-    let effect = extended.as_ref().map(|extended| &extended.effect);
-    let effect = effect.or_else(|| run.effective.get(kind?));
+    let effect = match &extended {
+        Some(extended) => Some(extended.effect.clone()),
+        None => kind.and_then(|kind| run.effective.get(kind)).map(|effect| quoted(run, kind, effect)),
+    };
+    let effect = effect.as_ref();
     let extended_ms = extended.as_ref().map(|extended| milliseconds(extended.by));
     let start = facts.started_at.unwrap_or(run.spawned_at);
     let at = facts.verdict_at;
@@ -381,6 +384,13 @@ fn was_doing(noted: Noted) -> String {
         (None, Some(channel)) => format!("; it was waiting in the kernel's {channel}"),
         (None, None) => String::new(),
     }
+}
+
+/// An effect as a verdict quotes it: of a scope further out its limit, not what the run had left of it.
+fn quoted(run: &Running, kind: Option<LimitKind>, effect: &Effect) -> Effect {
+    let is_outer = kind == Some(LimitKind::Wall) && effect.source == Source::Ancestor;
+    let limit = run.outer_wall.filter(|_| is_outer).unwrap_or(effect.value);
+    Effect { value: limit, ..effect.clone() }
 }
 
 /// What happened, in a sentence or two for a person or a model.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::job::{JobRecord, JobStore, Status, StoreError};
+use sandtimer::model::LimitKind;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::{answer, duration, open, text};
@@ -49,6 +50,42 @@ fn follow(given: &OneJob, most: Option<Duration>) -> Result<ExitCode, Failure> {
     }
 }
 
+/// What is read of a store that may be away for a while: what goes on elsewhere, or here, may outlast that.
+pub(super) struct Patience {
+    /// When it answered last.
+    seen: u64,
+    is_told: bool,
+}
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Patience { seen: monotonic_nanoseconds(), is_told: false }
+    }
+
+    /// `None` where it is asked again; whoever waits hears of it once, behind what `clear` takes off the terminal.
+    pub(super) fn with<T>(
+        &mut self,
+        answer: Result<T, StoreError>,
+        clear: impl FnOnce(),
+    ) -> Result<Option<T>, StoreError> {
+        match answer {
+            Err(error @ StoreError::Unreachable(_))
+                if monotonic_nanoseconds() - self.seen < OUTAGE.as_nanos() as u64 =>
+            {
+                if !std::mem::replace(&mut self.is_told, true) {
+                    clear();
+                    render::note(&format!("{error}; it is asked again for a minute"));
+                }
+                Ok(None)
+            }
+            answer => {
+                *self = Patience::new();
+                answer.map(Some)
+            }
+        }
+    }
+}
+
 /// Follows one job.
 pub(super) struct Follower<'a> {
     store: &'a dyn JobStore,
@@ -72,27 +109,16 @@ impl<'a> Follower<'a> {
         asked: &dyn Fn(u32, &str) -> Result<(), StoreError>,
     ) -> Result<Followed, Failure> {
         let begun = monotonic_nanoseconds();
-        let (mut count, mut seen, mut is_told) = (0, begun, false);
+        let (mut count, mut patience) = (0, Patience::new());
         loop {
-            match self.look() {
-                Ok(record) if record.line.state.is_over() => {
+            let looked = self.look();
+            match patience.with(looked, || self.clear())? {
+                Some(record) if record.line.state.is_over() => {
                     self.clear();
                     return Ok(Followed::Over(Box::new(record)));
                 }
-                Ok(record) => {
-                    (seen, is_told) = (monotonic_nanoseconds(), false);
-                    self.show_progress(&record);
-                }
-                // What goes on elsewhere, or here, may outlast it.
-                Err(error @ StoreError::Unreachable(_))
-                    if monotonic_nanoseconds() - seen < OUTAGE.as_nanos() as u64 =>
-                {
-                    self.clear();
-                    if !std::mem::replace(&mut is_told, true) {
-                        render::note(&format!("{error}; it is asked again for a minute"));
-                    }
-                }
-                Err(error) => return Err(error.into()),
+                Some(record) => self.show_progress(&record),
+                None => {}
             }
             let waited = Duration::from_nanos(monotonic_nanoseconds() - begun);
             if most.is_some_and(|most| waited >= most) {
@@ -160,14 +186,19 @@ pub(super) fn ending(signals: &Signals, within: Duration) -> Option<Ending> {
     })
 }
 
-/// What a shell sees of a job that is over.
+/// What a shell sees of a job that is over: as of a run, whose limits may have ended it.
 pub(super) fn exit_of(record: &JobRecord) -> u8 {
-    match record.result.as_ref().map(|result| result.status) {
-        Some(Status::Ok) => 0,
-        Some(Status::Failed) => 1,
-        Some(Status::Timeout | Status::Budget) => 124,
-        Some(Status::Cancelled) => 130,
-        Some(Status::InfraError | Status::Lost | Status::Drained) | None => 125,
+    let Some(result) = &record.result else { return 125 };
+    match result.status {
+        Status::Ok => 0,
+        Status::Failed => match result.verdict.as_ref().map(|verdict| verdict.kind) {
+            None => 1,
+            Some(LimitKind::Memory) => 137,
+            Some(_) => 124,
+        },
+        Status::Timeout | Status::Budget => 124,
+        Status::Cancelled => 130,
+        Status::InfraError | Status::Lost | Status::Drained => 125,
     }
 }
 

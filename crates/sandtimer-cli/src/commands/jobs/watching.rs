@@ -14,7 +14,7 @@ use sandtimer::task::progress::Tracker;
 use sandtimer::time::Moment;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::following::{LOOK, PIECE, ending, exit_of};
+use super::following::{LOOK, PIECE, Patience, ending, exit_of};
 use super::{answer, open, text};
 use crate::args::jobs::WatchArguments;
 use crate::commands::Failure;
@@ -56,15 +56,14 @@ pub(super) fn watch(given: &WatchArguments) -> Result<ExitCode, Failure> {
     }
     let is_terminal = std::io::stderr().is_terminal();
     let mut shown = Shown { log: all.len() == 1 && !given.store.json, is_terminal, bars: 0 };
+    let mut patience = Patience::new();
     loop {
-        store.sweep()?;
-        for watched in all.iter_mut().filter(|watched| !watched.is_over()) {
-            let looked = watched.look(&*store, &mut shown);
-            if looked.is_err() {
-                shown.clear();
-            }
-            looked?;
+        let looked = look(&*store, &mut all, &mut shown);
+        let answered = patience.with(looked, || shown.clear());
+        if answered.is_err() {
+            shown.clear();
         }
+        answered?;
         if all.iter().all(Watched::is_over) {
             break;
         }
@@ -83,6 +82,12 @@ pub(super) fn watch(given: &WatchArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(records.iter().map(|record| exit_of(record)).find(|code| *code != 0).unwrap_or(0)))
 }
 
+/// What has happened to those that are not over.
+fn look(store: &dyn JobStore, all: &mut [Watched], shown: &mut Shown) -> Result<(), StoreError> {
+    store.sweep()?;
+    all.iter_mut().filter(|watched| !watched.is_over()).try_for_each(|watched| watched.look(store, shown))
+}
+
 impl Watched {
     fn new(id: &str) -> Self {
         Watched { id: id.to_owned(), cursor: 0, tracker: None, record: None, told: String::new() }
@@ -93,7 +98,7 @@ impl Watched {
     }
 
     /// What has happened since the last look.
-    fn look(&mut self, store: &dyn JobStore, shown: &mut Shown) -> Result<(), Failure> {
+    fn look(&mut self, store: &dyn JobStore, shown: &mut Shown) -> Result<(), StoreError> {
         // Before its log, which is whole once it is over.
         let record = store.get(&self.id)?.ok_or_else(|| StoreError::Unknown(self.id.clone()))?;
         if record.line.state == JobState::Leased && self.tracker.is_none() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
-use sandtimer::job::JobStore;
+use sandtimer::job::{JobStore, StoreError};
 use sandtimer::limits::Limits;
 use sandtimer::{Engine, Options};
 use sandtimer_server::HttpCourier;
@@ -81,7 +81,8 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
     };
     let queue = &one.spec.queue;
     let is_paused = store.queues()?.iter().any(|facts| facts.paused && facts.queue == *queue);
-    let id = store.submit(std::slice::from_ref(one))?.remove(0).id;
+    let submitted = store.submit(std::slice::from_ref(one))?.remove(0);
+    let id = submitted.id;
     if is_paused {
         render::note(&format!(
             "queue {queue} is paused, and job {id} waits in it; `sandtimer jobs resume {queue}` lets it go on"
@@ -93,6 +94,14 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
     let followed = std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         let asked = |count: u32, reason: &str| match count {
+            // It is of whoever submitted it before, and another worker goes on with it.
+            1 if submitted.existed => {
+                render::note(&format!(
+                    "job {id} was there before and goes on; `sandtimer jobs cancel {id}` ends it"
+                ));
+                worker.give_back();
+                Err(StoreError::Busy)
+            }
             1 => store.cancel(&id, reason).map(drop),
             _ => {
                 worker.give_back();

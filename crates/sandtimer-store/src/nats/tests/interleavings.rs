@@ -5,11 +5,12 @@
 //! renewed and finished, what was lost is finished beside its successor, jobs are cancelled and retried meanwhile. A ledger that
 //! knows nothing of states or tables holds every answer to what is promised. Whatever fails says its seed.
 //!
-//! Breakers that jobs share in a store are read before a call and written after it, with no compare-and-set: what is promised of
-//! them is less, and that is what is asserted. Those of one job are in the engine's own tests, to the last probe.
+//! Breakers that jobs share in a store are changed by compare-and-set: of three workers that read, change and write in any order
+//! one is the probe, every failure counts, and what was admitted before a change of state says nothing behind it.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -17,7 +18,7 @@ use sandtimer::job::{
     Cancelled, Filter, Finish, Finished, Held, JobRecord, JobResult, JobStore, LeaseRequest, Leased, Renewal,
     Status, StoreError, Submission,
 };
-use sandtimer::resilience::{BreakerSettings, BreakerSnapshot, Breakers, Failure, Judged};
+use sandtimer::resilience::{BreakerSettings, BreakerSnapshot, Breakers, Failure, Judged, SharedBreakers};
 use sandtimer::time::Moment;
 use serde_json::{Value, json};
 
@@ -25,8 +26,8 @@ use super::super::command::{Answer, Command, Entry, FORMAT};
 use super::super::replica::{Message, Replica};
 use super::submission;
 use crate::SqliteJobs;
-use crate::sqlite::reading;
 use crate::sqlite::submitting::NewJob;
+use crate::sqlite::{breakers, reading};
 
 /// Where the clock of each schedule begins: any moment after 1970.
 pub(super) const BEGIN: i64 = 1_000_000;
@@ -79,6 +80,7 @@ pub(super) trait Stopped {
 }
 
 /// A copy of the tables, told by messages of a log.
+#[derive(Debug)]
 pub(super) struct Copied(pub Replica);
 
 impl Copied {
@@ -243,6 +245,8 @@ struct Known {
     epoch: u64,
     /// Until when nobody else may have it.
     until: Option<i64>,
+    /// Nobody may have it before then, for it could not be executed.
+    not_before: i64,
     /// The result that was said to be recorded.
     recorded: Option<(Status, u64)>,
 }
@@ -286,6 +290,9 @@ impl Ledger {
                 }
                 assert!(is_current, "a lease that is over has ended its job");
                 known.until = None;
+                if *status == Status::InfraError {
+                    known.not_before = now + 1_000;
+                }
                 if *finished == Finished::Recorded {
                     assert_eq!(known.recorded.replace((*status, *epoch)), None, "two results were recorded");
                 }
@@ -307,7 +314,7 @@ impl Ledger {
                 if *is_queued {
                     assert!(known.until.is_none_or(|until| until <= now), "it goes on");
                     assert!(known.recorded.is_none_or(|(status, _)| status != Status::Ok), "it succeeded");
-                    (known.until, known.recorded) = (None, None);
+                    (known.until, known.recorded, known.not_before) = (None, None, 0);
                     known.deadline = known.wall.map(|wall| now + wall);
                 }
             }
@@ -321,6 +328,7 @@ impl Ledger {
         assert_eq!(one.epoch, known.epoch + 1, "epochs grow by one with each lease");
         assert!(known.until.is_none_or(|until| until <= now), "two have it");
         assert!(known.recorded.is_none(), "it is over");
+        assert!(now >= known.not_before, "it was not left alone");
         assert_eq!(one.deadline, known.deadline, "a deadline is moved by a retry only");
         assert!(one.deadline.is_none_or(|deadline| deadline > now), "its deadline has passed");
         assert!((1..=known.deliveries).contains(&one.deliveries), "it was handed out too often");
@@ -405,8 +413,9 @@ fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn Stopped]) -> i64 {
         now += any(&mut random, &[0, 0, 1, 49, 60, 300]);
         step(now, &act(&mut random, &leases, jobs), &mut leases);
     }
-    // Whoever has one lets it go, and what is left is brought to its end.
-    for _ in 0..64 {
+    // Whoever has one lets it go, and what is left is brought to its end; a job is left alone for two seconds at most.
+    let mut idle = 0;
+    while idle < 3 {
         now += 1_000;
         let before = leases.len();
         step(now, &Act::Lease { worker: 0, slots: 9, lease: 1_000 }, &mut leases);
@@ -414,9 +423,7 @@ fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn Stopped]) -> i64 {
             let (job, epoch) = leases[index];
             step(now, &Act::Finish { job, epoch, status: Status::Failed, again: false }, &mut leases);
         }
-        if leases.len() == before {
-            break;
-        }
+        idle = if leases.len() == before { idle + 1 } else { 0 };
     }
     let Ledger(known) = ledger;
     for Playing { store, ids, .. } in &mut playing {
@@ -468,57 +475,83 @@ fn moment(now: i64) -> Moment {
     Moment::from_nanos(now.unsigned_abs() * 1_000_000)
 }
 
-/// Jobs on several workers share a breaker. Each asks the store before a call and tells it afterwards.
+const KEY: &str = "calculator:calculate";
+
+/// The breakers of a copy, and its clock.
+#[derive(Debug)]
+struct Kept(Mutex<(Copied, i64)>);
+
+impl Kept {
+    fn pass(&self, milliseconds: i64) -> Moment {
+        let mut copy = self.0.lock().expect("whole");
+        copy.1 += milliseconds;
+        moment(copy.1)
+    }
+}
+
+impl SharedBreakers for Kept {
+    fn load(&self, key: &str) -> Option<(u64, Option<BreakerSnapshot>)> {
+        let mut copy = self.0.lock().expect("whole");
+        let now = copy.1;
+        Some(copy.0.0.read(|tx| breakers::load(tx, key, now)).expect("loaded"))
+    }
+
+    fn swap(&self, version: u64, snapshot: &BreakerSnapshot) -> Option<bool> {
+        let mut copy = self.0.lock().expect("whole");
+        let now = copy.1;
+        match copy.0.tell(now, Command::SwapBreaker { version, snapshot: snapshot.clone() }) {
+            Ok(Answer::Swapped(is_kept)) => Some(is_kept),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Jobs on several workers share a breaker: as if there were one for all of them.
 #[test]
-fn breakers_in_a_store_hold_whoever_has_read_that_they_are_open_and_open_again() {
-    const KEY: &str = "calculator:calculate";
+fn breakers_in_a_store_count_every_failure_and_hear_nothing_of_what_was_before() {
     let (open, most_open) = (Duration::from_secs(1), Duration::from_secs(8));
     let probe = Duration::from_millis(500);
     let settings = BreakerSettings { consecutive: Some(3), rate: None, open, most_open, successes: 2, probe };
-    for seed in 0..full_or(50, 5_000) {
-        let mut copy = Copied(Replica::empty().expect("made"));
-        let (mut random, mut now) = (Rng::with_seed(seed), BEGIN);
-        let mut workers: Vec<_> =
-            (0..3).map(|number| (Breakers::new(settings.clone(), seed + number), None)).collect();
-        let mut saved: Option<(i64, BreakerSnapshot)> = None;
+    let (mut counted, mut late) = (0, 0);
+    for seed in 0..full_or(100, 5_000) {
+        let kept = Arc::new(Kept(Mutex::new((Copied(Replica::empty().expect("made")), BEGIN))));
+        let mut random = Rng::with_seed(seed);
+        let shared =
+            |number| Breakers::new(settings.clone(), seed + number).shared(Arc::clone(&kept) as Arc<_>);
+        // Of each: what it has under way, and in which generation that was admitted.
+        let mut workers: Vec<_> = (0..3).map(|number| (shared(number), None)).collect();
         for _ in 0..100 {
-            now += any(&mut random, &[0, 1, 100, 600]);
+            let now = kept.pass(any(&mut random, &[0, 1, 100, 600]));
             let number = random.usize(..workers.len());
             let (breakers, running) = &mut workers[number];
-            let Some(ticket) = running.take() else {
-                let mut kept = copy.0.read(|tx| reading::load_breakers(tx, now)).expect("loaded");
-                let left = kept.first().and_then(|one| one.retry_after_ms);
-                if let Some((at, saved)) = &saved {
-                    let waited = (now - at).unsigned_abs();
-                    let retry_after_ms = saved.retry_after_ms.map(|left| left.saturating_sub(waited));
-                    assert_eq!(kept, [BreakerSnapshot { retry_after_ms, ..saved.clone() }], "seed {seed}");
-                }
-                kept.retain(|one| one.key == KEY);
-                breakers.restore(kept, moment(now));
-                *running = breakers.admit(KEY, None, moment(now)).ok();
-                let must_wait = left.is_some_and(|left| left > 0);
-                assert_eq!(running.is_none(), must_wait, "seed {seed}: {left:?} ms are left");
+            let before = kept.load(KEY).and_then(|(_, kept)| kept);
+            let state = before.as_ref().map_or("closed", |before| before.state.as_str());
+            let left = before.as_ref().and_then(|one| one.retry_after_ms.or(one.probe_ends_ms)).unwrap_or(0);
+            let Some((ticket, generation)) = running.take() else {
+                let admitted = breakers.admit(KEY, None, now);
+                assert!(admitted.is_err() || left == 0, "seed {seed}: {before:?}");
+                assert!(admitted.is_ok() || state != "closed", "seed {seed}: {before:?}");
+                let generation = kept.load(KEY).and_then(|(_, kept)| kept).map_or(0, |kept| kept.generation);
+                *running = admitted.ok().map(|ticket| (ticket, generation));
                 continue;
             };
             let fails = random.u8(..3) > 0;
             let judged = if fails { Judged::Failure(Failure::new("no")) } else { Judged::Success };
-            breakers.settle(ticket, &judged, moment(now));
-            let snapshot = breakers.snapshot(moment(now)).remove(0);
-            assert!(snapshot.retry_after_ms.is_none_or(|left| left <= 8_000), "seed {seed}: {snapshot:?}");
-            copy.tell(now, Command::SaveBreakers(vec![snapshot.clone()])).expect("saved");
-            saved = Some((now, snapshot));
+            breakers.settle(ticket, &judged, now);
+            let after = kept.load(KEY).and_then(|(_, kept)| kept);
+            let failures =
+                |one: &Option<BreakerSnapshot>| one.as_ref().map_or(0, |one| one.failures_in_a_row);
+            let is_late = before.as_ref().map_or(0, |before| before.generation) != generation;
+            if is_late && left > 0 {
+                late += 1;
+                assert_eq!(after, before, "seed {seed}: an old word was heard");
+            } else if !is_late && state == "closed" {
+                counted += 1;
+                let row = if fails { failures(&before) + 1 } else { 0 };
+                assert_eq!(failures(&after), row, "seed {seed}: {before:?} {after:?}");
+                assert_eq!(after.is_some_and(|after| after.state == "open"), row >= 3, "seed {seed}");
+            }
         }
-        // Whatever was lost between them, three that fail one after the other open it.
-        let (breakers, _) = &mut workers[0];
-        now += 60_000;
-        for _ in 0..3 {
-            let kept = copy.0.read(|tx| reading::load_breakers(tx, now)).expect("loaded");
-            breakers.restore(kept, moment(now));
-            let Ok(ticket) = breakers.admit(KEY, None, moment(now)) else { break };
-            breakers.settle(ticket, &Judged::Failure(Failure::new("no")), moment(now));
-            copy.tell(now, Command::SaveBreakers(breakers.snapshot(moment(now)))).expect("saved");
-        }
-        let kept = copy.0.read(|tx| reading::load_breakers(tx, now)).expect("loaded");
-        assert_eq!(kept[0].state, "open", "seed {seed}");
     }
+    assert!(counted > 100 && late > 100, "{counted} counted, {late} late");
 }

@@ -12,9 +12,10 @@ use serde_json::Value;
 use super::level::{Level, now};
 use super::{Execution, Stopped};
 use crate::engine::{Run, Spec, Stream};
-use crate::job::{Action, CallRecord, Phase, Program, WaySpec, Work};
-use crate::model::{Ending, Layer, Outcome, Source};
-use crate::resilience::{Call, CallEnd, Judged, SpentOn, Step, Way, judge};
+use crate::job::{Action, CallRecord, JobVerdict, Phase, Program, WaySpec, Work};
+use crate::limits::Setting;
+use crate::model::{Ending, Layer, LimitKind, Outcome, Source};
+use crate::resilience::{Call, CallEnd, Failure, Judged, SpentOn, Step, Way, judge};
 
 /// How often the output of a run is copied to the job's log while it goes on.
 const COPY: Duration = Duration::from_millis(100);
@@ -34,6 +35,11 @@ impl Called {
     /// What a handler returned.
     pub fn value(&self) -> Option<&Value> {
         self.outcome.as_ref().filter(|_| self.record.ok)?.value.as_ref()
+    }
+
+    /// The limit that ended it, where one did.
+    pub fn verdict(&self) -> Option<JobVerdict> {
+        self.outcome.as_deref().and_then(JobVerdict::of_run)
     }
 }
 
@@ -57,12 +63,10 @@ impl Execution<'_> {
         let (name, turn) = of;
         self.check(around, Phase::Running, &format!("before `{name}`"))?;
         let level = around.open(&self.place.engine, Layer::Call, name, action.wall)?;
-        let keys: Vec<&str> = action.ways.iter().filter_map(|way| way.key.as_deref()).collect();
-        self.fetch_breakers(&keys, now())?;
-        let mut call = Call::new(action.ways.iter().map(way).collect(), level.end()).seed(now().as_nanos());
+        let ways = action.ways.iter().map(|way| self.way(way)).collect();
+        let mut call = Call::new(ways, level.end()).seed(now().as_nanos());
         let mut last = None;
         let ended = self.attempts((name, &level), action, stdin, (&mut call, &mut last));
-        self.keep_breakers(&keys, now());
         self.count(call.spent(), turn.is_some() && name == super::turns::DRIVER);
         let end = match ended {
             Ok(end) => end,
@@ -86,13 +90,11 @@ impl Execution<'_> {
             CallEnd::Ignored => (false, false, last.as_deref().map(said_by_limit)),
             CallEnd::Failed(why) => (false, false, Some(why.to_string())),
         };
-        let feedback = match &end {
-            CallEnd::Failed(crate::resilience::Why::BreakerOpen { feedback }) => Some(feedback.clone()),
-            _ => None,
-        };
+        let feedback = call.feedback();
         let spent = call.spent().to_vec();
         let record = CallRecord { name: name.to_owned(), turn, ok, degraded, said, spent };
-        if let Some(said) = &record.said {
+        // A fallback that did it does not hide that what was wanted is not tried any more.
+        if let Some(said) = record.said.as_ref().or(feedback.as_ref()) {
             let turn = turn.map_or_else(String::new, |turn| format!("turn {turn}: "));
             self.remark(&format!("{turn}{name}: {said}"));
         }
@@ -118,7 +120,7 @@ impl Execution<'_> {
                     let way = &action.ways[way];
                     let attempted = self.attempt((name, level), way, number, stdin);
                     let judged = match &attempted {
-                        Ok(outcome) => judge(outcome, &way.expected),
+                        Ok(outcome) => judged(outcome, &way.expected),
                         Err(_) => Judged::Ignored,
                     };
                     call.ended(judged, &mut self.breakers, &mut self.budgets, now());
@@ -128,6 +130,15 @@ impl Execution<'_> {
                 }
             }
         }
+    }
+
+    /// A way, with the longest that it may take where its runs have a wall.
+    fn way(&self, spec: &WaySpec) -> Way {
+        let limit = match spec.limits.over(&self.spec.limits).get(LimitKind::Wall) {
+            Setting::At(wall) => Some(spec.retry.longest(Duration::from_nanos(wall))),
+            Setting::Unlimited | Setting::Inherit => None,
+        };
+        Way { key: spec.key.clone(), retry: spec.retry.clone(), limit }
     }
 
     /// One attempt: a run.
@@ -178,14 +189,14 @@ impl Execution<'_> {
     /// What is executed, TypeScript read before the level's end.
     #[cfg_attr(not(feature = "javascript"), expect(unused_variables, reason = "nothing is read"))]
     fn command(&self, level: &Level, program: &Program) -> Result<Vec<String>, Stopped> {
-        match (program.command().map_err(Stopped::Failed)?, program) {
+        match (program.command().map_err(Stopped::failed)?, program) {
             (Some(command), _) => Ok(command),
             #[cfg(feature = "javascript")]
             (None, Program::Code { code, .. }) => {
                 let within = level.end().map(|end| end.since(now()));
                 Ok(self.place.engine.typescript(code, within)?.command())
             }
-            (None, _) => Err(Stopped::Failed("there is nothing to execute".to_owned())),
+            (None, _) => Err(Stopped::failed("there is nothing to execute".to_owned())),
         }
     }
 
@@ -267,8 +278,15 @@ impl Wake for Unpark {
     }
 }
 
-fn way(spec: &WaySpec) -> Way {
-    Way { key: spec.key.clone(), retry: spec.retry.clone(), limit: None }
+/// As [`judge`], of an attempt in a call: the call's own limit is one of what is tried in it, and no attempt mends it.
+fn judged(outcome: &Outcome, expected: &[i32]) -> Judged {
+    match &outcome.verdict {
+        Some(verdict) if verdict.source == Source::Ancestor && verdict.layer == Layer::Call => {
+            let said = verdict.sentence.clone();
+            Judged::Failure(Failure { retryable: false, is_timeout: true, ..Failure::new(said) })
+        }
+        _ => judge(outcome, expected),
+    }
 }
 
 /// One line on why an Outcome is no success.

@@ -127,7 +127,7 @@ impl Execution<'_> {
             (Handled::Failed { said, .. }, None) => {
                 // Where the job's or the loop's time was over before a run, that is what ended it.
                 self.check(level, Phase::Running, &format!("before an attempt of `{name}`"))?;
-                Err(Stopped::Failed(said))
+                Err(Stopped::failed(said))
             }
             (Handled::Returned(_), None) => {
                 Err(Stopped::Infrastructure(format!("the handler `{name}` answered without a run")))

@@ -7,7 +7,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use crate::engine::{Engine, Error, Scope};
 use crate::job::{JobVerdict, Phase};
 use crate::limits::{FAR_FUTURE, Limits};
-use crate::model::{Layer, LimitKind, time};
+use crate::model::{Layer, LimitKind, Source, time};
 use crate::scope::{Carried, ScopeId};
 use crate::time::Moment;
 
@@ -116,6 +116,7 @@ impl Bound {
         JobVerdict {
             kind: LimitKind::Wall,
             layer: self.layer,
+            source: Source::Call,
             scope: self.path.clone(),
             phase,
             limit_ms: Some(limit_ms),

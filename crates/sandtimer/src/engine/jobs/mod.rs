@@ -33,14 +33,13 @@ use std::time::Duration;
 
 use crate::engine::{Engine, Error};
 use crate::job::{
-    BreakerScope, CallRecord, Held, JobResult, JobSpec, JobSpent, JobStore, JobVerdict, Leased, Phase,
-    Status, StepRecord, StepSpec, StoreError, Work,
+    BreakerChoice, BreakerScope, CallRecord, Held, JobResult, JobSpec, JobSpent, JobStore, JobVerdict,
+    Leased, Phase, Status, StepRecord, StepSpec, StoreError, Work,
 };
 use crate::limits::Limits;
 use crate::model::{Layer, Outcome, Source, time};
-use crate::resilience::{BreakerSnapshot, Breakers, Budgets};
+use crate::resilience::{BreakerSnapshot, Breakers, Budgets, SharedBreakers};
 use crate::scope::ScopeId;
-use crate::time::Moment;
 
 pub use control::{Control, Halt};
 pub use delivering::{Courier, Sent};
@@ -107,7 +106,17 @@ enum Stopped {
     /// Sandtimer could not do its part.
     Infrastructure(String),
     /// What was asked for cannot be done, wherever it is tried.
-    Failed(String),
+    Failed {
+        said: String,
+        /// Of the limit that ended the last run, where one did.
+        verdict: Option<JobVerdict>,
+    },
+}
+
+impl Stopped {
+    fn failed(said: String) -> Self {
+        Stopped::Failed { said, verdict: None }
+    }
 }
 
 impl From<Error> for Stopped {
@@ -117,7 +126,7 @@ impl From<Error> for Stopped {
             | Error::NoCommand
             | Error::Nul { .. }
             | Error::Limit(_)
-            | Error::Workspaces(_) => Stopped::Failed(error.to_string()),
+            | Error::Workspaces(_) => Stopped::failed(error.to_string()),
             error => Stopped::Infrastructure(error.to_string()),
         }
     }
@@ -132,8 +141,6 @@ struct Execution<'a> {
     handlers: &'a Handlers,
     control: &'a Control,
     held: &'a Held,
-    /// Whose job it is.
-    owner: &'a str,
     spec: &'a JobSpec,
     breakers: Breakers,
     budgets: Budgets,
@@ -200,9 +207,8 @@ fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult,
         handlers: means.handlers,
         control,
         held: &leased.held,
-        owner: &leased.owner,
         spec: &spec,
-        breakers: Breakers::new(spec.breaker.settings.clone(), now().as_nanos()),
+        breakers: breakers(means.place, &leased.owner, &spec.breaker),
         budgets: Budgets::default(),
         result: JobResult::bare(Status::Ok, None),
         outcome: None,
@@ -251,13 +257,13 @@ impl Execution<'_> {
     fn take(&mut self, called: calls::Called) -> Result<(), Stopped> {
         let failed = (!called.record.ok).then(|| {
             let said = called.record.said.clone().unwrap_or_default();
-            format!("{}: {said}", called.record.name)
+            Stopped::Failed { said: format!("{}: {said}", called.record.name), verdict: called.verdict() }
         });
         if let Some(value) = called.value() {
             self.result.value = Some(value.clone());
         }
         self.note(called.record);
-        failed.map_or(Ok(()), |failed| Err(Stopped::Failed(failed)))
+        failed.map_or(Ok(()), Err)
     }
 
     fn note(&mut self, record: CallRecord) {
@@ -300,7 +306,11 @@ impl Execution<'_> {
                 again = true;
                 (Status::InfraError, Some(problem))
             }
-            Err(Stopped::Failed(said)) => (Status::Failed, Some(said)),
+            Err(Stopped::Failed { said, verdict }) => {
+                let is_of_time = verdict.as_ref().is_some_and(|verdict| verdict.limit_ms.is_some());
+                result.verdict = verdict;
+                (if is_of_time { Status::Timeout } else { Status::Failed }, Some(said))
+            }
         };
         result.ok = result.status == Status::Ok;
         again
@@ -376,49 +386,41 @@ impl Execution<'_> {
     fn remark(&self, text: &str) {
         self.log(format!("sandtimer: {text}\n").as_bytes());
     }
+}
 
-    /// Breakers that jobs of one owner share are read before a call, and written after it.
-    fn fetch_breakers(&mut self, keys: &[&str], now: Moment) -> Result<(), Stopped> {
-        if self.spec.breaker.scope == BreakerScope::Store && !keys.is_empty() {
-            let mut kept = self
-                .place
-                .store
-                .load_breakers()
-                .map_err(|error| Stopped::Infrastructure(error.to_string()))?;
-            kept.retain_mut(|snapshot| {
-                let own = self.own_key(&snapshot.key).filter(|key| keys.contains(&key.as_str()));
-                own.map(|key| snapshot.key = key).is_some()
-            });
-            self.breakers.restore(kept, now);
-        }
-        Ok(())
+/// The breakers that all jobs of one owner share.
+#[derive(Debug)]
+struct OwnersBreakers {
+    store: Arc<dyn JobStore>,
+    owner: String,
+}
+
+impl SharedBreakers for OwnersBreakers {
+    fn load(&self, key: &str) -> Option<(u64, Option<BreakerSnapshot>)> {
+        let (version, kept) = self.store.load_breaker(&stored_key(&self.owner, key)).ok()?;
+        Some((version, kept.map(|kept| BreakerSnapshot { key: key.to_owned(), ..kept })))
     }
 
-    fn keep_breakers(&mut self, keys: &[&str], now: Moment) {
-        if self.spec.breaker.scope == BreakerScope::Store && !keys.is_empty() {
-            let mut all: Vec<BreakerSnapshot> = self.breakers.snapshot(now);
-            all.retain(|snapshot| keys.contains(&snapshot.key.as_str()));
-            all.iter_mut().for_each(|snapshot| snapshot.key = stored_key(self.owner, &snapshot.key));
-            // One failure more or less in a row is not worth the job.
-            let _ = self.place.store.save_breakers(&all);
-        }
-    }
-
-    /// What a breaker's key in the store is to this job's owner; `None` for those of others.
-    fn own_key(&self, stored: &str) -> Option<String> {
-        match stored.split_once(OWNERS_END) {
-            Some((owner, key)) => (owner == self.owner && !owner.is_empty()).then(|| key.to_owned()),
-            None => self.owner.is_empty().then(|| stored.to_owned()),
-        }
+    fn swap(&self, version: u64, snapshot: &BreakerSnapshot) -> Option<bool> {
+        let key = stored_key(&self.owner, &snapshot.key);
+        self.store.swap_breaker(version, &BreakerSnapshot { key, ..snapshot.clone() }).ok()
     }
 }
 
-/// Behind the owner in a breaker's key in the store. No name of an owner has one.
-const OWNERS_END: char = '\n';
-
 /// Under which key a breaker is kept: what one owner's jobs make of a capability, and what they said, is nobody else's business.
+/// No name of an owner has a new line in it.
 fn stored_key(owner: &str, key: &str) -> String {
-    if owner.is_empty() { key.to_owned() } else { format!("{owner}{OWNERS_END}{key}") }
+    format!("{owner}\n{key}")
+}
+
+/// A job's own breakers, or those of its owner.
+fn breakers(place: &Place, owner: &str, choice: &BreakerChoice) -> Breakers {
+    let breakers = Breakers::new(choice.settings.clone(), now().as_nanos());
+    match choice.scope {
+        BreakerScope::Job => breakers,
+        BreakerScope::Store => breakers
+            .shared(Arc::new(OwnersBreakers { store: Arc::clone(&place.store), owner: owner.to_owned() })),
+    }
 }
 
 /// The second sentence of a verdict.

@@ -7,7 +7,7 @@ use super::calls::Called;
 use super::level::{Level, now};
 use super::{Execution, Stopped};
 use crate::job::{CallRecord, Guard, JobVerdict, LoopSpec, Phase, Stop};
-use crate::model::Layer;
+use crate::model::{Layer, Source};
 
 /// The name of the driver's calls.
 pub(super) const DRIVER: &str = "driver";
@@ -68,13 +68,18 @@ impl Execution<'_> {
     ) -> Result<(Wish, Value), Stopped> {
         let stdin = format!("{asked}\n").into_bytes();
         let called = self.call(turn, (DRIVER, Some(number)), &spec.driver, &stdin)?;
-        let failed = |said: String| Stopped::Failed(format!("the driver failed in turn {number}: {said}"));
+        let failed = |said: String| format!("the driver failed in turn {number}: {said}");
         if let (false, said) = (called.record.ok, called.record.said.clone()) {
+            let verdict = called.verdict();
             self.note(called.record);
-            return Err(failed(said.unwrap_or_default()));
+            return Err(Stopped::Failed { said: failed(said.unwrap_or_default()), verdict });
         }
         let stdout = || called.outcome.as_ref().map(|outcome| outcome.stdout.clone()).unwrap_or_default();
-        called.value().cloned().map_or_else(|| wish(&stdout()), wish_of).map_err(failed)
+        called
+            .value()
+            .cloned()
+            .map_or_else(|| wish(&stdout()), wish_of)
+            .map_err(|said| Stopped::failed(failed(said)))
     }
 
     /// Calls an action. What the driver is told, and whether the turn was a success.
@@ -108,9 +113,12 @@ fn told(name: &str, input: &Value, called: Option<&Called>, feedback: Option<Str
     let value = called.and_then(Called::value).map(ToString::to_string);
     let output = value.or(stdout).map(|text: String| end_of(&text).to_owned());
     let is = |what: fn(&CallRecord) -> bool| record.is_some_and(what);
-    let failed = || said.as_ref().map(|said| format!("[SYSTEM: {name} failed: {said}]"));
+    // What refused may be all that there is to say.
+    let failed = said.as_ref().filter(|said| feedback.as_ref() != Some(said));
+    let failed = failed.map(|said| format!("[SYSTEM: {name} failed: {said}]"));
+    let lines: Vec<String> = feedback.into_iter().chain(failed).collect();
     json!({
-        "feedback": feedback.or_else(failed),
+        "feedback": (!lines.is_empty()).then(|| lines.join("\n")),
         "last": {
             "action": name,
             "input": input,
@@ -162,6 +170,7 @@ fn budget(stop: Stop, level: &Level) -> JobVerdict {
     JobVerdict {
         kind,
         layer: Stop::LAYER,
+        source: Source::Call,
         scope: level.path().to_owned(),
         phase: Phase::Running,
         limit_ms: None,
