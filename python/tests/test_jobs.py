@@ -158,8 +158,9 @@ def test_filters_queues_cancel_retry_pause_and_purge() -> None:
     one, two = jobs.submit_many([{"command": ["true"], "queue": "a"}, {"command": ["true"], "queue": "b"}])
     assert [job.id for job in jobs.list(queue="a")] == [one.id]
     assert [job.id for job in jobs.list(most=1)] == [two.id]
-    with pytest.raises(ValueError, match="state='running': use one of scheduled"):
-        jobs.list(state="running")
+    assert jobs.list(state="running") == [] == jobs.list(state="failed")
+    with pytest.raises(ValueError, match="state='runing': use one of scheduled"):
+        jobs.list(state="runing")
     jobs.pause("a")
     assert {queue.queue: (queue.paused, queue.queued) for queue in jobs.queues()} == {"a": (True, 1), "b": (False, 1)}
     jobs.resume("a")
