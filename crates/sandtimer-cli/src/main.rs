@@ -26,6 +26,7 @@ fn main() -> ExitCode {
 }
 
 fn start() -> ExitCode {
+    raise_open_files();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return render::usage(&error),
@@ -34,6 +35,15 @@ fn start() -> ExitCode {
         render::complaint(&failure.message);
         ExitCode::from(failure.exit_code)
     })
+}
+
+/// Each sandbox and connection takes descriptors, and the usual soft limit is one for programs that call select(2). What is run has
+/// limits of its own.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Refused, it stays as it was, and whatever does not fit says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {

@@ -51,6 +51,15 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 #[test]
+fn a_small_soft_limit_of_open_files_is_raised_for_sandtimer_and_not_for_what_it_runs() {
+    let script = "ulimit -Sn 20; exec \"$0\" run -- sh -c 'ulimit -Sn'";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_sandtimer")]).env("SANDTIMER_CONFIG", "");
+    let (code, stdout, stderr) = finish(&mut command);
+    assert_eq!((code, stdout.as_str()), (Some(0), "1024\n"), "{stderr}");
+}
+
+#[test]
 fn streams_are_opened_by_their_names_as_well_and_only_the_way_they_go() {
     let script = "cat /dev/stdin; echo out >/dev/stdout; echo err >/dev/stderr; echo more >>/proc/self/fd/1; \
                   ! 2>/dev/null : >/dev/stdin && ! 2>/dev/null : </dev/stdout && echo 'no other way'";

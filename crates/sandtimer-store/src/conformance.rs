@@ -226,6 +226,7 @@ fn a_lost_lease_is_fenced(part: &Part<'_>) {
     let second = part.lease(1).remove(0);
     assert_eq!((second.held.epoch, second.deliveries), (first.held.epoch + 1, 2));
     assert_eq!(second.deadline_ms, first.deadline_ms, "a deadline is never reset");
+    assert!(second.due_ms >= first.leased_ms + 50, "it waits anew from when its worker was lost");
     assert_eq!(part.store.renew(std::slice::from_ref(&first.held), LONG).expect("answered"), [Renewal::Lost]);
     assert!(matches!(part.store.append_log(&first.held, b"late"), Err(StoreError::Lost(_))));
     assert_eq!(part.finish(&first.held, Status::Failed, false), Finished::Duplicate);

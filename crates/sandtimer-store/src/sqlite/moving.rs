@@ -266,8 +266,9 @@ fn give_back(tx: &Transaction<'_>, job: &Row1, result: &JobResult, now: i64) -> 
         return defer(tx, job, now);
     }
     // It keeps its key's place.
-    let update = "UPDATE jobs SET state = 1, ready = 1, worker = NULL, lease_ms = NULL WHERE seq = ?1";
-    execute(tx, update, [job.seq]).map(drop)
+    let update =
+        "UPDATE jobs SET state = 1, ready = 1, due_ms = ?2, worker = NULL, lease_ms = NULL WHERE seq = ?1";
+    execute(tx, update, (job.seq, now)).map(drop)
 }
 
 /// What could not be done here and now is handed out again after a second, two, four …: whatever was in the way is not gone at once.

@@ -89,8 +89,21 @@ pub enum Error {
     )]
     Directory { directory: String, reason: String },
     /// The system refused something Sandtimer needs.
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {source}{}", remedy(source))]
     System { doing: &'static str, source: io::Error },
+}
+
+/// What to do about a system's refusal, where that is known.
+fn remedy(source: &io::Error) -> String {
+    use rustix::process::{Resource, getrlimit};
+    if source.raw_os_error() != Some(rustix::io::Errno::MFILE.raw_os_error()) {
+        return String::new();
+    }
+    let most = getrlimit(Resource::Nofile).current.map_or_else(String::new, |most| format!(" {most}"));
+    format!(
+        "; this process may have{most} open at once (RLIMIT_NOFILE), and each sandbox that is ready takes about 20: raise it \
+         (`ulimit -n`, `resource.setrlimit`), or let several functions share a pool"
+    )
 }
 
 impl Error {
