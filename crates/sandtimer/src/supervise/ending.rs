@@ -7,6 +7,8 @@
 //! Owned by one thread at a time: whoever begins the run, then the enforcer. The caller of [`Ending::time`] and friends then asks for
 //! [`Ending::report`] and [`Ending::next_time`]; nothing here waits.
 
+mod death;
+mod hearing;
 mod live;
 mod watching;
 
@@ -15,11 +17,10 @@ use std::sync::atomic::Ordering;
 
 use rustix::process::Signal;
 use sandtimer_os::process;
-use sandtimer_os::watchdog::SharedTable;
-use sandtimer_os::wire::{Notice, notice, order};
+use sandtimer_os::wire::order;
 
 use super::collector::ToCollector;
-use super::run::{Cause, Exit, Facts, FailedStep, Job, Running, group_is_gone};
+use super::run::{Cause, Facts, Job, Running};
 use super::sentence;
 use crate::model::{Enforcer, LimitKind, State, Warning};
 use crate::time::{Fire, Moment, Stopwatch};
@@ -151,172 +152,8 @@ impl Ending {
         self.run.effective.get(kind).map(|effect| effect.value)
     }
 
-    /// Reads everything init has said so far.
-    pub fn hear(&mut self, now: u64) {
-        loop {
-            match process::notice(&*self.run.control) {
-                Ok(Some((notice, process))) if notice.kind == notice::ROLLED_BACK => {
-                    self.rolled_back(&notice, process, now);
-                }
-                Ok(Some((_, Some(namespace)))) => self.run.keep_namespace(namespace),
-                Ok(Some((notice, None))) => self.note(&notice, now),
-                Ok(None) => {
-                    self.control_closed = true;
-                    return;
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
-                Err(_) => {
-                    self.control_closed = true;
-                    return;
-                }
-            }
-        }
-    }
-
-    fn note(&mut self, notice: &Notice, now: u64) {
-        match notice.kind {
-            notice::STEP_FAILED => {
-                let failed = FailedStep { number: notice.a, errno: notice.b as i32, required: notice.c == 1 };
-                self.facts.failed_steps.push(failed);
-            }
-            notice::EXECUTE_FAILED => self.facts.execute_errno = Some(notice.a as i32),
-            notice::STARTED => self.started(notice.a),
-            notice::EXITED => {
-                self.facts.killed = self.facts.killed.max(notice.f);
-                let exit = Exit {
-                    status: notice.a as i32,
-                    user_microseconds: notice.b,
-                    system_microseconds: notice.c,
-                    resident_peak_kib: notice.d,
-                    at: notice.e,
-                };
-                let won = self.exited(exit, now);
-                if self.run.live().is_some() {
-                    self.interpreter_ended(won, now);
-                } else if won {
-                    // Init ends by itself, and all with it.
-                    self.facts.killed_at = Some(now);
-                    self.phase = Phase::Killed;
-                }
-            }
-            notice::FIRED if self.run.cell.seal() => {
-                self.facts.due_at = self.hard_end(now);
-                self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Init, now);
-                self.publish();
-                // Of a live sandbox the notice behind this one counts what was killed.
-                self.facts.killed = if self.run.live().is_some() { 0 } else { notice.b };
-                self.facts.killed_at = Some(now);
-                self.phase = Phase::Killed;
-            }
-            notice::SAMPLE => self.sampled(notice, now),
-            notice::VACATED => self.vacated(notice.a == 1, now),
-            notice::SWEPT => {
-                self.facts.swept = Some(notice.a);
-                self.facts.killed += notice.b;
-                self.swept(now);
-            }
-            _ => {}
-        }
-    }
-
-    /// The command's process ended; whether that is the cause of the run's end.
-    fn exited(&mut self, exit: Exit, now: u64) -> bool {
-        self.facts.exit = Some(exit);
-        // It was seen to end before the deadline was, or it was not: this is where one of them wins.
-        let won = self.run.cell.seal();
-        if won && self.died_of_interrupt(&exit) {
-            self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Enforcer, now);
-        } else if won {
-            let cause = self.failed_step().map_or(Cause::Exit, Cause::Infrastructure);
-            self.decide(cause, Enforcer::Kernel, now);
-        }
-        won
-    }
-
-    /// A zygote's child is dead. Init waits for it to be reaped before it can end itself.
-    pub fn job_ended(&mut self, now: u64) {
-        let Some(job) = &self.run.job else { return };
-        let pidfd = std::os::fd::AsFd::as_fd(&job.pidfd);
-        if job.live.as_ref().is_some_and(|live| live.is_inits) {
-            // Init says how it ended.
-            return;
-        }
-        // Where a thread of it is still on its way out, the kernel spins in waitid(2) until that has run, which it cannot while
-        // this thread, of a higher priority, has its processor.
-        self.to_reap = job.live.is_some();
-        if self.to_reap && (self.facts.killed_at.is_some() || self.facts.exit.is_some()) {
-            return;
-        }
-        let end = if self.to_reap { process::peek_end(pidfd) } else { process::end_of(pidfd) };
-        let Some(end) = end else {
-            if process::is_dead(pidfd) && self.facts.cause.is_none() && job.answer().is_none() {
-                let reason = "the job ended, and how is not known: the host program waits for every child of its own, \
-                              or ignores SIGCHLD, and took its exit status";
-                self.infrastructure(reason.to_owned(), now);
-                self.publish();
-            } else if process::is_dead(pidfd) {
-                // Reaped by somebody else.
-                self.vacate(now);
-            }
-            return;
-        };
-        if job.answer().is_some() || self.facts.killed_at.is_some() {
-            self.vacate(now);
-            return;
-        }
-        let exit = Exit {
-            status: end.status,
-            user_microseconds: end.user_microseconds,
-            system_microseconds: end.system_microseconds,
-            resident_peak_kib: end.resident_peak_kib,
-            at: now,
-        };
-        if self.exited(exit, now) {
-            self.publish();
-        }
-        // By itself, or in its grace: there is nothing left to wait for.
-        self.kill(now);
-    }
-
-    /// The job answered. Whoever waited for it took the answer, and sealed the deadline's cell before; or came too late.
-    pub fn answered(&mut self, now: u64) {
-        if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer())
-            && self.facts.cause.is_none()
-        {
-            if self.run.live().is_some() {
-                self.goes_on(cause, now);
-                return;
-            }
-            self.decide(cause, Enforcer::Kernel, now);
-            self.publish();
-            self.kill(now);
-        } else if self.phase == Phase::Grace {
-            self.kill(now);
-        }
-    }
-
     fn hard_end(&self, otherwise: u64) -> u64 {
         self.run.cell.hard_end().map_or(otherwise, Moment::as_nanos)
-    }
-
-    /// The command's clock starts here: building the sandbox is not on its bill.
-    fn started(&mut self, at: u64) {
-        if self.phase != Phase::Starting {
-            return;
-        }
-        self.phase = Phase::Running;
-        self.facts.started_at = Some(at);
-        self.last_activity = at;
-        self.quiet_since = at;
-        self.last_cpu = (at, 0);
-        self.run.started_at.store(at, Ordering::Release);
-        // Whoever extended the run before it started moved an end that was counted from its submission.
-        let early = self.run.cell.wall_end().map(|end| end.as_nanos().saturating_sub(self.run.submitted_at));
-        let own_end = early.or(self.run.wall).map(|wall| Moment::from_nanos(at.saturating_add(wall)));
-        // Too late only if an ancestor's deadline has fired meanwhile; then that one stands.
-        let _ = self.run.cell.begin(Moment::from_nanos(at), own_end);
-        self.next_sample = self.sample_interval().map(|interval| at + interval);
-        self.run.waiting.started();
     }
 
     /// The next moment something is due.
@@ -632,107 +469,6 @@ impl Ending {
     /// The watchdog has killed its sandbox, or is about to: that is nobody's any more, whatever init has said of it.
     pub fn killed_by_watchdog(&self) {
         drop(self.run.job.as_ref().and_then(Job::take_vacancy));
-    }
-
-    /// Init is dead, and with it its namespace.
-    pub fn died(&mut self, table: &SharedTable, now: u64) {
-        if self.phase == Phase::Dead || !process::is_dead(std::os::fd::AsFd::as_fd(&self.run.pidfd)) {
-            return;
-        }
-        if self.run.live().is_none() {
-            process::reap(std::os::fd::AsFd::as_fd(&self.run.pidfd));
-        }
-        // Its own event may come behind this one.
-        self.job_ended(now);
-        self.sandbox_is_gone();
-        if self.facts.cause.is_none() {
-            self.explain_death(table, now);
-        }
-        if self.facts.cause != Some(Cause::Exit) {
-            self.publish();
-        }
-        self.facts.killed_at.get_or_insert(now);
-        self.buried(now);
-    }
-
-    /// Init is dead. So is all that was in its pid namespace; elsewhere the group, or init's own last word, must say so.
-    fn buried(&mut self, now: u64) {
-        let run = &self.run;
-        let grouped = run.slot.unified().is_some() && !group_is_gone(&run.slot);
-        let dead =
-            if grouped { run.slot.is_empty() } else { !run.sweeps_itself || self.facts.swept == Some(0) };
-        self.next_look = None;
-        if dead {
-            self.facts.dead_at = Some(now);
-            self.phase = Phase::Dead;
-        } else if grouped {
-            run.slot.kill_all();
-            self.phase = Phase::Killed;
-            self.next_look = Some(now + LOOK_AGAIN);
-        } else {
-            // Its orphans cannot be found any more. Nothing will ever prove their death.
-            self.phase = Phase::Killed;
-            self.facts.overdue = Some(true);
-        }
-    }
-
-    /// Its sandbox is to outlive it.
-    fn leaves(&self) -> bool {
-        self.run.job.as_ref().is_some_and(Job::leaves)
-    }
-
-    /// The job that leaves its sandbox is dead: init is asked whether anything else is there.
-    fn vacate(&mut self, now: u64) {
-        if self.phase == Phase::Killed && self.leaves() {
-            self.last_resort = Some(now + VACATE_LIMIT);
-            if process::order(&*self.run.control, order::VACATE, 0, 0).is_err() {
-                self.run.slot.kill_all();
-            }
-        }
-    }
-
-    /// Init has looked at what the job has left.
-    fn vacated(&mut self, vacant: bool, now: u64) {
-        // Without a time by which this is to be here the sandbox has been killed meanwhile.
-        if self.phase != Phase::Killed || !self.leaves() || self.last_resort.is_none() {
-            return;
-        }
-        if !vacant || self.facts.cause.is_none() {
-            self.run.slot.kill_all();
-            return;
-        }
-        self.last_resort = None;
-        self.facts.vacant = true;
-        self.facts.dead_at = Some(now);
-        self.phase = Phase::Dead;
-    }
-
-    /// It died and nobody here did it.
-    fn explain_death(&mut self, table: &SharedTable, now: u64) {
-        let taken = !self.run.cell.seal();
-        if taken && let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer()) {
-            self.decide(cause, Enforcer::Kernel, now);
-            return;
-        }
-        if table.fired(self.run.row) {
-            self.facts.due_at = self.hard_end(now);
-            self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Watchdog, now);
-            return;
-        }
-        if self.run.out_of_memory_kills() > 0 {
-            self.decide(Cause::Limit(LimitKind::Memory), Enforcer::Kernel, now);
-            return;
-        }
-        let outside = || "the sandbox's first process was killed from outside".to_owned();
-        self.decide(Cause::Infrastructure(self.failed_step().unwrap_or_else(outside)), Enforcer::Kernel, now);
-    }
-
-    /// The step without which there is no sandbox, if one failed.
-    fn failed_step(&self) -> Option<String> {
-        let step = self.facts.failed_steps.iter().find(|step| step.required)?;
-        let name = self.run.step_names.get(step.number as usize).copied().unwrap_or("start");
-        let error = std::io::Error::from_raw_os_error(step.errno);
-        Some(format!("the sandbox could not be built: {name} (step {}): {error}", step.number))
     }
 
     /// What the collector has not heard yet.

@@ -16,9 +16,10 @@ use rustix::process::Signal;
 use sandtimer_os::process;
 use sandtimer_os::wire::{Notice, notice, order};
 
-use super::{Cause, Ending, Enforcer, Exit, Phase};
+use super::{Cause, Ending, Enforcer, Phase};
 use crate::model::{LimitKind, State};
 use crate::supervise::collector::ToCollector;
+use crate::supervise::run::Exit;
 
 /// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.
 const ROLL_BACK_LIMIT: u64 = 1_500_000_000;

@@ -1,0 +1,112 @@
+//! How the death of all that was in a sandbox is known, and what it died of where nobody here did it.
+
+use sandtimer_os::process;
+use sandtimer_os::watchdog::SharedTable;
+use sandtimer_os::wire::order;
+
+use super::{Ending, LOOK_AGAIN, Phase, VACATE_LIMIT};
+use crate::model::{Enforcer, LimitKind};
+use crate::supervise::run::{Cause, Job, group_is_gone};
+
+impl Ending {
+    /// Init is dead, and with it its namespace.
+    pub fn died(&mut self, table: &SharedTable, now: u64) {
+        if self.phase == Phase::Dead || !process::is_dead(std::os::fd::AsFd::as_fd(&self.run.pidfd)) {
+            return;
+        }
+        if self.run.live().is_none() {
+            process::reap(std::os::fd::AsFd::as_fd(&self.run.pidfd));
+        }
+        // Its own event may come behind this one.
+        self.job_ended(now);
+        self.sandbox_is_gone();
+        if self.facts.cause.is_none() {
+            self.explain_death(table, now);
+        }
+        if self.facts.cause != Some(Cause::Exit) {
+            self.publish();
+        }
+        self.facts.killed_at.get_or_insert(now);
+        self.buried(now);
+    }
+
+    /// Init is dead. So is all that was in its pid namespace; elsewhere the group, or init's own last word, must say so.
+    pub(super) fn buried(&mut self, now: u64) {
+        let run = &self.run;
+        let grouped = run.slot.unified().is_some() && !group_is_gone(&run.slot);
+        let dead =
+            if grouped { run.slot.is_empty() } else { !run.sweeps_itself || self.facts.swept == Some(0) };
+        self.next_look = None;
+        if dead {
+            self.facts.dead_at = Some(now);
+            self.phase = Phase::Dead;
+        } else if grouped {
+            run.slot.kill_all();
+            self.phase = Phase::Killed;
+            self.next_look = Some(now + LOOK_AGAIN);
+        } else {
+            // Its orphans cannot be found any more. Nothing will ever prove their death.
+            self.phase = Phase::Killed;
+            self.facts.overdue = Some(true);
+        }
+    }
+
+    /// Its sandbox is to outlive it.
+    pub(super) fn leaves(&self) -> bool {
+        self.run.job.as_ref().is_some_and(Job::leaves)
+    }
+
+    /// The job that leaves its sandbox is dead: init is asked whether anything else is there.
+    pub(super) fn vacate(&mut self, now: u64) {
+        if self.phase == Phase::Killed && self.leaves() {
+            self.last_resort = Some(now + VACATE_LIMIT);
+            if process::order(&*self.run.control, order::VACATE, 0, 0).is_err() {
+                self.run.slot.kill_all();
+            }
+        }
+    }
+
+    /// Init has looked at what the job has left.
+    pub(super) fn vacated(&mut self, vacant: bool, now: u64) {
+        // Without a time by which this is to be here the sandbox has been killed meanwhile.
+        if self.phase != Phase::Killed || !self.leaves() || self.last_resort.is_none() {
+            return;
+        }
+        if !vacant || self.facts.cause.is_none() {
+            self.run.slot.kill_all();
+            return;
+        }
+        self.last_resort = None;
+        self.facts.vacant = true;
+        self.facts.dead_at = Some(now);
+        self.phase = Phase::Dead;
+    }
+
+    /// It died and nobody here did it.
+    fn explain_death(&mut self, table: &SharedTable, now: u64) {
+        let taken = !self.run.cell.seal();
+        if taken && let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer()) {
+            self.decide(cause, Enforcer::Kernel, now);
+            return;
+        }
+        if table.fired(self.run.row) {
+            self.facts.due_at = self.hard_end(now);
+            self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Watchdog, now);
+            return;
+        }
+        if self.run.out_of_memory_kills() > 0 {
+            self.decide(Cause::Limit(LimitKind::Memory), Enforcer::Kernel, now);
+            return;
+        }
+        let outside = || "the sandbox's first process was killed from outside".to_owned();
+        self.decide(Cause::Infrastructure(self.failed_step().unwrap_or_else(outside)), Enforcer::Kernel, now);
+    }
+
+    /// The step without which there is no sandbox, if one failed.
+    pub(super) fn failed_step(&self) -> Option<String> {
+        let step = self.facts.failed_steps.iter().find(|step| step.required)?;
+        let name = self.run.step_names.get(step.number as usize).copied().unwrap_or("start");
+        let error = std::io::Error::from_raw_os_error(step.errno);
+        Some(format!("the sandbox could not be built: {name} (step {}): {error}", step.number))
+    }
+}
