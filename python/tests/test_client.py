@@ -23,9 +23,9 @@ def client(server: str) -> sandtimer.Client:
     return sandtimer.Client(server)
 
 
-def until(holds: Callable[[], Any]) -> None:
+def until(holds: Callable[[], Any], tries: int = 1000) -> None:
     pause = threading.Event()
-    for _ in range(1000):
+    for _ in range(tries):
         if holds():
             return
         pause.wait(0.01)
@@ -187,6 +187,23 @@ def test_ctrl_c_cancels_a_run_in_the_foreground(client: sandtimer.Client, server
         asking.send_signal(signal.SIGINT)
         assert asking.communicate(timeout=30)[0] == "interrupted\n"
     until(lambda: mine(client, "981").get("ending") == "cancelled")
+
+
+def test_a_client_that_is_killed_behind_its_first_wait_leaves_no_run(client: sandtimer.Client, server: str) -> None:
+    program = """
+        import sys, sandtimer
+        from sandtimer import _client, _client_run
+        _client.WAIT_MS = _client_run.WAIT_MS = 300
+        sandtimer.Client(sys.argv[1]).run(["sleep", sys.argv[2]])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), server, "982"]
+    with subprocess.Popen(command, cwd="/") as asking:
+        # Many waits long, and longer than the server bears with a client that does not ask.
+        until(lambda: mine(client, "982").get("elapsed_ms", 0) > 12_000, tries=3000)
+        assert mine(client, "982")["status"] == "running"
+        asking.kill()
+    until(lambda: mine(client, "982").get("ending") == "cancelled", tries=3000)
+    assert "has not waited for it for 10 s" in mine(client, "982")["sentence"]
 
 
 @pytest.mark.parametrize("wait_ms", [_client_run.WAIT_MS, 100])

@@ -44,7 +44,7 @@ export class Client {
    * which the server keeps. An abort cancels it.
    */
   async run(request: ForegroundRequest, { signal }: Waitable = {}): Promise<Outcome> {
-    const info = await this.#http.post<RunInfo>("/v1/runs", { ...request, wait_ms: WAIT_MS }, signal);
+    const info = await this.#http.post<RunInfo>("/v1/runs", { ...request, wait_ms: WAIT_MS, attached: true }, signal);
     return info.outcome ?? new Run(this.#http, info.run_id).waitOrCancel({ signal });
   }
 

@@ -42,7 +42,7 @@ export class Context implements AsyncDisposable {
    */
   async execute(code: string, options: CellOptions & Waitable = {}): Promise<CellOutcome> {
     const { signal, ...asked } = options;
-    const executed = await this.#send({ code, ...asked, wait_ms: WAIT_MS, turn_ms: TURN_MS }, signal);
+    const executed = await this.#send({ code, ...asked, wait_ms: WAIT_MS, turn_ms: TURN_MS, attached: true }, signal);
     const outcome = executed.outcome ?? (await new Run(this.#http, executed.run_id).waitOrCancel({ signal }));
     return { ...(outcome as Outcome), notes: executed.notes };
   }

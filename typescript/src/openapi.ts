@@ -1060,6 +1060,8 @@ export interface components {
             wall_ms?: components["schemas"]["Limit"];
         };
         CellRequest: {
+            /** @description Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`. */
+            attached?: boolean;
             /** @description What to execute. */
             code?: string;
             cpu_ms?: components["schemas"]["Limit"];
@@ -1087,6 +1089,8 @@ export interface components {
             warn_signal?: string | number;
         };
         CommandRequest: {
+            /** @description Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`. */
+            attached?: boolean;
             /** @description What to execute. */
             code?: string;
             /** @description The same as `code`. */
@@ -1984,6 +1988,8 @@ export interface components {
             total: number;
         };
         RunRequest: {
+            /** @description Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`. */
+            attached?: boolean;
             /** @description A program in `language`, instead of a command. */
             code?: string;
             /** @description A program with its arguments, or a line for the shell. */

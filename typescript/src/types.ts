@@ -55,7 +55,7 @@ export type FileWritten = Schemas["FileWritten"];
 export type FileAppended = Schemas["FileAppended"];
 
 /** What is waited for, and whether it is the caller's own, is said by which method is called. */
-type Waiting = "wait_ms" | "turn_ms" | "detach";
+type Waiting = "wait_ms" | "turn_ms" | "attached" | "detach";
 
 /** A command, or code in a language, that is run to its end. */
 export type ForegroundRequest = Omit<Schemas["RunRequest"], Waiting | "stdin_open">;

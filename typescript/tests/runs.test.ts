@@ -1,6 +1,7 @@
 /** Runs of a real server: started, followed, controlled, cancelled. */
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { after, before, test } from "node:test";
 import { SandtimerError, UnauthorizedError, UnreachableError, Client, type RunEvent } from "sandtimer";
 import { Serving, collect, until } from "./support.js";
@@ -56,6 +57,23 @@ test("an abort cancels a run in the foreground", async () => {
   await assert.rejects(running, new RangeError("enough"));
   await until(async () => (await mine())?.ending === "cancelled");
   await assert.rejects(client.run({ command: ["true"] }, { signal: abort.signal }), RangeError);
+});
+
+test("a client that is killed behind its first wait leaves no run", async () => {
+  const program = `
+    import { Client } from "sandtimer";
+    const short = (given) => given?.replace("50000", "300");
+    const fetch = (url, sent) => globalThis.fetch(short(String(url)), { ...sent, body: short(sent.body) });
+    await new Client({ url: process.argv[1], fetch }).run({ command: ["sleep", "986"] });
+  `;
+  const asking = spawn(process.execPath, ["--input-type=module", "--eval", program, serving.url], { stdio: "inherit" });
+  const mine = async () => (await client.runs()).runs.find((run) => run.command[1] === "986");
+  // Many waits long, and longer than the server bears with a client that does not ask.
+  await until(async () => ((await mine())?.elapsed_ms ?? 0) > 12_000, 3_000);
+  assert.equal((await mine())?.status, "running");
+  asking.kill("SIGKILL");
+  await until(async () => (await mine())?.ending === "cancelled", 3_000);
+  assert.match((await mine())?.sentence ?? "", /has not waited for it for 10 s/);
 });
 
 test("an abort while a run in the background is waited for leaves the run", async () => {

@@ -172,6 +172,7 @@ fn cell(source: &str) -> Value {
         "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
         "wait_ms": number("How long the answer waits for the end; without it until the end, however long; 0 is not at all."),
         "turn_ms": number("How long the answer waits for its turn, where that is longer than `wait_ms`."),
+        "attached": truth("Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),
         "detach": truth("It goes on if this client goes away while it waits. Without it, it is cancelled."),
     });
     if source == "command" {

@@ -108,6 +108,7 @@ fn requests() -> Value {
         "stall_by": with(words(&["output", "progress"]), "What resets the stall limit: output or use of the processor, unless given; or only that it gets further, as its output says."),
         "progress_channel": truth("Gives the command descriptor 3, named by SANDTIMER_PROGRESS_FD, for lines such as `{\"done\": 8, \"total\": 15, \"unit\": \"epoch\"}`, which beat what its output says."),
         "wait_ms": number("How long the answer waits for the end; without it until the end, however long, but with a terminal not at all; 0 is not at all."),
+        "attached": truth("Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),
         "detach": truth("The run goes on if this client goes away while it waits. Without it, it is cancelled."),
     });
     for key in LIMITS {

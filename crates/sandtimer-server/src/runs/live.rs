@@ -15,6 +15,7 @@ use sandtimer_store::{Begun, RunStore, StoredRun};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, Notify, watch};
 
+use super::attached::{Waiter, Waiters};
 use super::control::Input;
 use super::record::Record;
 use crate::auth::Owner;
@@ -47,6 +48,7 @@ pub(crate) struct LiveRun {
     phase: watch::Sender<Phase>,
     warnings: watch::Sender<Vec<Warning>>,
     pub input: Input,
+    pub(super) waiters: Waiters,
     /// What its duration will be remembered under; `None` for code in a context.
     question: OnceLock<std::sync::Mutex<Question>>,
     /// The request that asked for it.
@@ -79,6 +81,7 @@ impl LiveRun {
             phase,
             warnings,
             input,
+            waiters: Waiters::default(),
             question: OnceLock::new(),
             place: trace::here(),
         }
@@ -178,6 +181,11 @@ impl LiveRun {
         // The sender is in self: the wait cannot fail.
         let _ = phase.wait_for(|phase| !matches!(phase, Phase::Queued(_))).await;
         self.running()
+    }
+
+    /// Has it known that somebody waits for it.
+    pub fn waiter(&self) -> Waiter<'_> {
+        self.waiters.add()
     }
 
     /// Waits until it is over, at most so long; `None` is without end.
