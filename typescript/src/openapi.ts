@@ -1897,7 +1897,7 @@ export interface components {
             /** @description Bytes before `cursor` that are gone. */
             dropped_before: number;
             encoding: components["schemas"]["Encoding"];
-            /** @description The run is over, and nothing comes behind `next_cursor`. */
+            /** @description The run is over, and nothing comes behind `next_cursor`, but what a job writes that it left running in its session, while that lives. */
             ended: boolean;
             /** @description Where to go on. */
             next_cursor: number;

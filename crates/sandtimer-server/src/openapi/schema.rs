@@ -192,7 +192,7 @@ fn runs() -> Value {
             "data": text("In `encoding`."),
             "encoding": reference("Encoding"),
             "dropped_before": number("Bytes before `cursor` that are gone."),
-            "ended": truth("The run is over, and nothing comes behind `next_cursor`."),
+            "ended": truth("The run is over, and nothing comes behind `next_cursor`, but what a job writes that it left running in its session, while that lives."),
         })),
         "Extended": answer(json!({
             "run_id": text(""),

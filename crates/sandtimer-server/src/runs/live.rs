@@ -1,7 +1,7 @@
 //! What the server knows of each run, from its beginning until its record is forgotten. `drive` moves it from phase to phase.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -47,6 +47,8 @@ pub(crate) struct LiveRun {
     owner: Owner,
     phase: watch::Sender<Phase>,
     warnings: watch::Sender<Vec<Warning>>,
+    /// What it left running writes on, which only the engine has.
+    left: std::sync::Mutex<Weak<Run>>,
     pub input: Input,
     pub(super) waiters: Waiters,
     /// What its duration will be remembered under; `None` for code in a context.
@@ -80,6 +82,7 @@ impl LiveRun {
             owner,
             phase,
             warnings,
+            left: std::sync::Mutex::default(),
             input,
             waiters: Waiters::default(),
             question: OnceLock::new(),
@@ -230,6 +233,16 @@ impl LiveRun {
             Phase::Queued(_) | Phase::Running(_) => Ok(None),
             Phase::Ended(record) => record.outcome().await.map(Some),
         }
+    }
+
+    /// Says where what it left running writes, as long as somebody holds that.
+    pub fn set_left(&self, run: &Arc<Run>) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(run);
+    }
+
+    /// Where what it left running writes.
+    pub(super) fn left(&self) -> Option<Arc<Run>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
     /// Its output from a position.
