@@ -40,6 +40,7 @@ fn printed(session: &Context, command: &str) -> String {
 fn streams_are_opened_by_their_names_as_well() {
     let outcome = run(&open(), "echo out >/dev/stdout; echo err | tee /dev/stderr >/dev/null");
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"), "{outcome:?}");
+    assert_eq!(printed(&open(), "cat /dev/stdin && echo nothing"), "nothing\n");
 }
 
 #[test]
