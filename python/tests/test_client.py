@@ -47,6 +47,7 @@ def test_a_command_runs_to_its_end(client: sandtimer.Client) -> None:
     assert (outcome.stdout, outcome.stderr, outcome.tree.survivors) == ("out\nfed", "ünï\n", 0)
     assert client.run(["printf", "%s|", "a b", "c"]).stdout == "a b|c|"
     assert client.run(code="print(input())", stdin=b"x").stdout == "x\n"
+    assert client.run("od -An -tx1", stdin=b"\0\xff").stdout == " 00 ff\n"
     assert client.run(code="printf '\\377'", language="bash").stdout == "\ufffd"
 
 
@@ -68,7 +69,7 @@ def test_a_limit_that_fires_is_data(client: sandtimer.Client) -> None:
         ({"memory": 1.5}, sandtimer.InvalidLimit, "memory=1.5"),
         ({"memory": "lots"}, sandtimer.ServerLimitRefused, "lots"),
         ({"processes": "3"}, sandtimer.InvalidLimit, "processes='3'"),
-        ({"stdin": b"\xff"}, ValueError, "stdin"),
+        ({"stdin": 1}, TypeError, "stdin"),
         ({"environment": {"A=B": "x"}}, ValueError, "A=B"),
         ({"wall": 1}, TypeError, "wall=1"),
         ({"on_output_limit": "explode"}, sandtimer.ServerError, "explode"),
@@ -102,7 +103,8 @@ def test_a_run_is_fed_signalled_paused_extended_and_killed(client: sandtimer.Cli
                 said += next(output).text
 
         hear("up\n")
-        assert run.write("wörd\n", eof=True) == {"run_id": run.id, "written": 6, "closed": True}
+        assert run.write(b"w\xc3") == {"run_id": run.id, "written": 2, "closed": False}
+        assert run.write(b"\xb6rd\n", eof=True) == {"run_id": run.id, "written": 4, "closed": True}
         hear("wörd\n")
         run.signal("SIGUSR1")
         hear("heard\n")

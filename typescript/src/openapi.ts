@@ -1078,6 +1078,8 @@ export interface components {
             stall_ms?: components["schemas"]["Limit"];
             /** @description What it reads from its stdin; without it there is nothing to read. */
             stdin?: string;
+            /** @description What `stdin` is in; `utf-8` unless given. */
+            stdin_encoding?: components["schemas"]["Encoding"];
             /** @description How long the answer waits for its turn, where that is longer than `wait_ms`. */
             turn_ms?: number;
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
@@ -1109,6 +1111,8 @@ export interface components {
             stall_ms?: components["schemas"]["Limit"];
             /** @description What it reads from its stdin; without it there is nothing to read. */
             stdin?: string;
+            /** @description What `stdin` is in; `utf-8` unless given. */
+            stdin_encoding?: components["schemas"]["Encoding"];
             /** @description How long the answer waits for its turn, where that is longer than `wait_ms`. */
             turn_ms?: number;
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
@@ -1476,6 +1480,8 @@ export interface components {
         Input: {
             /** @description What the command is to read. */
             data?: string;
+            /** @description What `data` is in; `utf-8` unless given. */
+            encoding?: components["schemas"]["Encoding"];
             /** @description Closes stdin behind it. */
             eof?: boolean;
             /** @description How long to wait for a command that does not read; 10000 unless given. */
@@ -2026,6 +2032,8 @@ export interface components {
             stall_ms?: components["schemas"]["Limit"];
             /** @description What the command reads from its stdin; without it there is nothing to read. */
             stdin?: string;
+            /** @description What `stdin` is in; `utf-8` unless given. */
+            stdin_encoding?: components["schemas"]["Encoding"];
             /** @description Keeps stdin open for POST /v1/runs/{id}/stdin. */
             stdin_open?: boolean;
             /** @description What kind of work it is: its duration is remembered as that, too. */

@@ -28,6 +28,8 @@ test("a command runs to its end, and what became of it is data", async () => {
   assert.deepEqual([outcome.ending, outcome.exit_code, outcome.ok, outcome.stdout, outcome.stderr], ["exited", 3, false, "out\n", "ünï\n"]);
   const code = await client.run({ code: "print(input())", language: "python", stdin: "fed" });
   assert.deepEqual([code.ok, code.stdout], [true, "fed\n"]);
+  const bytes = await client.run({ command: "od -An -tx1", stdin: Uint8Array.of(0, 255) });
+  assert.equal(bytes.stdout, " 00 ff\n");
 });
 
 test("a limit that fires is data and says why", async () => {
@@ -96,7 +98,8 @@ test("a run is paused, extended, signalled, fed and killed", async () => {
     }
   };
   await said("up\n");
-  assert.deepEqual(await run.write("wörd\n", { eof: true }), { run_id: run.id, written: 6, closed: true });
+  assert.equal((await run.write(Uint8Array.of(0x77, 0xc3))).written, 2);
+  assert.deepEqual(await run.write(Uint8Array.of(0xb6, 0x72, 0x64, 0x0a), { eof: true }), { run_id: run.id, written: 4, closed: true });
   await said("wörd\n");
   await run.signal("SIGUSR1");
   await said("heard\n");

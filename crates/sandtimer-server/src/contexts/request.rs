@@ -223,7 +223,7 @@ impl CellRequest {
         let (attached, detach) = attached(&mut fields)?;
         let request = CellRequest {
             source,
-            stdin: fields.text("stdin")?.map(String::into_bytes),
+            stdin: fields.bytes("stdin", "stdin_encoding")?,
             limits: fields.limits(&EACH)?,
             warn: fields.milliseconds("warn_ms")?,
             warn_signal: warn_signal(&mut fields)?,

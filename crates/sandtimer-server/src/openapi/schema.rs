@@ -96,6 +96,7 @@ fn requests() -> Value {
         "code": text("A program in `language`, instead of a command."),
         "language": words(&LANGUAGES),
         "stdin": text("What the command reads from its stdin; without it there is nothing to read."),
+        "stdin_encoding": with(reference("Encoding"), "What `stdin` is in; `utf-8` unless given."),
         "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin."),
         "terminal": reference("Terminal"),
         "network": truth("Gives the host's network, loopback included; where there are tokens, only to those whose line says `network`."),
@@ -133,6 +134,7 @@ fn requests() -> Value {
         "Signal": body(json!({"signal": {"oneOf": [text("Such as `SIGUSR1`."), number("1 to 64.")]}})),
         "Input": body(json!({
             "data": text("What the command is to read."),
+            "encoding": with(reference("Encoding"), "What `data` is in; `utf-8` unless given."),
             "eof": truth("Closes stdin behind it."),
             "wait_ms": number("How long to wait for a command that does not read; 10000 unless given."),
         })),

@@ -91,7 +91,7 @@ impl RunRequest {
             command,
             typescript,
             environment: environment(&mut fields)?,
-            stdin: fields.text("stdin")?.map(String::into_bytes),
+            stdin: fields.bytes("stdin", "stdin_encoding")?,
             stdin_open: fields.truth("stdin_open")?.unwrap_or(false),
             terminal: fields.value("terminal").map(|size| terminal_size("terminal", size)).transpose()?,
             network: fields.truth("network")?.unwrap_or(false),
