@@ -1360,7 +1360,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "nothing_known" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
+            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "nothing_known" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -2327,6 +2327,15 @@ export interface operations {
                     "text/html": string;
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -2381,6 +2390,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Health"];
+                };
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
                 };
             };
             /** @description `unauthorized` */
@@ -2458,6 +2476,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
             };
             /** @description `unauthorized` */
             401: {
@@ -2545,7 +2572,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description `bad_field`, `unknown_field`, `bad_limit` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `bad_limit` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2610,6 +2637,15 @@ export interface operations {
                     "text/plain": string;
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -2664,6 +2700,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Document"];
+                };
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
                 };
             };
             /** @description `unauthorized` */
@@ -2722,6 +2767,15 @@ export interface operations {
                     "application/json": components["schemas"]["Config"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -2778,7 +2832,7 @@ export interface operations {
                     "application/json": components["schemas"]["ContextList"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2847,7 +2901,7 @@ export interface operations {
                     "application/json": components["schemas"]["Context"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2968,6 +3022,15 @@ export interface operations {
                     "application/json": components["schemas"]["Context"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -3032,6 +3095,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
             };
             /** @description `unauthorized` */
             401: {
@@ -3104,7 +3176,7 @@ export interface operations {
                     "application/json": components["schemas"]["ContextList"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3238,7 +3310,7 @@ export interface operations {
                     "application/json": components["schemas"]["Executed"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3345,7 +3417,7 @@ export interface operations {
                     "application/json": components["schemas"]["Interrupted"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3443,7 +3515,7 @@ export interface operations {
                     "application/json": components["schemas"]["Context"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3575,7 +3647,7 @@ export interface operations {
                     "application/octet-stream": string;
                 };
             };
-            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3695,7 +3767,7 @@ export interface operations {
                     "application/json": components["schemas"]["FileWritten"];
                 };
             };
-            /** @description `body_broken`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `body_broken`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3814,7 +3886,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3921,7 +3993,7 @@ export interface operations {
                     "application/json": components["schemas"]["FileAppended"];
                 };
             };
-            /** @description `body_broken`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `body_broken`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4046,7 +4118,7 @@ export interface operations {
                     "application/json": components["schemas"]["FileListing"];
                 };
             };
-            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4142,7 +4214,7 @@ export interface operations {
                     "application/json": components["schemas"]["FileEntry"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4256,7 +4328,7 @@ export interface operations {
                     "application/json": components["schemas"]["FileEntry"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4375,7 +4447,7 @@ export interface operations {
                     "application/json": components["schemas"]["FileEntry"];
                 };
             };
-            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4476,7 +4548,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4568,6 +4640,15 @@ export interface operations {
                     "application/json": components["schemas"]["Host"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -4633,7 +4714,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobList"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4720,7 +4801,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobsSubmitted"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_spec` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_spec` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4834,7 +4915,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobQueuePaused"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4939,7 +5020,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobsPurged"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5031,7 +5112,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobQueues"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5109,7 +5190,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobsRequeued"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5205,7 +5286,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobQueuePaused"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5302,7 +5383,7 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5391,7 +5472,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobCancelled"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5501,7 +5582,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5586,7 +5667,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobFiles"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5672,7 +5753,7 @@ export interface operations {
                     "application/octet-stream": string;
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5762,7 +5843,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobLog"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5851,7 +5932,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobRetried"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5966,7 +6047,7 @@ export interface operations {
                     "application/json": components["schemas"]["RunList"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6035,7 +6116,7 @@ export interface operations {
                     "application/json": components["schemas"]["Run"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6159,7 +6240,7 @@ export interface operations {
                     "application/json": components["schemas"]["Run"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6241,6 +6322,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
             };
             /** @description `unauthorized` */
             401: {
@@ -6334,7 +6424,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6414,7 +6504,7 @@ export interface operations {
                     "application/json": components["schemas"]["Extended"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6521,7 +6611,7 @@ export interface operations {
                     "application/json": components["schemas"]["Run"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6622,7 +6712,7 @@ export interface operations {
                     "application/json": components["schemas"]["Output"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6711,7 +6801,7 @@ export interface operations {
                     "application/json": components["schemas"]["Paused"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6814,6 +6904,15 @@ export interface operations {
                     "application/json": components["schemas"]["Processes"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -6894,7 +6993,7 @@ export interface operations {
                     "application/json": components["schemas"]["Paused"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7001,7 +7100,7 @@ export interface operations {
                     "application/json": components["schemas"]["Signalled"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7108,7 +7207,7 @@ export interface operations {
                     "application/json": components["schemas"]["Written"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7214,7 +7313,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7312,7 +7411,7 @@ export interface operations {
                     "application/json": components["schemas"]["Waited"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7422,7 +7521,7 @@ export interface operations {
                     "application/json": components["schemas"]["ContextList"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7491,7 +7590,7 @@ export interface operations {
                     "application/json": components["schemas"]["Context"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7612,6 +7711,15 @@ export interface operations {
                     "application/json": components["schemas"]["Context"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -7676,6 +7784,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
             };
             /** @description `unauthorized` */
             401: {
@@ -7748,7 +7865,7 @@ export interface operations {
                     "application/json": components["schemas"]["Executed"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7855,7 +7972,7 @@ export interface operations {
                     "application/json": components["schemas"]["Interrupted"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7953,7 +8070,7 @@ export interface operations {
                     "application/json": components["schemas"]["Context"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8063,7 +8180,7 @@ export interface operations {
                     "application/json": components["schemas"]["TaskList"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8132,7 +8249,7 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8237,7 +8354,7 @@ export interface operations {
                     "application/json": components["schemas"]["Estimate"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8331,6 +8448,15 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -8402,7 +8528,7 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8509,7 +8635,7 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8610,7 +8736,7 @@ export interface operations {
                     "application/json": components["schemas"]["WorkspaceList"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8679,7 +8805,7 @@ export interface operations {
                     "application/json": components["schemas"]["Workspace"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8773,6 +8899,15 @@ export interface operations {
                     "application/json": components["schemas"]["WorkspaceDetails"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -8846,6 +8981,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
             };
             /** @description `unauthorized` */
             401: {
