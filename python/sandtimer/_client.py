@@ -70,8 +70,8 @@ class Client:
         return await self._run(AWAITING, program(command, code, language), options)
 
     async def _run(self, io: Io, asked: dict[str, Any], options: RunOptions) -> Outcome:
-        body = {**asked, **fields(options, RunOptions), "wait_ms": WAIT_MS}
-        # Whoever goes away here closes the connection, which cancels the run.
+        body = {**asked, **fields(options, RunOptions), "wait_ms": WAIT_MS, "attached": True}
+        # Whoever goes away here closes the connection, which cancels the run; later the server misses the waits.
         info = await self._server.ask(io, "POST", "/v1/runs", body)
         if info["outcome"] is not None:
             return outcome_of(info["outcome"])

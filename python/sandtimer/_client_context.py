@@ -61,7 +61,7 @@ class ClientContext:
         return await self._run(AWAITING, code, options)
 
     async def _run(self, io: Io, code: str, options: CellOptions) -> Outcome:
-        executed = await self._execute(io, code, options, WAIT_MS)
+        executed = await self._execute(io, code, options, {"wait_ms": WAIT_MS, "attached": True})
         if executed["outcome"] is not None:
             return outcome_of(executed["outcome"])
         return await self._begun(executed).wait_or_cancel(io)
@@ -86,11 +86,11 @@ class ClientContext:
         return await self._start(AWAITING, code, options)
 
     async def _start(self, io: Io, code: str, options: CellOptions) -> ClientRun:
-        return self._begun(await self._execute(io, code, options, 0))
+        return self._begun(await self._execute(io, code, options, {"wait_ms": 0}))
 
-    async def _execute(self, io: Io, code: str, options: CellOptions, wait_ms: int) -> dict[str, Any]:
+    async def _execute(self, io: Io, code: str, options: CellOptions, waiting: dict[str, Any]) -> dict[str, Any]:
         body = {"code": _arguments.text("code", code), **fields(options, CellOptions)}
-        executed = await self._ask(io, "POST", "/execute", {**body, "wait_ms": wait_ms, "turn_ms": _TURN_MS})
+        executed = await self._ask(io, "POST", "/execute", {**body, **waiting, "turn_ms": _TURN_MS})
         for note in executed["notes"]:
             # At the caller's line: `now` is one more step on the way there.
             warnings.warn(note, ContextLost, stacklevel=5 if io is BLOCKING else 4)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from typing import Any, Callable, Mapping, Optional, Sequence, TypedDict, Union
 
 from . import _arguments
-from .errors import InvalidArgument, InvalidArgumentType, InvalidLimit
+from .errors import InvalidArgumentType, InvalidLimit
 
 Seconds = Union[int, float, None]
 Size = Union[int, str, None]
@@ -104,14 +105,13 @@ def _text(name: str, value: Any) -> str:
     return _arguments.text(name, value)
 
 
-def input_text(name: str, value: Any) -> Optional[str]:
-    """Text or bytes, as text: JSON holds no other."""
-    if value is None:
-        return None
+def input_fields(name: str, encoding: str, value: Any) -> dict[str, str]:
+    """Text or bytes, as JSON can hold them."""
+    data = _arguments.encoded(name, value)
     try:
-        return _arguments.encoded(name, value).decode()
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{name} holds bytes that are not UTF-8 ({error}), which a server does not take") from error
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {name: base64.b64encode(data).decode(), encoding: "base64"}
 
 
 def _environment(_: str, value: Any) -> dict[str, str]:
@@ -138,7 +138,6 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "open_files": ("open_files", _count),
     "environment": ("env", _environment),
     "directory": ("cwd", _text),
-    "stdin": ("stdin", input_text),
     "workspace": ("workspace", _workspace),
     "on_output_limit": ("on_output_limit", _text),
     "stall_by": ("stall_by", _text),
@@ -153,6 +152,9 @@ def fields(options: Mapping[str, Any], allowed: Any) -> dict[str, Any]:
     for name, value in options.items():
         if name not in known:
             raise InvalidArgumentType(f"{name}={value!r:.200} is no option here: use one of {', '.join(known)}")
+        if name == "stdin":
+            asked.update({} if value is None else input_fields("stdin", "stdin_encoding", value))
+            continue
         wire, convert = _FIELDS[name]
         # Of what is no limit None is as good as nothing.
         if value is not None or (name != "warn" and convert in (_milliseconds, _size, _count)):

@@ -12,7 +12,7 @@ import urllib.parse
 from typing import Any, AsyncGenerator, AsyncIterator, Iterator, Optional, Union
 
 from . import _arguments, _results
-from ._client_request import Seconds, _milliseconds, input_text
+from ._client_request import Seconds, _milliseconds, input_fields
 from ._client_wire import AWAITING, BLOCKING, Io, Server, iterate, now
 from ._outcome import Outcome
 from .errors import InvalidArgument, ResultTooLarge, ServerNotFound
@@ -322,7 +322,7 @@ class ClientRun:
         return await self._write(AWAITING, data, eof, wait)
 
     async def _write(self, io: Io, data: Union[str, bytes], eof: bool, wait: Seconds) -> dict[str, Any]:
-        body = {"data": input_text("data", data), "eof": eof, "wait_ms": _milliseconds("wait", wait)}
+        body = {**input_fields("data", "encoding", data), "eof": eof, "wait_ms": _milliseconds("wait", wait)}
         return await self._ask(io, "POST", "/stdin", body)
 
     def delete(self) -> None:

@@ -1,11 +1,21 @@
 /** Output as it travels, text or base64, back to what it was. */
 
-import type { Chunk, Encoding, RunEvent, Stream } from "./types.js";
+import type { Chunk, Encoding, Input, RunEvent, Stream } from "./types.js";
 
 /** The bytes of what came as `data` in `encoding`: an event's, a piece's, or an outcome's `stdout`. */
 export function bytesOf(data: string, encoding: Encoding): Uint8Array {
   if (encoding === "utf-8") return new TextEncoder().encode(data);
   return Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
+}
+
+/** @internal What is to be read from stdin, as JSON can hold it. */
+export function inputOf<Name extends string>(name: Name, encoding: string, data: Input | undefined): Record<string, string> {
+  if (data === undefined) return {};
+  if (typeof data === "string") return { [name]: data };
+  // In parts: a call takes so many arguments.
+  let text = "";
+  for (let at = 0; at < data.length; at += 8192) text += String.fromCharCode(...data.subarray(at, at + 8192));
+  return { [name]: btoa(text), [encoding]: "base64" };
 }
 
 /** Makes pieces of output from the events of a run. */

@@ -4,7 +4,7 @@ import { Context } from "./context.js";
 import { Http, type ClientOptions } from "./http.js";
 import { Workspace } from "./files.js";
 import { Job } from "./job.js";
-import { Run, WAIT_MS, query } from "./run.js";
+import { Run, WAIT_MS, asked, query } from "./run.js";
 import type {
   Config,
   ContextInfo,
@@ -44,13 +44,13 @@ export class Client {
    * which the server keeps. An abort cancels it.
    */
   async run(request: ForegroundRequest, { signal }: Waitable = {}): Promise<Outcome> {
-    const info = await this.#http.post<RunInfo>("/v1/runs", { ...request, wait_ms: WAIT_MS }, signal);
+    const info = await this.#http.post<RunInfo>("/v1/runs", { ...asked(request), wait_ms: WAIT_MS, attached: true }, signal);
     return info.outcome ?? new Run(this.#http, info.run_id).waitOrCancel({ signal });
   }
 
   /** Starts a run in the background. It goes on whether or not anyone listens, until it ends or a limit ends it. */
   async start(request: RunRequest, { signal }: Waitable = {}): Promise<Run> {
-    const info = await this.#http.post<RunInfo>("/v1/runs", { ...request, wait_ms: 0 }, signal);
+    const info = await this.#http.post<RunInfo>("/v1/runs", { ...asked(request), wait_ms: 0 }, signal);
     return new Run(this.#http, info.run_id);
   }
 

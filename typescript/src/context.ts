@@ -2,7 +2,7 @@
 
 import { Files } from "./files.js";
 import type { Http } from "./http.js";
-import { Run, WAIT_MS, gone } from "./run.js";
+import { Run, WAIT_MS, asked, gone } from "./run.js";
 import type { components } from "./openapi.js";
 import type { BranchOptions, CellOptions, CellOutcome, ContextInfo, Outcome, Waitable } from "./types.js";
 
@@ -41,8 +41,8 @@ export class Context implements AsyncDisposable {
    * state or went back. An abort cancels it. One execution at a time, others wait in order.
    */
   async execute(code: string, options: CellOptions & Waitable = {}): Promise<CellOutcome> {
-    const { signal, ...asked } = options;
-    const executed = await this.#send({ code, ...asked, wait_ms: WAIT_MS, turn_ms: TURN_MS }, signal);
+    const { signal, ...given } = options;
+    const executed = await this.#send({ code, ...asked(given), wait_ms: WAIT_MS, turn_ms: TURN_MS, attached: true }, signal);
     const outcome = executed.outcome ?? (await new Run(this.#http, executed.run_id).waitOrCancel({ signal }));
     return { ...(outcome as Outcome), notes: executed.notes };
   }
@@ -52,8 +52,8 @@ export class Context implements AsyncDisposable {
    * background: its output and events can be read as they come. An abort while it waits for its turn withdraws it.
    */
   async start(code: string, options: CellOptions & Waitable = {}): Promise<Run> {
-    const { signal, ...asked } = options;
-    const executed = await this.#send({ code, ...asked, wait_ms: 0, turn_ms: TURN_MS }, signal);
+    const { signal, ...given } = options;
+    const executed = await this.#send({ code, ...asked(given), wait_ms: 0, turn_ms: TURN_MS }, signal);
     return new Run(this.#http, executed.run_id);
   }
 

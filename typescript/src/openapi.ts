@@ -1060,6 +1060,8 @@ export interface components {
             wall_ms?: components["schemas"]["Limit"];
         };
         CellRequest: {
+            /** @description Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`. */
+            attached?: boolean;
             /** @description What to execute. */
             code?: string;
             cpu_ms?: components["schemas"]["Limit"];
@@ -1076,6 +1078,8 @@ export interface components {
             stall_ms?: components["schemas"]["Limit"];
             /** @description What it reads from its stdin; without it there is nothing to read. */
             stdin?: string;
+            /** @description What `stdin` is in; `utf-8` unless given. */
+            stdin_encoding?: components["schemas"]["Encoding"];
             /** @description How long the answer waits for its turn, where that is longer than `wait_ms`. */
             turn_ms?: number;
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
@@ -1087,6 +1091,8 @@ export interface components {
             warn_signal?: string | number;
         };
         CommandRequest: {
+            /** @description Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`. */
+            attached?: boolean;
             /** @description What to execute. */
             code?: string;
             /** @description The same as `code`. */
@@ -1105,6 +1111,8 @@ export interface components {
             stall_ms?: components["schemas"]["Limit"];
             /** @description What it reads from its stdin; without it there is nothing to read. */
             stdin?: string;
+            /** @description What `stdin` is in; `utf-8` unless given. */
+            stdin_encoding?: components["schemas"]["Encoding"];
             /** @description How long the answer waits for its turn, where that is longer than `wait_ms`. */
             turn_ms?: number;
             /** @description How long the answer waits for the end; without it until the end, however long; 0 is not at all. */
@@ -1352,7 +1360,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "nothing_known" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
+            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "no_terminal" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "nothing_known" | "refused" | "quota" | "budget_over" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -1472,6 +1480,8 @@ export interface components {
         Input: {
             /** @description What the command is to read. */
             data?: string;
+            /** @description What `data` is in; `utf-8` unless given. */
+            encoding?: components["schemas"]["Encoding"];
             /** @description Closes stdin behind it. */
             eof?: boolean;
             /** @description How long to wait for a command that does not read; 10000 unless given. */
@@ -1894,7 +1904,7 @@ export interface components {
             /** @description Bytes before `cursor` that are gone. */
             dropped_before: number;
             encoding: components["schemas"]["Encoding"];
-            /** @description The run is over, and nothing comes behind `next_cursor`. */
+            /** @description The run is over, and nothing comes behind `next_cursor`, but what a job writes that it left running in its session, while that lives. */
             ended: boolean;
             /** @description Where to go on. */
             next_cursor: number;
@@ -1985,6 +1995,8 @@ export interface components {
             total: number;
         };
         RunRequest: {
+            /** @description Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`. */
+            attached?: boolean;
             /** @description A program in `language`, instead of a command. */
             code?: string;
             /** @description A program with its arguments, or a line for the shell. */
@@ -2021,6 +2033,8 @@ export interface components {
             stall_ms?: components["schemas"]["Limit"];
             /** @description What the command reads from its stdin; without it there is nothing to read. */
             stdin?: string;
+            /** @description What `stdin` is in; `utf-8` unless given. */
+            stdin_encoding?: components["schemas"]["Encoding"];
             /** @description Keeps stdin open for POST /v1/runs/{id}/stdin. */
             stdin_open?: boolean;
             /** @description What kind of work it is: its duration is remembered as that, too. */
@@ -2314,6 +2328,15 @@ export interface operations {
                     "text/html": string;
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -2368,6 +2391,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Health"];
+                };
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
                 };
             };
             /** @description `unauthorized` */
@@ -2445,6 +2477,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
             };
             /** @description `unauthorized` */
             401: {
@@ -2532,7 +2573,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description `bad_field`, `unknown_field`, `bad_limit` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `bad_limit` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2597,6 +2638,15 @@ export interface operations {
                     "text/plain": string;
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -2651,6 +2701,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Document"];
+                };
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
                 };
             };
             /** @description `unauthorized` */
@@ -2709,6 +2768,15 @@ export interface operations {
                     "application/json": components["schemas"]["Config"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -2765,7 +2833,7 @@ export interface operations {
                     "application/json": components["schemas"]["ContextList"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2834,7 +2902,7 @@ export interface operations {
                     "application/json": components["schemas"]["Context"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2955,6 +3023,15 @@ export interface operations {
                     "application/json": components["schemas"]["Context"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -3019,6 +3096,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
             };
             /** @description `unauthorized` */
             401: {
@@ -3091,7 +3177,7 @@ export interface operations {
                     "application/json": components["schemas"]["ContextList"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3225,7 +3311,7 @@ export interface operations {
                     "application/json": components["schemas"]["Executed"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3332,7 +3418,7 @@ export interface operations {
                     "application/json": components["schemas"]["Interrupted"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3430,7 +3516,7 @@ export interface operations {
                     "application/json": components["schemas"]["Context"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3562,7 +3648,7 @@ export interface operations {
                     "application/octet-stream": string;
                 };
             };
-            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3682,7 +3768,7 @@ export interface operations {
                     "application/json": components["schemas"]["FileWritten"];
                 };
             };
-            /** @description `body_broken`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `body_broken`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3801,7 +3887,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3908,7 +3994,7 @@ export interface operations {
                     "application/json": components["schemas"]["FileAppended"];
                 };
             };
-            /** @description `body_broken`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `body_broken`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4033,7 +4119,7 @@ export interface operations {
                     "application/json": components["schemas"]["FileListing"];
                 };
             };
-            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4129,7 +4215,7 @@ export interface operations {
                     "application/json": components["schemas"]["FileEntry"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4243,7 +4329,7 @@ export interface operations {
                     "application/json": components["schemas"]["FileEntry"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4362,7 +4448,7 @@ export interface operations {
                     "application/json": components["schemas"]["FileEntry"];
                 };
             };
-            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4463,7 +4549,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_field`, `unknown_field`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4555,6 +4641,15 @@ export interface operations {
                     "application/json": components["schemas"]["Host"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -4620,7 +4715,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobList"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4707,7 +4802,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobsSubmitted"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_spec` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_spec` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4821,7 +4916,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobQueuePaused"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4926,7 +5021,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobsPurged"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5018,7 +5113,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobQueues"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5096,7 +5191,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobsRequeued"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5192,7 +5287,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobQueuePaused"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5289,7 +5384,7 @@ export interface operations {
                     "application/json": components["schemas"]["Job"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5378,7 +5473,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobCancelled"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5488,7 +5583,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5573,7 +5668,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobFiles"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5659,7 +5754,7 @@ export interface operations {
                     "application/octet-stream": string;
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5749,7 +5844,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobLog"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5838,7 +5933,7 @@ export interface operations {
                     "application/json": components["schemas"]["JobRetried"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5953,7 +6048,7 @@ export interface operations {
                     "application/json": components["schemas"]["RunList"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6022,7 +6117,7 @@ export interface operations {
                     "application/json": components["schemas"]["Run"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6146,7 +6241,7 @@ export interface operations {
                     "application/json": components["schemas"]["Run"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6228,6 +6323,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
             };
             /** @description `unauthorized` */
             401: {
@@ -6321,7 +6425,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6401,7 +6505,7 @@ export interface operations {
                     "application/json": components["schemas"]["Extended"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6508,7 +6612,7 @@ export interface operations {
                     "application/json": components["schemas"]["Run"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6609,7 +6713,7 @@ export interface operations {
                     "application/json": components["schemas"]["Output"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6698,7 +6802,7 @@ export interface operations {
                     "application/json": components["schemas"]["Paused"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6801,6 +6905,15 @@ export interface operations {
                     "application/json": components["schemas"]["Processes"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -6881,7 +6994,7 @@ export interface operations {
                     "application/json": components["schemas"]["Paused"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6988,7 +7101,7 @@ export interface operations {
                     "application/json": components["schemas"]["Signalled"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7095,7 +7208,7 @@ export interface operations {
                     "application/json": components["schemas"]["Written"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7201,7 +7314,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7299,7 +7412,7 @@ export interface operations {
                     "application/json": components["schemas"]["Waited"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7409,7 +7522,7 @@ export interface operations {
                     "application/json": components["schemas"]["ContextList"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7478,7 +7591,7 @@ export interface operations {
                     "application/json": components["schemas"]["Context"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7599,6 +7712,15 @@ export interface operations {
                     "application/json": components["schemas"]["Context"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -7663,6 +7785,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
             };
             /** @description `unauthorized` */
             401: {
@@ -7735,7 +7866,7 @@ export interface operations {
                     "application/json": components["schemas"]["Executed"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit`, `nul_byte`, `too_long` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7842,7 +7973,7 @@ export interface operations {
                     "application/json": components["schemas"]["Interrupted"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -7940,7 +8071,7 @@ export interface operations {
                     "application/json": components["schemas"]["Context"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8050,7 +8181,7 @@ export interface operations {
                     "application/json": components["schemas"]["TaskList"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8119,7 +8250,7 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8224,7 +8355,7 @@ export interface operations {
                     "application/json": components["schemas"]["Estimate"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8318,6 +8449,15 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -8389,7 +8529,7 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8496,7 +8636,7 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8597,7 +8737,7 @@ export interface operations {
                     "application/json": components["schemas"]["WorkspaceList"];
                 };
             };
-            /** @description `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8666,7 +8806,7 @@ export interface operations {
                     "application/json": components["schemas"]["Workspace"];
                 };
             };
-            /** @description `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -8760,6 +8900,15 @@ export interface operations {
                     "application/json": components["schemas"]["WorkspaceDetails"];
                 };
             };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `unauthorized` */
             401: {
                 headers: {
@@ -8833,6 +8982,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `bad_http` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
             };
             /** @description `unauthorized` */
             401: {

@@ -1,6 +1,6 @@
 /** Runs: one that goes on, or has ended, and what can be done to it. */
 
-import { Chunks } from "./bytes.js";
+import { Chunks, inputOf } from "./bytes.js";
 import { SandtimerError } from "./errors.js";
 import type { Http } from "./http.js";
 import { Terminal, type TerminalOptions } from "./terminal.js";
@@ -8,6 +8,7 @@ import type {
   Chunk,
   ErrorCode,
   Extended,
+  Input,
   LineOptions,
   Outcome,
   OutputPiece,
@@ -149,8 +150,8 @@ export class Run implements AsyncDisposable {
   }
 
   /** Writes to its stdin, which was started with `stdin_open`. Says how many bytes were taken: a command that does not read takes few. */
-  write(data: string, options: { readonly eof?: boolean; readonly wait_ms?: number } = {}): Promise<Written> {
-    return this.#http.post(`${this.#path}/stdin`, { data, ...options });
+  write(data: Input, options: { readonly eof?: boolean; readonly wait_ms?: number } = {}): Promise<Written> {
+    return this.#http.post(`${this.#path}/stdin`, { ...inputOf("data", "encoding", data), ...options });
   }
 
   /** Connects to the terminal that it was started with. Several may; where a connection broke, `cursor` goes on. */
@@ -182,6 +183,11 @@ export async function gone(ending: Promise<unknown>, code: ErrorCode): Promise<v
   } catch (error) {
     if (!(error instanceof SandtimerError && error.code === code)) throw error;
   }
+}
+
+/** @internal What is to be run, as it is sent. */
+export function asked<Request extends { readonly stdin?: Input }>({ stdin, ...others }: Request): object {
+  return { ...others, ...inputOf("stdin", "stdin_encoding", stdin) };
 }
 
 /** @internal */

@@ -55,16 +55,21 @@ export type FileWritten = Schemas["FileWritten"];
 export type FileAppended = Schemas["FileAppended"];
 
 /** What is waited for, and whether it is the caller's own, is said by which method is called. */
-type Waiting = "wait_ms" | "turn_ms" | "detach";
+type Waiting = "wait_ms" | "turn_ms" | "attached" | "detach";
+
+/** What is read from stdin; text is UTF-8. */
+export type Input = string | Uint8Array;
+type Stdin = { readonly stdin?: Input };
+type Wire = Waiting | keyof Stdin | "stdin_encoding";
 
 /** A command, or code in a language, that is run to its end. */
-export type ForegroundRequest = Omit<Schemas["RunRequest"], Waiting | "stdin_open">;
+export type ForegroundRequest = Omit<Schemas["RunRequest"], Wire | "stdin_open"> & Stdin;
 /** The same in the background, where its stdin may stay open. */
-export type RunRequest = Omit<Schemas["RunRequest"], Waiting>;
+export type RunRequest = Omit<Schemas["RunRequest"], Wire> & Stdin;
 export type ContextRequest = Schemas["ContextRequest"];
 export type SessionRequest = Schemas["SessionRequest"];
 /** Limits and stdin of one execution in a context or session. */
-export type CellOptions = Omit<Schemas["CellRequest"], Waiting | "code">;
+export type CellOptions = Omit<Schemas["CellRequest"], Wire | "code"> & Stdin;
 
 /** Branches of a context: how many, and their limits, where those are not its own. */
 export type BranchOptions = Schemas["BranchRequest"];

@@ -1,6 +1,7 @@
 /** Runs of a real server: started, followed, controlled, cancelled. */
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { after, before, test } from "node:test";
 import { SandtimerError, UnauthorizedError, UnreachableError, Client, type RunEvent } from "sandtimer";
 import { Serving, collect, until } from "./support.js";
@@ -27,6 +28,8 @@ test("a command runs to its end, and what became of it is data", async () => {
   assert.deepEqual([outcome.ending, outcome.exit_code, outcome.ok, outcome.stdout, outcome.stderr], ["exited", 3, false, "out\n", "ünï\n"]);
   const code = await client.run({ code: "print(input())", language: "python", stdin: "fed" });
   assert.deepEqual([code.ok, code.stdout], [true, "fed\n"]);
+  const bytes = await client.run({ command: "od -An -tx1", stdin: Uint8Array.of(0, 255) });
+  assert.equal(bytes.stdout, " 00 ff\n");
 });
 
 test("a limit that fires is data and says why", async () => {
@@ -58,6 +61,23 @@ test("an abort cancels a run in the foreground", async () => {
   await assert.rejects(client.run({ command: ["true"] }, { signal: abort.signal }), RangeError);
 });
 
+test("a client that is killed behind its first wait leaves no run", async () => {
+  const program = `
+    import { Client } from "sandtimer";
+    const short = (given) => given?.replace("50000", "300");
+    const fetch = (url, sent) => globalThis.fetch(short(String(url)), { ...sent, body: short(sent.body) });
+    await new Client({ url: process.argv[1], fetch }).run({ command: ["sleep", "986"] });
+  `;
+  const asking = spawn(process.execPath, ["--input-type=module", "--eval", program, serving.url], { stdio: "inherit" });
+  const mine = async () => (await client.runs()).runs.find((run) => run.command[1] === "986");
+  // Many waits long, and longer than the server bears with a client that does not ask.
+  await until(async () => ((await mine())?.elapsed_ms ?? 0) > 12_000, 3_000);
+  assert.equal((await mine())?.status, "running");
+  asking.kill("SIGKILL");
+  await until(async () => (await mine())?.ending === "cancelled", 3_000);
+  assert.match((await mine())?.sentence ?? "", /has not waited for it for 10 s/);
+});
+
 test("an abort while a run in the background is waited for leaves the run", async () => {
   await using run = await client.start({ command: ["sleep", "60"] });
   await assert.rejects(run.wait({ signal: AbortSignal.timeout(100) }), { name: "TimeoutError" });
@@ -78,7 +98,8 @@ test("a run is paused, extended, signalled, fed and killed", async () => {
     }
   };
   await said("up\n");
-  assert.deepEqual(await run.write("wörd\n", { eof: true }), { run_id: run.id, written: 6, closed: true });
+  assert.equal((await run.write(Uint8Array.of(0x77, 0xc3))).written, 2);
+  assert.deepEqual(await run.write(Uint8Array.of(0xb6, 0x72, 0x64, 0x0a), { eof: true }), { run_id: run.id, written: 4, closed: true });
   await said("wörd\n");
   await run.signal("SIGUSR1");
   await said("heard\n");

@@ -121,8 +121,8 @@ export class Proxy implements AsyncDisposable {
 }
 
 /** Waits until it holds, asking again and again. */
-export async function until(holds: () => Promise<boolean>): Promise<void> {
-  for (let tries = 0; tries < 1000; tries += 1) {
+export async function until(holds: () => Promise<boolean>, most = 1000): Promise<void> {
+  for (let tries = 0; tries < most; tries += 1) {
     if (await holds()) return;
     await new Promise((resolve) => setTimeout(resolve, 10));
   }

@@ -450,8 +450,17 @@ fn requests_and_runs_are_logged_and_traced_without_what_was_sent() {
     let id = run["run_id"].as_str().expect("an id");
     serving.ask("GET", &format!("/v1/runs/{id}"), &Value::Null);
 
+    let mut executed = Vec::new();
+    for (kind, code) in [("sessions", "echo hush-hush"), ("contexts", "print('hush-hush')")] {
+        let context = serving.ask("POST", &format!("/v1/{kind}"), &json!({}));
+        let path = format!("/v1/{kind}/{}/execute", context["context_id"].as_str().expect("an id"));
+        let cell = serving.ask("POST", &path, &json!({"code": code}));
+        executed.push((format!("POST /v1/{kind}/{{id}}/execute"), cell["run_id"].clone()));
+    }
+
     let mut spans: Vec<Value> = Vec::new();
-    while spans.len() < 3 {
+    // Of six requests, and of three runs.
+    while spans.len() < 9 {
         spans.extend(told.recv_timeout(Duration::from_secs(20)).expect("spans in time"));
     }
     let named =
@@ -471,6 +480,11 @@ fn requests_and_runs_are_logged_and_traced_without_what_was_sent() {
         (fact(ended, "sandtimer.run_id"), fact(request, "http.response.status_code")),
         (&json!(id), &json!("200"))
     );
+    for (route, id) in &executed {
+        let request = named(route);
+        let run = spans.iter().find(|span| fact(span, "sandtimer.run_id") == id).expect("a span");
+        assert_eq!((&run["traceId"], &run["parentSpanId"]), (&request["traceId"], &request["spanId"]));
+    }
     assert!(!format!("{spans:?}").contains("hush-hush"));
 
     serving.signal(Signal::TERM);

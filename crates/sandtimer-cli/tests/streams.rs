@@ -6,9 +6,10 @@
     reason = "the command under test is started here; the engine is inside it"
 )]
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -74,6 +75,31 @@ fn streams_are_opened_by_their_names_as_well_and_only_the_way_they_go() {
     if rustix::process::geteuid().is_root() {
         assert!(output.ends_with("no other way\n"), "{output}");
     }
+}
+
+#[test]
+fn stdin_is_opened_by_its_name_where_it_is_a_file_or_nothing() {
+    let script = "cat /dev/stdin && cat </proc/self/fd/0";
+    let run = ["run", "--wall", "20s", "--", "bash", "-c", script];
+    let (code, output, errors) = said(sandtimer(&run).stdin(Stdio::null()).output().expect("it ends"));
+    assert_eq!((code, output.as_str(), errors.as_str()), (Some(0), "", ""));
+
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_permissions(Permissions::from_mode(0o604)).expect("set");
+    file.write_all(b"in\n").expect("written");
+    let file = File::open(file.path()).expect("opened");
+    let (code, output, errors) = said(sandtimer(&run).stdin(file).output().expect("it ends"));
+    // Opened anew, it is read from its beginning.
+    assert_eq!((code, output.as_str(), errors.as_str()), (Some(0), "in\nin\n", ""));
+
+    // What is in a directory is none of a run's business, whoever gives it.
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("secret"), "secret").expect("written");
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("set");
+    let directory = File::open(directory.path()).expect("opened");
+    let list = ["run", "--wall", "20s", "--", "cat", "/dev/stdin/secret"];
+    let (code, output, _) = said(sandtimer(&list).stdin(directory).output().expect("it ends"));
+    assert_eq!((code, output.as_str()), (Some(1), ""));
 }
 
 const DEAF: &str = "trap '' TERM INT HUP; echo up; while :; do sleep 1; done";

@@ -241,6 +241,7 @@ fn child(mut program: Program, status: Fd, built: Fd, stdio: &[Fd], extra: &[Fd]
                 }
                 Err(error) => error,
             },
+            op::LANDLOCK => steps::landlock(&step, ready[0]),
             op::SECCOMP if step.header.number_count == 2 => {
                 steps::supervised(&step, extra[step.number(1) as usize])
             }

@@ -2,7 +2,8 @@
 //!
 //! It stands before the C library's `kill`, because bash has a builtin for that and none for what is needed here: `kill -0` with a
 //! number that no process can have takes the next command from the engine, makes a checkpoint when the engine asks for one, and
-//! says how the last command ended.
+//! says how the last command ended. It stands before `read` as well: a shell that comes back to its script in the middle of a
+//! command's line executes nothing any more (`set -n`, a builtin that is gone), and is ended.
 #![no_std]
 
 mod copy;
@@ -12,6 +13,7 @@ mod sys;
 mod wire;
 
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicU8};
 
 use sys::{Fd, call, nr};
 use wire::{JobHeader, channel, shell};
@@ -35,6 +37,7 @@ extern "C" fn rust_eh_personality() {}
 pub extern "C" fn kill(pid: i32, signal: i32) -> i32 {
     let result = match pid {
         shell::NEXT if signal == 0 => next(),
+        shell::UNREAD if signal == 0 => leave(shell::FIRST + 1, NOT_READ),
         shell::ENDED.. if signal == 0 => answer(pid - shell::ENDED),
         _ => call!(nr::KILL, pid, signal),
     };
@@ -51,6 +54,9 @@ fn own_channel() -> Fd {
     const F_GETFD: usize = 1;
     if call!(nr::FCNTL, shell::CHANNEL, F_GETFD) < 0 {
         keep_as(3, shell::CHANNEL);
+        for (part, known) in file_at(0).iter().flatten().zip(&SCRIPT) {
+            known.store(*part, Relaxed);
+        }
         // This library.
         sys::close(4);
     }
@@ -65,7 +71,67 @@ fn keep_as(fd: Fd, number: Fd) -> bool {
 }
 
 /// Whether this shell was a checkpoint, and has not been asked for one yet: what is sent before that was for the one before it.
-static IS_NEW: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
+static IS_NEW: AtomicBool = AtomicBool::new(false);
+
+/// Where the shell is in its script.
+static PLACE: AtomicU8 = AtomicU8::new(BEGINNING);
+/// Before the first command.
+const BEGINNING: u8 = 0;
+/// A command was taken, and the line that executes it is still to be read.
+const BEFORE_LINE: u8 = 1;
+/// The line was read. It ends where the next command is taken, so that no more of the script is read before.
+const IN_LINE: u8 = 2;
+/// The script's pipe, by device and number.
+static SCRIPT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+const NO_PLACE: &str =
+    "sandtimer: the session's shell could not open what it needs for a command (ulimit -n); the session begins anew\n";
+const NOT_READ: &str =
+    "sandtimer: the session's shell could not read the command (`__sandtimer` or `read` is not what it was); the session begins anew\n";
+const DEAF: &str =
+    "sandtimer: the command left a shell that executes nothing any more (as `set -n` does); a new one takes its place\n";
+
+/// read(2), which tells how far the shell is in its script.
+#[unsafe(no_mangle)]
+pub extern "C" fn read(fd: Fd, buffer: *mut u8, length: usize) -> isize {
+    let place = PLACE.load(Relaxed);
+    if place == IN_LINE && is_script(fd) {
+        leave(shell::FIRST + 1, DEAF);
+    }
+    let result = call!(nr::READ, fd, buffer, length);
+    if result < 0 {
+        // SAFETY: the address of this thread's own errno.
+        unsafe { *__errno_location() = -result as i32 };
+        return -1;
+    }
+    // SAFETY: the kernel has written as many bytes there.
+    if place == BEFORE_LINE && result > 0 && unsafe { *buffer.add(result as usize - 1) } == b'\n' {
+        PLACE.store(IN_LINE, Relaxed);
+    }
+    result
+}
+
+/// What is open there, by device and number.
+fn file_at(fd: Fd) -> Option<[u64; 2]> {
+    // `struct stat` of x86-64, in words.
+    let mut status = [0u64; 18];
+    (call!(nr::FSTAT, fd, status.as_mut_ptr()) == 0).then_some([status[0], status[1]])
+}
+
+fn is_script(fd: Fd) -> bool {
+    file_at(fd) == Some([SCRIPT[0].load(Relaxed), SCRIPT[1].load(Relaxed)])
+}
+
+/// A command's stderr, before it has its place.
+fn stderr(fds: &[Fd]) -> Fd {
+    fds.get(1).copied().unwrap_or(-1)
+}
+
+/// Ends a shell that is of no use, and says so where its command writes.
+fn leave(fd: Fd, why: &str) -> ! {
+    sys::write(fd, why.as_bytes());
+    sys::exit(shell::NOT_TAKEN)
+}
 
 /// Waits for the next command, and puts its descriptors in place.
 fn next() -> isize {
@@ -89,20 +155,16 @@ fn next() -> isize {
                 checkpoint(channel, nonce);
             }
             Some((b'X', _)) if !IS_NEW.load(Relaxed) => {
-                let mut placed = fds.len() == shell::COUNT;
-                for (fd, number) in fds.iter().zip(shell::FIRST..) {
-                    placed &= keep_as(*fd, number);
-                }
-                if placed {
+                let placed = fds.iter().zip(shell::FIRST..).take_while(|(fd, number)| keep_as(**fd, *number)).count();
+                if placed == shell::COUNT {
+                    PLACE.store(BEFORE_LINE, Relaxed);
                     return 0;
                 }
                 // Such as under a limit of open files that the shell has put on itself.
-                answer(shell::NOT_TAKEN);
+                leave(if placed > 1 { shell::FIRST + 1 } else { stderr(fds) }, NO_PLACE);
             }
             // Its descriptors did not all arrive.
-            None if received.length == sys::EINVAL => {
-                answer(shell::NOT_TAKEN);
-            }
+            None if received.length == sys::EINVAL => leave(stderr(fds), NO_PLACE),
             _ => fds.iter().for_each(|fd| sys::close(*fd)),
         }
     }

@@ -129,7 +129,7 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
         }
         op::NO_CAPABILITIES => sys::set_capabilities(0),
         op::NO_NEW_PRIVILEGES => sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1),
-        op::LANDLOCK => landlock(step),
+        op::LANDLOCK => landlock(step, -1),
         op::SECCOMP => seccomp(step.string(0), 0),
         op::WORKING_DIRECTORY => call!(nr::CHDIR, step.string(0).pointer),
         op::UMASK => call!(nr::UMASK, step.number(0)),
@@ -323,7 +323,8 @@ fn pivot(path: Text) -> isize {
     if result >= 0 { call!(nr::CHDIR, c"/".as_ptr()) } else { result }
 }
 
-fn landlock(step: &Step) -> isize {
+/// Also has stdin opened by its name, for reading, where it is a regular file (-1 for none): pipes always can be.
+pub fn landlock(step: &Step, stdin: Fd) -> isize {
     let attributes = [step.number(0), step.number(1), step.number(2)];
     let ruleset = call!(nr::LANDLOCK_CREATE_RULESET, attributes.as_ptr(), 24, 0);
     if ruleset < 0 {
@@ -335,22 +336,35 @@ fn landlock(step: &Step) -> isize {
         if fd < 0 {
             continue;
         }
-        // struct landlock_path_beneath_attr is packed: u64 access, i32 descriptor.
-        let access = step.number(3 + index).to_ne_bytes();
-        let parent = (fd as i32).to_ne_bytes();
-        let mut rule = [0u8; 12];
-        rule[..8].copy_from_slice(&access);
-        rule[8..].copy_from_slice(&parent);
-        let added = call!(nr::LANDLOCK_ADD_RULE, ruleset, 1, rule.as_ptr(), 0);
+        let added = allow(ruleset as Fd, fd as Fd, step.number(3 + index));
         sys::close(fd as Fd);
         if added < 0 {
             sys::close(ruleset as Fd);
             return added;
         }
     }
+    if is_regular(stdin) {
+        const READ_FILE: u64 = 1 << 2;
+        // Of some file systems nothing can be allowed; it is read by its number then.
+        allow(ruleset as Fd, stdin, READ_FILE);
+    }
     let result = call!(nr::LANDLOCK_RESTRICT_SELF, ruleset, 0);
     sys::close(ruleset as Fd);
     result
+}
+
+fn allow(ruleset: Fd, fd: Fd, access: u64) -> isize {
+    // struct landlock_path_beneath_attr is packed: u64 access, i32 descriptor.
+    let mut rule = [0u8; 12];
+    rule[..8].copy_from_slice(&access.to_ne_bytes());
+    rule[8..].copy_from_slice(&fd.to_ne_bytes());
+    call!(nr::LANDLOCK_ADD_RULE, ruleset, 1, rule.as_ptr(), 0)
+}
+
+fn is_regular(fd: Fd) -> bool {
+    // `struct stat` of x86-64, in words; the mode is the first half of the fourth.
+    let mut status = [0u64; 18];
+    call!(nr::FSTAT, fd, status.as_mut_ptr()) == 0 && status[3] & 0o170000 == 0o100000
 }
 
 /// Loads the filter of a live sandbox, and hands its listener to whoever supervises, by way of this socket.

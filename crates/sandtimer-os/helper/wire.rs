@@ -211,6 +211,8 @@ pub mod shell {
     pub const NEXT: i32 = 2_000_000_000;
     /// `kill -0` with this number and an exit code added says that the command ended with it.
     pub const ENDED: i32 = 2_000_000_001;
+    /// `kill -0` with this number says that the command could not be read.
+    pub const UNREAD: i32 = 1_999_999_999;
     /// Where the channel is.
     pub const CHANNEL: i32 = 240;
     /// Where a command's descriptors are: stdout, stderr, stdin, its text, and a file for what the shell says at its own end.

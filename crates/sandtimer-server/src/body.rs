@@ -8,6 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Request, header};
 use axum::response::{IntoResponse, Response};
+use base64::prelude::{BASE64_STANDARD as STANDARD, Engine as _};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use sandtimer::Limits;
 use sandtimer::limits::{Key, from_json};
@@ -74,6 +75,17 @@ impl Fields {
             Some(Value::String(text)) => Ok(Some(text)),
             Some(other) => Err(refused(name, &other, "a text")),
         }
+    }
+
+    /// Bytes: a text, or base64 where the field `encoding` says so.
+    pub fn bytes(&mut self, name: &'static str, encoding: &'static str) -> Result<Option<Vec<u8>>, Refusal> {
+        let is_base64 = self.word(encoding, &["utf-8", "base64"])? == Some("base64");
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        if !is_base64 {
+            return Ok(Some(text.into_bytes()));
+        }
+        let wrong = || refused(name, &Value::String(text.clone()), "base64 with its padding");
+        STANDARD.decode(&text).map(Some).map_err(|_| wrong())
     }
 
     /// Why something is to be ended, as `who` says it; cut to what a verdict shows.

@@ -28,7 +28,7 @@ use crate::body::{self, Id, Object, Parameters};
 use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
-use crate::runs::CLIENT_GONE;
+use crate::runs::{CLIENT_GONE, watch_over};
 use crate::workspaces::Workspace;
 
 use live::Queued;
@@ -160,7 +160,7 @@ async fn execute(
             format!("{MOST_WAITING} runs wait for their turn in the context `{}`", context.id_text());
         return Err(Refusal::new(Code::Capacity, message));
     }
-    let (wait, detach) = (request.wait, request.detach);
+    let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     // Nobody is to ask again because a copy is being made.
     let turn = if context.is_free() { BEGINS } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
     let for_turn = wait.map(|wait| wait.max(turn));
@@ -174,7 +174,11 @@ async fn execute(
         }
     };
     while_there(&connection, waiting, gone).await;
-    let Some(run) = begun? else { return Ok(body::json(&answer(&context, &queued, None))) };
+    let begun = begun?;
+    if attached && begun.is_none() {
+        watch_over(queued.run());
+    }
+    let Some(run) = begun else { return Ok(body::json(&answer(&context, &queued, None))) };
     let left = wait.map(|wait| wait.saturating_sub(asked_at.elapsed()));
     let gone = || {
         if !detach {
@@ -182,6 +186,9 @@ async fn execute(
         }
     };
     while_there(&connection, run.wait_ended(left), gone).await;
+    if attached {
+        watch_over(&run);
+    }
     Ok(body::json(&answer(&context, &queued, Some(&run.view().await?))))
 }
 

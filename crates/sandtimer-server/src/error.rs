@@ -44,6 +44,8 @@ struct Facts {
 }
 
 codes! {
+    /// What was sent is no request of HTTP/1.1.
+    BadHttp = "bad_http", 400, 125, false, "send an HTTP/1.1 request: a first line, header lines and an empty line, each ended by CR LF";
     /// The body is not a JSON object in UTF-8.
     BadJson = "bad_json", 400, 125, false, "send one JSON object, encoded in UTF-8";
     /// The body ended before it was whole.

@@ -3,6 +3,8 @@
 //! A connection belongs to one task. Closing it, or dropping that task, drops the handler's future: that is how a handler
 //! learns that its client went away.
 
+mod words;
+
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -24,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
+use words::InWords;
 
 use crate::Listen;
 use crate::connection::Connection;
@@ -38,7 +41,7 @@ const STRANGERS: usize = 16;
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
 const URI_BYTES: usize = 16 * 1024;
-/// How many times as much is read, to be refused in words: what is larger yet gets a bare status of the HTTP library's.
+/// How many times as much is read, to be refused with what it has: what is larger yet is refused as too large to be read.
 const READ_TO_REFUSE: usize = 4;
 /// Of a head, what stands between the parts of each line and at its end.
 const AROUND: usize = 4;
@@ -264,7 +267,7 @@ async fn converse(stream: Stream, (connection, place): (Connection, Place), rout
         .header_read_timeout(app.patience)
         .max_headers(MOST_HEADERS * READ_TO_REFUSE)
         .max_buf_size(HEAD_BYTES * READ_TO_REFUSE)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(InWords::new(stream)), service)
         .with_upgrades();
     let mut served = std::pin::pin!(served);
     let mut closing = app.closing.subscribe();

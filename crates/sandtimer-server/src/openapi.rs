@@ -62,6 +62,7 @@ const OF_FOLLOWING: &[(u16, &str)] = &[(200, "The events."), (204, "There is not
 const OF_BODIES: &[Code] =
     &[Code::BadJson, Code::BadField, Code::UnknownField, Code::RequestTimeout, Code::BodyTooLarge];
 const OF_ALL: &[Code] = &[
+    Code::BadHttp,
     Code::UriTooLong,
     Code::HeadTooLarge,
     Code::Unauthorized,

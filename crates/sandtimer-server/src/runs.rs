@@ -1,5 +1,6 @@
 //! `/v1/runs`: what a request asks for, done to a run.
 
+mod attached;
 mod control;
 mod copy;
 mod drive;
@@ -13,7 +14,6 @@ mod terminal;
 mod wait;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Extension, State};
@@ -31,6 +31,7 @@ use crate::connection::{Connection, while_there};
 use crate::error::{Code, Refusal};
 use crate::events;
 
+pub(crate) use attached::{parse as attached, watch_over};
 pub(crate) use control::STDIN_WAIT;
 pub(crate) use drive::{CLIENT_GONE, begin_queued, drop_queued, queue, start, sync, sync_records};
 pub(crate) use lines::{Search, expression, walk};
@@ -71,7 +72,7 @@ async fn create(
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
     let request = RunRequest::parse(fields)?;
-    let (wait, detach) = (request.wait, request.detach);
+    let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     let run = drive::start(app, owner, request).await?;
     let gone = || {
         if !detach {
@@ -79,6 +80,9 @@ async fn create(
         }
     };
     while_there(&connection, run.wait_ended(wait), gone).await;
+    if attached {
+        watch_over(&run);
+    }
     Ok(body::json(&run.view().await?))
 }
 
@@ -104,13 +108,17 @@ async fn list(
 async fn show(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, Refusal> {
     let wait = fields.milliseconds("wait_ms")?;
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
-    run.wait_ended(Some(wait.unwrap_or(Duration::ZERO))).await;
+    if let Some(wait) = wait {
+        let _waiter = run.waiter();
+        while_there(&connection, run.wait_ended(Some(wait)), || {}).await;
+    }
     Ok(body::json(&run.view().await?))
 }
 

@@ -276,6 +276,31 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
+fn what_a_job_writes_behind_its_commands_end_is_read_from_that_run() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let (_, session) = client.post("/v1/sessions", &json!({}));
+    let path = format!("/v1/sessions/{}", session["context_id"].as_str().expect("an id"));
+    let execute = |command: &str| {
+        let (status, answer) = client.post(&format!("{path}/execute"), &json!({"command": command}));
+        assert_eq!(status, 200, "{answer}");
+        answer
+    };
+    let command = "(until [ -e go ]; do sleep 0.01; done; echo late; echo err >&2; touch done) & echo first";
+    let first = execute(command);
+    assert_eq!(first["outcome"]["stdout"], "first\n");
+    execute("touch go; until [ -e done ]; do sleep 0.01; done");
+    let output = format!("/v1/runs/{}/output", first["run_id"].as_str().expect("an id"));
+    support::wait_until("it is read", || client.get(&output).1["data"] == "first\nlate\n");
+    let behind = client.get(&format!("{output}?cursor=6")).1;
+    assert_eq!((&behind["data"], &behind["ended"]), (&json!("late\n"), &json!(true)), "{behind}");
+    support::wait_until("it is read", || client.get(&format!("{output}?stream=stderr")).1["data"] == "err\n");
+    // The record has what the run itself has written.
+    assert_eq!(client.delete(&path).0, 204);
+    assert_eq!(client.get(&output).1["data"], "first\n");
+}
+
+#[test]
 fn a_directory_that_cannot_be_is_the_callers_to_change() {
     let serving = Serving::start();
     let client = serving.client();
@@ -291,7 +316,8 @@ fn a_directory_that_cannot_be_is_the_callers_to_change() {
         assert_eq!((status, &refused["code"]), (400, &json!("bad_field")), "{language}: {refused}");
         let details = &refused["details"];
         assert_eq!((&details["key"], &details["value"]), (&json!("cwd"), &json!(directory)), "{refused}");
-        assert!(refused["message"].as_str().expect("a text").contains("/workspace"), "{refused}");
+        let message = refused["message"].as_str().expect("a text");
+        assert!(message.contains("/workspace") && !message.contains("interpreter"), "{refused}");
     }
     assert_eq!(client.get("/v1/contexts").1["contexts"], json!([]));
 }

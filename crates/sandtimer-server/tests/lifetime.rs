@@ -54,6 +54,46 @@ fn a_client_that_goes_away_cancels_what_it_waits_for_and_did_not_detach() {
 }
 
 #[test]
+fn what_a_client_is_attached_to_is_cancelled_once_nobody_waits_for_it() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let command = json!(["sleep", "60"]);
+    let watched = client.start(json!({"command": command, "attached": true}));
+    let left = client.start(json!({"command": command, "attached": true}));
+    let plain = client.start(json!({"command": command}));
+    let (_, context) = client.post("/v1/sessions", &json!({}));
+    let session = context["context_id"].as_str().expect("an id");
+    let execute = |body: Value| {
+        let (status, executed) = client.post(&format!("/v1/sessions/{session}/execute"), &body);
+        assert_eq!(status, 200, "{executed}");
+        executed["run_id"].as_str().expect("an id").to_owned()
+    };
+    let cell = execute(json!({"code": "sleep 60", "attached": true, "wait_ms": 50}));
+    let queued = execute(json!({"code": "sleep 60", "attached": true, "wait_ms": 0}));
+
+    let ended = |id: &str| client.get(&format!("/v1/runs/{id}")).1["status"] == "ended";
+    support::wait_until("nobody waits for them", || {
+        client.get(&format!("/v1/runs/{watched}?wait_ms=100"));
+        ended(&left) && ended(&cell) && ended(&queued)
+    });
+    let outcome = client.ended(&left)["outcome"].clone();
+    let sentence = outcome["verdict"]["sentence"].as_str().expect("a sentence");
+    assert!(
+        outcome["ending"] == "cancelled" && sentence.contains("has not waited for it for 10 s"),
+        "{outcome}"
+    );
+    let elapsed = outcome["verdict"]["elapsed_ms"].as_u64().expect("a number");
+    assert!((9_000..20_000).contains(&elapsed), "{outcome}");
+    for goes_on in [&watched, &plain] {
+        assert_eq!(client.get(&format!("/v1/runs/{goes_on}")).1["status"], "running");
+    }
+
+    let both = json!({"command": command, "attached": true, "detach": true});
+    let (status, refused) = client.post("/v1/runs", &both);
+    assert_eq!((status, &refused["details"]["key"]), (400, &json!("attached")), "{refused}");
+}
+
+#[test]
 fn the_end_of_the_server_is_recorded_and_finished_runs_are_there_when_it_is_back() {
     let serving = Serving::start();
     let client = serving.client();

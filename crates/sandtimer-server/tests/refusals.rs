@@ -126,14 +126,10 @@ fn too_much_is_refused_before_it_is_read_and_too_slow_is_closed() {
     let mut answer = [0; 12];
     std::io::Read::read_exact(&mut stream, &mut answer).expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 413");
-    // A head that never ends, a body that does not come, more header lines than anybody needs.
+    // A head that never ends, a body that does not come.
     assert!(!said(raw(serving.address, b"GET /healthz HTTP/1.1\r\nHost: loc")).contains("200 OK"));
     let slow = said(raw(serving.address, head(100).as_bytes()));
     assert!(slow.starts_with("HTTP/1.1 408") && slow.contains("request_timeout"), "{slow}");
-    let lines: String = (0..500).map(|line| format!("X-{line}: y\r\n")).collect();
-    let many = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n");
-    assert!(said(raw(serving.address, many.as_bytes())).starts_with("HTTP/1.1 431"));
-    assert!(said(raw(serving.address, b"\x16\x03\x01 nonsense\r\n\r\n")).starts_with("HTTP/1.1 400"));
     assert_eq!(serving.client().get("/healthz").0, 200);
 }
 
@@ -160,6 +156,30 @@ fn heads_that_are_too_large_are_refused_in_words() {
     let lines: String = (0..60).map(|line| format!("X-{line}: {}\r\n", "y".repeat(1000))).collect();
     let request = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n");
     assert!(said(raw(serving.address, request.as_bytes())).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn what_the_http_library_cannot_read_is_refused_in_words_too() {
+    let serving = Serving::start();
+    let lines: String = (0..500).map(|line| format!("X-{line}: y\r\n")).collect();
+    let many = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n");
+    let long = format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "x".repeat(70_000));
+    let behind = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nnonsense\r\n\r\n";
+    for (request, status, code) in [
+        ("\x16\x03\x01 nonsense\r\n\r\n", 400, "bad_http"),
+        ("GET /healthz HTTP/1.1\r\nno header\r\n\r\n", 400, "bad_http"),
+        (&many, 431, "head_too_large"),
+        (&long, 414, "uri_too_long"),
+        (behind, 400, "bad_http"),
+    ] {
+        let answer = said(raw(serving.address, request.as_bytes()));
+        let (head, body) = answer.rsplit_once("\r\n\r\n").expect("a body");
+        assert!(head.contains(&format!("HTTP/1.1 {status} ")), "{answer}");
+        let refused: Value = serde_json::from_str(body).expect("JSON");
+        assert_eq!(refused["code"], code, "{answer}");
+        assert!(refused["message"].is_string() && refused["hint"].is_string(), "{refused}");
+    }
+    assert_eq!(serving.client().get("/healthz").0, 200);
 }
 
 #[test]

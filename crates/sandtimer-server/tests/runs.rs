@@ -337,6 +337,30 @@ fn wait(client: &support::Client, id: &str, body: Value) -> Value {
 }
 
 #[test]
+fn bytes_that_are_no_text_are_read_from_stdin() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let counted = json!({"command": "od -An -tx1", "stdin": "AP8K", "stdin_encoding": "base64"});
+    assert_eq!(client.run(&counted)["outcome"]["stdout"], " 00 ff 0a\n");
+    let id = client.start(
+        json!({"command": "od -An -tx1", "stdin": "/w==", "stdin_encoding": "base64", "stdin_open": true}),
+    );
+    let more = json!({"data": "AA==", "encoding": "base64", "eof": true});
+    assert_eq!(client.post(&format!("/v1/runs/{id}/stdin"), &more).1["written"], 1);
+    assert_eq!(client.ended(&id)["outcome"]["stdout"], " ff 00\n");
+    let (_, context) = client.post("/v1/contexts", &json!({}));
+    let path = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
+    let cell = json!({"code": "import sys; sys.stdin.buffer.read()[0]", "stdin": "/w==", "stdin_encoding": "base64"});
+    assert_eq!(client.post(&path, &cell).1["outcome"]["value"], 255);
+    for (key, wrong) in [("stdin", "AP8"), ("stdin", "no base64"), ("stdin_encoding", "hex")] {
+        let mut body = counted.clone();
+        body[key] = wrong.into();
+        let (status, refused) = client.post("/v1/runs", &body);
+        assert_eq!((status, &refused["details"]["key"]), (400, &json!(key)), "{refused}");
+    }
+}
+
+#[test]
 fn a_line_is_waited_for_however_it_is_written_and_wherever_it_lies() {
     let serving = Serving::start();
     let client = serving.client();

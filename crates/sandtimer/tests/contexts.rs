@@ -464,6 +464,24 @@ fn an_interrupt_is_heard_however_early_it_comes() {
 }
 
 #[test]
+fn the_result_limit_holds_for_what_is_short_too() {
+    let context = open();
+    let limited = |source: &str, bytes: u64| {
+        let limits = Limits::new().wall(Duration::from_secs(20)).result(bytes);
+        let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+        context.execute(cell, &mut |_| {}).expect("a run")
+    };
+    let outcome = limited("x = 'y' * 200; x", 100);
+    assert_eq!(outcome.ending, Ending::Raised, "{outcome:?}");
+    let error = outcome.error.as_ref().expect("an error");
+    assert_eq!(error["type"], "ResultTooLarge", "{outcome:?}");
+    assert!(outcome.results.is_empty() && outcome.value.is_none(), "{outcome:?}");
+    // Nothing is shown, and the state is there.
+    assert_eq!(limited("assert len(x) == 200", 1).ending, Ending::Returned);
+    assert_eq!(limited("len(x)", 100).value, Some(serde_json::json!(200)));
+}
+
+#[test]
 fn a_directory_that_cannot_be_made_is_refused() {
     let spec = ContextSpec { directory: Some("/usr/not-there".to_owned()), ..ContextSpec::default() };
     let error = contexts().open(spec, &mut || false).expect_err("nothing can be made there");

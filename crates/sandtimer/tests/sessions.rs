@@ -40,6 +40,7 @@ fn printed(session: &Context, command: &str) -> String {
 fn streams_are_opened_by_their_names_as_well() {
     let outcome = run(&open(), "echo out >/dev/stdout; echo err | tee /dev/stderr >/dev/null");
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"), "{outcome:?}");
+    assert_eq!(printed(&open(), "cat /dev/stdin && echo nothing"), "nothing\n");
 }
 
 #[test]
@@ -153,6 +154,35 @@ fn a_shell_that_exits_is_followed_by_one_where_it_was() {
     let outcome = run(&session, "exec echo replaced");
     assert_eq!((outcome.exit_code, outcome.stdout.as_str()), (Some(0), "replaced\n"), "{outcome:?}");
     assert_eq!(printed(&session, "pwd"), "/tmp\n");
+}
+
+/// What is left of a session does not matter: the next command is executed, by a shell that is said to be another one.
+#[test]
+fn a_shell_that_executes_nothing_any_more_is_replaced() {
+    let session = open();
+    run(&session, "cd /tmp; export A=kept");
+    for command in ["set -n", "enable -n kill", "builtin() { :; }", "shopt -s extdebug; trap false DEBUG"] {
+        let outcome = session.execute(Cell { source: command.to_owned(), ..Cell::default() }, &mut |_| {});
+        let outcome = outcome.expect("a run");
+        assert_eq!((outcome.exit_code, outcome.state), (Some(125), State::Reset), "{command}: {outcome:?}");
+        assert!(outcome.stderr.contains("executes nothing any more"), "{command}: {outcome:?}");
+        assert_eq!(printed(&session, "pwd; echo $A"), "/tmp\nkept\n", "{command}");
+    }
+    for command in ["readonly __sandtimer", "enable -n read", "ulimit -n 100"] {
+        run(&session, command);
+        let outcome = run(&session, "echo never");
+        assert_eq!(
+            (outcome.exit_code, outcome.state, outcome.stdout.as_str()),
+            (Some(125), State::Reset, ""),
+            "{command}: {outcome:?}"
+        );
+        assert!(outcome.stderr.contains("the session begins anew"), "{command}: {outcome:?}");
+        assert_eq!(printed(&session, "echo next"), "next\n", "{command}");
+    }
+    for command in ["set -t", "set -v", "exec >/dev/null", "exec 0<&- 1>&- 2>&-", "trap '' INT TERM"] {
+        run(&session, command);
+        assert_eq!(printed(&session, "echo next"), "next\n", "{command}");
+    }
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Contexts from their beginning to their end.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sandtimer::Limits;
 use sandtimer::engine::{Cell, Context, ContextSpec, Stats, Told};
-use sandtimer::model::{Source, State};
+use sandtimer::model::{Outcome, Source, State};
 use sandtimer::zygote::Language as Interpreter;
+use sandtimer::{Limits, Run};
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
@@ -27,6 +28,8 @@ use crate::{BLOCKING, Shared};
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// What is executed or waits in contexts: each on one of the threads ([`BLOCKING`]) of which the disk needs some, too.
 static IN_CONTEXTS: Shares = Shares::of("executions in contexts", BLOCKING * 7 / 8);
+/// Runs of a context whose jobs are read behind their end.
+const MOST_LEFT: usize = 32;
 /// Of what is executed, what listings show.
 const SHOWN: usize = 400;
 
@@ -45,6 +48,8 @@ pub(crate) struct LiveContext {
     place: Mutex<Option<Taken>>,
     pub(super) context: Context,
     pub workspace: Arc<Workspace>,
+    /// Runs that left something running here, the latest ones: what that writes is read from them.
+    left: Mutex<VecDeque<Arc<Run>>>,
     /// Keeps one that is not its own, until it is closed.
     using: Mutex<Option<Using>>,
     /// When it was last used, in monotonic nanoseconds.
@@ -81,6 +86,7 @@ impl LiveContext {
             place: Mutex::new(Some(place)),
             context,
             workspace,
+            left: Mutex::default(),
             using: Mutex::new(using),
             used: AtomicU64::new(monotonic_nanoseconds()),
         })
@@ -113,6 +119,16 @@ impl LiveContext {
 
     pub(super) fn touch(&self) {
         self.used.store(monotonic_nanoseconds(), Ordering::Relaxed);
+    }
+
+    /// Keeps a run that left something running, for whoever reads what that writes.
+    fn keep_left(&self, live: &LiveRun, run: Arc<Run>) {
+        live.set_left(&run);
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.push_back(run);
+        if left.len() > MOST_LEFT {
+            left.pop_front();
+        }
     }
 
     /// How long it may still be unused. `None` is without end.
@@ -347,6 +363,7 @@ pub(crate) fn execute(
     tokio::task::spawn_blocking(move || {
         context.touch();
         let mut tell = Some(tell);
+        let mut begun_run = None;
         let executed = context.context.execute(cell, &mut |told| match told {
             Told::Begun(run) => {
                 if let Some(waits) = waits.take() {
@@ -354,6 +371,7 @@ pub(crate) fn execute(
                 }
                 *unsaved.lock().unwrap_or_else(PoisonError::into_inner) =
                     context.context.info().checkpoint.err();
+                begun_run = Some(run.clone());
                 let begun = runs::begin_queued(&app, &live, run);
                 if let Some(tell) = tell.take() {
                     // One that is not heard is dropped.
@@ -375,6 +393,11 @@ pub(crate) fn execute(
         });
         // Of what did not begin.
         drop(waits);
+        if let (Ok(outcome), Some(run)) = (&executed, begun_run)
+            && left_something(outcome)
+        {
+            context.keep_left(&live, run);
+        }
         context.touch();
         if let (Err(error), Some(tell)) = (executed, tell) {
             let refusal = Refusal::from(error);
@@ -387,6 +410,11 @@ pub(crate) fn execute(
         context.context.rest();
     });
     Ok(queued)
+}
+
+/// Whether it may have left processes running.
+fn left_something(outcome: &Outcome) -> bool {
+    outcome.state == State::Kept && outcome.tree.survivors.is_none()
 }
 
 impl Queued {
@@ -452,6 +480,7 @@ pub(crate) async fn close(app: &Shared, context: &Arc<LiveContext>) {
     let (app, closing) = (app.clone(), context.clone());
     let close = move || {
         closing.context.close();
+        closing.left.lock().unwrap_or_else(PoisonError::into_inner).clear();
         closing.using.lock().unwrap_or_else(PoisonError::into_inner).take();
         if closing.workspace.is_own() {
             app.workspaces.remove_own(&app, &closing.workspace);

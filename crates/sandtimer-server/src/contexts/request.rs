@@ -12,7 +12,7 @@ use sandtimer::scope::ScopeId;
 use crate::body::{Fields, refused};
 use crate::error::{Code, Refusal};
 use crate::policy::Defaults;
-use crate::runs::{environment, warn_signal};
+use crate::runs::{attached, environment, warn_signal};
 
 /// Limits that hold for a context as a whole.
 pub(crate) const WHOLE: [Key; 4] = [
@@ -177,6 +177,8 @@ pub(crate) struct CellRequest {
     pub wait: Option<Duration>,
     /// For its turn, where that is longer than `wait`. `None`: as long as `wait`.
     pub turn: Option<Duration>,
+    /// Cancelled once nobody waits for it any more.
+    pub attached: bool,
     pub detach: bool,
     /// What bounds it from further out, instead of what bounds the context.
     pub parent: Option<ScopeId>,
@@ -194,6 +196,7 @@ impl CellRequest {
             end_on_output_limit: false,
             wait: None,
             turn: None,
+            attached: false,
             detach: false,
             parent: None,
         }
@@ -217,16 +220,18 @@ impl CellRequest {
             )
             .with("key", name));
         }
+        let (attached, detach) = attached(&mut fields)?;
         let request = CellRequest {
             source,
-            stdin: fields.text("stdin")?.map(String::into_bytes),
+            stdin: fields.bytes("stdin", "stdin_encoding")?,
             limits: fields.limits(&EACH)?,
             warn: fields.milliseconds("warn_ms")?,
             warn_signal: warn_signal(&mut fields)?,
             end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
             wait: fields.milliseconds("wait_ms")?,
             turn: fields.milliseconds("turn_ms")?,
-            detach: fields.truth("detach")?.unwrap_or(false),
+            attached,
+            detach,
             parent: None,
         };
         fields.finish()?;

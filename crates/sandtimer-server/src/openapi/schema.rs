@@ -96,6 +96,7 @@ fn requests() -> Value {
         "code": text("A program in `language`, instead of a command."),
         "language": words(&LANGUAGES),
         "stdin": text("What the command reads from its stdin; without it there is nothing to read."),
+        "stdin_encoding": with(reference("Encoding"), "What `stdin` is in; `utf-8` unless given."),
         "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin."),
         "terminal": reference("Terminal"),
         "network": truth("Gives the host's network, loopback included; where there are tokens, only to those whose line says `network`."),
@@ -108,6 +109,7 @@ fn requests() -> Value {
         "stall_by": with(words(&["output", "progress"]), "What resets the stall limit: output or use of the processor, unless given; or only that it gets further, as its output says."),
         "progress_channel": truth("Gives the command descriptor 3, named by SANDTIMER_PROGRESS_FD, for lines such as `{\"done\": 8, \"total\": 15, \"unit\": \"epoch\"}`, which beat what its output says."),
         "wait_ms": number("How long the answer waits for the end; without it until the end, however long, but with a terminal not at all; 0 is not at all."),
+        "attached": truth("Whoever sends this asks again as long as they wait: it is cancelled once nobody has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),
         "detach": truth("The run goes on if this client goes away while it waits. Without it, it is cancelled."),
     });
     for key in LIMITS {
@@ -132,6 +134,7 @@ fn requests() -> Value {
         "Signal": body(json!({"signal": {"oneOf": [text("Such as `SIGUSR1`."), number("1 to 64.")]}})),
         "Input": body(json!({
             "data": text("What the command is to read."),
+            "encoding": with(reference("Encoding"), "What `data` is in; `utf-8` unless given."),
             "eof": truth("Closes stdin behind it."),
             "wait_ms": number("How long to wait for a command that does not read; 10000 unless given."),
         })),
@@ -191,7 +194,7 @@ fn runs() -> Value {
             "data": text("In `encoding`."),
             "encoding": reference("Encoding"),
             "dropped_before": number("Bytes before `cursor` that are gone."),
-            "ended": truth("The run is over, and nothing comes behind `next_cursor`."),
+            "ended": truth("The run is over, and nothing comes behind `next_cursor`, but what a job writes that it left running in its session, while that lives."),
         })),
         "Extended": answer(json!({
             "run_id": text(""),

@@ -120,7 +120,7 @@ async fn stdin(
     Id(id): Id,
     Object(mut fields): Object,
 ) -> Result<Response, Refusal> {
-    let data = fields.text("data")?.unwrap_or_default();
+    let data = fields.bytes("data", "encoding")?.unwrap_or_default();
     let eof = fields.truth("eof")?.unwrap_or(false);
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(STDIN_WAIT);
     fields.finish()?;
@@ -129,7 +129,7 @@ async fn stdin(
         let message = "eof: a terminal has no end of its input; send \"\\u0004\" (Ctrl-D) as data";
         return Err(Refusal::new(Code::BadField, message).with("key", "eof"));
     }
-    let written = run.input.write(data.as_bytes(), wait).await?;
+    let written = run.input.write(&data, wait).await?;
     // What was not taken is the caller's to send again: the end does not pass it.
     let closed = eof && written == data.len();
     if closed {

@@ -1,7 +1,7 @@
 //! What the server knows of each run, from its beginning until its record is forgotten. `drive` moves it from phase to phase.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -15,6 +15,7 @@ use sandtimer_store::{Begun, RunStore, StoredRun};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, Notify, watch};
 
+use super::attached::{Waiter, Waiters};
 use super::control::Input;
 use super::record::Record;
 use crate::auth::Owner;
@@ -46,7 +47,10 @@ pub(crate) struct LiveRun {
     owner: Owner,
     phase: watch::Sender<Phase>,
     warnings: watch::Sender<Vec<Warning>>,
+    /// What it left running writes on, which only the engine has.
+    left: std::sync::Mutex<Weak<Run>>,
     pub input: Input,
+    pub(super) waiters: Waiters,
     /// What its duration will be remembered under; `None` for code in a context.
     question: OnceLock<std::sync::Mutex<Question>>,
     /// The request that asked for it.
@@ -78,7 +82,9 @@ impl LiveRun {
             owner,
             phase,
             warnings,
+            left: std::sync::Mutex::default(),
             input,
+            waiters: Waiters::default(),
             question: OnceLock::new(),
             place: trace::here(),
         }
@@ -180,6 +186,11 @@ impl LiveRun {
         self.running()
     }
 
+    /// Has it known that somebody waits for it.
+    pub fn waiter(&self) -> Waiter<'_> {
+        self.waiters.add()
+    }
+
     /// Waits until it is over, at most so long; `None` is without end.
     pub async fn wait_ended(&self, most: Option<Duration>) {
         let mut phase = self.watch_phase();
@@ -222,6 +233,16 @@ impl LiveRun {
             Phase::Queued(_) | Phase::Running(_) => Ok(None),
             Phase::Ended(record) => record.outcome().await.map(Some),
         }
+    }
+
+    /// Says where what it left running writes, as long as somebody holds that.
+    pub fn set_left(&self, run: &Arc<Run>) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(run);
+    }
+
+    /// Where what it left running writes.
+    pub(super) fn left(&self) -> Option<Arc<Run>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
     /// Its output from a position.

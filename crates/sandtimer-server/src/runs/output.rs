@@ -1,5 +1,6 @@
 //! Output of a run by position, while it goes on and after.
 
+use sandtimer::Run;
 use sandtimer::engine::Stream;
 use sandtimer::model::Encoding;
 use sandtimer::supervise::output::{Chunk, base64};
@@ -66,7 +67,10 @@ pub(super) async fn chunk(
 
 pub(super) async fn read(run: &LiveRun, asked: &Asked) -> Result<Value, Refusal> {
     let phase = run.phase();
-    let (chunk, last) = chunk(&phase, asked.stream, asked.cursor, asked.most).await?;
+    let (chunk, last) = match run.left() {
+        Some(left) => behind_its_end(&left, asked)?,
+        None => chunk(&phase, asked.stream, asked.cursor, asked.most).await?,
+    };
     let piece = Piece::of(chunk, last);
     Ok(json!({
         "run_id": run.id(),
@@ -79,6 +83,14 @@ pub(super) async fn read(run: &LiveRun, asked: &Asked) -> Result<Value, Refusal>
         "dropped_before": piece.dropped_before,
         "ended": last,
     }))
+}
+
+/// Output of a run that is over and of what it left running; whether it is all there is by now.
+fn behind_its_end(run: &Run, asked: &Asked) -> Result<(Chunk, bool), Refusal> {
+    let chunk = run.output(asked.stream, asked.cursor, asked.most)?;
+    let behind = run.output(asked.stream, chunk.next_cursor, 1)?;
+    let last = behind.next_cursor == chunk.next_cursor;
+    Ok((chunk, last))
 }
 
 /// A chunk as it is sent: text where it is text.

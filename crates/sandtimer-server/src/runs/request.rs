@@ -14,6 +14,7 @@ use sandtimer::task::estimate::{Conditions, Question, TaskType};
 use sandtimer::{Engine, Limits, Spec, Stdin};
 use serde_json::Value;
 
+use super::attached;
 use crate::auth::Owner;
 use crate::body::{Fields, refused};
 use crate::contexts::LANGUAGES;
@@ -62,6 +63,8 @@ pub(crate) struct RunRequest {
     progress_channel: bool,
     /// `None`: until the run is over.
     pub wait: Option<Duration>,
+    /// Cancelled once nobody waits for it any more.
+    pub attached: bool,
     pub detach: bool,
     /// The id of what it works in, instead of a workspace of its own.
     pub workspace: Option<String>,
@@ -82,12 +85,13 @@ impl RunRequest {
     pub fn parse(mut fields: Fields) -> Result<Self, Refusal> {
         let limits = fields.limits(&LIMITS)?;
         let (command, typescript) = command(&mut fields)?;
+        let (attached, detach) = attached::parse(&mut fields)?;
         let mut request = RunRequest {
             limits,
             command,
             typescript,
             environment: environment(&mut fields)?,
-            stdin: fields.text("stdin")?.map(String::into_bytes),
+            stdin: fields.bytes("stdin", "stdin_encoding")?,
             stdin_open: fields.truth("stdin_open")?.unwrap_or(false),
             terminal: fields.value("terminal").map(|size| terminal_size("terminal", size)).transpose()?,
             network: fields.truth("network")?.unwrap_or(false),
@@ -97,7 +101,8 @@ impl RunRequest {
             stall_by_progress: fields.word("stall_by", &["output", "progress"])? == Some("progress"),
             progress_channel: fields.truth("progress_channel")?.unwrap_or(false),
             wait: fields.milliseconds("wait_ms")?,
-            detach: fields.truth("detach")?.unwrap_or(false),
+            attached,
+            detach,
             workspace: fields.text("workspace")?,
             parent: None,
             agent: None,
@@ -137,6 +142,7 @@ impl RunRequest {
             stall_by_progress: false,
             progress_channel: false,
             wait: None,
+            attached: false,
             detach,
             workspace: Some(workspace),
             parent: None,

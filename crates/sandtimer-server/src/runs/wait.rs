@@ -57,6 +57,7 @@ pub(super) async fn wait(
     let most = fields.milliseconds("wait_ms")?;
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
+    let _waiter = run.waiter();
     let mut answer = match wanted {
         For::Port(port) => json!({"port": port, "listening": listens(&run, port, most).await?}),
         For::Line(mut search) => {

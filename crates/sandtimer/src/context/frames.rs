@@ -157,6 +157,14 @@ pub(crate) fn reply(data: &[u8]) -> Reply {
     }
 }
 
+/// How long what it shows is.
+pub(crate) fn shown_bytes(data: &[u8]) -> u64 {
+    let said = serde_json::from_slice::<Words<'_>>(data).unwrap_or_default();
+    let results = said.get("results").and_then(|results| serde_json::from_str(results.get()).ok());
+    let results: Vec<&RawValue> = results.unwrap_or_default();
+    results.iter().map(|result| result.get().len() as u64).sum()
+}
+
 /// An object of which nothing but the names is read yet, however deep it is.
 type Words<'a> = BTreeMap<String, &'a RawValue>;
 

@@ -20,5 +20,5 @@ pub(crate) const NODE_BOOT: &str = "((require, process, load) => { \
 
 pub(crate) use frames::{
     Frame, Image, Nonce, Said, ScriptNonce, bundle, cell_request, checkpoint_request, image_request, reply,
-    said, script_request,
+    said, script_request, shown_bytes,
 };

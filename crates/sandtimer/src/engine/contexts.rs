@@ -52,6 +52,8 @@ use turns::Turns;
 const CLOSED: &str = "the context was closed";
 /// How long nobody has to want anything of an interpreter before what it needs no more is ended.
 const LULL: Duration = Duration::from_millis(2);
+/// Why a shell does not begin in its directory.
+const NOT_ENTERED: &str = "it is not there and may not be made, or is no directory, or may not be entered";
 /// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
 const DEFAULT_RESULT: u64 = 64 << 20;
 
@@ -507,7 +509,7 @@ fn begun(standing: &mut Standing, spec: &ContextSpec) -> Result<(), Error> {
     let Err(reason) = standing.begun_within(nanoseconds) else { return Ok(()) };
     let said = standing.refusal.take();
     // A shell that does not begin has said nothing, and ended where it could not go on.
-    let said = said.or_else(|| standing.is_shell().then(|| reason.clone()));
+    let said = said.or_else(|| standing.is_shell().then(|| NOT_ENTERED.to_owned()));
     Err(match (&spec.directory, said) {
         _ if monotonic_nanoseconds() >= end => Error::SpawnLimit(limit),
         (Some(directory), Some(reason)) => Error::Directory { directory: directory.clone(), reason },

@@ -597,6 +597,8 @@ impl Builder<'_> {
             rule(Path::new("/proc"), read | WRITE_FILE);
         }
         rule(Path::new("/dev"), devices);
+        // The host's own, which stdin is where there is none: by its name it is reached past this /dev.
+        rule(Path::new("/dev/null"), devices & file);
         for mount in &self.policy.files.mounts {
             match mount {
                 Mount::Bind { target, writable: true, kind, .. } => {

@@ -15,7 +15,7 @@ use sandtimer_os::zygote as os;
 use super::super::Inner;
 use super::Told;
 use super::standing::Standing;
-use crate::context::{Frame, Said, bundle, reply};
+use crate::context::{Frame, Said, bundle, reply, shown_bytes};
 use crate::model::LimitKind;
 use crate::supervise::orders::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Job, Live, Reply, Running};
@@ -107,7 +107,10 @@ impl Hearing<'_> {
             Ok(Some(code)) if self.live.is_shell => {
                 Reply { exit_code: code.first().copied(), ..Default::default() }
             }
-            Ok(Some(data)) => reply(&data),
+            Ok(Some(data)) => match shown_bytes(&data) {
+                length if length > limit => too_large(length, limit),
+                _ => reply(&data),
+            },
             Ok(None) => too_large(answer.size(), limit),
             // It died on the way, or was ended.
             Err(_) => return,

@@ -10,7 +10,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
@@ -60,6 +62,9 @@ esac
 done
 "#;
 
+/// Keeps the environment of before.
+const KEPT: &str = "__sandtimer_environment=$(\\builtin export -p)\n";
+
 /// The engine's ends of a shell.
 #[derive(Debug)]
 pub(super) struct Shell {
@@ -88,11 +93,14 @@ impl Shell {
         let files = [stdout, stderr, stdin, text.as_fd(), last_words.as_fd()];
         os::dispatch(channel, &[], b"X", &files).map_err(Error::system(doing))?;
         let first = shell::FIRST;
-        // One line, so that nothing of it is left for whoever takes this shell's place.
+        // One line, so that nothing of it is left for whoever takes this shell's place. A shell that was told to end after one
+        // line would end with the next command taken and not executed.
         let line = format!(
-            "IFS= \\builtin read -r -d '' -u {} __sandtimer && \\builtin eval \"$__sandtimer\" >&{} 2>&{} <&{}; \
-             \\builtin kill -0 $(({} + $?)); \\builtin kill -0 {}\n",
+            "IFS= \\builtin read -r -d '' -u {} __sandtimer || \\builtin kill -0 {}; \
+             \\builtin eval \"$__sandtimer\" >&{} 2>&{} <&{}; \
+             \\builtin kill -0 $(({} + $?)); \\builtin set +t; \\builtin kill -0 {}\n",
             first + 3,
+            shell::UNREAD,
             first,
             first + 1,
             first + 2,
@@ -113,20 +121,24 @@ impl Shell {
     }
 
     /// Has a shell that was a checkpoint forget what the one before it was, and go on where that ended. False where it does not.
-    pub fn begin_anew(&mut self, channel: BorrowedFd<'_>) -> bool {
+    pub fn begin_anew(&mut self, channel: BorrowedFd<'_>, process: BorrowedFd<'_>) -> bool {
         let mut words = vec![0; MOST_LAST_WORDS];
         let length =
             self.last_words.take().and_then(|file| rustix::io::pread(&file, &mut words, 0).ok()).unwrap_or(0);
         words.truncate(length);
         let words = String::from_utf8_lossy(&words).replace('\0', "");
         let Ok(null) = park::null() else { return false };
-        let source = format!("{ANEW}{words}");
+        let source = match words.as_str() {
+            // It could not say what it hands on: what it began with, then.
+            "" => format!("{KEPT}{ANEW}\\builtin eval \"$__sandtimer_environment\"\n"),
+            words => format!("{ANEW}{words}"),
+        };
         if self.send(channel, &source, [null.as_fd(); 3]).is_err() {
             return false;
         }
         let end = monotonic_nanoseconds() + ANEW_LIMIT_MILLISECONDS * 1_000_000;
         let mut packet = [0u8; 64];
-        while monotonic_nanoseconds() < end && process::wait_readable(channel, ANEW_LIMIT_MILLISECONDS) {
+        while wait_for_word(channel, process, end) {
             match os::packet(channel, &mut packet, false) {
                 // Anything else is of the one before.
                 Ok(17) if packet[0] == sandtimer_os::wire::channel::ANSWER => return true,
@@ -135,6 +147,20 @@ impl Shell {
             }
         }
         false
+    }
+}
+
+/// Whether there is something to be heard of a shell before `end`. One that has ended may have left it.
+fn wait_for_word(channel: BorrowedFd<'_>, process: BorrowedFd<'_>, end: u64) -> bool {
+    loop {
+        let left = end.saturating_sub(monotonic_nanoseconds());
+        let timeout =
+            Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        let mut fds = [channel, process].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        match poll(&mut fds, Some(&timeout)) {
+            Err(Errno::INTR) => {}
+            polled => return polled.is_ok() && !fds[0].revents().is_empty(),
+        }
     }
 }
 

@@ -500,8 +500,8 @@ impl Standing {
         if self.ready().is_err() {
             return false;
         }
-        let channel = self.channel.clone();
-        self.shell.as_mut().is_some_and(|shell| shell.begin_anew(channel.as_fd()))
+        let (channel, process) = (self.channel.clone(), self.pidfd.clone());
+        self.shell.as_mut().is_some_and(|shell| shell.begin_anew(channel.as_fd(), process.as_fd()))
     }
 
     fn become_checkpoint(&mut self, checkpoint: i32, process: Option<OwnedFd>) {

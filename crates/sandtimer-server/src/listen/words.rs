@@ -1,0 +1,133 @@
+//! Answers of the HTTP library's own, to what is no request that it can read: a bare status, put into words on its way out.
+//!
+//! Everything else passes through as it is. An answer of ours always says what kind of content it has, a bare one never does.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::error::{Code, Refusal};
+
+/// A connection that says nothing without words.
+pub(super) struct InWords<S> {
+    stream: S,
+    /// What is written before anything else.
+    words: Vec<u8>,
+}
+
+impl<S: AsyncWrite + Unpin> InWords<S> {
+    pub fn new(stream: S) -> Self {
+        InWords { stream, words: Vec::new() }
+    }
+
+    fn write_words(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.words.is_empty() {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(context, &self.words))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.words.drain(..written);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether this is a bare answer, which has its words then.
+    fn takes(&mut self, bytes: &[u8]) -> bool {
+        let Some(refusal) = bare(bytes) else { return false };
+        let body = refusal.json().to_string();
+        let status = String::from_utf8_lossy(bytes.split(|byte| *byte == b'\r').next().unwrap_or_default());
+        let head = format!(
+            "{status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        self.words = (head + &body).into_bytes();
+        true
+    }
+}
+
+/// What a bare answer means.
+fn bare(bytes: &[u8]) -> Option<Refusal> {
+    let (code, message) = match bytes.strip_prefix(b"HTTP/1.1 ")?.get(..4)? {
+        b"400 " => {
+            (Code::BadHttp, "the request cannot be read: its first line or a header line is none of HTTP/1.1")
+        }
+        b"414 " => (Code::UriTooLong, "path and query are too long to be read"),
+        b"431 " => (Code::HeadTooLarge, "the head of the request is too large to be read"),
+        _ => return None,
+    };
+    let head = bytes.split(|byte| *byte == b'\n');
+    let mut names = head.filter_map(|line| line.split(|byte| *byte == b':').next());
+    let has_kind = names.any(|name| name.eq_ignore_ascii_case(b"content-type"));
+    (!has_kind).then(|| Refusal::new(code, message))
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for InWords<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for InWords<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.write_words(context))?;
+        if self.takes(bytes) {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.write_words(context))?;
+        if let Some(first) = parts.first()
+            && self.takes(first)
+        {
+            return Poll::Ready(Ok(first.len()));
+        }
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.write_words(context))?;
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.write_words(context))?;
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bare;
+
+    #[test]
+    fn only_answers_without_a_kind_of_content_are_bare() {
+        let code = |answer: &str| bare(answer.as_bytes()).map(|refusal| refusal.code.name());
+        let empty = "content-length: 0\r\n\r\n";
+        assert_eq!(code(&format!("HTTP/1.1 400 Bad Request\r\n{empty}")), Some("bad_http"));
+        assert_eq!(code(&format!("HTTP/1.1 431 Too Large\r\n{empty}")), Some("head_too_large"));
+        assert_eq!(code(&format!("HTTP/1.1 414 Too Long\r\n{empty}")), Some("uri_too_long"));
+        assert_eq!(code(&format!("HTTP/1.1 200 OK\r\n{empty}")), None);
+        assert_eq!(code("HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n\r\n{}"), None);
+        assert_eq!(code("HTTP/1.1 40"), None);
+    }
+}
