@@ -156,6 +156,7 @@ _FRESH: dict[str, Any] = {
     "times_opened": 0,
     "successes": 0,
     "probe_ends_ms": None,
+    "probe_of": None,
     "generation": 0,
     "window": [],
     "said": [],

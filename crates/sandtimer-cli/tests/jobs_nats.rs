@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
 
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -63,6 +64,40 @@ fn the_calculator_on_a_server_is_ended_by_its_jobs_deadline_and_says_so() {
     // Five calls of three attempts and a fallback, then none: the breaker is open.
     assert_eq!((&result["spent"]["attempts"], &result["spent"]["backoff_ms"]), (&20.into(), &700.into()));
     assert_eq!(result["breakers"][0]["state"], "open");
+}
+
+#[test]
+fn signals_reach_whoever_works_on_a_server_as_on_this_machine() {
+    let Some(server) = Server::start() else { return };
+    let file = tempfile::NamedTempFile::with_suffix(".toml").expect("a file");
+    std::fs::write(file.path(), "command = [\"sh\", \"-c\", \"echo up; exec sleep 60\"]\nwall_ms = \"2m\"\n")
+        .expect("written");
+    let file = file.path().to_str().expect("text");
+    let listed = || json(&run(&["list", "--json", "--store", &server.url()]))["jobs"].clone();
+    let signalled = |arguments: &[&str], signal: rustix::process::Signal| {
+        let mut child = command(arguments).spawn().expect("started");
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while listed().as_array().expect("a list").iter().all(|job| job["state"] != "leased") {
+            assert!(std::time::Instant::now() < deadline, "no worker has it");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let pid = rustix::process::Pid::from_child(&child);
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("it lives");
+        rustix::process::pidfd_send_signal(&pidfd, signal).expect("sent");
+        std::thread::sleep(Duration::from_millis(500));
+        // Whoever works brings the job to its end, unless it hears that twice.
+        if child.try_wait().expect("asked").is_none() {
+            let _ = rustix::process::pidfd_send_signal(&pidfd, signal);
+        }
+        child.wait_with_output().expect("it ends")
+    };
+    let cancelled = signalled(&["run", file, "--store", &server.url()], rustix::process::Signal::INT);
+    assert_eq!(cancelled.status.code(), Some(130), "{}", stderr(&cancelled));
+    assert_eq!(listed()[0]["state"], "cancelled");
+    assert!(run(&["submit", file, "--store", &server.url()]).status.success());
+    let drained = signalled(&["work", "--store", &server.url()], rustix::process::Signal::TERM);
+    assert_eq!(drained.status.signal(), None, "{}", stderr(&drained));
+    assert_eq!(listed()[0]["state"], "queued", "it was given back: {}", stderr(&drained));
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn submissions(given: &[Given], now_ms: u64) -> Result<Vec<Submission>, (SpecErr
         })?;
         let source = embedded(source, directory)?;
         let spec = JobSpec::read(anchored(source, directory, None))?;
-        spec.deadline(now_ms)?;
+        spec.check_deadline(now_ms)?;
         Ok(Submission { spec, owner: LOCAL_OWNER.to_owned() })
     };
     given.iter().map(|one| read(one).map_err(|error| (error, one.2.as_str()))).collect()

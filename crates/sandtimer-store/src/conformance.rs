@@ -284,7 +284,7 @@ fn a_deadline_that_passes_in_the_queue_ends_the_job_there(part: &Part<'_>) {
     assert_eq!(leased.len(), 1);
     (part.pass)(Duration::from_millis(130));
     assert!(part.lease(9).is_empty() && part.lease_from(&["overdue-begun"], 9, LONG).is_empty());
-    for (id, said) in [(never, "it was never begun"), (begun, "its worker was lost before")] {
+    for (id, said) in [(never, "it was never begun"), (begun, "it was handed out before, without a result")] {
         let result = part.get(&id).result.expect("a result");
         let verdict = result.verdict.expect("a verdict");
         assert_eq!(result.status, Status::Timeout);
@@ -592,6 +592,7 @@ fn breakers_are_kept(store: &dyn JobStore) {
         times_opened: 1,
         successes: 0,
         probe_ends_ms: Some(5_000),
+        probe_of: Some("7f3".to_owned()),
         generation: 7,
         window: vec![true],
         said: vec!["no".to_owned()],

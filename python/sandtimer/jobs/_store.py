@@ -361,7 +361,7 @@ class Jobs:
     # Changing
 
     def cancel(self, id: str, reason: str = "asked for by `sandtimer.jobs.cancel`") -> str:
-        """Ends a job: "cancelled" where it had not begun, "asked" where its worker is ending it, "too_late" where it was over."""
+        """Ends a job: "cancelled" where no worker had it, "asked" where its worker is ending it, "too_late" where it was over."""
         return now(self._cancel(BLOCKING, id, reason))
 
     async def acancel(self, id: str, reason: str = "asked for by `sandtimer.jobs.cancel`") -> str:

@@ -117,7 +117,7 @@ fn cancel(given: &CancelArguments) -> Result<ExitCode, Failure> {
     let reason = given.reason.as_deref().unwrap_or("asked for with `sandtimer jobs cancel`");
     let done = open(&given.job.store)?.cancel(id, reason)?;
     answer(&given.job.store, &json!({"id": id, "cancelled": done}), || match done {
-        Cancelled::Cancelled => format!("job {id} is cancelled; it had not begun\n"),
+        Cancelled::Cancelled => format!("job {id} is cancelled; no worker had it\n"),
         Cancelled::Asked => format!("job {id} is being ended by its worker\n"),
         Cancelled::TooLate => format!("job {id} was over already\n"),
     });

@@ -28,7 +28,7 @@ pub(super) fn read(
     for (index, source) in sources.into_iter().enumerate() {
         let index = (!is_one).then_some(index);
         let mut spec = JobSpec::read(source)
-            .and_then(|spec| spec.deadline(now_ms).map(|_| spec))
+            .and_then(|spec| spec.check_deadline(now_ms).map(|()| spec))
             .and_then(|spec| check_paths(&spec).map(|()| spec))
             .map_err(|error| bad_spec(&error, index))?;
         if spec.network && !networked {

@@ -124,7 +124,7 @@ pub(super) fn schemas() -> Value {
         })),
         "JobCancelled": answer(json!({
             "job_id": text(""),
-            "cancelled": with(words(&["cancelled", "asked", "too_late"]), "It had not begun; its worker was asked; it was over already."),
+            "cancelled": with(words(&["cancelled", "asked", "too_late"]), "No worker had it; its worker was asked; it was over already."),
             "state": reference("JobState"),
         })),
         "JobRetried": answer(json!({"job_id": text(""), "state": reference("JobState")})),

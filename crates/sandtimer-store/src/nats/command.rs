@@ -18,6 +18,8 @@ use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webho
 
 /// The version of the log. A program reads no later one.
 pub(super) const FORMAT: i64 = 4;
+/// From this version on a job is left alone for a while that could not be executed.
+const DEFERS: i64 = 4;
 
 /// One call of the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -94,17 +96,17 @@ pub(super) enum Answer {
 }
 
 impl Entry {
-    /// Does it, at the log's moment `now`. Refusals are the same for all who read the log.
-    pub fn perform(self, tx: &Transaction<'_>, now: i64) -> Result<Answer, StoreError> {
+    /// Does it, at the log's moment `now`, as the version of the log does that it was written for. Refusals are the same for all who read the log.
+    pub fn perform(self, tx: &Transaction<'_>, now: i64, format: i64) -> Result<Answer, StoreError> {
         if self.until_ms.is_some_and(|until| until < now) {
             return Ok(Answer::Late);
         }
-        self.command.perform(tx, now)
+        self.command.perform(tx, now, format)
     }
 }
 
 impl Command {
-    fn perform(self, tx: &Transaction<'_>, now: i64) -> Result<Answer, StoreError> {
+    fn perform(self, tx: &Transaction<'_>, now: i64, format: i64) -> Result<Answer, StoreError> {
         match self {
             Command::Submit(new) => {
                 let taken = new.iter().map(|one| submitting::submit(tx, one, now));
@@ -119,7 +121,8 @@ impl Command {
                 renewed.collect::<Result<_, _>>().map(Answer::Renewed)
             }
             Command::Finish(finishes) => {
-                let finished = finishes.iter().map(|finish| moving::finish(tx, finish, now));
+                let defers = format >= DEFERS;
+                let finished = finishes.iter().map(|finish| moving::finish(tx, (finish, defers), now));
                 finished.collect::<Result<_, _>>().map(Answer::Finished)
             }
             Command::Cancel { id, reason } => moving::cancel(tx, &id, &reason, now).map(Answer::Cancelled),

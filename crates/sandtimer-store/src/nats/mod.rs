@@ -88,6 +88,8 @@ impl NatsJobs {
         let thread = std::thread::Builder::new().name("sandtimer-nats".to_owned());
         let thread = thread
             .spawn(move || {
+                // They are for the threads of the program, which may not have said yet what it wants of them.
+                sandtimer_os::thread::block_signals();
                 let runtime = match Builder::new_current_thread().enable_all().build() {
                     Ok(runtime) => runtime,
                     Err(error) => return drop(tell.send(Err(StoreError::Broken(error.to_string())))),

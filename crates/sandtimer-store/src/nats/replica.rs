@@ -120,7 +120,7 @@ impl Replica {
         let whole = join(&tx, message, now)?;
         // What is no command is anybody's who may write to the server, and nobody waits for it.
         let entry = whole.and_then(|payload| serde_json::from_slice::<Entry>(&payload).ok());
-        let done = entry.map(|entry| entry.perform(&tx, now));
+        let done = entry.map(|entry| entry.perform(&tx, now, message.format));
         if matches!(&done, Some(Err(error)) if !is_refusal(error)) {
             return done.transpose().map(|_| None);
         }

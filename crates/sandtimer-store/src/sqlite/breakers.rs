@@ -7,27 +7,32 @@ use sandtimer::resilience::BreakerSnapshot;
 use super::moving::execute;
 use super::{broken, integer, natural, unreadable};
 
-/// How long one is kept behind the moment from which it may be tried again.
-const KEPT_MS: i64 = 3_600_000;
+/// How long one is kept behind the moment from which it may be tried again: longer than most calls, whose end is to be heard.
+const KEPT_MS: i64 = 7 * 24 * 3_600_000;
+/// How many are kept; beyond, those that would be forgotten first.
+const MOST: i64 = 10_000;
 
-/// The version of what is kept of a key, and that, its times counted down.
+/// The version of what is kept of a key, and that, its times counted down. What is to be forgotten has its version still: whose clock
+/// is ahead of the one by which it is changed finds the same row.
 pub(crate) fn load(
     tx: &Transaction<'_>,
     key: &str,
     now: i64,
 ) -> Result<(u64, Option<BreakerSnapshot>), StoreError> {
-    let select = "SELECT version, at_ms, body FROM breakers WHERE key = ?1 AND expires_ms > ?2";
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-    let found: Option<(i64, i64, String)> = tx
+    let select = "SELECT version, at_ms, expires_ms, body FROM breakers WHERE key = ?1";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    let found: Option<(i64, i64, i64, String)> = tx
         .prepare_cached(select)
-        .and_then(|mut select| select.query_row((key, now), read).optional())
+        .and_then(|mut select| select.query_row([key], read).optional())
         .map_err(broken)?;
-    let Some((version, at, body)) = found else { return Ok((0, None)) };
+    let Some((version, at, expires, body)) = found else { return Ok((0, None)) };
+    if expires <= now {
+        return Ok((natural(version), None));
+    }
     let mut snapshot: BreakerSnapshot = serde_json::from_str(&body).map_err(unreadable)?;
     let waited = natural(now - at);
-    for left in [&mut snapshot.retry_after_ms, &mut snapshot.probe_ends_ms].into_iter().flatten() {
-        *left = left.saturating_sub(waited);
-    }
+    snapshot.retry_after_ms = snapshot.retry_after_ms.map(|left| left.saturating_sub(waited));
+    snapshot.probe_ends_ms = snapshot.probe_ends_ms.map(|left| left.saturating_sub(integer(waited)));
     Ok((natural(version), Some(snapshot)))
 }
 
@@ -38,9 +43,10 @@ pub(crate) fn swap(
     snapshot: &BreakerSnapshot,
     now: i64,
 ) -> Result<bool, StoreError> {
-    execute(tx, "DELETE FROM breakers WHERE expires_ms <= ?1", [now])?;
+    execute(tx, "DELETE FROM breakers WHERE expires_ms <= ?1 AND key <> ?2", (now, &snapshot.key))?;
     let body = serde_json::to_string(snapshot).map_err(unreadable)?;
-    let left = snapshot.retry_after_ms.max(snapshot.probe_ends_ms).unwrap_or(0);
+    let probe = snapshot.probe_ends_ms.map_or(0, |left| natural(left));
+    let left = snapshot.retry_after_ms.unwrap_or(0).max(probe);
     let expires = match snapshot.held {
         Some(_) => i64::MAX,
         None => now.saturating_add(integer(left)).saturating_add(KEPT_MS),
@@ -49,6 +55,8 @@ pub(crate) fn swap(
     let changed = if version == 0 {
         let insert = "INSERT INTO breakers (key, at_ms, body, version, expires_ms) VALUES (?1, ?2, ?3, 1, ?4)
             ON CONFLICT DO NOTHING";
+        let most = "DELETE FROM breakers WHERE expires_ms < (SELECT expires_ms FROM breakers ORDER BY expires_ms DESC LIMIT 1 OFFSET ?1)";
+        execute(tx, most, [MOST - 1])?;
         execute(tx, insert, (key, now, body, expires))?
     } else {
         let update = "UPDATE breakers SET at_ms = ?2, body = ?3, version = version + 1, expires_ms = ?4

@@ -206,7 +206,9 @@ impl JobStore for SqliteJobs {
     }
 
     fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError> {
-        self.write_still(|tx, now| finishes.iter().map(|finish| moving::finish(tx, finish, now)).collect())
+        self.write_still(|tx, now| {
+            finishes.iter().map(|finish| moving::finish(tx, (finish, true), now)).collect()
+        })
     }
 
     fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {

@@ -249,11 +249,16 @@ fn lose(tx: &Transaction<'_>, job: &Row1, how: &str, now: i64) -> Result<(), Sto
         let result = JobResult::bare(Status::Cancelled, Some(format!("Cancelled: {reason}; {said}.")));
         return end(tx, job, JobState::Cancelled, &result, now);
     }
-    give_back(tx, job, &JobResult::bare(Status::Lost, Some(said)), now)
+    give_back(tx, job, (&JobResult::bare(Status::Lost, Some(said)), false), now)
 }
 
-/// Queues a leased job again, or ends it: past its deadline, or handed out too often.
-fn give_back(tx: &Transaction<'_>, job: &Row1, result: &JobResult, now: i64) -> Result<(), StoreError> {
+/// Queues a leased job again, at once or deferred, or ends it: past its deadline, or handed out too often.
+fn give_back(
+    tx: &Transaction<'_>,
+    job: &Row1,
+    (result, defers): (&JobResult, bool),
+    now: i64,
+) -> Result<(), StoreError> {
     if job.deadline.is_some_and(|deadline| deadline <= now) {
         keep(tx, job, Kind::Earlier, result, now)?;
         return overdue(tx, job, now);
@@ -262,7 +267,7 @@ fn give_back(tx: &Transaction<'_>, job: &Row1, result: &JobResult, now: i64) -> 
         return end(tx, job, JobState::Dead, result, now);
     }
     keep(tx, job, Kind::Earlier, result, now)?;
-    if result.status == Status::InfraError {
+    if defers {
         return defer(tx, job, now);
     }
     // It keeps its key's place.
@@ -295,8 +300,12 @@ pub(super) fn give_up(tx: &Transaction<'_>, seq: i64, shortest: i64, now: i64) -
     end(tx, &job, JobState::Ended, &result, now)
 }
 
-/// Records what became of a leased job, if the lease is still this one.
-pub(crate) fn finish(tx: &Transaction<'_>, finish: &Finish, now: i64) -> Result<Finished, StoreError> {
+/// Records what became of a leased job, if the lease is still this one. One that could not be executed may be deferred.
+pub(crate) fn finish(
+    tx: &Transaction<'_>,
+    (finish, may_defer): (&Finish, bool),
+    now: i64,
+) -> Result<Finished, StoreError> {
     let Some(job) = by_id(tx, &finish.held.id)? else { return Ok(Finished::Duplicate) };
     let result = &finish.result;
     if job.state != JobState::Leased || natural(job.epoch) != finish.held.epoch {
@@ -309,7 +318,8 @@ pub(crate) fn finish(tx: &Transaction<'_>, finish: &Finish, now: i64) -> Result<
         let returned = i64::from(result.status == Status::Drained);
         let job = Row1 { deliveries: job.deliveries - returned, ..job };
         execute(tx, "UPDATE jobs SET deliveries = ?2 WHERE seq = ?1", (job.seq, job.deliveries))?;
-        give_back(tx, &job, result, now)?;
+        let defers = may_defer && result.status == Status::InfraError;
+        give_back(tx, &job, (result, defers), now)?;
         return Ok(Finished::GivenBack);
     }
     let state = if result.status == Status::Cancelled { JobState::Cancelled } else { JobState::Ended };
@@ -327,8 +337,8 @@ pub(crate) fn cancel(
     let job = by_id(tx, id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
     match job.state {
         JobState::Scheduled | JobState::Queued => {
-            let result =
-                JobResult::bare(Status::Cancelled, Some(format!("Cancelled before it began: {reason}.")));
+            let when = if job.deliveries == 0 { "before it began" } else { "before it was handed out again" };
+            let result = JobResult::bare(Status::Cancelled, Some(format!("Cancelled {when}: {reason}.")));
             end(tx, &job, JobState::Cancelled, &result, now)?;
             Ok(Cancelled::Cancelled)
         }

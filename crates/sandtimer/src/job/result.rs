@@ -189,7 +189,8 @@ impl JobResult {
 
     /// Of a job whose deadline passed before it was begun, or begun again.
     pub fn overdue(id: &str, limit_ms: u64, elapsed_ms: u64, deliveries: u32) -> Self {
-        let begun = if deliveries == 0 { "it was never begun" } else { "its worker was lost before" };
+        let begun =
+            if deliveries == 0 { "it was never begun" } else { "it was handed out before, without a result" };
         Self::queued(id, (limit_ms, elapsed_ms), begun)
     }
 

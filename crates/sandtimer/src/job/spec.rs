@@ -330,6 +330,15 @@ impl JobSpec {
         self.times().deadline(now_ms)
     }
 
+    /// Refuses a moment that has passed already; with an idempotency key only the store knows whether that matters, for a job that
+    /// is there already is answered with itself.
+    ///
+    /// # Errors
+    /// As [`JobSpec::deadline`].
+    pub fn check_deadline(&self, now_ms: u64) -> Result<(), SpecError> {
+        if self.idempotency_key.is_some() { Ok(()) } else { self.deadline(now_ms).map(drop) }
+    }
+
     /// What it says of moments.
     pub fn times(&self) -> Times {
         let wall_ms = self.wall.map(|wall| u64::try_from(wall.as_millis()).unwrap_or(u64::MAX).max(1));
@@ -402,6 +411,8 @@ fn concurrency(table: &mut Table) -> Result<Option<Concurrency>, SpecError> {
 
 fn breaker(table: &mut Table) -> Result<BreakerChoice, SpecError> {
     let mut choice = BreakerChoice::default();
+    let BreakerSettings { open, most_open, probe, .. } = &mut choice.settings;
+    [open, most_open, probe].into_iter().for_each(|time| *time = time.mul_f64(table.scale));
     let Some(mut inner) = table.table("breaker")? else { return Ok(choice) };
     let (failures, rate) = (inner.small("failures", 1)?, rate(&mut inner)?);
     if failures.is_some() || rate.is_some() {

@@ -248,7 +248,7 @@ pub enum Finished {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cancelled {
-    /// It had not begun, and never will.
+    /// No worker had it, and none will.
     Cancelled,
     /// Its worker has been asked to end it.
     Asked,
@@ -496,7 +496,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError>;
 
-    /// Keeps it in place of this version, until an hour after it may be tried again. Whether it is kept: `false` where another
+    /// Keeps it in place of this version, until a week after it may be tried again. Whether it is kept: `false` where another
     /// version is there by now, and nothing is changed.
     ///
     /// # Errors

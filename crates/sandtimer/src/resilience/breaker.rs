@@ -104,6 +104,8 @@ pub(super) enum State {
 pub(super) struct Breaker {
     pub state: State,
     pub held: Option<Hold>,
+    /// Half open, who has the probe that is under way, where that is known.
+    pub probe_of: Option<String>,
     pub generation: u64,
     /// Since it was last closed.
     pub times_opened: u32,
@@ -118,6 +120,7 @@ impl Breaker {
         Breaker {
             state: State::Closed,
             held: None,
+            probe_of: None,
             generation: 0,
             times_opened: 0,
             failures_in_a_row: 0,
@@ -126,11 +129,11 @@ impl Breaker {
         }
     }
 
-    /// Leave to try something that takes at most `limit`.
+    /// Leave to try something that takes at most `limit`. Whoever has the probe and asks again has lost what they had before.
     pub fn admit(
         &mut self,
         settings: &BreakerSettings,
-        limit: Option<Duration>,
+        (limit, who): (Option<Duration>, Option<&str>),
         now: Moment,
         random: &mut Rng,
     ) -> Result<Permit, OpenBreaker> {
@@ -142,10 +145,15 @@ impl Breaker {
         match self.state {
             State::Closed => Ok(self.permit()),
             State::Open { until } => Err(self.refusal(Some(until.since(now)))),
-            State::HalfOpen { probe_ends: Some(end), .. } => Err(self.refusal(Some(end.since(now)))),
+            State::HalfOpen { probe_ends: Some(end), .. }
+                if who.is_none() || self.probe_of.as_deref() != who =>
+            {
+                Err(self.refusal(Some(end.since(now))))
+            }
             State::HalfOpen { successes, .. } => {
                 let end = now.after(limit.unwrap_or(settings.probe));
                 self.enter(State::HalfOpen { probe_ends: Some(end), successes });
+                self.probe_of = who.map(str::to_owned);
                 Ok(self.permit())
             }
         }
@@ -233,10 +241,11 @@ impl Breaker {
 
     fn is_too_much(&self, settings: &BreakerSettings) -> bool {
         let in_a_row = settings.consecutive.is_some_and(|most| self.failures_in_a_row >= most);
-        let failures = self.window.iter().filter(|failed| **failed).count();
         let by_rate = settings.rate.is_some_and(|rate| {
-            let seen = self.window.len();
-            seen >= rate.least && failures as f64 >= rate.share * seen as f64
+            let seen = self.window.len().min(rate.window);
+            let failures = self.window.iter().rev().take(seen).filter(|failed| **failed).count();
+            // A product such as 0.56 × 25 may come out above the whole number that it is.
+            seen >= rate.least && failures as f64 + 1e-9 >= rate.share * seen as f64
         });
         in_a_row || by_rate
     }
@@ -249,7 +258,8 @@ impl Breaker {
     }
 
     fn note(&mut self, settings: &BreakerSettings, failed: bool) {
-        let window = settings.rate.map_or(0, |rate| rate.window);
+        // Others that share it may look at more.
+        let window = settings.rate.map_or(0, |rate| rate.window).max(self.window.len());
         self.window.push_back(failed);
         while self.window.len() > window {
             self.window.pop_front();
@@ -265,6 +275,7 @@ impl Breaker {
 
     fn enter(&mut self, state: State) {
         self.generation += 1;
+        self.probe_of = None;
         self.state = state;
     }
 

@@ -18,13 +18,17 @@ const MOST: usize = 1_024;
 /// How long a key is remembered that nobody uses, beyond the time for which its breaker is open.
 const UNUSED: Duration = Duration::from_secs(3_600);
 
+/// How often a change is tried that others were always quicker with; then only this program knows of it.
+const TRIES: u32 = 100;
+
 /// The breakers of one job, or of whatever else shares them.
 #[derive(Debug)]
 pub struct Breakers {
     settings: BreakerSettings,
     entries: HashMap<String, Entry>,
     random: Rng,
-    shared: Option<Arc<dyn SharedBreakers>>,
+    /// Where they are kept, and who asks.
+    shared: Option<(Arc<dyn SharedBreakers>, String)>,
 }
 
 /// Where breakers are kept that several programs share.
@@ -64,9 +68,12 @@ pub struct BreakerSnapshot {
     pub times_opened: u32,
     /// Half open, successes so far.
     pub successes: u32,
-    /// Half open, milliseconds until the probe that is under way is given up.
+    /// Half open, milliseconds until the probe that is under way is given up; below 0 since then.
     #[serde(default)]
-    pub probe_ends_ms: Option<u64>,
+    pub probe_ends_ms: Option<i64>,
+    /// Whose probe that is, where breakers are shared.
+    #[serde(default)]
+    pub probe_of: Option<String>,
     /// How often its state has changed: what was admitted before a change says nothing about what is after it.
     #[serde(default)]
     pub generation: u64,
@@ -82,23 +89,34 @@ impl Breakers {
         Breakers { settings, entries: HashMap::new(), random: Rng::with_seed(seed), shared: None }
     }
 
-    /// The same breakers as all others that are kept there.
+    /// The same breakers as all others that are kept there, for `who`, who tries one thing of a key at a time: who asks while their
+    /// probe is under way has lost that, and has the next one.
     #[must_use]
-    pub fn shared(self, shared: Arc<dyn SharedBreakers>) -> Self {
-        Breakers { shared: Some(shared), ..self }
+    pub fn shared(self, shared: Arc<dyn SharedBreakers>, who: &str) -> Self {
+        Breakers { shared: Some((shared, who.to_owned())), ..self }
+    }
+
+    /// How long a probe may take for which nobody names a limit.
+    pub(super) fn probe(&self) -> Duration {
+        self.settings.probe
     }
 
     /// Leave to try what `key` stands for, which takes at most `limit`.
     pub fn admit(&mut self, key: &str, limit: Option<Duration>, now: Moment) -> Result<Ticket, OpenBreaker> {
-        let admitted =
-            self.change(key, now, |breaker, settings, random| breaker.admit(settings, limit, now, random));
+        let who = self.shared.as_ref().map(|(_, who)| who.clone());
+        let admitted = self.change(key, now, |breaker, settings, random| {
+            breaker.admit(settings, (limit, who.as_deref()), now, random)
+        });
         admitted.map(|permit| Ticket { key: key.to_owned(), permit })
     }
 
     /// What became of it.
     pub fn settle(&mut self, ticket: Ticket, judged: &Judged, now: Moment) {
         let Ticket { key, permit } = ticket;
-        // One that was forgotten meanwhile has nothing to hear.
+        // One that was forgotten meanwhile has nothing to hear; one that was only not used for long has.
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.used = now;
+        }
         if self.shared.is_some() || self.entries.contains_key(&key) {
             self.change(&key, now, |breaker, settings, random| {
                 breaker.settle(settings, &permit, judged, now, random);
@@ -118,22 +136,23 @@ impl Breakers {
         now: Moment,
         change: impl Fn(&mut Breaker, &BreakerSettings, &mut Rng) -> T,
     ) -> T {
-        loop {
+        for tries in 1.. {
             let version = self.fetch(key, now);
             let breaker = &mut entry(&mut self.entries, key, now).breaker;
             let before = snapshot(key, breaker, now);
             let changed = change(breaker, &self.settings, &mut self.random);
             let after = snapshot(key, breaker, now);
-            let (Some(shared), Some(version)) = (&self.shared, version) else { return changed };
-            if after == before || shared.swap(version, &after) != Some(false) {
+            let (Some((shared, _)), Some(version)) = (&self.shared, version) else { return changed };
+            if after == before || tries == TRIES || shared.swap(version, &after) != Some(false) {
                 return changed;
             }
         }
+        unreachable!("the last try returns")
     }
 
     /// Takes up what is kept of a key elsewhere. Its version, where that can be told.
     fn fetch(&mut self, key: &str, now: Moment) -> Option<u64> {
-        let (version, kept) = self.shared.as_ref()?.load(key)?;
+        let (version, kept) = self.shared.as_ref()?.0.load(key)?;
         match kept {
             Some(snapshot) => self.take_up(snapshot, now),
             None => drop(self.entries.remove(key)),
@@ -159,7 +178,7 @@ impl Breakers {
     /// Takes up what snapshots say. A probe that was under way is forgotten: the next caller is one.
     pub fn restore(&mut self, snapshots: Vec<BreakerSnapshot>, now: Moment) {
         for snapshot in snapshots {
-            self.take_up(BreakerSnapshot { probe_ends_ms: None, ..snapshot }, now);
+            self.take_up(BreakerSnapshot { probe_ends_ms: None, probe_of: None, ..snapshot }, now);
         }
     }
 
@@ -168,13 +187,18 @@ impl Breakers {
         let state = match from.state.as_str() {
             "open" => State::Open { until: after(from.retry_after_ms.unwrap_or_default()) },
             "half_open" => {
-                State::HalfOpen { probe_ends: from.probe_ends_ms.map(after), successes: from.successes }
+                let end = |left: i64| match left {
+                    0.. => after(left.unsigned_abs()),
+                    _ => now.before(Duration::from_millis(left.unsigned_abs())),
+                };
+                State::HalfOpen { probe_ends: from.probe_ends_ms.map(end), successes: from.successes }
             }
             _ => State::Closed,
         };
         let breaker = Breaker {
             state,
             held: from.held,
+            probe_of: from.probe_of,
             generation: from.generation,
             times_opened: from.times_opened,
             failures_in_a_row: from.failures_in_a_row,
@@ -213,8 +237,12 @@ fn make_room(entries: &mut HashMap<String, Entry>, now: Moment) {
 
 impl Entry {
     fn is_stale(&self, now: Moment) -> bool {
-        let is_open = matches!(self.breaker.state, State::Open { until } if until > now);
-        self.breaker.held.is_none() && !is_open && now.since(self.used) > UNUSED
+        let lasts = match self.breaker.state {
+            State::Closed => false,
+            State::Open { until } => until > now,
+            State::HalfOpen { probe_ends, .. } => probe_ends.is_some_and(|end| end > now),
+        };
+        self.breaker.held.is_none() && !lasts && now.since(self.used) > UNUSED
     }
 }
 
@@ -234,7 +262,11 @@ fn snapshot(key: &str, breaker: &Breaker, now: Moment) -> BreakerSnapshot {
         failures_in_a_row: breaker.failures_in_a_row,
         times_opened: breaker.times_opened,
         successes,
-        probe_ends_ms: probe_ends.map(milliseconds),
+        probe_ends_ms: probe_ends.map(|end| match end > now {
+            true => i64::try_from(milliseconds(end)).unwrap_or(i64::MAX),
+            false => i64::try_from(now.since(end).as_millis()).map_or(i64::MIN, |past| -past),
+        }),
+        probe_of: breaker.probe_of.clone(),
         generation: breaker.generation,
         window: breaker.window.iter().copied().collect(),
         said: breaker.said.iter().cloned().collect(),

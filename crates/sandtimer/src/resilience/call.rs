@@ -25,7 +25,8 @@ pub struct Way {
     /// `name:action`, for its breaker and its budget; without one it has neither.
     pub key: Option<String>,
     pub retry: Retry,
-    /// How long this way may take in all, its retries included: then a breaker that is half open gives its probe up.
+    /// How long this way may take in all, its retries included; `None` where nobody can say. A breaker that is half open gives its
+    /// probe up when this and the ways behind it may be over.
     pub limit: Option<Duration>,
 }
 
@@ -189,7 +190,8 @@ impl Call {
         if self.attempts == 0
             && let Some(key) = &way.key
         {
-            match breakers.admit(key, self.limit(way, now), now) {
+            let limit = self.limit(breakers.probe(), now);
+            match breakers.admit(key, Some(limit), now) {
                 Ok(ticket) => self.tickets[self.way] = Some(ticket),
                 Err(open) => {
                     let feedback = open.feedback(key);
@@ -248,6 +250,11 @@ impl Call {
         }
     }
 
+    /// It is not gone on with: no breaker waits for word of it any more.
+    pub fn abandon(&mut self, breakers: &mut Breakers, now: Moment) {
+        self.over(CallEnd::Ignored, &Judged::Ignored, breakers, now);
+    }
+
     /// On to the next way, if there is one, after a pause.
     fn leave(&mut self, why: Why, pause: Duration, now: Moment) {
         // What refused says less than what failed before it.
@@ -303,13 +310,12 @@ impl Call {
         self.deadline.is_none_or(|deadline| now < deadline && deadline.since(now) >= time)
     }
 
-    /// How long this way can take.
-    fn limit(&self, way: &Way, now: Moment) -> Option<Duration> {
-        let left = self.deadline.map(|deadline| deadline.since(now));
-        match (way.limit, left) {
-            (Some(limit), Some(left)) => Some(limit.min(left)),
-            (limit, left) => limit.or(left),
-        }
+    /// How long it can take until a breaker hears of the present way: until this and those behind it are over.
+    fn limit(&self, otherwise: Duration, now: Moment) -> Duration {
+        let add = |sum: Duration, way: &Way| way.limit.map(|limit| sum.saturating_add(limit));
+        let known = self.ways[self.way..].iter().try_fold(Duration::ZERO, add);
+        let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
+        known.unwrap_or(otherwise).min(left)
     }
 
     fn last_said(&self) -> String {

@@ -200,9 +200,8 @@ impl Shelf {
     /// Lets so many milliseconds pass.
     fn pass(&self, milliseconds: u64) {
         for (_, kept) in self.0.lock().expect("whole").values_mut() {
-            for left in [&mut kept.retry_after_ms, &mut kept.probe_ends_ms].into_iter().flatten() {
-                *left = left.saturating_sub(milliseconds);
-            }
+            kept.retry_after_ms = kept.retry_after_ms.map(|left| left.saturating_sub(milliseconds));
+            kept.probe_ends_ms = kept.probe_ends_ms.map(|left| left - milliseconds.cast_signed());
         }
     }
 }
@@ -226,7 +225,9 @@ impl SharedBreakers for Shelf {
 #[test]
 fn of_many_that_share_a_breaker_no_failure_goes_uncounted_and_one_is_the_probe() {
     let shelf = Arc::new(Shelf::default());
-    let shared = |seed, settings| Breakers::new(settings, seed).shared(Arc::clone(&shelf) as Arc<_>);
+    let shared = |seed: u64, settings| {
+        Breakers::new(settings, seed).shared(Arc::clone(&shelf) as Arc<_>, &seed.to_string())
+    };
     let patient = || BreakerSettings { consecutive: Some(100_000), ..short() };
     std::thread::scope(|scope| {
         for seed in 0..4 {
@@ -255,13 +256,102 @@ fn of_many_that_share_a_breaker_no_failure_goes_uncounted_and_one_is_the_probe()
 #[test]
 fn what_one_of_many_admitted_before_another_opened_it_does_not_close_it() {
     let shelf = Arc::new(Shelf::default());
-    let shared = |seed| Breakers::new(short(), seed).shared(Arc::clone(&shelf) as Arc<_>);
+    let shared =
+        |seed: u64| Breakers::new(short(), seed).shared(Arc::clone(&shelf) as Arc<_>, &seed.to_string());
     let (mut slow, mut others) = (shared(1), shared(2));
     let early = slow.admit(KEY, None, at(0)).expect("it is closed");
     fail(&mut others, 3, at(0));
     slow.settle(early, &Judged::Success, at(10));
     assert!(others.admit(KEY, None, at(20)).is_err(), "an old success closed it");
     assert_eq!(shelf.load(KEY).expect("there").1.expect("kept").failures_in_a_row, 3);
+}
+
+#[test]
+fn whoever_lost_the_probe_that_they_had_has_it_again_and_nobody_else() {
+    let shelf = Arc::new(Shelf::default());
+    let shared = |who: &str| Breakers::new(short(), 1).shared(Arc::clone(&shelf) as Arc<_>, who);
+    fail(&mut shared("earlier"), 3, at(0));
+    shelf.pass(1_000);
+    let lost = shared("job").admit(KEY, None, at(1_000)).expect("it is the probe");
+    assert!(shared("other").admit(KEY, None, at(1_100)).is_err());
+    let again = shared("job").admit(KEY, None, at(1_100)).expect("its worker was lost with the first");
+    shared("job").settle(lost, &failure("late"), at(1_200));
+    shared("job").settle(again, &Judged::Success, at(1_300));
+    assert_eq!(shelf.load(KEY).expect("there").1.expect("kept").state, "closed");
+}
+
+#[test]
+fn a_probe_that_ended_long_ago_costs_no_further_time() {
+    let shelf = Arc::new(Shelf::default());
+    let shared = |who: &str| Breakers::new(short(), 1).shared(Arc::clone(&shelf) as Arc<_>, who);
+    fail(&mut shared("earlier"), 3, at(0));
+    shelf.pass(1_000);
+    let _lost = shared("job").admit(KEY, None, at(1_000)).expect("it is the probe");
+    // Its half a second, and the two seconds at most for which it is open again.
+    shelf.pass(60_000);
+    assert!(shared("other").admit(KEY, None, at(61_000)).is_ok());
+}
+
+#[test]
+fn a_deadline_around_it_does_not_make_a_probe_longer() {
+    let mut breakers = Breakers::new(short(), 1);
+    fail(&mut breakers, 3, at(0));
+    let ways = vec![Way::new(Retry::default()).key(KEY)];
+    let mut call = Call::new(ways, Some(at(3_600_000)));
+    assert!(matches!(call.next(&mut breakers, at(1_000)), Step::Attempt { .. }));
+    let left = breakers.admit(KEY, None, at(1_000)).expect_err("there is one").retry_after;
+    assert_eq!(left, Some(ms(500)));
+    // With limits it is that of this way and those behind it, for it is heard of behind them.
+    let limited = |limit| Way { limit: Some(ms(limit)), ..Way::new(Retry::default()) };
+    call.abandon(&mut breakers, at(1_000));
+    let mut call = Call::new(vec![limited(2_000).key(KEY), limited(5_000)], None);
+    assert!(matches!(call.next(&mut breakers, at(1_000)), Step::Attempt { .. }));
+    let left = breakers.admit(KEY, None, at(1_000)).expect_err("there is one").retry_after;
+    assert_eq!(left, Some(ms(7_000)));
+}
+
+#[test]
+fn what_is_not_gone_on_with_gives_its_probe_back() {
+    let mut breakers = Breakers::new(short(), 1);
+    fail(&mut breakers, 3, at(0));
+    let mut call = Call::new(vec![Way::new(source()).key(KEY)], None);
+    assert!(matches!(call.next(&mut breakers, at(1_000)), Step::Attempt { .. }));
+    call.ended(failure("no"), &mut breakers, &mut Budgets::default(), at(1_010));
+    assert!(matches!(call.next(&mut breakers, at(1_010)), Step::Wait { .. }));
+    assert!(breakers.admit(KEY, None, at(1_020)).is_err(), "its probe goes on in the pause");
+    call.abandon(&mut breakers, at(1_020));
+    assert!(breakers.admit(KEY, None, at(1_020)).is_ok());
+}
+
+#[test]
+fn calls_that_take_longer_than_keys_are_remembered_count() {
+    let mut breakers = Breakers::new(short(), 3);
+    let hours = |count: u64| at(0).after(Duration::from_secs(3_700 * count));
+    for call in 0..3 {
+        let ticket = breakers.admit(KEY, None, hours(call)).expect("it is closed");
+        breakers.settle(ticket, &failure("no"), hours(call + 1));
+    }
+    assert!(breakers.admit(KEY, None, hours(3)).is_err());
+}
+
+#[test]
+fn rules_that_look_at_more_or_less_of_a_shared_window_leave_each_other_theirs() {
+    let rate = |share, window, least| Some(Rate { share, window, least });
+    let by = |rate| BreakerSettings { consecutive: Some(1_000), rate, ..short() };
+    let shelf = Arc::new(Shelf::default());
+    let shared = |rate| Breakers::new(by(rate), 1).shared(Arc::clone(&shelf) as Arc<_>, "job");
+    fail(&mut shared(rate(1.0, 4, 4)), 3, at(0));
+    fail(&mut shared(None), 1, at(0));
+    assert_eq!(shelf.load(KEY).expect("there").1.expect("kept").window, [true; 3], "those of the last three");
+    fail(&mut shared(rate(1.0, 4, 4)), 1, at(0));
+    assert!(shared(None).admit(KEY, None, at(0)).is_err(), "four of four failed");
+    // 14 of 25 are 56 %, whatever that is as a product of floating point numbers.
+    let mut exact = Breakers::new(by(rate(0.56, 25, 25)), 1);
+    for number in 0..25 {
+        let ticket = exact.admit(KEY, None, at(0)).expect("it is closed");
+        exact.settle(ticket, &if number < 11 { Judged::Success } else { failure("no") }, at(0));
+    }
+    assert!(exact.admit(KEY, None, at(0)).is_err());
 }
 
 #[test]
@@ -487,7 +577,7 @@ fn no_order_of_events_breaks_a_breaker() {
             let before = breaker.state;
             match random.u8(0..10) {
                 0..=3 => {
-                    let admitted = breaker.admit(&settings, Some(ms(100)), now, &mut random);
+                    let admitted = breaker.admit(&settings, (Some(ms(100)), None), now, &mut random);
                     match (before, admitted) {
                         (State::Closed, admitted) => under_way.push((admitted.expect("closed admits"), step)),
                         (State::Open { until }, Ok(_)) if until > now => panic!("seed {seed}: open admits"),
@@ -527,6 +617,9 @@ fn no_order_of_events_breaks_a_breaker() {
         }
         // It is never shut for good: a probe expires, then the opening.
         let later = now.after(settings.probe).after(settings.most_open);
-        assert!(breaker.admit(&settings, None, later, &mut random).is_ok(), "seed {seed}: shut for good");
+        assert!(
+            breaker.admit(&settings, (None, None), later, &mut random).is_ok(),
+            "seed {seed}: shut for good"
+        );
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn read(given: &SubmitArguments, store: &dyn JobStore) -> Result<Vec<
         let refused = |error: &dyn std::fmt::Display| Failure::usage(format!("{place}: {error}"));
         let source = embedded(source, &directory).map_err(|error| refused(&error))?;
         let spec = JobSpec::read(anchored(source, &directory, scale)).map_err(|error| refused(&error))?;
-        spec.deadline(store.now_ms()).map_err(|error| refused(&error))?;
+        spec.check_deadline(store.now_ms()).map_err(|error| refused(&error))?;
         submissions.push(Submission { spec, owner: LOCAL_OWNER.to_owned() });
     }
     Ok(submissions)

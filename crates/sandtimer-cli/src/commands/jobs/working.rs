@@ -97,7 +97,7 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
             // It is of whoever submitted it before, and another worker goes on with it.
             1 if submitted.existed => {
                 render::note(&format!(
-                    "job {id} was there before and goes on; `sandtimer jobs cancel {id}` ends it"
+                    "job {id} was there before and is left to other workers; `sandtimer jobs cancel {id}` ends it"
                 ));
                 worker.give_back();
                 Err(StoreError::Busy)

@@ -526,7 +526,9 @@ fn breakers_in_a_store_count_every_failure_and_hear_nothing_of_what_was_before()
             let (breakers, running) = &mut workers[number];
             let before = kept.load(KEY).and_then(|(_, kept)| kept);
             let state = before.as_ref().map_or("closed", |before| before.state.as_str());
-            let left = before.as_ref().and_then(|one| one.retry_after_ms.or(one.probe_ends_ms)).unwrap_or(0);
+            let probe =
+                |one: &BreakerSnapshot| one.probe_ends_ms.map(|left| u64::try_from(left).unwrap_or(0));
+            let left = before.as_ref().and_then(|one| one.retry_after_ms.or(probe(one))).unwrap_or(0);
             let Some((ticket, generation)) = running.take() else {
                 let admitted = breakers.admit(KEY, None, now);
                 assert!(admitted.is_err() || left == 0, "seed {seed}: {before:?}");
@@ -554,4 +556,20 @@ fn breakers_in_a_store_count_every_failure_and_hear_nothing_of_what_was_before()
         }
     }
     assert!(counted > 100 && late > 100, "{counted} counted, {late} late");
+}
+
+#[test]
+fn a_breaker_is_changed_also_where_the_clock_of_the_log_is_behind_the_readers() {
+    let mut copy = Copied(Replica::empty().expect("made"));
+    let mut breakers_here = Breakers::new(BreakerSettings::default(), 1);
+    breakers_here.hold(KEY, None, moment(BEGIN));
+    let snapshot = breakers_here.snapshot(moment(BEGIN)).remove(0);
+    let swap = |copy: &mut Copied, now, version| {
+        copy.tell(now, Command::SwapBreaker { version, snapshot: snapshot.clone() })
+    };
+    assert!(matches!(swap(&mut copy, BEGIN, 0), Ok(Answer::Swapped(true))));
+    let month = 30 * 24 * 3_600_000;
+    let (version, kept) = copy.0.read(|tx| breakers::load(tx, KEY, BEGIN + month)).expect("loaded");
+    assert_eq!((version, kept), (1, None), "by the reader's clock it is forgotten");
+    assert!(matches!(swap(&mut copy, BEGIN, version), Ok(Answer::Swapped(true))));
 }

@@ -13,12 +13,14 @@ use super::level::{Level, now};
 use super::{Execution, Stopped};
 use crate::engine::{Run, Spec, Stream};
 use crate::job::{Action, CallRecord, JobVerdict, Phase, Program, WaySpec, Work};
-use crate::limits::Setting;
+use crate::limits::{Key, Setting};
 use crate::model::{Ending, Layer, LimitKind, Outcome, Source};
-use crate::resilience::{Call, CallEnd, Failure, Judged, SpentOn, Step, Way, judge};
+use crate::resilience::{Call, CallEnd, Failure, Judged, SpentOn, Step, Way, Why, judge};
 
 /// How often the output of a run is copied to the job's log while it goes on.
 const COPY: Duration = Duration::from_millis(100);
+/// How long the start of a sandbox and the proof that all of it is dead may take, in a breaker's eyes.
+const AROUND: Duration = Duration::from_secs(5);
 /// How much of it at a time.
 const PIECE: usize = 64 << 10;
 
@@ -29,17 +31,14 @@ pub(super) struct Called {
     pub outcome: Option<Arc<Outcome>>,
     /// The line for a model, where breakers refused.
     pub feedback: Option<String>,
+    /// The limit that ended it, where one did.
+    pub verdict: Option<JobVerdict>,
 }
 
 impl Called {
     /// What a handler returned.
     pub fn value(&self) -> Option<&Value> {
         self.outcome.as_ref().filter(|_| self.record.ok)?.value.as_ref()
-    }
-
-    /// The limit that ended it, where one did.
-    pub fn verdict(&self) -> Option<JobVerdict> {
-        self.outcome.as_deref().and_then(JobVerdict::of_run)
     }
 }
 
@@ -67,6 +66,9 @@ impl Execution<'_> {
         let mut call = Call::new(ways, level.end()).seed(now().as_nanos());
         let mut last = None;
         let ended = self.attempts((name, &level), action, stdin, (&mut call, &mut last));
+        if ended.is_err() {
+            call.abandon(&mut self.breakers, now());
+        }
         self.count(call.spent(), turn.is_some() && name == super::turns::DRIVER);
         let end = match ended {
             Ok(end) => end,
@@ -88,6 +90,10 @@ impl Execution<'_> {
         let (ok, degraded, said) = match &end {
             CallEnd::Done { way } => (true, *way > 0, None),
             CallEnd::Ignored => (false, false, last.as_deref().map(said_by_limit)),
+            CallEnd::Failed(why @ Why::WouldExceedDeadline { .. }) => {
+                let whose = level.first().map_or_else(String::new, |bound| format!(" ({bound})"));
+                (false, false, Some(format!("{why}{whose}")))
+            }
             CallEnd::Failed(why) => (false, false, Some(why.to_string())),
         };
         let feedback = call.feedback();
@@ -98,7 +104,8 @@ impl Execution<'_> {
             let turn = turn.map_or_else(String::new, |turn| format!("turn {turn}: "));
             self.remark(&format!("{turn}{name}: {said}"));
         }
-        Ok(Called { record, outcome: last, feedback })
+        let verdict = last.as_deref().filter(|_| !record.ok).and_then(|last| verdict((name, &level), last));
+        Ok(Called { record, outcome: last, feedback, verdict })
     }
 
     fn attempts(
@@ -134,8 +141,16 @@ impl Execution<'_> {
 
     /// A way, with the longest that it may take where its runs have a wall.
     fn way(&self, spec: &WaySpec) -> Way {
-        let limit = match spec.limits.over(&self.spec.limits).get(LimitKind::Wall) {
-            Setting::At(wall) => Some(spec.retry.longest(Duration::from_nanos(wall))),
+        let limits = spec.limits.over(&self.spec.limits);
+        let grace = match limits.get(Key::Grace) {
+            Setting::At(grace) => Duration::from_nanos(grace),
+            Setting::Unlimited | Setting::Inherit => Duration::ZERO,
+        };
+        let limit = match limits.get(LimitKind::Wall) {
+            Setting::At(wall) => {
+                let attempt = Duration::from_nanos(wall).saturating_add(grace).saturating_add(AROUND);
+                Some(spec.retry.longest(attempt))
+            }
             Setting::Unlimited | Setting::Inherit => None,
         };
         Way { key: spec.key.clone(), retry: spec.retry.clone(), limit }
@@ -154,7 +169,7 @@ impl Execution<'_> {
         // What a loop's driver says on stdout is for the loop.
         let is_driver = name == super::turns::DRIVER && matches!(self.spec.work, Work::Loop(_));
         let logged = if is_driver { Logged::Stderr } else { Logged::Both };
-        let limits = way.limits.over(&self.spec.limits);
+        let limits = way.limits.over(&self.spec.limits).standing_in("the job's spec");
         if let Program::Handler { name, input } = &way.program {
             // What a driver says comes before what the spec says.
             let said = serde_json::from_slice(stdin).ok().filter(|said: &Value| !said.is_null());
@@ -276,6 +291,14 @@ impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
+}
+
+/// The limit that ended the last run of a call: one of the job's own is told as such.
+fn verdict((name, level): (&str, &Level), outcome: &Outcome) -> Option<JobVerdict> {
+    let verdict = outcome.verdict.as_ref()?;
+    let bound = level.bound(verdict.layer).filter(|_| verdict.source == Source::Ancestor);
+    let doing = || format!("in an attempt of `{name}`; everything it had started is dead");
+    bound.map_or_else(|| JobVerdict::of_run(outcome), |bound| Some(bound.verdict(Phase::Running, &doing())))
 }
 
 /// As [`judge`], of an attempt in a call: the call's own limit is one of what is tried in it, and no attempt mends it.

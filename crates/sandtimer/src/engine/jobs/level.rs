@@ -1,5 +1,6 @@
 //! The scopes of a job, and which of them is over first.
 
+use std::fmt;
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -96,6 +97,11 @@ impl Level {
         self.bounds.iter().map(|bound| bound.end).min()
     }
 
+    /// The bound that is over first; of several the outermost.
+    pub fn first(&self) -> Option<&Bound> {
+        self.bounds.iter().min_by_key(|bound| bound.end)
+    }
+
     /// The outermost bound that is over.
     pub fn over(&self) -> Option<&Bound> {
         let now = now();
@@ -108,11 +114,17 @@ impl Level {
     }
 }
 
+impl fmt::Display for Bound {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = format!("{:?}", self.layer).to_lowercase();
+        write!(formatter, "the {name}'s wall limit of {}", time(milliseconds(self.end.since(self.begun))))
+    }
+}
+
 impl Bound {
     /// What is said when it has ended what is inside it.
     pub fn verdict(&self, phase: Phase, doing: &str) -> JobVerdict {
         let limit_ms = milliseconds(self.end.since(self.begun));
-        let name = format!("{:?}", self.layer).to_lowercase();
         JobVerdict {
             kind: LimitKind::Wall,
             layer: self.layer,
@@ -122,10 +134,7 @@ impl Bound {
             limit_ms: Some(limit_ms),
             limit: None,
             elapsed_ms: milliseconds(now().since(self.begun)),
-            sentence: format!(
-                "Stopped by the {name}'s wall limit of {} (set by the job's spec), {doing}.",
-                time(limit_ms)
-            ),
+            sentence: format!("Stopped by {self} (set by the job's spec), {doing}."),
         }
     }
 }

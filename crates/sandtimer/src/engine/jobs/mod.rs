@@ -40,6 +40,7 @@ use crate::limits::Limits;
 use crate::model::{Layer, Outcome, Source, time};
 use crate::resilience::{BreakerSnapshot, Breakers, Budgets, SharedBreakers};
 use crate::scope::ScopeId;
+use crate::time::Moment;
 
 pub use control::{Control, Halt};
 pub use delivering::{Courier, Sent};
@@ -190,7 +191,9 @@ const LAST_OF_LOG: Duration = Duration::from_secs(60);
 const PIECE_OF_LOG: usize = 256 << 10;
 
 /// Executes a leased job. The result, and whether it may be handed out again.
-fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult, bool) {
+///
+/// It was leased after `asked`.
+fn execute(means: &Means<'_>, (leased, asked): (&Leased, Moment), control: &Control) -> (JobResult, bool) {
     let refused = |why: String| (JobResult::bare(Status::Failed, Some(why)), false);
     let spec = match JobSpec::read_stored(leased.spec.clone()) {
         Ok(spec) => spec,
@@ -208,7 +211,7 @@ fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult,
         control,
         held: &leased.held,
         spec: &spec,
-        breakers: breakers(means.place, &leased.owner, &spec.breaker),
+        breakers: breakers(means.place, leased, &spec.breaker),
         budgets: Budgets::default(),
         result: JobResult::bare(Status::Ok, None),
         outcome: None,
@@ -216,7 +219,7 @@ fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult,
         unlogged: RefCell::default(),
     };
     execution.result.spent.queued_ms = leased.leased_ms.saturating_sub(leased.due_ms);
-    let ended = execution.work(leased);
+    let ended = execution.work(leased, asked);
     let again = execution.settle(ended);
     execution.collect();
     execution.result.log_bytes_dropped = execution.end_log();
@@ -224,8 +227,10 @@ fn execute(means: &Means<'_>, leased: &Leased, control: &Control) -> (JobResult,
 }
 
 impl Execution<'_> {
-    fn work(&mut self, leased: &Leased) -> Result<(), Stopped> {
-        let store_now = self.place.store.now_ms();
+    fn work(&mut self, leased: &Leased, asked: Moment) -> Result<(), Stopped> {
+        // A store's clock may stand, while this program's of it goes on; more than since it asked has not gone by.
+        let most = u64::try_from(now().since(asked).as_millis()).unwrap_or(u64::MAX);
+        let store_now = self.place.store.now_ms().min(leased.leased_ms.saturating_add(most));
         let age = Duration::from_millis(store_now.saturating_sub(leased.submitted_ms));
         let left =
             leased.deadline_ms.map(|deadline| Duration::from_millis(deadline.saturating_sub(store_now)));
@@ -257,7 +262,10 @@ impl Execution<'_> {
     fn take(&mut self, called: calls::Called) -> Result<(), Stopped> {
         let failed = (!called.record.ok).then(|| {
             let said = called.record.said.clone().unwrap_or_default();
-            Stopped::Failed { said: format!("{}: {said}", called.record.name), verdict: called.verdict() }
+            Stopped::Failed {
+                said: format!("{}: {said}", called.record.name),
+                verdict: called.verdict.clone(),
+            }
         });
         if let Some(value) = called.value() {
             self.result.value = Some(value.clone());
@@ -306,7 +314,10 @@ impl Execution<'_> {
                 again = true;
                 (Status::InfraError, Some(problem))
             }
-            Err(Stopped::Failed { said, verdict }) => {
+            Err(Stopped::Failed { said, mut verdict }) => {
+                if let Some(verdict) = &mut verdict {
+                    verdict.sentence.push_str(&where_time_went(result.spent));
+                }
                 let is_of_time = verdict.as_ref().is_some_and(|verdict| verdict.limit_ms.is_some());
                 result.verdict = verdict;
                 (if is_of_time { Status::Timeout } else { Status::Failed }, Some(said))
@@ -414,12 +425,14 @@ fn stored_key(owner: &str, key: &str) -> String {
 }
 
 /// A job's own breakers, or those of its owner.
-fn breakers(place: &Place, owner: &str, choice: &BreakerChoice) -> Breakers {
+fn breakers(place: &Place, leased: &Leased, choice: &BreakerChoice) -> Breakers {
     let breakers = Breakers::new(choice.settings.clone(), now().as_nanos());
     match choice.scope {
         BreakerScope::Job => breakers,
-        BreakerScope::Store => breakers
-            .shared(Arc::new(OwnersBreakers { store: Arc::clone(&place.store), owner: owner.to_owned() })),
+        BreakerScope::Store => {
+            let (store, owner) = (Arc::clone(&place.store), leased.owner.clone());
+            breakers.shared(Arc::new(OwnersBreakers { store, owner }), &leased.held.id)
+        }
     }
 }
 

@@ -70,7 +70,7 @@ impl Execution<'_> {
         let called = self.call(turn, (DRIVER, Some(number)), &spec.driver, &stdin)?;
         let failed = |said: String| format!("the driver failed in turn {number}: {said}");
         if let (false, said) = (called.record.ok, called.record.said.clone()) {
-            let verdict = called.verdict();
+            let verdict = called.verdict;
             self.note(called.record);
             return Err(Stopped::Failed { said: failed(said.unwrap_or_default()), verdict });
         }

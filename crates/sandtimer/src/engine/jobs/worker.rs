@@ -173,7 +173,7 @@ impl Worker {
                     let going = Going { control: Arc::clone(&control), memory: job.memory };
                     state.jobs.insert(job.held.clone(), going);
                     drop(state);
-                    scope.spawn(move || self.conduct((&job, workshop), &control));
+                    scope.spawn(move || self.conduct((&job, asked), workshop, &control));
                 }
             }
         });
@@ -214,10 +214,15 @@ impl Worker {
     }
 
     /// One job, from its lease to its end in the store.
-    fn conduct(&self, (job, workshop): (&Leased, &Result<Workshop, String>), control: &Control) {
+    fn conduct(
+        &self,
+        (job, asked): (&Leased, Moment),
+        workshop: &Result<Workshop, String>,
+        control: &Control,
+    ) {
         let Worker { place, handlers, .. } = self;
         let means = Means { place, workshop, handlers, admission: self.admission.as_deref() };
-        let executed = catch_unwind(AssertUnwindSafe(|| execute(&means, job, control)));
+        let executed = catch_unwind(AssertUnwindSafe(|| execute(&means, (job, asked), control)));
         let (result, again) = executed.unwrap_or_else(|_| {
             let said = "the worker failed while it executed the job; it has said so on its stderr";
             (JobResult::bare(Status::InfraError, Some(said.to_owned())), true)
