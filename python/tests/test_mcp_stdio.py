@@ -196,6 +196,36 @@ def test_turns_are_counted_and_one_more_is_left_for_wrapping_up(agents: Agents) 
     agents.run(act, "--turns", "2")
 
 
+def test_what_is_refused_for_its_arguments_is_no_turn(agents: Agents) -> None:
+    wrong = [
+        ("bash", {"command": "true", "timeout_ms": -5}),
+        ("bash", {"command": "true", "wait_ms": 60000}),
+        ("bash", {"command": "true", "task_type": "no_such_type"}),
+        ("bash", {"command": "true", "idempotency_key": "k" * 1000}),
+        ("run_code", {"language": "python", "code": "1", "wall_ms": 5, "timeout_ms": 5}),
+        ("run_code", {"language": "python", "code": "1", "warn_signal": "SIGNOTHING"}),
+        ("run_code", {"language": "python", "code": "1", "context_id": "0123456789ab"}),
+    ]
+
+    async def act(client: Any) -> None:
+        async def all_refused() -> None:
+            for tool, arguments in wrong:
+                refused = await client.call_tool(tool, arguments)
+                assert refused.is_error and data(refused)["code"] != "budget_over", refused
+
+        await all_refused()
+        assert first(await client.call_tool("bash", {"command": "true"})) == "EXITED 0"
+        await all_refused()
+        key = {"command": "echo last", "idempotency_key": f"key-{time.monotonic_ns()}"}
+        assert data(await client.call_tool("bash", key))["stdout"] == "last\n", "the turn for wrapping up was kept"
+        again = await client.call_tool("bash", key)
+        assert data(again)["stdout"] == "last\n", "what is there already is no turn"
+        for tool, arguments in (("bash", {"command": "true"}), ("run_code", {"language": "python", "code": "1"})):
+            assert data(await client.call_tool(tool, arguments))["code"] == "budget_over"
+
+    agents.run(act, "--turns", "1")
+
+
 def test_an_agent_works_in_a_directory_of_the_users(agents: Agents, tmp_path: pathlib.Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "given").write_text("from outside")

@@ -181,15 +181,22 @@ impl Conversation {
         Ok(self.kept.budget.get_or_init(|| opened))
     }
 
-    /// Begins a turn: a call that starts something.
+    /// Begins a turn: a call that starts something. What is refused for what it asks for begins none, so this comes last.
     pub fn begin_turn(&self) -> Result<(), Refusal> {
         let (mut budget, now) = self.budget()?.lock();
         if budget.start_turn(now) != Turn::Refused {
             return Ok(());
         }
-        let check = budget.check(now);
-        let message = check.message.unwrap_or_else(|| "the budget of this connection is over".to_owned());
-        Err(Refusal::new(Code::BudgetOver, message).with("reason", check.reason))
+        Err(over(budget.check(now)))
+    }
+
+    /// Whether a turn may begin now; begins none.
+    pub fn check_turn(&self) -> Result<(), Refusal> {
+        let (budget, now) = self.budget()?.lock();
+        if budget.clone().start_turn(now) != Turn::Refused {
+            return Ok(());
+        }
+        Err(over(budget.look(now)))
     }
 
     /// What the client is to be told of its budget after a call: limits that were passed, tasks that take longer than expected,
@@ -265,6 +272,11 @@ impl Conversation {
         }
         read.insert(run.to_owned(), cursors);
     }
+}
+
+fn over(check: Check) -> Refusal {
+    let message = check.message.unwrap_or_else(|| "the budget of this connection is over".to_owned());
+    Refusal::new(Code::BudgetOver, message).with("reason", check.reason)
 }
 
 fn open_budget(owner: &OwnerState, limits: Limits) -> Result<Arc<AgentBudget>, Refusal> {

@@ -38,7 +38,6 @@ struct Asked {
 
 /// `bash`.
 pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
-    call.conversation.begin_turn()?;
     let said = fields.left();
     let key = fields.text("idempotency_key")?;
     let asked = asked(call, fields, key.is_some()).await?;
@@ -56,8 +55,9 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     Ok(answer)
 }
 
-/// Starts a run in the conversation's budget.
+/// Starts a run in the conversation's budget, of which that is a turn.
 async fn start(call: &Call, mut request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
+    call.conversation.begin_turn()?;
     let budget = call.conversation.budget()?;
     let scope = budget.run_scope(None)?;
     request.parent = Some(scope.id());
@@ -163,7 +163,6 @@ pub(super) async fn waited(
 
 /// `run_code`.
 pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
-    call.conversation.begin_turn()?;
     let language = match fields.word("language", &LANGUAGES)? {
         Some("bash") => Language::Bash,
         Some("javascript") => Language::JavaScript,
@@ -177,6 +176,7 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
     let (warn, warn_signal) = (fields.milliseconds("warn_ms")?, warn_signal(&mut fields)?);
     fields.finish()?;
     let context = context(call, language, named).await?;
+    call.conversation.begin_turn()?;
     let budget = call.conversation.budget()?;
     let scope = budget.run_scope(None)?;
     let (detach, parent) = (background, Some(scope.id()));
@@ -215,9 +215,15 @@ async fn context(
     named: Option<String>,
 ) -> Result<Arc<LiveContext>, Refusal> {
     let context = match named.as_deref() {
-        None => call.conversation.context(language).await?,
-        Some("new") => call.conversation.open(language).await?,
-        Some(id) => contexts::find(call.app(), id, call.owner())?,
+        Some(id) if id != "new" => contexts::find(call.app(), id, call.owner())?,
+        other => {
+            // Nothing is opened for what may not begin.
+            call.conversation.check_turn()?;
+            match other {
+                None => call.conversation.context(language).await?,
+                Some(_) => call.conversation.open(language).await?,
+            }
+        }
     };
     if context.language() != language {
         let (is, given) = (context.language().name(), language.name());
