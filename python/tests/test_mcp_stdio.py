@@ -226,6 +226,20 @@ def test_what_is_refused_for_its_arguments_is_no_turn(agents: Agents) -> None:
     agents.run(act, "--turns", "1")
 
 
+def test_a_call_that_waits_for_several_things_takes_no_longer_than_one(agents: Agents) -> None:
+    async def act(client: Any) -> None:
+        deaf = {"command": "sleep 100", "background": True, "stdin_open": True, "timeout_ms": 100000}
+        run = data(await client.call_tool("bash", deaf))["run_id"]
+        begun = time.monotonic()
+        # More than a pipe takes: it waits to write, and then for an answer.
+        said = await client.call_tool("write_stdin", {"run_id": run, "data": "x" * 500_000, "wait_ms": 45000})
+        assert 0 < data(said)["written"] < 500_000
+        assert time.monotonic() - begun < 50, "ten seconds for the one and 45 for the other"
+        await client.call_tool("kill", {"run_id": run})
+
+    agents.run(act)
+
+
 def test_an_agent_works_in_a_directory_of_the_users(agents: Agents, tmp_path: pathlib.Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "given").write_text("from outside")

@@ -239,8 +239,15 @@ impl Conversation {
         act(reported.entry(of.to_owned()).or_insert_with(|| Tracker::new(began)))
     }
 
-    /// Its interpreter of a language, opened where there is none or it has ended.
+    /// Its interpreter of a language, opened where there is none or it has ended. One that takes longer than a call waits is
+    /// there for the next one.
     pub async fn context(&self, language: Language) -> Result<Arc<LiveContext>, Refusal> {
+        let conversation = self.clone();
+        let opening = tokio::spawn(async move { conversation.found_or_opened(language).await });
+        opening.await.map_err(|_| Refusal::new(Code::Internal, "the interpreter could not be opened"))?
+    }
+
+    async fn found_or_opened(&self, language: Language) -> Result<Arc<LiveContext>, Refusal> {
         let mut contexts = self.kept.contexts.lock().await;
         let (app, owner) = (&self.owner.app, &self.owner.owner);
         let known = contexts.get(language.name()).and_then(|id| app.contexts.find(id, owner));

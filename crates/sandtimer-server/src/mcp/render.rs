@@ -60,6 +60,7 @@ fn remedy(code: Code) -> &'static str {
         Code::RunQueued => "wait for its turn with wait, or give it up with kill",
         Code::StdinClosed => "start the run with `stdin_open: true` to write to it later",
         Code::WrongState => "time_left shows its state",
+        Code::SpawnTimeout => "make the same call again; what takes long to open is kept for it",
         Code::BudgetOver => "what runs goes on under its limits: read_output, wait and kill work as before",
         Code::CommandNotFound => {
             "bash finds the programs of this machine that a sandbox shows; this one is not there"

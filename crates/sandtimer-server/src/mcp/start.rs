@@ -41,10 +41,13 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     let said = fields.left();
     let key = fields.text("idempotency_key")?;
     let asked = asked(call, fields, key.is_some()).await?;
-    let run = match key {
-        Some(key) => start_once(call, key, said, asked.request).await?,
-        None => start(call, asked.request).await?,
+    let starting = async {
+        match key {
+            Some(key) => start_once(call, key, said, asked.request).await,
+            None => start(call, asked.request).await,
+        }
     };
+    let run = call.within("starting it", starting).await?;
     let task = if asked.background { call.conversation.bind(&run)? } else { None };
     let mut answer = waited(call, &run, asked.wait, asked.stays).await?;
     if let Some(task) = task {
@@ -175,7 +178,7 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
     let limits = limits(&mut fields, &EACH)?;
     let (warn, warn_signal) = (fields.milliseconds("warn_ms")?, warn_signal(&mut fields)?);
     fields.finish()?;
-    let context = context(call, language, named).await?;
+    let context = call.within("opening its interpreter", context(call, language, named)).await?;
     call.conversation.begin_turn()?;
     let budget = call.conversation.budget()?;
     let scope = budget.run_scope(None)?;

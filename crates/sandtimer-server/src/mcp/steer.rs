@@ -166,7 +166,7 @@ pub(super) async fn write_stdin(call: &Call, mut fields: Fields) -> Result<Answe
         Some(cursor) => cursor,
         None => Excerpt::read(&run, Stream::Stdout, 0, USUAL).await?.cursor,
     };
-    let written = run.input.write(data.as_bytes(), STDIN_WAIT).await?;
+    let written = run.input.write(data.as_bytes(), call.at_most(STDIN_WAIT)).await?;
     // What was not taken is the caller's to send again: the end does not pass it.
     let closed = eof && written == data.len();
     if closed {
