@@ -486,8 +486,16 @@ def test_a_task_that_takes_too_long_is_told(server: str) -> None:
         async with mcp.Client(f"{server}/mcp", mode="legacy") as client:
             await client.call_tool("begin_task", {"label": "short", "estimated_ms": 100, "max_ms": 300})
             await asyncio.sleep(0.5)
+            remedy = "end_task with label `short`"
             told = await client.call_tool("list_runs")
             assert "⏱️ TIMEOUT: Task 'short' exceeded" in text(told), text(told)
-            assert "proceed with current best" in text(told)
+            assert "proceed with current best" in text(told) and remedy in text(told)
+            await client.call_tool("bash", {"command": "true"})
+            for tool, arguments in (("bash", {"command": "true"}), ("run_code", {"language": "python", "code": "1"})):
+                over = await client.call_tool(tool, arguments)
+                assert data(over)["code"] == "budget_over" and remedy in text(over), text(over)
+            assert remedy in text(await client.call_tool("time_left"))
+            await client.call_tool("end_task", {"label": "short"})
+            assert first(await client.call_tool("bash", {"command": "true"})) == "EXITED 0"
 
     asyncio.run(asyncio.wait_for(main(), HARD_STOP))

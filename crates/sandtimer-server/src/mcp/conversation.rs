@@ -16,6 +16,7 @@ use sandtimer::task::progress::Tracker;
 use sandtimer::time::Moment;
 use tokio::sync::Mutex as TurnMutex;
 
+use super::render::closing;
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{Fields, refused};
@@ -282,8 +283,9 @@ impl Conversation {
 }
 
 fn over(check: Check) -> Refusal {
+    let closing = closing(&check).map(|line| format!("\n{line}")).unwrap_or_default();
     let message = check.message.unwrap_or_else(|| "the budget of this connection is over".to_owned());
-    Refusal::new(Code::BudgetOver, message).with("reason", check.reason)
+    Refusal::new(Code::BudgetOver, message + &closing).with("reason", check.reason)
 }
 
 fn open_budget(owner: &OwnerState, limits: Limits) -> Result<Arc<AgentBudget>, Refusal> {

@@ -245,6 +245,7 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
     let check = budget.check(now);
     drop(budget);
     text += &format!("{}\n", check.text);
+    text.extend(render::closing(&check).map(|line| line + "\n"));
     let budget = render::budget(&check);
     let mut shown = Vec::new();
     for run in &runs {
