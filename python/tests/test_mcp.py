@@ -240,6 +240,19 @@ def test_the_names_that_agents_know(connect: Callable[[Act], None]) -> None:
     connect(act)
 
 
+def test_an_answer_says_one_thing_of_how_a_run_stands(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        for _ in range(40):
+            shell = data(await client.call_tool("Bash", {"command": "sleep 0.02; echo done", "background": True}))["bash_id"]
+            over = False
+            while not over:
+                read = await client.call_tool("ReadBashOutput", {"shell_id": shell})
+                over = "=== Status: COMPLETED" in text(read)
+                assert (first(read) != "STILL RUNNING") == over == (data(read)["headline"] == "EXITED 0"), text(read)
+
+    connect(act)
+
+
 def test_a_cancelled_call_ends_its_run_unless_it_is_in_the_background(connect: Callable[[Act], None]) -> None:
     async def act(client: Any) -> None:
         mark = f"sleep 61; : {time.monotonic_ns()}"
