@@ -277,6 +277,19 @@ def test_silence_ends_what_a_connection_runs(agents: Agents) -> None:
     agents.run(act, "--stall", "2s")
 
 
+def test_time_in_which_nothing_runs_is_no_stall(agents: Agents) -> None:
+    async def act(client: Any) -> None:
+        assert first(await client.call_tool("bash", {"command": "true"})) == "EXITED 0"
+        await asyncio.sleep(2.5)
+        back = await client.call_tool("bash", {"command": "true"})
+        assert first(back) == "EXITED 0" and "TIMEOUT" not in str(back.content), back
+        left = data(await client.call_tool("time_left"))["budget"]
+        [stall] = [limit for limit in left["limits"] if limit["kind"] == "stall"]
+        assert left["state"] == "going" and (stall["used"], stall["limit"]) == (0, 1000)
+
+    agents.run(act, "--stall", "1s")
+
+
 def test_a_server_that_was_killed_is_replaced_and_its_records_are_there(agents: Agents) -> None:
     known: dict[str, str] = {}
 

@@ -27,6 +27,9 @@ pub struct Options {
     pub on_task_timeout: OnTaskTimeout,
     /// Work goes on once the task is done whose time was up, also when the wrap-up turn was taken or is over.
     pub resumes_after_task: bool,
+    /// Time between runs is silence, too. Without it the stall limit is that of what runs, and an agent whose person is away
+    /// has stopped nowhere.
+    pub idle_is_silence: bool,
 }
 
 impl Default for Options {
@@ -36,6 +39,7 @@ impl Default for Options {
             max_duration_factor: 1.0,
             on_task_timeout: OnTaskTimeout::default(),
             resumes_after_task: false,
+            idle_is_silence: true,
         }
     }
 }

@@ -269,8 +269,14 @@ impl Budget {
         self.wall_end().map(|end| end.before(self.reserve()))
     }
 
+    /// How long nothing was heard.
+    fn silence(&self) -> Duration {
+        if self.options.idle_is_silence { self.now.since(self.last_activity) } else { Duration::ZERO }
+    }
+
     fn stall_end(&self) -> Option<Moment> {
         self.limit(LimitKind::Stall)
+            .filter(|_| self.options.idle_is_silence)
             .map(|effect| self.last_activity.after(Duration::from_nanos(effect.value)))
     }
 

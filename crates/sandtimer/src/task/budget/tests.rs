@@ -454,3 +454,18 @@ fn where_it_was_chosen_work_goes_on_when_the_task_is_done_whose_time_was_up() {
         assert_eq!(budget.start_turn(minutes(4)), then);
     }
 }
+
+#[test]
+fn where_it_was_chosen_only_what_runs_is_silent() {
+    for idle_is_silence in [true, false] {
+        let options = Options { idle_is_silence, ..Options::default() };
+        let mut budget = budget_with(&Limits::new().stall(Duration::from_secs(60)), options);
+        assert_eq!(budget.next_event().is_some(), idle_is_silence);
+        assert_eq!(budget.check(minutes(5)).timed_out, idle_is_silence);
+        assert_eq!(
+            budget.run_bound(None, minutes(5)).stall,
+            Some(Duration::from_secs(60)),
+            "what runs is bounded"
+        );
+    }
+}
