@@ -13,6 +13,9 @@ use sandtimer_store::{DurationStore, StoreError};
 use crate::auth::Owner;
 use crate::error::Refusal;
 
+/// What fails within this, in milliseconds, has not begun its work: a module that is missing, an option that there is not.
+const NOT_BEGUN: u64 = 100;
+
 /// Durations of runs, and what they foretell.
 #[derive(Debug)]
 pub(crate) struct Durations {
@@ -47,9 +50,11 @@ impl Durations {
 
     /// Learns how long a run took. What is returned is still to be kept.
     pub fn learn(&self, question: Question, outcome: &Outcome) -> Option<Finished> {
+        let failed_at_once = outcome.usage.wall_ms < NOT_BEGUN;
         let stopped = match outcome.ending {
             Ending::InfraError => return None,
-            Ending::Exited => outcome.exit_code != Some(0),
+            Ending::Exited if outcome.exit_code == Some(0) => false,
+            Ending::Exited | Ending::Signaled | Ending::Raised if failed_at_once => return None,
             _ => true,
         };
         let seconds = outcome.usage.wall_ms as f64 / 1000.0;

@@ -64,6 +64,14 @@ impl Estimate {
         }
     }
 
+    /// With a worst case that is not below this.
+    pub(super) fn at_worst(self, least: f64) -> Self {
+        let worst_seconds = self.worst_seconds.max(least);
+        let differ = worst_seconds / self.worst_seconds;
+        let suggested_limit_seconds = self.suggested_limit_seconds * differ;
+        Estimate { worst_seconds, suggested_limit_seconds, ..self }
+    }
+
     /// What it is once it is known that it takes longer than this.
     pub(super) fn given_longer(self, seconds: f64) -> Self {
         if seconds <= self.best_seconds {
