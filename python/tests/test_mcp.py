@@ -15,6 +15,8 @@ import pytest
 from every_tool import use_every_tool
 from serving import Serving
 
+import sandtimer
+
 mcp = pytest.importorskip("mcp", reason="the MCP client has no package for this Python")
 
 HARD_STOP = 60.0
@@ -375,6 +377,52 @@ def test_an_estimated_task_is_bound_to_the_next_command(tmp_path: pathlib.Path, 
         asyncio.run(main())
     finally:
         serving.stop()
+
+
+def test_a_timeout_manager_reads_what_the_tools_print(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        manager = sandtimer.TimeoutManager(max_failures=10)
+
+        async def use(tool: str, **arguments: Any) -> Any:
+            result = await client.call_tool(tool, arguments)
+            manager.observe_tool(tool, text(result), arguments)
+            return data(result)
+
+        command = f"sleep 0.3; : {time.monotonic_ns()}"
+        await use("bash", command=command, wait_ms=20000)
+        asked = await client.call_tool("estimate_duration", {"command": command})
+        read = manager.parse_estimate_result(text(asked))
+        assert read is not None and read["task_name"] == command, text(asked)
+        for key in ("typical", "max", "suggested_limit"):
+            wire = {"max": "worst_ms"}.get(key, f"{key}_ms")
+            assert read[key] == pytest.approx(data(asked)[wire] / 1000, rel=0.05), text(asked)
+        for alias, reader, key in (("Bash", "ReadBashOutput", "shell_id"), ("bash", "read_output", "run_id")):
+            await use("EstimateTaskDuration", task_type="load_data", data_size_mb=50)
+            begun = await use(alias, command="echo COMPLETED; sleep 1", background=True)
+            process = {key: begun["run_id"]}
+            status = manager.get_task_status()
+            assert status is not None and status["task_name"] == "load_data"
+            await use(reader, **process)
+            assert manager.get_task_status() is not None
+            await client.call_tool("wait", {"run_ids": [begun["run_id"]], "wait_ms": 20000})
+            await use(reader, **process)
+            assert manager.get_task_status() is None
+        await use("EstimateTaskDuration", task_type="load_data")
+        begun = await use("Bash", command="sleep 1; exit 3", run_in_background=True)
+        await use("wait", run_ids=[begun["bash_id"]])
+        assert manager.get_task_status() is None
+        await use("EstimateTaskDuration", task_type="load_data")
+        begun = await use("Bash", command="sleep 60", background=True)
+        await use("kill", run_id=begun["run_id"], signal="SIGWINCH")
+        assert manager.get_task_status() is not None, "a signal alone ends nothing"
+        await use("KillShell", shell_id=begun["bash_id"])
+        assert manager.get_task_status() is None
+        await use("BashOutput", bash_id=begun["bash_id"])
+        check = manager.check_timeout()
+        [failures] = [limit for limit in check["limits"] if limit["kind"] == "failures"]
+        assert failures["used"] == 1 and manager.get_summary()["tasks_completed"] == 4, check
+
+    connect(act)
 
 
 def test_estimates_name_what_is_wrong(connect: Callable[[Act], None]) -> None:

@@ -307,7 +307,8 @@ fn begin_task(budget: &AgentBudget, answer: &Answer) -> Result<String, Refusal> 
     let free = |name: &String| budget.clone().task_status(Some(name), now).is_none();
     let names = (2..).map(|number| format!("{known}-{number}"));
     let name = std::iter::once(known.clone()).chain(names).find(free).unwrap_or_default();
-    let task = TaskOf { name: &name, estimated: Some(typical), max: Some(worst) };
+    let ends_after = Some(seconds(answer.estimate.suggested_limit_seconds));
+    let task = TaskOf { name: &name, estimated: Some(typical), max: Some(worst), ends_after };
     budget.start_task(task, true, now)?;
     Ok(name)
 }

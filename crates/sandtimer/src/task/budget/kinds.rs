@@ -13,7 +13,7 @@ pub enum OnTaskTimeout {
     /// The agent is told; what it started goes on.
     #[default]
     Tell,
-    /// The engine ends what runs in the task.
+    /// The engine also ends what runs in the task, at [`TaskOf::ends_after`].
     End,
 }
 
@@ -118,4 +118,11 @@ pub struct TaskOf<'a> {
     pub estimated: Option<Duration>,
     /// The longest it should take; None is unlimited.
     pub max: Option<Duration>,
+    /// When what runs in it is ended, where that was chosen: an estimate's suggested limit. [`END_FACTOR`] times its time
+    /// unless it is given.
+    pub ends_after: Option<Duration>,
 }
+
+/// One run of twenty is longer than its worst case: what is ended there is healthy, as a rule. At this many times it, next to
+/// none is.
+pub const END_FACTOR: f64 = crate::task::estimate::LIMIT_FACTOR;

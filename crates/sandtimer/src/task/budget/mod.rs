@@ -27,7 +27,7 @@ use crate::time::Moment;
 
 pub use check::{Check, LimitUse, Quantity, State, WrapUp};
 pub use estimate_text::{EstimateText, parse_estimate};
-pub use kinds::{Cause, OnTaskTimeout, Options, OptionsError, RunBound, TaskOf, Turn};
+pub use kinds::{Cause, END_FACTOR, OnTaskTimeout, Options, OptionsError, RunBound, TaskOf, Turn};
 pub use repetition::Repeated;
 use repetition::Repetition;
 use tasks::{Task, Tasks};
@@ -284,7 +284,7 @@ impl Budget {
     fn ending_task(&self, task: Option<&str>) -> Option<(Moment, Moment)> {
         let ends = self.options.on_task_timeout == OnTaskTimeout::End;
         let task = task.filter(|_| ends).and_then(|name| self.tasks.find(Some(name)))?;
-        Some((task.started(), task.end()?))
+        Some((task.started(), task.runs_end()?))
     }
 
     /// When a wrap-up turn granted now is over. Whoever asked in time has it within the wall; whoever asked too late has

@@ -13,7 +13,7 @@ use super::Rung;
 const ODDS: f64 = 19.0;
 /// A limit at so many times the worst case ends next to no healthy run, where it rests on so many runs; where runs differ
 /// much, at as much above the worst case, in the logarithm, as twice what that is above the typical one.
-const LIMIT_FACTOR: f64 = 4.0;
+pub(crate) const LIMIT_FACTOR: f64 = 4.0;
 pub(super) const LIMIT_RUNS: usize = 5;
 
 /// How long something is likely to take.

@@ -46,6 +46,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use answer::LIMIT_FACTOR;
 pub use answer::{Estimate, Left, duration_text};
 pub use asked::{Answer, Asked};
 pub use history::{Finished, History, HistoryError};
