@@ -42,7 +42,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http_body_util::Full;
@@ -68,6 +68,8 @@ const MOST_SESSIONS: usize = 256;
 const SESSION_IDLE: Duration = Duration::from_secs(3600);
 /// What the Upgrade header of a connection of lines says.
 const LINES: &str = "sandtimer-mcp";
+/// What the program that carries a client's lines is to say on its stderr.
+const REMARK: &str = "sandtimer-remark";
 
 /// What there is for one owner: a session is not there for anybody else.
 struct Served {
@@ -176,5 +178,10 @@ async fn upgrade(
         }
     });
     let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, LINES)];
-    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+    let mut answer = (StatusCode::SWITCHING_PROTOCOLS, headers).into_response();
+    // The program at the other end has somebody to tell; this server has a log that few read.
+    if let Some(remark) = mcp.app.durations.without().and_then(|text| HeaderValue::from_str(text).ok()) {
+        answer.headers_mut().insert(REMARK, remark);
+    }
+    Ok(answer)
 }

@@ -290,6 +290,9 @@ fn upgraded(mut stream: UnixStream, query: &str) -> Result<Option<UnixStream>, F
         }
     }
     if head.starts_with(b"HTTP/1.1 101") {
+        if let Some(remark) = header_of(&head, "sandtimer-remark") {
+            render::note(&remark);
+        }
         stream.set_read_timeout(None).map_err(failed)?;
         return Ok(Some(stream));
     }
@@ -301,6 +304,14 @@ fn upgraded(mut stream: UnixStream, query: &str) -> Result<Option<UnixStream>, F
     }
     let status = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
     Err(Failure::usage(said["message"].as_str().map_or(status, str::to_owned)))
+}
+
+/// A line of the head of an answer.
+fn header_of(head: &[u8], name: &str) -> Option<String> {
+    let head = String::from_utf8_lossy(head);
+    let lines = head.lines().filter_map(|line| line.split_once(':'));
+    let mut found = lines.filter(|(known, _)| known.eq_ignore_ascii_case(name));
+    found.next().map(|(_, value)| value.trim().to_owned())
 }
 
 /// Carries bytes both ways until the server has said all, which it does once stdin has ended.

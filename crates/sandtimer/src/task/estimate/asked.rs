@@ -54,6 +54,8 @@ pub struct Answer {
     pub asked: Asked,
     pub question: Question,
     pub estimate: Estimate,
+    /// Why runs that there are were left out.
+    pub without: Option<String>,
 }
 
 impl Answer {
@@ -97,7 +99,8 @@ impl Answer {
         if let Some(context) = &self.asked.context {
             writeln!(text, "Context: {}", context.chars().take(200).map(printable).collect::<String>())?;
         }
-        writeln!(text, "Basis: {}", basis(estimate))?;
+        let without = self.without.as_ref().map_or(String::new(), |why| format!("; {why}"));
+        writeln!(text, "Basis: {}{without}", basis(estimate))?;
         if let Some(budget) = self.asked.budget {
             let fits = if estimate.fits(budget) { "yes" } else { "no" };
             let chance = 100.0 * estimate.chance_over_by(budget.as_secs_f64(), 0.0);

@@ -265,7 +265,7 @@ impl Estimator {
     pub fn answer(&self, asked: Asked, owner: &str, conditions: Conditions) -> Result<Answer, EstimateError> {
         let question = asked.question(owner, conditions)?;
         let estimate = self.predict(&question)?;
-        Ok(Answer { asked, question, estimate })
+        Ok(Answer { asked, question, estimate, without: None })
     }
 
     /// Adds a run: scores what was foretold of it, then learns from it.
