@@ -116,13 +116,18 @@ class TimeoutManager:
     def start_turn(self) -> str:
         """Begins a turn: "work"; "wrap_up" where it is the last one; "refused" where there is none left.
 
-        It is activity, but a silence before it that was longer than the stall limit counts all the same.
+        How far the task begun last is goes to the log `sandtimer`: `Task status: 10m 27s / 30m 0s (35% complete)`, elapsed
+        time of the estimate. It is activity, but a silence before it that was longer than the stall limit counts all the same.
 
         >>> import sandtimer
         >>> manager = sandtimer.TimeoutManager(max_turns=1)
         >>> manager.start_turn(), manager.check_timeout()["state"], manager.start_turn(), manager.start_turn()
         ('work', 'wrap_up', 'wrap_up', 'refused')
         """
+        status = self.get_task_status()
+        if status is not None and status["progress_percent"] is not None:
+            times = (status["formatted_elapsed"], status["formatted_estimated"], status["progress_percent"])
+            _log.info("Task status: %s / %s (%.0f%% complete)", *times)
         return self._budget.start_turn(self._now())
 
     def check_timeout(self) -> dict[str, Any]:
