@@ -148,6 +148,19 @@ def test_runs_are_steered(connect: Callable[[Act], None]) -> None:
     connect(act)
 
 
+def test_what_is_said_of_one_run_and_of_none(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        run = data(await client.call_tool("bash", {"command": "sleep 60", "background": True}))["run_id"]
+        extended = await client.call_tool("extend", {"run_id": run, "by_ms": 60000})
+        assert "has no wall limit: there is nothing to extend" in text(extended) and "more" not in text(extended)
+        listed = await client.call_tool("list_runs")
+        count = data(listed)["total"]
+        assert first(listed) == ("1 run goes on or is queued" if count == 1 else f"{count} runs go on or are queued")
+        await client.call_tool("kill", {"run_id": run})
+
+    connect(act)
+
+
 def test_output_is_cut_filtered_and_waited_for(connect: Callable[[Act], None]) -> None:
     async def act(client: Any) -> None:
         much = await client.call_tool("bash", {"command": "seq 1 100000"})

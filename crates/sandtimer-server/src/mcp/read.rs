@@ -191,7 +191,11 @@ pub(super) fn list(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
     runs.truncate(usize::try_from(limit).unwrap_or(0));
     let mut shown: Vec<Value> = runs.iter().map(|run| described(run)).collect();
     tokio::task::block_in_place(|| diagnose(&runs, &mut shown));
-    let mut text = format!("{total} runs {}\n", status.unwrap_or("go on or are queued"));
+    let mut text = match (total, status) {
+        (1, None) => "1 run goes on or is queued\n".to_owned(),
+        (1, Some(status)) => format!("1 run {status}\n"),
+        (_, status) => format!("{total} runs {}\n", status.unwrap_or("go on or are queued")),
+    };
     for run in &shown {
         text += &format!("{}\n", line(run));
         if let Some(sentence) = run["doing"]["sentence"].as_str() {
@@ -254,7 +258,10 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
     };
     runs.retain(|run| run.status() == "running");
     runs.sort_by_cached_key(|run| kills_at(run).map_or(u64::MAX, |(at, _)| at));
-    let mut text = format!("{} runs go on\n", runs.len());
+    let mut text = match runs.len() {
+        1 => "1 run goes on\n".to_owned(),
+        count => format!("{count} runs go on\n"),
+    };
     let (mut budget, now) = call.conversation.budget()?.lock();
     let check = budget.check(now);
     drop(budget);

@@ -177,6 +177,24 @@ fn the_first_short_runs_of_a_type_do_not_replace_the_figures_of_the_table() {
 }
 
 #[test]
+fn one_run_is_told_as_one() {
+    let mut estimator = Estimator::new();
+    let run = |command: &[&str]| Question::command(command).owner("me");
+    estimator.record(&finished(&run(&["train", "--seed", "1"]), 10.0)).expect("recorded");
+    let stopped = Finished { stopped: true, ..finished(&run(&["make"]), 60.0) };
+    estimator.record(&stopped).expect("recorded");
+    for (command, basis) in [
+        (["train", "--seed", "2"].as_slice(), "Basis: 1 run of a command that differs in numbers or paths\n"),
+        (&["make"], "Basis: 1 run of this very thing; it was stopped before its end\n"),
+    ] {
+        let command = command.iter().map(|word| (*word).to_owned()).collect();
+        let asked = Asked { command: Some(command), ..Asked::default() };
+        let text = estimator.answer(asked, "me", Conditions::default()).expect("known").text();
+        assert!(text.contains(basis), "{text}");
+    }
+}
+
+#[test]
 fn memory_is_bounded_and_the_state_can_be_written() {
     let mut estimator = Estimator::new();
     let last = MOST_KEYS * 2;
