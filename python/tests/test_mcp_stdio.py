@@ -240,6 +240,27 @@ def test_a_call_that_waits_for_several_things_takes_no_longer_than_one(agents: A
     agents.run(act)
 
 
+def test_tools_that_estimate_are_hidden_where_that_was_chosen(agents: Agents) -> None:
+    hidden = {"estimate_duration", "EstimateTaskDuration"}
+
+    async def tools(variables: dict[str, str]) -> set[str]:
+        asked = mcp.StdioServerParameters(
+            command=BINARY, args=["mcp", "--state-dir", agents.state], env={**os.environ, **variables}
+        )
+        async with mcp.Client(asked) as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            if not hidden & names:
+                with pytest.raises(Exception, match="no tool"):
+                    await client.call_tool("estimate_duration", {"task_type": "load_data"})
+            return names
+
+    async def main() -> None:
+        without, usual = await tools({"ENABLE_ESTIMATE_DURATION": "0"}), await tools({"ENABLE_ESTIMATE_DURATION": "1"})
+        assert usual - without == hidden and hidden <= await tools({})
+
+    asyncio.run(asyncio.wait_for(main(), HARD_STOP))
+
+
 def test_an_agent_works_in_a_directory_of_the_users(agents: Agents, tmp_path: pathlib.Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "given").write_text("from outside")

@@ -151,6 +151,7 @@ async fn upgrade(
 ) -> Result<Response, Refusal> {
     let limits = conversation::limits(&mut fields)?;
     let directory = conversation::directory(&mcp.app, &mut fields)?;
+    let estimate_tools = fields.truth("estimates")?;
     fields.finish()?;
     let asked = request.headers().get(header::UPGRADE).and_then(|name| name.to_str().ok());
     if !asked.is_some_and(|name| name.eq_ignore_ascii_case(LINES)) {
@@ -158,7 +159,7 @@ async fn upgrade(
             .with("key", "Upgrade"));
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
-    let conversation = Conversation::with(served.state.clone(), limits, directory)?;
+    let conversation = Conversation::with(served.state.clone(), limits, directory, estimate_tools)?;
     let upgraded = hyper::upgrade::on(&mut request);
     let mut closing = mcp.app.closing.subscribe();
     tokio::spawn(async move {

@@ -59,7 +59,8 @@ pub(crate) fn main(given: &McpArguments) -> Result<ExitCode, Failure> {
 
 /// The budget and the directory of this connection, as the server takes them.
 fn query(given: &McpArguments) -> Result<String, Failure> {
-    let mut query = Vec::new();
+    // The server has the environment of whichever client started it.
+    let mut query = vec![format!("estimates={}", serve::estimate_tools())];
     for (flag, kind, text) in [
         ("--wall", LimitKind::Wall, &given.wall),
         ("--turns", LimitKind::Turns, &given.turns),

@@ -125,6 +125,8 @@ struct Kept {
     read: Mutex<HashMap<String, [u64; 2]>>,
     /// The directory of the user's that it works in, instead of its owner's workspace.
     directory: Option<Arc<Workspace>>,
+    /// Whether it sees the tools that estimate, where that is its own choice.
+    estimate_tools: Option<bool>,
     /// Opened with the first call, unless it has limits.
     budget: OnceLock<Arc<AgentBudget>>,
     /// What was estimated last and is bound to the next run in the background.
@@ -159,10 +161,21 @@ impl Conversation {
     }
 
     /// One with limits, whose clock begins now, that works in a directory of the user's where one is given.
-    pub fn with(owner: Arc<OwnerState>, limits: Limits, directory: Option<PathBuf>) -> Result<Self, Refusal> {
+    pub fn with(
+        owner: Arc<OwnerState>,
+        limits: Limits,
+        directory: Option<PathBuf>,
+        estimate_tools: Option<bool>,
+    ) -> Result<Self, Refusal> {
         let budget = OnceLock::from(open_budget(&owner, limits)?);
         let directory = directory.map(|path| owner.app.workspaces.of_directory(&owner.owner, path));
-        Ok(Conversation { owner, kept: Arc::new(Kept { budget, directory, ..Kept::default() }) })
+        let kept = Kept { budget, directory, estimate_tools, ..Kept::default() };
+        Ok(Conversation { owner, kept: Arc::new(kept) })
+    }
+
+    /// Whether the tools that estimate are there.
+    pub fn estimates(&self) -> bool {
+        self.kept.estimate_tools.unwrap_or(self.owner.app.estimate_tools)
     }
 
     /// The id of the workspace that it works in.
