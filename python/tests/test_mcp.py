@@ -405,7 +405,7 @@ def test_a_timeout_manager_reads_what_the_tools_print(connect: Callable[[Act], N
         await use("bash", command=command, wait_ms=20000)
         asked = await client.call_tool("estimate_duration", {"command": command})
         read = manager.parse_estimate_result(text(asked))
-        assert read is not None and read["task_name"] == command, text(asked)
+        assert read is not None and read["task_name"].endswith(command), text(asked)
         for key in ("typical", "max", "suggested_limit"):
             wire = {"max": "worst_ms"}.get(key, f"{key}_ms")
             assert read[key] == pytest.approx(data(asked)[wire] / 1000, rel=0.05), text(asked)
@@ -530,6 +530,27 @@ def test_a_run_with_a_limit_says_how_likely_it_is_done_in_time(connect: Callable
         await client.call_tool("kill", {"run_id": run})
         late = await client.call_tool("report_progress", {"run_id": run, "done": 6, "total": 9})
         assert late.is_error and data(late)["code"] == "run_ended"
+
+    connect(act)
+
+
+def test_a_run_reports_its_progress_and_hears_of_its_limit_unasked(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        report = """echo '{"done": 3, "total": 9, "unit": "epoch"}' >&"$SANDTIMER_PROGRESS_FD"; """
+        heard = 'read notice <&"$SANDTIMER_NOTICE_FD"; echo "heard $notice"; sleep 60'
+        asked = {"command": f"{report} echo said; {heard}", "timeout_ms": 5000, "background": True}
+        run = data(await client.call_tool("bash", asked))["run_id"]
+        for _ in range(100):
+            progress = data(await client.call_tool("time_left", {"run_id": run}))["runs"][0]["progress"]
+            if progress is not None:
+                break
+            await asyncio.sleep(0.02)
+        assert (progress["done"], progress["total"]) == (3, 9)
+        match = {"run_id": run, "until": "match", "filter": "^heard ", "wait_ms": 20000}
+        notice = json.loads(data(await client.call_tool("read_output", match))["data"].removeprefix("heard "))
+        assert notice["limit"] == "wall" and 0 < notice["left_ms"] <= 500
+        ended = await client.call_tool("wait", {"run_ids": [run]})
+        assert data(ended)["runs"][0]["ending"] == "timeout"
 
     connect(act)
 

@@ -15,7 +15,7 @@ use crate::body::Fields;
 use crate::contexts::{self, CellRequest, EACH, LANGUAGES, Language, LiveContext, MOST_WAITING};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
-use crate::runs::{self, LIMITS, LiveRun, RunRequest, warn_signal};
+use crate::runs::{self, LIMITS, LiveRun, RunRequest, warn_of, warn_signal};
 
 /// How long a call waits unless it says otherwise.
 pub(super) const WAIT: Duration = Duration::from_secs(30);
@@ -176,7 +176,8 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
     let (named, background) = (fields.text("context_id")?, fields.truth("background")?.unwrap_or(false));
     let wait = wait_of(&mut fields, WAIT)?;
     let limits = limits(&mut fields, &EACH)?;
-    let (warn, warn_signal) = (fields.milliseconds("warn_ms")?, warn_signal(&mut fields)?);
+    let warn = fields.milliseconds("warn_ms")?.or_else(|| Some(warn_of(&limits)));
+    let warn_signal = warn_signal(&mut fields)?;
     fields.finish()?;
     let context = call.within("opening its interpreter", context(call, language, named)).await?;
     call.conversation.begin_turn()?;
