@@ -207,3 +207,31 @@ fn estimates_on_the_command_line_rest_on_what_agents_ran_below_the_same_director
     assert!(matches!(estimate["basis"].as_str(), Some("exact" | "any_load")), "{estimate}");
     assert!(estimate["typical_ms"].as_u64().is_some_and(|typical| typical >= 200), "{estimate}");
 }
+
+#[test]
+fn what_agents_run_is_seen_and_steered_by_the_commands_for_servers() {
+    let state = state();
+    let named = |arguments: &[&str]| {
+        let mut named = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+        named.args(arguments).env("SANDTIMER_STATE_DIR", state.0.path()).env_remove("SANDTIMER_SERVER");
+        named
+    };
+    let succeeds = |arguments: &[&str]| {
+        let output = named(arguments).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let asked = json!({"command": "echo of an agent; sleep 60; : seen", "background": true});
+    let answer = said(client(&mut named(&["mcp"])), &[json!({"name": "bash", "arguments": asked})]);
+    assert!(answer.contains("STILL RUNNING"), "{answer}");
+    let listed: Value = serde_json::from_str(&succeeds(&["ps", "--json"])).expect("JSON");
+    let mut runs = listed["runs"].as_array().into_iter().flatten();
+    let run = runs.find(|run| run["command"].to_string().contains(": seen")).expect("it is listed");
+    let id = run["run_id"].as_str().expect("an id");
+    assert!(succeeds(&["ps"]).contains(id));
+    assert!(succeeds(&["ps", id]).contains("sleep"));
+    assert_eq!(succeeds(&["logs", id]), "of an agent\n");
+    succeeds(&["kill", id]);
+    assert!(!succeeds(&["ps"]).contains(id));
+}

@@ -52,9 +52,19 @@ struct Place {
 
 pub(crate) fn main(given: &McpArguments) -> Result<ExitCode, Failure> {
     let query = query(given)?;
-    let place = Place::find(given)?;
+    let place = Place::find(given.state_dir.as_deref())?.prepared()?;
     let stream = join(&place, &query)?;
     carry(stream)
+}
+
+/// A connection to this user's server for MCP clients, where there is one.
+pub(super) fn connect() -> io::Result<UnixStream> {
+    let place = Place::find(None).map_err(|_| io::ErrorKind::NotFound)?;
+    let stream = UnixStream::connect(&place.socket)?;
+    if socket_peercred(&stream)?.uid != rustix::process::geteuid() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(stream)
 }
 
 /// The budget and the directory of this connection, as the server takes them.
@@ -102,8 +112,8 @@ fn encoded(text: &str) -> String {
 }
 
 impl Place {
-    fn find(given: &McpArguments) -> Result<Self, Failure> {
-        let state = match &given.state_dir {
+    fn find(state_dir: Option<&Path>) -> Result<Self, Failure> {
+        let state = match state_dir {
             Some(directory) => std::path::absolute(directory)
                 .map_err(|error| Failure::usage(format!("--state-dir: {} {error}", directory.display())))?,
             None => {
@@ -116,14 +126,19 @@ impl Place {
         };
         let runtime =
             std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-        let is_named = given.state_dir.is_some() || named_state_directory().is_some();
+        let is_named = state_dir.is_some() || named_state_directory().is_some();
         let directory = match runtime {
             Some(runtime) if !is_named => runtime.join("sandtimer"),
             _ => state.clone(),
         };
-        let place = Place { socket: directory.join("mcp.sock"), state };
+        Ok(Place { socket: directory.join("mcp.sock"), state })
+    }
+
+    /// Makes its directories where they are missing.
+    fn prepared(self) -> Result<Self, Failure> {
+        let place = self;
         own_directory(&place.state)?;
-        own_directory(&directory)?;
+        place.socket.parent().map_or(Ok(()), own_directory)?;
         if place.socket.as_os_str().len() > MOST_PATH {
             let path = place.socket.display();
             return Err(Failure::usage(format!(
