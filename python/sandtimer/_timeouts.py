@@ -124,11 +124,13 @@ class TimeoutManager:
         >>> manager.start_turn(), manager.check_timeout()["state"], manager.start_turn(), manager.start_turn()
         ('work', 'wrap_up', 'wrap_up', 'refused')
         """
-        status = self.get_task_status()
-        if status is not None and status["progress_percent"] is not None:
-            times = (status["formatted_elapsed"], status["formatted_estimated"], status["progress_percent"])
-            _log.info("Task status: %s / %s (%.0f%% complete)", *times)
-        return self._budget.start_turn(self._now())
+        now = self._now()
+        status = self._budget.task_status(None, now)
+        if status is not None:
+            _, elapsed, estimated, _, percent, _ = status
+            if estimated is not None and percent is not None:
+                _log.info("Task status: %s / %s (%.0f%% complete)", _formatted(elapsed), _formatted(estimated), percent)
+        return self._budget.start_turn(now)
 
     def check_timeout(self) -> dict[str, Any]:
         """Every limit, with what is used of it. The first check behind a limit that was passed grants the wrap-up turn.
