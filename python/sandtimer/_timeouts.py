@@ -26,10 +26,16 @@ _DEFAULTS = {"max_runtime_seconds": 7200.0, "max_turns": 100, "stall_timeout_sec
 _UNSET: Any = object()
 _log = logging.getLogger("sandtimer")
 
-# The first line of what ReadBashOutput prints of a process that is over. Only there: what follows is the process's own.
+# The first line of what ReadBashOutput prints of a process that is over, in the source's form and in that of `sandtimer mcp`.
+# Only there: what follows is the process's own.
 _COMPLETED = re.compile(r"\s*(?:=+\s*)?(?:\[|Status:\s*)COMPLETED\b(?:.*?exit code:\s*(-?\d+))?")
-_BACKGROUND = re.compile(r"\s*Started background process:\s*(\w+)")
+_EXITED = re.compile(r"EXITED (\d+)|(STOPPED BY cancel)|STOPPED BY ")
+_BACKGROUND = re.compile(r"\s*Started background process:\s*(\w+)|STILL RUNNING\nRun (\w+) goes on in the background")
+# What `wait` prints of each run, below its own first line.
+_WAITED = re.compile(r"^(\w+) ((?:EXITED|STOPPED BY) .*)", re.MULTILINE)
 _READERS = ("ReadBashOutput", "BashOutput", "read_output")
+_SHELLS = ("Bash", "bash")
+_KILLERS = ("KillShell", "kill")
 
 
 class TimeoutManager:
@@ -45,7 +51,8 @@ class TimeoutManager:
     `register_failure` (default: unlimited). Durations are seconds; None and 0 mean unlimited.
     wrap_up: seconds kept for the last turn within max_runtime_seconds (None: a twentieth of it, 60 without; 0: no such
     turn); max_duration_factor: a task's time is up at its max_duration times this; on_task_timeout: "tell" tells the agent,
-    "end" also ends the runs of `Sandbox.within(manager, task=…)`; speed: seconds of the budget in one second, for trying a
+    "end" also ends the runs of `Sandbox.within(manager, task=…)`, at the suggested limit of the estimate, or else at four
+    times that time, for one healthy run of twenty is longer than its max_duration; speed: seconds of the budget in one second, for trying a
     budget out; clock: gives the time in seconds, for tests.
 
     >>> import sandtimer
@@ -109,14 +116,21 @@ class TimeoutManager:
     def start_turn(self) -> str:
         """Begins a turn: "work"; "wrap_up" where it is the last one; "refused" where there is none left.
 
-        It is activity, but a silence before it that was longer than the stall limit counts all the same.
+        How far the task begun last is goes to the log `sandtimer`: `Task status: 10m 27s / 30m 0s (35% complete)`, elapsed
+        time of the estimate. It is activity, but a silence before it that was longer than the stall limit counts all the same.
 
         >>> import sandtimer
         >>> manager = sandtimer.TimeoutManager(max_turns=1)
         >>> manager.start_turn(), manager.check_timeout()["state"], manager.start_turn(), manager.start_turn()
         ('work', 'wrap_up', 'wrap_up', 'refused')
         """
-        return self._budget.start_turn(self._now())
+        now = self._now()
+        status = self._budget.task_status(None, now)
+        if status is not None:
+            _, elapsed, estimated, _, percent, _ = status
+            if estimated is not None and percent is not None:
+                _log.info("Task status: %s / %s (%.0f%% complete)", _formatted(elapsed), _formatted(estimated), percent)
+        return self._budget.start_turn(now)
 
     def check_timeout(self) -> dict[str, Any]:
         """Every limit, with what is used of it. The first check behind a limit that was passed grants the wrap-up turn.
@@ -165,11 +179,18 @@ class TimeoutManager:
     # Tasks
 
     def start_task(
-        self, task_name: str, estimated_duration: Seconds, max_duration: Seconds, *, alongside: bool = False
+        self,
+        task_name: str,
+        estimated_duration: Seconds,
+        max_duration: Seconds,
+        *,
+        alongside: bool = False,
+        suggested_limit: Seconds = None,
     ) -> None:
         """Begins a task, with its typical and its longest duration in seconds (None: unknown).
 
-        What was tracked before counts as completed, unless this one is begun `alongside`.
+        What was tracked before counts as completed, unless this one is begun `alongside`. suggested_limit: when its runs
+        are ended with `on_task_timeout="end"`, as an estimate says (None: four times its longest duration).
 
         >>> import sandtimer
         >>> manager = sandtimer.TimeoutManager()
@@ -179,10 +200,11 @@ class TimeoutManager:
         '30m 0s'
         """
         _arguments.text("task_name", task_name, "use a name")
-        for name, value in (("estimated_duration", estimated_duration), ("max_duration", max_duration)):
+        durations = (estimated_duration, max_duration, suggested_limit)
+        for name, value in zip(("estimated_duration", "max_duration", "suggested_limit"), durations):
             _finite(name, value)
         alongside = _arguments.flag("alongside", alongside)
-        self._budget.start_task(task_name, estimated_duration, max_duration, alongside, self._now())
+        self._budget.start_task(task_name, *durations, (alongside, self._now()))
         times = [("est", estimated_duration), ("max", max_duration)]
         words = ", ".join(f"{name}: {_formatted(value) if value else 'unknown'}" for name, value in times)
         _log.info("⏱️ Started task: %s (%s)", task_name, words)
@@ -228,7 +250,8 @@ class TimeoutManager:
     # What tools print
 
     def parse_estimate_result(self, estimate_result: str) -> Optional[dict[str, Any]]:
-        """`task_name`, `typical` and `max` (seconds) out of what EstimateTaskDuration prints.
+        """`task_name`, `typical`, `max` and, where it is there, `suggested_limit` (seconds) out of what EstimateTaskDuration,
+        estimate_duration and `sandtimer estimate` print.
 
         None where they are not there, and with ENABLE_ESTIMATE_DURATION=0 in the environment.
 
@@ -243,14 +266,18 @@ class TimeoutManager:
         if os.environ.get("ENABLE_ESTIMATE_DURATION") == "0":
             return None
         read = parse_estimate(estimate_result)
-        return None if read is None else dict(zip(("task_name", "typical", "max"), read))
+        if read is None:
+            return None
+        found = dict(zip(("task_name", "typical", "max", "suggested_limit"), read))
+        return {name: value for name, value in found.items() if value is not None}
 
     def observe_tool(self, tool: str, result: str, tool_input: Optional[Mapping[str, Any]] = None) -> None:
         """Takes note of what one of the agent's tools printed, so that tasks need no calls of their own.
 
         An estimate by EstimateTaskDuration makes a task of the next background process that Bash starts; the task's clock
-        begins with the process, and it is completed when ReadBashOutput says so in its first line, or by KillShell. A
-        process that failed counts as a failure. Everything is activity, and looked at for repetitions.
+        begins with the process, and it is completed when ReadBashOutput says so in its first line, or by KillShell. The
+        tools of `sandtimer mcp` are understood under all of their names. A process that failed counts as a failure.
+        Everything is activity, and looked at for repetitions.
 
         >>> import sandtimer
         >>> manager = sandtimer.TimeoutManager()
@@ -264,18 +291,17 @@ class TimeoutManager:
         """
         _arguments.text("result", result, "use the text that the tool printed")
         tool_input = {} if tool_input is None else tool_input
-        process = str(tool_input.get("shell_id") or tool_input.get("bash_id") or "")
-        completed = _COMPLETED.match(result) if tool in _READERS else None
-        failed = completed is not None and completed[1] not in (None, "0")
+        over = _ended(tool, _named(tool_input), result)
         # An agent may use several tools at a time.
         with self._guard.lock:
             if tool == "EstimateTaskDuration":
                 self._estimated = self.parse_estimate_result(result) or self._estimated
-            elif tool == "Bash":
-                self._begun(_BACKGROUND.match(result))
-            elif tool == "KillShell" or completed is not None:
+            elif tool in _SHELLS:
+                self._begun(result, tool_input)
+            for process, _ in over:
                 self._over(process)
-        if tool in _READERS:
+        failed = any(failed for _, failed in over)
+        if tool in _READERS or tool == "wait":
             # Asking again whether it is done is how one waits.
             self.register_activity()
         else:
@@ -283,17 +309,23 @@ class TimeoutManager:
         if failed:
             self.register_failure()
 
-    def _begun(self, background: Optional[re.Match[str]]) -> None:
-        estimated = self._estimated
-        if background is None or estimated is None:
+    def _begun(self, result: str, tool_input: Mapping[str, Any]) -> None:
+        estimated, background = self._estimated, _BACKGROUND.match(result)
+        # In the background, and over before there was an answer.
+        at_once = _EXITED.match(result) and (tool_input.get("background") or tool_input.get("run_in_background"))
+        if estimated is None or not (background or at_once):
             return
         self._estimated = None
         name, others = estimated["task_name"], 1
         while self._budget.task_status(name, self._now()) is not None:
             others += 1
             name = f"{estimated['task_name']} ({others})"
-        self.start_task(name, estimated["typical"], estimated["max"], alongside=True)
-        self._processes[background[1]] = name
+        limit = estimated.get("suggested_limit")
+        self.start_task(name, estimated["typical"], estimated["max"], alongside=True, suggested_limit=limit)
+        if background is None:
+            self.complete_task(name)
+        else:
+            self._processes[(background[1] or background[2]).removeprefix("bash_")] = name
 
     def _over(self, process: str) -> None:
         """This process is over. One that nobody can tell from others is the one begun last."""
@@ -382,6 +414,31 @@ def heard(budget: Optional[tuple[TimeoutManager, Optional[str]]]) -> Iterator[No
     finally:
         if budget is not None:
             budget[0]._note_run(since)
+
+
+def _named(tool_input: Mapping[str, Any]) -> str:
+    """The process that a tool was given, however the tool calls that."""
+    names = (tool_input.get(key) for key in ("shell_id", "bash_id", "run_id"))
+    return str(next((name for name in names if name), "")).removeprefix("bash_")
+
+
+def _ended(tool: str, process: str, result: str) -> list[tuple[str, bool]]:
+    """The processes that a tool says are over, and whether each has failed."""
+    if tool == "wait":
+        return [(run, _has_failed(line)) for run, line in _WAITED.findall(result)]
+    if tool in _KILLERS:
+        return [] if result.startswith("STILL RUNNING\n") else [(process, False)]
+    if tool not in _READERS:
+        return []
+    completed = _COMPLETED.match(result)
+    if completed is not None:
+        return [(process, completed[1] not in (None, "0"))]
+    return [(process, _has_failed(result))] if _EXITED.match(result) else []
+
+
+def _has_failed(line: str) -> bool:
+    exited = _EXITED.match(line)
+    return exited is not None and exited[2] is None and exited[1] != "0"
 
 
 def _finite(name: str, value: Any) -> None:

@@ -15,6 +15,8 @@ import pytest
 from every_tool import use_every_tool
 from serving import Serving
 
+import sandtimer
+
 mcp = pytest.importorskip("mcp", reason="the MCP client has no package for this Python")
 
 HARD_STOP = 60.0
@@ -146,6 +148,19 @@ def test_runs_are_steered(connect: Callable[[Act], None]) -> None:
     connect(act)
 
 
+def test_what_is_said_of_one_run_and_of_none(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        run = data(await client.call_tool("bash", {"command": "sleep 60", "background": True}))["run_id"]
+        extended = await client.call_tool("extend", {"run_id": run, "by_ms": 60000})
+        assert "has no wall limit: there is nothing to extend" in text(extended) and "more" not in text(extended)
+        listed = await client.call_tool("list_runs")
+        count = data(listed)["total"]
+        assert first(listed) == ("1 run goes on or is queued" if count == 1 else f"{count} runs go on or are queued")
+        await client.call_tool("kill", {"run_id": run})
+
+    connect(act)
+
+
 def test_output_is_cut_filtered_and_waited_for(connect: Callable[[Act], None]) -> None:
     async def act(client: Any) -> None:
         much = await client.call_tool("bash", {"command": "seq 1 100000"})
@@ -236,6 +251,19 @@ def test_the_names_that_agents_know(connect: Callable[[Act], None]) -> None:
         killed = await client.call_tool("KillShell", {"shell_id": endless})
         assert first(killed) == "STOPPED BY cancel"
         assert "=== Status: KILLED ===" in text(await client.call_tool("BashOutput", {"bash_id": endless}))
+
+    connect(act)
+
+
+def test_an_answer_says_one_thing_of_how_a_run_stands(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        for _ in range(40):
+            shell = data(await client.call_tool("Bash", {"command": "sleep 0.02; echo done", "background": True}))["bash_id"]
+            over = False
+            while not over:
+                read = await client.call_tool("ReadBashOutput", {"shell_id": shell})
+                over = "=== Status: COMPLETED" in text(read)
+                assert (first(read) != "STILL RUNNING") == over == (data(read)["headline"] == "EXITED 0"), text(read)
 
     connect(act)
 
@@ -364,6 +392,52 @@ def test_an_estimated_task_is_bound_to_the_next_command(tmp_path: pathlib.Path, 
         serving.stop()
 
 
+def test_a_timeout_manager_reads_what_the_tools_print(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        manager = sandtimer.TimeoutManager(max_failures=10)
+
+        async def use(tool: str, **arguments: Any) -> Any:
+            result = await client.call_tool(tool, arguments)
+            manager.observe_tool(tool, text(result), arguments)
+            return data(result)
+
+        command = f"sleep 0.3; : {time.monotonic_ns()}"
+        await use("bash", command=command, wait_ms=20000)
+        asked = await client.call_tool("estimate_duration", {"command": command})
+        read = manager.parse_estimate_result(text(asked))
+        assert read is not None and read["task_name"].endswith(command), text(asked)
+        for key in ("typical", "max", "suggested_limit"):
+            wire = {"max": "worst_ms"}.get(key, f"{key}_ms")
+            assert read[key] == pytest.approx(data(asked)[wire] / 1000, rel=0.05), text(asked)
+        for alias, reader, key in (("Bash", "ReadBashOutput", "shell_id"), ("bash", "read_output", "run_id")):
+            await use("EstimateTaskDuration", task_type="load_data", data_size_mb=50)
+            begun = await use(alias, command="echo COMPLETED; sleep 1", background=True)
+            process = {key: begun["run_id"]}
+            status = manager.get_task_status()
+            assert status is not None and status["task_name"] == "load_data"
+            await use(reader, **process)
+            assert manager.get_task_status() is not None
+            await client.call_tool("wait", {"run_ids": [begun["run_id"]], "wait_ms": 20000})
+            await use(reader, **process)
+            assert manager.get_task_status() is None
+        await use("EstimateTaskDuration", task_type="load_data")
+        begun = await use("Bash", command="sleep 1; exit 3", run_in_background=True)
+        await use("wait", run_ids=[begun["bash_id"]])
+        assert manager.get_task_status() is None
+        await use("EstimateTaskDuration", task_type="load_data")
+        begun = await use("Bash", command="sleep 60", background=True)
+        await use("kill", run_id=begun["run_id"], signal="SIGWINCH")
+        assert manager.get_task_status() is not None, "a signal alone ends nothing"
+        await use("KillShell", shell_id=begun["bash_id"])
+        assert manager.get_task_status() is None
+        await use("BashOutput", bash_id=begun["bash_id"])
+        check = manager.check_timeout()
+        [failures] = [limit for limit in check["limits"] if limit["kind"] == "failures"]
+        assert failures["used"] == 1 and manager.get_summary()["tasks_completed"] == 4, check
+
+    connect(act)
+
+
 def test_estimates_name_what_is_wrong(connect: Callable[[Act], None]) -> None:
     async def act(client: Any) -> None:
         wrong = await client.call_tool("estimate_duration", {"task_type": "train_complx_model"})
@@ -460,6 +534,27 @@ def test_a_run_with_a_limit_says_how_likely_it_is_done_in_time(connect: Callable
     connect(act)
 
 
+def test_a_run_reports_its_progress_and_hears_of_its_limit_unasked(connect: Callable[[Act], None]) -> None:
+    async def act(client: Any) -> None:
+        report = """echo '{"done": 3, "total": 9, "unit": "epoch"}' >&"$SANDTIMER_PROGRESS_FD"; """
+        heard = 'read notice <&"$SANDTIMER_NOTICE_FD"; echo "heard $notice"; sleep 60'
+        asked = {"command": f"{report} echo said; {heard}", "timeout_ms": 5000, "background": True}
+        run = data(await client.call_tool("bash", asked))["run_id"]
+        for _ in range(100):
+            progress = data(await client.call_tool("time_left", {"run_id": run}))["runs"][0]["progress"]
+            if progress is not None:
+                break
+            await asyncio.sleep(0.02)
+        assert (progress["done"], progress["total"]) == (3, 9)
+        match = {"run_id": run, "until": "match", "filter": "^heard ", "wait_ms": 20000}
+        notice = json.loads(data(await client.call_tool("read_output", match))["data"].removeprefix("heard "))
+        assert notice["limit"] == "wall" and 0 < notice["left_ms"] <= 500
+        ended = await client.call_tool("wait", {"run_ids": [run]})
+        assert data(ended)["runs"][0]["ending"] == "timeout"
+
+    connect(act)
+
+
 def test_what_is_left_is_said_once(server: str) -> None:
     async def main() -> None:
         async with mcp.Client(f"{server}/mcp", mode="legacy") as client:
@@ -486,8 +581,16 @@ def test_a_task_that_takes_too_long_is_told(server: str) -> None:
         async with mcp.Client(f"{server}/mcp", mode="legacy") as client:
             await client.call_tool("begin_task", {"label": "short", "estimated_ms": 100, "max_ms": 300})
             await asyncio.sleep(0.5)
+            remedy = "end_task with label `short`"
             told = await client.call_tool("list_runs")
             assert "⏱️ TIMEOUT: Task 'short' exceeded" in text(told), text(told)
-            assert "proceed with current best" in text(told)
+            assert "proceed with current best" in text(told) and remedy in text(told)
+            await client.call_tool("bash", {"command": "true"})
+            for tool, arguments in (("bash", {"command": "true"}), ("run_code", {"language": "python", "code": "1"})):
+                over = await client.call_tool(tool, arguments)
+                assert data(over)["code"] == "budget_over" and remedy in text(over), text(over)
+            assert remedy in text(await client.call_tool("time_left"))
+            await client.call_tool("end_task", {"label": "short"})
+            assert first(await client.call_tool("bash", {"command": "true"})) == "EXITED 0"
 
     asyncio.run(asyncio.wait_for(main(), HARD_STOP))

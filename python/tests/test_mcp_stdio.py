@@ -196,6 +196,71 @@ def test_turns_are_counted_and_one_more_is_left_for_wrapping_up(agents: Agents) 
     agents.run(act, "--turns", "2")
 
 
+def test_what_is_refused_for_its_arguments_is_no_turn(agents: Agents) -> None:
+    wrong = [
+        ("bash", {"command": "true", "timeout_ms": -5}),
+        ("bash", {"command": "true", "wait_ms": 60000}),
+        ("bash", {"command": "true", "task_type": "no_such_type"}),
+        ("bash", {"command": "true", "idempotency_key": "k" * 1000}),
+        ("run_code", {"language": "python", "code": "1", "wall_ms": 5, "timeout_ms": 5}),
+        ("run_code", {"language": "python", "code": "1", "warn_signal": "SIGNOTHING"}),
+        ("run_code", {"language": "python", "code": "1", "context_id": "0123456789ab"}),
+    ]
+
+    async def act(client: Any) -> None:
+        async def all_refused() -> None:
+            for tool, arguments in wrong:
+                refused = await client.call_tool(tool, arguments)
+                assert refused.is_error and data(refused)["code"] != "budget_over", refused
+
+        await all_refused()
+        assert first(await client.call_tool("bash", {"command": "true"})) == "EXITED 0"
+        await all_refused()
+        key = {"command": "echo last", "idempotency_key": f"key-{time.monotonic_ns()}"}
+        assert data(await client.call_tool("bash", key))["stdout"] == "last\n", "the turn for wrapping up was kept"
+        again = await client.call_tool("bash", key)
+        assert data(again)["stdout"] == "last\n", "what is there already is no turn"
+        for tool, arguments in (("bash", {"command": "true"}), ("run_code", {"language": "python", "code": "1"})):
+            assert data(await client.call_tool(tool, arguments))["code"] == "budget_over"
+
+    agents.run(act, "--turns", "1")
+
+
+def test_a_call_that_waits_for_several_things_takes_no_longer_than_one(agents: Agents) -> None:
+    async def act(client: Any) -> None:
+        deaf = {"command": "sleep 100", "background": True, "stdin_open": True, "timeout_ms": 100000}
+        run = data(await client.call_tool("bash", deaf))["run_id"]
+        begun = time.monotonic()
+        # More than a pipe takes: it waits to write, and then for an answer.
+        said = await client.call_tool("write_stdin", {"run_id": run, "data": "x" * 500_000, "wait_ms": 45000})
+        assert 0 < data(said)["written"] < 500_000
+        assert time.monotonic() - begun < 50, "ten seconds for the one and 45 for the other"
+        await client.call_tool("kill", {"run_id": run})
+
+    agents.run(act)
+
+
+def test_tools_that_estimate_are_hidden_where_that_was_chosen(agents: Agents) -> None:
+    hidden = {"estimate_duration", "EstimateTaskDuration"}
+
+    async def tools(variables: dict[str, str]) -> set[str]:
+        asked = mcp.StdioServerParameters(
+            command=BINARY, args=["mcp", "--state-dir", agents.state], env={**os.environ, **variables}
+        )
+        async with mcp.Client(asked) as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            if not hidden & names:
+                with pytest.raises(Exception, match="no tool"):
+                    await client.call_tool("estimate_duration", {"task_type": "load_data"})
+            return names
+
+    async def main() -> None:
+        without, usual = await tools({"ENABLE_ESTIMATE_DURATION": "0"}), await tools({"ENABLE_ESTIMATE_DURATION": "1"})
+        assert usual - without == hidden and hidden <= await tools({})
+
+    asyncio.run(asyncio.wait_for(main(), HARD_STOP))
+
+
 def test_an_agent_works_in_a_directory_of_the_users(agents: Agents, tmp_path: pathlib.Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "given").write_text("from outside")
@@ -231,6 +296,19 @@ def test_silence_ends_what_a_connection_runs(agents: Agents) -> None:
         assert data(stalled)["ending"] == "stalled", stalled
 
     agents.run(act, "--stall", "2s")
+
+
+def test_time_in_which_nothing_runs_is_no_stall(agents: Agents) -> None:
+    async def act(client: Any) -> None:
+        assert first(await client.call_tool("bash", {"command": "true"})) == "EXITED 0"
+        await asyncio.sleep(2.5)
+        back = await client.call_tool("bash", {"command": "true"})
+        assert first(back) == "EXITED 0" and "TIMEOUT" not in str(back.content), back
+        left = data(await client.call_tool("time_left"))["budget"]
+        [stall] = [limit for limit in left["limits"] if limit["kind"] == "stall"]
+        assert left["state"] == "going" and (stall["used"], stall["limit"]) == (0, 1000)
+
+    agents.run(act, "--stall", "1s")
 
 
 def test_a_server_that_was_killed_is_replaced_and_its_records_are_there(agents: Agents) -> None:

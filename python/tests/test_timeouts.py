@@ -251,6 +251,28 @@ def test_a_task_is_registered_and_completed_by_what_tools_print(clock: Clock, co
     assert "failures" not in str(manager.check_timeout()["reason"])
 
 
+def test_how_far_a_task_is_goes_to_the_log_with_each_turn(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="sandtimer")
+    manager = TimeoutManager(clock=clock)
+    manager.start_turn()
+    assert "Task status" not in caplog.text
+    manager.start_task("train", 1800, 5400)
+    clock.minute = 10.45
+    manager.start_turn()
+    assert "Task status: 10m 27s / 30m 0s (35% complete)" in caplog.text
+
+
+def test_a_suggested_limit_is_when_a_task_is_ended(clock: Clock) -> None:
+    manager = TimeoutManager(None, None, None, on_task_timeout="end", clock=clock)
+    manager.observe_tool("EstimateTaskDuration", f"{ESTIMATE}\nSuggested limit: 2h 0m (a guess)")
+    manager.observe_tool("Bash", "Started background process: bash_1")
+    assert manager.run_limits("train_complex_model")["timeout"] == 7200.0
+    manager.start_task("other", 1800, 5400)
+    assert manager.run_limits("other")["timeout"] == 4 * 5400.0
+    clock.minute = 91
+    assert manager.check_timeout()["timed_out"], "the agent is told at its longest duration"
+
+
 def test_processes_have_a_task_each(clock: Clock) -> None:
     manager = TimeoutManager(max_failures=2, clock=clock)
     for process in ("bash_1", "bash_2"):

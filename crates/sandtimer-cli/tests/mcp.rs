@@ -128,19 +128,33 @@ fn log(state: &State) -> String {
 #[test]
 fn a_server_that_cannot_start_is_not_started_again_and_its_words_are_told() {
     let state = state();
-    let path = state.0.path().join("durations.sqlite");
-    drop(sandtimer_store::DurationStore::open(state.0.path(), 0).expect("it opens"));
-    let mut bytes = fs::read(&path).expect("there");
-    // `user_version` in the header of an SQLite file.
-    bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());
-    fs::write(&path, bytes).expect("written");
+    fs::write(state.0.path().join("runs"), "no directory").expect("written");
     let begun = Instant::now();
     let output = start(&state).wait_with_output().expect("it ends");
     assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{said}");
-    assert!(said.contains("version 99") && said.contains("durations.sqlite"), "{said}");
+    assert!(said.contains("the server that was started has ended") && said.contains("File exists"), "{said}");
     assert_eq!(log(&state).lines().count(), 1, "it was started once: {}", log(&state));
+}
+
+#[test]
+fn durations_of_a_newer_version_are_left_alone_and_estimates_say_that_they_do_without() {
+    let state = state();
+    let path = state.0.path().join("durations.sqlite");
+    drop(sandtimer_store::DurationStore::open(state.0.path(), 0).expect("it opens"));
+    let mut bytes = fs::read(&path).expect("there");
+    // `user_version` in the header of an SQLite file.
+    bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());
+    fs::write(&path, &bytes).expect("written");
+    let asked = json!({"name": "estimate_duration", "arguments": {"task_type": "load_data"}});
+    for client in [start(&state), start(&state)] {
+        let said = said(client, std::slice::from_ref(&asked));
+        let (answer, complaint) = said.split_once('\n').expect("lines");
+        assert!(answer.contains("Typical") && answer.contains("version 99"), "{answer}");
+        assert!(complaint.contains("left out") && complaint.contains("durations.sqlite"), "{complaint}");
+    }
+    assert_eq!(fs::read(&path).expect("there"), bytes);
 }
 
 #[test]
@@ -192,4 +206,32 @@ fn estimates_on_the_command_line_rest_on_what_agents_ran_below_the_same_director
     // Beside the same load, or another.
     assert!(matches!(estimate["basis"].as_str(), Some("exact" | "any_load")), "{estimate}");
     assert!(estimate["typical_ms"].as_u64().is_some_and(|typical| typical >= 200), "{estimate}");
+}
+
+#[test]
+fn what_agents_run_is_seen_and_steered_by_the_commands_for_servers() {
+    let state = state();
+    let named = |arguments: &[&str]| {
+        let mut named = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
+        named.args(arguments).env("SANDTIMER_STATE_DIR", state.0.path()).env_remove("SANDTIMER_SERVER");
+        named
+    };
+    let succeeds = |arguments: &[&str]| {
+        let output = named(arguments).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let asked = json!({"command": "echo of an agent; sleep 60; : seen", "background": true});
+    let answer = said(client(&mut named(&["mcp"])), &[json!({"name": "bash", "arguments": asked})]);
+    assert!(answer.contains("STILL RUNNING"), "{answer}");
+    let listed: Value = serde_json::from_str(&succeeds(&["ps", "--json"])).expect("JSON");
+    let mut runs = listed["runs"].as_array().into_iter().flatten();
+    let run = runs.find(|run| run["command"].to_string().contains(": seen")).expect("it is listed");
+    let id = run["run_id"].as_str().expect("an id");
+    assert!(succeeds(&["ps"]).contains(id));
+    assert!(succeeds(&["ps", id]).contains("sleep"));
+    assert_eq!(succeeds(&["logs", id]), "of an agent\n");
+    succeeds(&["kill", id]);
+    assert!(!succeeds(&["ps"]).contains(id));
 }

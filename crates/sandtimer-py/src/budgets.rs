@@ -121,12 +121,14 @@ impl Budget {
         name: &str,
         estimated_duration: &Bound<'_, PyAny>,
         max_duration: &Bound<'_, PyAny>,
-        alongside: bool,
-        now: f64,
+        suggested_limit: &Bound<'_, PyAny>,
+        how: (bool, f64),
     ) -> PyResult<()> {
+        let (alongside, now) = how;
         let estimated = duration("estimated_duration", estimated_duration)?;
         let max = duration("max_duration", max_duration)?;
-        let task = TaskOf { name, estimated, max };
+        let ends_after = duration("suggested_limit", suggested_limit)?;
+        let task = TaskOf { name, estimated, max, ends_after };
         let started = self.lock().start_task(task, alongside, moment(now));
         started.map_err(|error| match error {
             TaskError::Order { .. } => {
@@ -209,11 +211,12 @@ impl Budget {
     }
 }
 
-/// The name, and the typical and the longest seconds, out of an estimate's text.
+/// The name, the typical and the longest seconds, and those of the suggested limit where there is one, out of an estimate's text.
 #[pyfunction]
-pub(crate) fn parse_estimate(text: &str) -> Option<(String, f64, f64)> {
+pub(crate) fn parse_estimate(text: &str) -> Option<(String, f64, f64, Option<f64>)> {
     let read = budget::parse_estimate(text)?;
-    Some((read.task_name, read.typical.as_secs_f64(), read.max.as_secs_f64()))
+    let limit = read.suggested_limit.map(|limit| limit.as_secs_f64());
+    Some((read.task_name, read.typical.as_secs_f64(), read.max.as_secs_f64(), limit))
 }
 
 /// `45s`, `12m 0s`, `1h 30m`.

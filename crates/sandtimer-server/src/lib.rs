@@ -196,6 +196,8 @@ pub struct Settings {
     pub heartbeat: Duration,
     /// Where spans of requests and runs are sent, if anywhere.
     pub collector: Option<Collector>,
+    /// Agents see the tools that estimate.
+    pub estimate_tools: bool,
     pub host: Host,
 }
 
@@ -249,6 +251,7 @@ pub(crate) struct App {
     pub workspaces: Workspaces,
     pub jobs: Jobs,
     pub durations: Durations,
+    pub estimate_tools: bool,
     pub tasks: Tasks,
     pub facts: Facts,
     pub metrics: Metrics,
@@ -335,6 +338,7 @@ impl Server {
             sandboxes: compat::Sandboxes::default(),
             workspaces,
             durations,
+            estimate_tools: settings.estimate_tools,
             tasks: Tasks::default(),
             facts: Facts::default(),
             metrics: Metrics::default(),

@@ -42,7 +42,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http_body_util::Full;
@@ -68,6 +68,8 @@ const MOST_SESSIONS: usize = 256;
 const SESSION_IDLE: Duration = Duration::from_secs(3600);
 /// What the Upgrade header of a connection of lines says.
 const LINES: &str = "sandtimer-mcp";
+/// What the program that carries a client's lines is to say on its stderr.
+const REMARK: &str = "sandtimer-remark";
 
 /// What there is for one owner: a session is not there for anybody else.
 struct Served {
@@ -149,6 +151,7 @@ async fn upgrade(
 ) -> Result<Response, Refusal> {
     let limits = conversation::limits(&mut fields)?;
     let directory = conversation::directory(&mcp.app, &mut fields)?;
+    let estimate_tools = fields.truth("estimates")?;
     fields.finish()?;
     let asked = request.headers().get(header::UPGRADE).and_then(|name| name.to_str().ok());
     if !asked.is_some_and(|name| name.eq_ignore_ascii_case(LINES)) {
@@ -156,7 +159,7 @@ async fn upgrade(
             .with("key", "Upgrade"));
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
-    let conversation = Conversation::with(served.state.clone(), limits, directory)?;
+    let conversation = Conversation::with(served.state.clone(), limits, directory, estimate_tools)?;
     let upgraded = hyper::upgrade::on(&mut request);
     let mut closing = mcp.app.closing.subscribe();
     tokio::spawn(async move {
@@ -176,5 +179,10 @@ async fn upgrade(
         }
     });
     let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, LINES)];
-    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+    let mut answer = (StatusCode::SWITCHING_PROTOCOLS, headers).into_response();
+    // The program at the other end has somebody to tell; this server has a log that few read.
+    if let Some(remark) = mcp.app.durations.without().and_then(|text| HeaderValue::from_str(text).ok()) {
+        answer.headers_mut().insert(REMARK, remark);
+    }
+    Ok(answer)
 }

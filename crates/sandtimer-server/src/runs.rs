@@ -37,7 +37,7 @@ pub(crate) use drive::{CLIENT_GONE, begin_queued, drop_queued, queue, start, syn
 pub(crate) use lines::{Search, expression, walk};
 pub(crate) use live::{LiveRun, Phase, Runs, keep_house};
 pub(crate) use output::{Piece, cut_at_end};
-pub(crate) use request::{LIMITS, RunRequest, environment, warn_signal};
+pub(crate) use request::{LIMITS, RunRequest, environment, warn_of, warn_signal};
 pub(crate) use stream::RunEvents;
 pub(crate) use wait::listens;
 

@@ -43,13 +43,25 @@ fn a_run_that_was_ended_counts_as_longer() {
     let serving = Serving::start();
     let client = serving.client();
     client.run(&json!({"command": ["sleep", "9"], "wall_ms": 400, "task_type": "write_file"}));
-    client.run(&json!({"command": ["sh", "-c", "exit 3"]}));
+    client.run(&json!({"command": ["sh", "-c", "sleep 0.3; exit 3"]}));
     let limited = estimate(&client, &json!({"command": ["sleep", "9"]}));
     assert_eq!(limited["censored_rate"], 1.0);
     assert!(limited["typical_ms"].as_u64().expect("a number") > 400, "{limited}");
-    assert_eq!(estimate(&client, &json!({"command": ["sh", "-c", "exit 3"]}))["censored_rate"], 1.0);
+    assert_eq!(
+        estimate(&client, &json!({"command": ["sh", "-c", "sleep 0.3; exit 3"]}))["censored_rate"],
+        1.0
+    );
     // Of its type no run came to its end: the table stands.
     assert_eq!(estimate(&client, &json!({"task_type": "write_file"}))["basis"], "prior");
+}
+
+#[test]
+fn what_fails_at_once_says_nothing_of_how_long_work_takes() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let asked = json!({"command": ["sh", "-c", "exit 3"]});
+    client.run(&asked);
+    assert_eq!(code(&client.post("/v1/tasks/estimate", &asked)), (422, "nothing_known"));
 }
 
 #[test]

@@ -103,7 +103,8 @@ fn a_task_that_is_up_is_told_or_ended_as_was_chosen() {
             let options = Options { on_task_timeout, ..Options::default() };
             let budget = open(&engine, Limits::new(), options);
             let (mut locked, now) = budget.lock();
-            let task = TaskOf { name: "train", estimated: Some(seconds(0.1)), max: Some(seconds(0.5)) };
+            let (estimated, max) = (Some(seconds(0.1)), Some(seconds(0.5)));
+            let task = TaskOf { name: "train", estimated, max, ends_after: None };
             locked.start_task(task, false, now).unwrap();
             drop(locked);
             let outcome = foreground(&engine, &budget, Some("train"), script);
@@ -113,6 +114,11 @@ fn a_task_that_is_up_is_told_or_ended_as_was_chosen() {
                 let verdict = outcome.verdict.clone().unwrap();
                 assert_eq!((outcome.ending, verdict.layer), (Ending::Timeout, Layer::Task), "{verdict:?}");
                 assert!(verdict.scope.ends_with("task-train"), "{verdict:?}");
+                let limit = verdict.limit_ms.unwrap_or_default();
+                assert!(
+                    (1990..=2000).contains(&limit),
+                    "the suggested limit, not the longest duration: {limit}"
+                );
             }
             let (mut locked, now) = budget.lock();
             let check = locked.check(now);

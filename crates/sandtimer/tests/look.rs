@@ -34,6 +34,11 @@ fn hangs() -> Vec<(&'static str, Spec, WaitingFor)> {
     let held = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()";
     let in_a_thread = "import threading\nlock = threading.Lock()\nlock.acquire()\n\
         t = threading.Thread(target=lock.acquire)\nt.start()\nt.join()";
+    let deadlock = "import threading, time\na, b = threading.Lock(), threading.Lock()\n\
+        def both(one, other):\n with one:\n  time.sleep(0.3)\n  other.acquire()\n\
+        threading.Thread(target=time.sleep, args=[1000], daemon=True).start()\n\
+        ts = [threading.Thread(target=both, args=p) for p in [(a, b), (b, a)]]\n\
+        [t.start() for t in ts]\n[t.join() for t in ts]";
     let of_a_file = "import fcntl\na, b = open('/tmp/f', 'w'), open('/tmp/f')\n\
         fcntl.flock(a, fcntl.LOCK_EX)\nfcntl.flock(b, fcntl.LOCK_EX)";
     let empty = "import os\nread, write = os.pipe()\nos.read(read, 1)";
@@ -57,6 +62,7 @@ fn hangs() -> Vec<(&'static str, Spec, WaitingFor)> {
         ("a thread that is joined and sleeps", python(joined), Sleep),
         ("a lock that it holds itself", python(held), Lock),
         ("a thread that is joined and waits for a lock", python(in_a_thread), Lock),
+        ("a deadlock beside a thread that sleeps", python(deadlock), Lock),
         ("a lock of a file", python(of_a_file), Lock),
         ("an empty pipe", python(empty), Pipe),
         ("a full pipe", python(full), Pipe),
@@ -171,4 +177,19 @@ fn how_long_nothing_was_used_is_told_and_what_is_used_begins_it_anew() {
     assert!(look.cpu_age_ms.is_some_and(|age| age < look.quiet_ms / 2), "{look:?}");
     assert!(look.io_age_ms.is_some_and(|age| age < look.quiet_ms / 2), "{look:?}");
     busy.cancel("seen");
+}
+
+#[test]
+fn threads_that_wait_for_different_things_are_told_the_first_one_first() {
+    let engine = Engine::new().unwrap();
+    let code = "import threading, time\nlock = threading.Lock()\nlock.acquire()\n\
+        ts = [threading.Thread(target=f) for f in [lock.acquire, lock.acquire, lambda: time.sleep(1000)]]\n\
+        [t.start() for t in ts]\nlock.acquire()";
+    let run = engine.start(python(code)).unwrap();
+    let look = wait_until(&run, |look| {
+        look.waiting_for == Some(WaitingFor::Lock) && look.processes[0].threads_wait_for.len() == 4
+    });
+    let expected = "It waits for a lock (its first thread: a lock; 2 others: a lock; 1 other: sleep), has";
+    assert!(look.sentence().starts_with(expected), "{}", look.sentence());
+    run.cancel("seen");
 }

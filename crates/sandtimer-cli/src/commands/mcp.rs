@@ -52,14 +52,25 @@ struct Place {
 
 pub(crate) fn main(given: &McpArguments) -> Result<ExitCode, Failure> {
     let query = query(given)?;
-    let place = Place::find(given)?;
+    let place = Place::find(given.state_dir.as_deref())?.prepared()?;
     let stream = join(&place, &query)?;
     carry(stream)
 }
 
+/// A connection to this user's server for MCP clients, where there is one.
+pub(super) fn connect() -> io::Result<UnixStream> {
+    let place = Place::find(None).map_err(|_| io::ErrorKind::NotFound)?;
+    let stream = UnixStream::connect(&place.socket)?;
+    if socket_peercred(&stream)?.uid != rustix::process::geteuid() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(stream)
+}
+
 /// The budget and the directory of this connection, as the server takes them.
 fn query(given: &McpArguments) -> Result<String, Failure> {
-    let mut query = Vec::new();
+    // The server has the environment of whichever client started it.
+    let mut query = vec![format!("estimates={}", serve::estimate_tools())];
     for (flag, kind, text) in [
         ("--wall", LimitKind::Wall, &given.wall),
         ("--turns", LimitKind::Turns, &given.turns),
@@ -101,8 +112,8 @@ fn encoded(text: &str) -> String {
 }
 
 impl Place {
-    fn find(given: &McpArguments) -> Result<Self, Failure> {
-        let state = match &given.state_dir {
+    fn find(state_dir: Option<&Path>) -> Result<Self, Failure> {
+        let state = match state_dir {
             Some(directory) => std::path::absolute(directory)
                 .map_err(|error| Failure::usage(format!("--state-dir: {} {error}", directory.display())))?,
             None => {
@@ -115,14 +126,19 @@ impl Place {
         };
         let runtime =
             std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-        let is_named = given.state_dir.is_some() || named_state_directory().is_some();
+        let is_named = state_dir.is_some() || named_state_directory().is_some();
         let directory = match runtime {
             Some(runtime) if !is_named => runtime.join("sandtimer"),
             _ => state.clone(),
         };
-        let place = Place { socket: directory.join("mcp.sock"), state };
+        Ok(Place { socket: directory.join("mcp.sock"), state })
+    }
+
+    /// Makes its directories where they are missing.
+    fn prepared(self) -> Result<Self, Failure> {
+        let place = self;
         own_directory(&place.state)?;
-        own_directory(&directory)?;
+        place.socket.parent().map_or(Ok(()), own_directory)?;
         if place.socket.as_os_str().len() > MOST_PATH {
             let path = place.socket.display();
             return Err(Failure::usage(format!(
@@ -290,6 +306,9 @@ fn upgraded(mut stream: UnixStream, query: &str) -> Result<Option<UnixStream>, F
         }
     }
     if head.starts_with(b"HTTP/1.1 101") {
+        if let Some(remark) = header_of(&head, "sandtimer-remark") {
+            render::note(&remark);
+        }
         stream.set_read_timeout(None).map_err(failed)?;
         return Ok(Some(stream));
     }
@@ -301,6 +320,14 @@ fn upgraded(mut stream: UnixStream, query: &str) -> Result<Option<UnixStream>, F
     }
     let status = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
     Err(Failure::usage(said["message"].as_str().map_or(status, str::to_owned)))
+}
+
+/// A line of the head of an answer.
+fn header_of(head: &[u8], name: &str) -> Option<String> {
+    let head = String::from_utf8_lossy(head);
+    let lines = head.lines().filter_map(|line| line.split_once(':'));
+    let mut found = lines.filter(|(known, _)| known.eq_ignore_ascii_case(name));
+    found.next().map(|(_, value)| value.trim().to_owned())
 }
 
 /// Carries bytes both ways until the server has said all, which it does once stdin has ended.

@@ -4,6 +4,7 @@
 mod client;
 mod logs;
 mod ps;
+mod socket;
 
 use std::process::ExitCode;
 
@@ -22,7 +23,8 @@ pub(crate) use ps::main as ps;
 
 /// Ends a run, or a context or session with what it executes.
 pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, Failure> {
-    let (client, id) = (Client::new(&given.server)?, checked_id(&given.id)?);
+    let id = checked_id(&given.id)?;
+    let client = Client::having(&given.server, id)?;
     let body = given.reason.as_ref().map_or(json!({}), |reason| json!({"reason": reason}));
     let answer = match client.post(&format!("/v1/runs/{id}/kill"), &body) {
         // The ids of runs and of contexts are told apart by asking.
@@ -46,7 +48,8 @@ pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, Failure> {
 
 /// Moves a run's wall limit later.
 pub(crate) fn extend(given: &ExtendArguments) -> Result<ExitCode, Failure> {
-    let (client, id) = (Client::new(&given.server)?, checked_id(&given.id)?);
+    let id = checked_id(&given.id)?;
+    let client = Client::having(&given.server, id)?;
     let by = parse_text("BY", Format::flag(LimitKind::Wall), &given.by, "the command line")?;
     let Setting::At(by) = by else {
         return Err(Failure::usage(
@@ -73,7 +76,8 @@ pub(crate) fn resume(given: &OneRun) -> Result<ExitCode, Failure> {
 }
 
 fn act(given: &OneRun, what: &str, done: &str) -> Result<ExitCode, Failure> {
-    let (client, id) = (Client::new(&given.server)?, checked_id(&given.id)?);
+    let id = checked_id(&given.id)?;
+    let client = Client::having(&given.server, id)?;
     let answer = client.post(&format!("/v1/runs/{id}/{what}"), &json!({}))?;
     Ok(said(given.server.json, &answer, done))
 }

@@ -268,12 +268,18 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
         patience: PATIENCE,
         heartbeat: HEARTBEAT,
         collector,
+        estimate_tools: estimate_tools(),
         host: Host {
             facts: Box::new(|| doctor::examine().json()),
             config: config_facts,
             complain: log.complain(),
         },
     })
+}
+
+/// Whether agents are shown the tools that estimate: as the published description of task-aware timeouts has it, 0 is no.
+pub(super) fn estimate_tools() -> bool {
+    std::env::var_os("ENABLE_ESTIMATE_DURATION").is_none_or(|value| value != "0")
 }
 
 /// Where jobs are, unless that is the state directory.

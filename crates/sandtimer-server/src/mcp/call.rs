@@ -19,7 +19,7 @@ use crate::body::Fields;
 use crate::error::{Code, Refusal};
 use crate::runs::{LiveRun, find};
 
-/// No call waits longer: clients give up after a minute.
+/// No call takes longer, whatever it waits for: clients give up after a minute.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(45);
 /// How often a client that gave a token hears that its call goes on.
 const PROGRESS: Duration = Duration::from_secs(15);
@@ -37,11 +37,31 @@ pub(super) enum Waited {
 pub(super) struct Call {
     pub conversation: Conversation,
     context: RequestContext<RoleServer>,
+    /// When it is to be answered, whatever it has waited for until then.
+    until: Instant,
 }
 
 impl Call {
     pub fn new(conversation: Conversation, context: RequestContext<RoleServer>) -> Self {
-        Call { conversation, context }
+        Call { conversation, context, until: Instant::now() + LONGEST_WAIT }
+    }
+
+    /// So long, or what is left of the call.
+    pub fn at_most(&self, wait: Duration) -> Duration {
+        wait.min(self.until.saturating_duration_since(Instant::now()))
+    }
+
+    /// What `work` gives, where the call lasts that long. What is dropped in the middle must not be lost.
+    pub async fn within<T>(
+        &self,
+        what: &str,
+        work: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        let late = |_| {
+            let most = LONGEST_WAIT.as_secs();
+            Refusal::new(Code::SpawnTimeout, format!("{what} takes longer than a call, which is {most} s"))
+        };
+        tokio::time::timeout_at(self.until, work).await.map_err(late)?
     }
 
     pub fn app(&self) -> &Shared {
@@ -58,10 +78,10 @@ impl Call {
         find(self.app(), &id, self.owner())
     }
 
-    /// Waits for `done`, at most so long, and says meanwhile that these runs go on, how far one is, and that a limit of it is near.
+    /// Waits for `done`, at most so long and as the call lasts, and says meanwhile that these runs go on, how far one is, and that a limit of it is near.
     pub async fn wait(&self, most: Duration, done: impl Future<Output = ()>, runs: &[&LiveRun]) -> Waited {
         let (mut done, began) = (std::pin::pin!(done), Instant::now());
-        let mut over = std::pin::pin!(tokio::time::sleep(most));
+        let mut over = std::pin::pin!(tokio::time::sleep(self.at_most(most)));
         let mut ticks = tokio::time::interval_at(began + PROGRESS, PROGRESS);
         let mut warnings = match runs {
             [run] => Some(run.watch_warnings()),

@@ -16,6 +16,7 @@ use sandtimer::task::progress::Tracker;
 use sandtimer::time::Moment;
 use tokio::sync::Mutex as TurnMutex;
 
+use super::render::closing;
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{Fields, refused};
@@ -124,6 +125,8 @@ struct Kept {
     read: Mutex<HashMap<String, [u64; 2]>>,
     /// The directory of the user's that it works in, instead of its owner's workspace.
     directory: Option<Arc<Workspace>>,
+    /// Whether it sees the tools that estimate, where that is its own choice.
+    estimate_tools: Option<bool>,
     /// Opened with the first call, unless it has limits.
     budget: OnceLock<Arc<AgentBudget>>,
     /// What was estimated last and is bound to the next run in the background.
@@ -158,10 +161,21 @@ impl Conversation {
     }
 
     /// One with limits, whose clock begins now, that works in a directory of the user's where one is given.
-    pub fn with(owner: Arc<OwnerState>, limits: Limits, directory: Option<PathBuf>) -> Result<Self, Refusal> {
+    pub fn with(
+        owner: Arc<OwnerState>,
+        limits: Limits,
+        directory: Option<PathBuf>,
+        estimate_tools: Option<bool>,
+    ) -> Result<Self, Refusal> {
         let budget = OnceLock::from(open_budget(&owner, limits)?);
         let directory = directory.map(|path| owner.app.workspaces.of_directory(&owner.owner, path));
-        Ok(Conversation { owner, kept: Arc::new(Kept { budget, directory, ..Kept::default() }) })
+        let kept = Kept { budget, directory, estimate_tools, ..Kept::default() };
+        Ok(Conversation { owner, kept: Arc::new(kept) })
+    }
+
+    /// Whether the tools that estimate are there.
+    pub fn estimates(&self) -> bool {
+        self.kept.estimate_tools.unwrap_or(self.owner.app.estimate_tools)
     }
 
     /// The id of the workspace that it works in.
@@ -181,15 +195,22 @@ impl Conversation {
         Ok(self.kept.budget.get_or_init(|| opened))
     }
 
-    /// Begins a turn: a call that starts something.
+    /// Begins a turn: a call that starts something. What is refused for what it asks for begins none, so this comes last.
     pub fn begin_turn(&self) -> Result<(), Refusal> {
         let (mut budget, now) = self.budget()?.lock();
         if budget.start_turn(now) != Turn::Refused {
             return Ok(());
         }
-        let check = budget.check(now);
-        let message = check.message.unwrap_or_else(|| "the budget of this connection is over".to_owned());
-        Err(Refusal::new(Code::BudgetOver, message).with("reason", check.reason))
+        Err(over(budget.check(now)))
+    }
+
+    /// Whether a turn may begin now; begins none.
+    pub fn check_turn(&self) -> Result<(), Refusal> {
+        let (budget, now) = self.budget()?.lock();
+        if budget.clone().start_turn(now) != Turn::Refused {
+            return Ok(());
+        }
+        Err(over(budget.look(now)))
     }
 
     /// What the client is to be told of its budget after a call: limits that were passed, tasks that take longer than expected,
@@ -232,8 +253,15 @@ impl Conversation {
         act(reported.entry(of.to_owned()).or_insert_with(|| Tracker::new(began)))
     }
 
-    /// Its interpreter of a language, opened where there is none or it has ended.
+    /// Its interpreter of a language, opened where there is none or it has ended. One that takes longer than a call waits is
+    /// there for the next one.
     pub async fn context(&self, language: Language) -> Result<Arc<LiveContext>, Refusal> {
+        let conversation = self.clone();
+        let opening = tokio::spawn(async move { conversation.found_or_opened(language).await });
+        opening.await.map_err(|_| Refusal::new(Code::Internal, "the interpreter could not be opened"))?
+    }
+
+    async fn found_or_opened(&self, language: Language) -> Result<Arc<LiveContext>, Refusal> {
         let mut contexts = self.kept.contexts.lock().await;
         let (app, owner) = (&self.owner.app, &self.owner.owner);
         let known = contexts.get(language.name()).and_then(|id| app.contexts.find(id, owner));
@@ -267,11 +295,18 @@ impl Conversation {
     }
 }
 
+fn over(check: Check) -> Refusal {
+    let closing = closing(&check).map(|line| format!("\n{line}")).unwrap_or_default();
+    let message = check.message.unwrap_or_else(|| "the budget of this connection is over".to_owned());
+    Refusal::new(Code::BudgetOver, message + &closing).with("reason", check.reason)
+}
+
 fn open_budget(owner: &OwnerState, limits: Limits) -> Result<Arc<AgentBudget>, Refusal> {
     let name = format!("mcp-{}", crate::new_id());
     let parent = owner.app.tenants.scope(&owner.owner);
     // Nobody begins anew here, and clients without sessions share one: what is over with a task must not stay so.
-    let options = Options { resumes_after_task: true, ..Options::default() };
+    // Between runs it is the person who is silent, perhaps; what runs is under the stall limit itself.
+    let options = Options { resumes_after_task: true, idle_is_silence: false, ..Options::default() };
     let spec = BudgetSpec { name, limits, parent, options, ..BudgetSpec::default() };
     Ok(Arc::new(owner.app.engine.open_budget(spec)?))
 }
@@ -285,7 +320,8 @@ fn begin_task(budget: &AgentBudget, answer: &Answer) -> Result<String, Refusal> 
     let free = |name: &String| budget.clone().task_status(Some(name), now).is_none();
     let names = (2..).map(|number| format!("{known}-{number}"));
     let name = std::iter::once(known.clone()).chain(names).find(free).unwrap_or_default();
-    let task = TaskOf { name: &name, estimated: Some(typical), max: Some(worst) };
+    let ends_after = Some(seconds(answer.estimate.suggested_limit_seconds));
+    let task = TaskOf { name: &name, estimated: Some(typical), max: Some(worst), ends_after };
     budget.start_task(task, true, now)?;
     Ok(name)
 }

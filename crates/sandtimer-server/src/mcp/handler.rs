@@ -69,7 +69,7 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::listed()))
+        Ok(ListToolsResult::with_all_items(tools::listed(self.conversation().estimates())))
     }
 
     async fn get_task(
@@ -124,7 +124,7 @@ impl ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        tools::find(name).map(tools::Tool::described)
+        tools::find(name, self.conversation().estimates()).map(tools::Tool::described)
     }
 
     async fn call_tool(
@@ -132,8 +132,9 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = tools::find(&request.name) else {
-            let message = match nearest(&request.name, tools::names()) {
+        let estimates = self.conversation().estimates();
+        let Some(tool) = tools::find(&request.name, estimates) else {
+            let message = match nearest(&request.name, tools::names(estimates)) {
                 Some(name) => format!("there is no tool `{}`; the nearest is `{name}`", request.name),
                 None => format!("there is no tool `{}`; tools/list has all of them", request.name),
             };

@@ -78,34 +78,50 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
             (excerpt.text(&run), excerpt.cursor, excerpt.dropped)
         }
     };
-    Ok(read(&run, standing, (cursor, next), data, dropped))
+    Ok(read(&standing, (cursor, next), data, dropped))
 }
 
-/// A run's first line and sentence.
-async fn standing(run: &LiveRun) -> Result<(String, String), Refusal> {
-    Ok(match run.outcome().await? {
+/// How a run stood at one moment: all that an answer says of that is from here, for it may end while the answer is made.
+struct Standing {
+    described: Value,
+    headline: String,
+    sentence: String,
+}
+
+impl Standing {
+    fn is_over(&self) -> bool {
+        self.described["status"] == "ended"
+    }
+
+    /// As data, with its first line.
+    fn object(&self) -> Value {
+        let mut object = self.described.clone();
+        object["headline"] = self.headline.clone().into();
+        object
+    }
+}
+
+async fn standing(run: &LiveRun) -> Result<Standing, Refusal> {
+    let described = described(run);
+    let outcome = if described["status"] == "ended" { run.outcome().await? } else { None };
+    let (headline, sentence) = match outcome {
         Some(outcome) => (headline(&outcome), sentence(run, &outcome)),
         None => {
             let sentence = format!("Run {} goes on. {}{}", run.id(), ends_at(kills_at(run)), how_far(run));
             ("STILL RUNNING".to_owned(), sentence)
         }
-    })
+    };
+    Ok(Standing { described, headline, sentence })
 }
 
-fn read(
-    run: &LiveRun,
-    (headline, sentence): (String, String),
-    (cursor, next): (u64, u64),
-    data: String,
-    dropped: u64,
-) -> Answer {
+fn read(standing: &Standing, (cursor, next): (u64, u64), data: String, dropped: u64) -> Answer {
+    let Standing { headline, sentence, .. } = standing;
     let mut text = format!("{headline}\n{sentence} The next cursor is {next}.\n\n");
     if dropped > 0 {
         text += &format!("[{dropped} bytes were past the output limit and are gone]\n");
     }
     text += if data.is_empty() { "(nothing new)" } else { &data };
-    let mut structured = described(run);
-    structured["headline"] = headline.into();
+    let mut structured = standing.object();
     structured["from"] = cursor.into();
     structured["cursor"] = next.into();
     structured["next_cursor"] = next.into();
@@ -137,15 +153,13 @@ pub(super) async fn wait(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     } else {
         call.wait(wait, async { drop(join_all(ends()).await) }, &waited_for).await;
     }
-    let going_on = runs.iter().filter(|run| run.status() != "ended").count();
-    let (mut text, mut shown, mut stopped) = (String::new(), Vec::new(), 0);
+    let (mut text, mut shown, mut going_on, mut stopped) = (String::new(), Vec::new(), 0, 0);
     for run in &runs {
-        let (headline, sentence) = standing(run).await?;
-        text += &format!("{} {headline}: {sentence}\n", run.id());
-        stopped += usize::from(headline.starts_with("STOPPED BY"));
-        let mut described = described(run);
-        described["headline"] = headline.into();
-        shown.push(described);
+        let standing = standing(run).await?;
+        text += &format!("{} {}: {}\n", run.id(), standing.headline, standing.sentence);
+        going_on += usize::from(!standing.is_over());
+        stopped += usize::from(standing.headline.starts_with("STOPPED BY"));
+        shown.push(standing.object());
     }
     let first = match (going_on, stopped) {
         (0, 0) => format!("EXITED: all of {}", runs.len()),
@@ -177,7 +191,11 @@ pub(super) fn list(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
     runs.truncate(usize::try_from(limit).unwrap_or(0));
     let mut shown: Vec<Value> = runs.iter().map(|run| described(run)).collect();
     tokio::task::block_in_place(|| diagnose(&runs, &mut shown));
-    let mut text = format!("{total} runs {}\n", status.unwrap_or("go on or are queued"));
+    let mut text = match (total, status) {
+        (1, None) => "1 run goes on or is queued\n".to_owned(),
+        (1, Some(status)) => format!("1 run {status}\n"),
+        (_, status) => format!("{total} runs {}\n", status.unwrap_or("go on or are queued")),
+    };
     for run in &shown {
         text += &format!("{}\n", line(run));
         if let Some(sentence) = run["doing"]["sentence"].as_str() {
@@ -240,11 +258,15 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
     };
     runs.retain(|run| run.status() == "running");
     runs.sort_by_cached_key(|run| kills_at(run).map_or(u64::MAX, |(at, _)| at));
-    let mut text = format!("{} runs go on\n", runs.len());
+    let mut text = match runs.len() {
+        1 => "1 run goes on\n".to_owned(),
+        count => format!("{count} runs go on\n"),
+    };
     let (mut budget, now) = call.conversation.budget()?.lock();
     let check = budget.check(now);
     drop(budget);
     text += &format!("{}\n", check.text);
+    text.extend(render::closing(&check).map(|line| line + "\n"));
     let budget = render::budget(&check);
     let mut shown = Vec::new();
     for run in &runs {
@@ -304,7 +326,7 @@ pub(super) async fn news(
         }
     };
     call.conversation.note_read(run.id(), [next, seen[1]]);
-    Ok((read(run, standing, (seen[0], next), String::new(), 0), data))
+    Ok((read(&standing, (seen[0], next), String::new(), 0), data))
 }
 
 /// The run that is named, for tools that say how it stands.

@@ -31,11 +31,18 @@ impl Answer {
         if self.structured.get("budget").is_some() {
             return;
         }
-        for line in check.message.iter().chain(&check.warnings) {
+        for line in check.message.iter().chain(&closing(check)).chain(&check.warnings) {
             self.text += &format!("\n\n{line}");
         }
         self.structured["budget"] = budget(check);
     }
+}
+
+/// Where a task's time is up, the tool that has work begin again.
+pub(super) fn closing(check: &Check) -> Option<String> {
+    check.message.as_ref()?;
+    let task = check.limits.iter().find(|limit| limit.binding)?.task.as_ref()?;
+    Some(format!("end_task with label `{task}` says that this task is over; then work begins as before."))
 }
 
 /// A check as data. Its lines are in the answer's text.
@@ -60,7 +67,10 @@ fn remedy(code: Code) -> &'static str {
         Code::RunQueued => "wait for its turn with wait, or give it up with kill",
         Code::StdinClosed => "start the run with `stdin_open: true` to write to it later",
         Code::WrongState => "time_left shows its state",
-        Code::BudgetOver => "what runs goes on under its limits: read_output, wait and kill work as before",
+        Code::SpawnTimeout => "make the same call again; what takes long to open is kept for it",
+        Code::BudgetOver => {
+            "what runs goes on under its limits: read_output, wait and kill work as before; time_left shows what is used up"
+        }
         Code::CommandNotFound => {
             "bash finds the programs of this machine that a sandbox shows; this one is not there"
         }

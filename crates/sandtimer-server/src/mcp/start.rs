@@ -15,7 +15,7 @@ use crate::body::Fields;
 use crate::contexts::{self, CellRequest, EACH, LANGUAGES, Language, LiveContext, MOST_WAITING};
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
-use crate::runs::{self, LIMITS, LiveRun, RunRequest, warn_signal};
+use crate::runs::{self, LIMITS, LiveRun, RunRequest, warn_of, warn_signal};
 
 /// How long a call waits unless it says otherwise.
 pub(super) const WAIT: Duration = Duration::from_secs(30);
@@ -38,14 +38,16 @@ struct Asked {
 
 /// `bash`.
 pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
-    call.conversation.begin_turn()?;
     let said = fields.left();
     let key = fields.text("idempotency_key")?;
     let asked = asked(call, fields, key.is_some()).await?;
-    let run = match key {
-        Some(key) => start_once(call, key, said, asked.request).await?,
-        None => start(call, asked.request).await?,
+    let starting = async {
+        match key {
+            Some(key) => start_once(call, key, said, asked.request).await,
+            None => start(call, asked.request).await,
+        }
     };
+    let run = call.within("starting it", starting).await?;
     let task = if asked.background { call.conversation.bind(&run)? } else { None };
     let mut answer = waited(call, &run, asked.wait, asked.stays).await?;
     if let Some(task) = task {
@@ -56,8 +58,9 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     Ok(answer)
 }
 
-/// Starts a run in the conversation's budget.
+/// Starts a run in the conversation's budget, of which that is a turn.
 async fn start(call: &Call, mut request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
+    call.conversation.begin_turn()?;
     let budget = call.conversation.budget()?;
     let scope = budget.run_scope(None)?;
     request.parent = Some(scope.id());
@@ -163,7 +166,6 @@ pub(super) async fn waited(
 
 /// `run_code`.
 pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
-    call.conversation.begin_turn()?;
     let language = match fields.word("language", &LANGUAGES)? {
         Some("bash") => Language::Bash,
         Some("javascript") => Language::JavaScript,
@@ -174,9 +176,11 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
     let (named, background) = (fields.text("context_id")?, fields.truth("background")?.unwrap_or(false));
     let wait = wait_of(&mut fields, WAIT)?;
     let limits = limits(&mut fields, &EACH)?;
-    let (warn, warn_signal) = (fields.milliseconds("warn_ms")?, warn_signal(&mut fields)?);
+    let warn = fields.milliseconds("warn_ms")?.or_else(|| Some(warn_of(&limits)));
+    let warn_signal = warn_signal(&mut fields)?;
     fields.finish()?;
-    let context = context(call, language, named).await?;
+    let context = call.within("opening its interpreter", context(call, language, named)).await?;
+    call.conversation.begin_turn()?;
     let budget = call.conversation.budget()?;
     let scope = budget.run_scope(None)?;
     let (detach, parent) = (background, Some(scope.id()));
@@ -215,9 +219,15 @@ async fn context(
     named: Option<String>,
 ) -> Result<Arc<LiveContext>, Refusal> {
     let context = match named.as_deref() {
-        None => call.conversation.context(language).await?,
-        Some("new") => call.conversation.open(language).await?,
-        Some(id) => contexts::find(call.app(), id, call.owner())?,
+        Some(id) if id != "new" => contexts::find(call.app(), id, call.owner())?,
+        other => {
+            // Nothing is opened for what may not begin.
+            call.conversation.check_turn()?;
+            match other {
+                None => call.conversation.context(language).await?,
+                Some(_) => call.conversation.open(language).await?,
+            }
+        }
     };
     if context.language() != language {
         let (is, given) = (context.language().name(), language.name());

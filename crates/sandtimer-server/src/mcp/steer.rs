@@ -108,12 +108,12 @@ pub(super) fn extend(call: &Call, mut fields: Fields) -> Result<Answer, Refusal>
     let deadline = run.running()?.extend(by)?;
     let end = kills_at(&run);
     let source = deadline.as_ref().map(|deadline| json!(deadline.effect.source));
-    let mut text = format!(
-        "STILL RUNNING\nRun {} was given {} more. {}",
-        run.id(),
-        time(by.as_millis() as u64),
-        ends_at(end)
-    );
+    let (id, more) = (run.id(), time(by.as_millis() as u64));
+    let mut text = match end {
+        None => format!("STILL RUNNING\nRun {id} has no wall limit: there is nothing to extend."),
+        Some(_) if unlimited => format!("STILL RUNNING\nRun {id} may go on. {}", ends_at(end)),
+        Some(_) => format!("STILL RUNNING\nRun {id} was given {more} more. {}", ends_at(end)),
+    };
     if let Some(Value::String(source)) = &source
         && source != "call"
     {
@@ -166,7 +166,7 @@ pub(super) async fn write_stdin(call: &Call, mut fields: Fields) -> Result<Answe
         Some(cursor) => cursor,
         None => Excerpt::read(&run, Stream::Stdout, 0, USUAL).await?.cursor,
     };
-    let written = run.input.write(data.as_bytes(), STDIN_WAIT).await?;
+    let written = run.input.write(data.as_bytes(), call.at_most(STDIN_WAIT)).await?;
     // What was not taken is the caller's to send again: the end does not pass it.
     let closed = eof && written == data.len();
     if closed {

@@ -61,7 +61,7 @@ pub(super) fn begin(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> 
     let (estimated, max) = (fields.milliseconds("estimated_ms")?, fields.milliseconds("max_ms")?);
     fields.finish()?;
     let limited = |time: Option<Duration>| time.filter(|time| !time.is_zero());
-    let task = TaskOf { name: &label, estimated: limited(estimated), max: limited(max) };
+    let task = TaskOf { name: &label, estimated: limited(estimated), max: limited(max), ends_after: None };
     let (mut budget, now) = call.conversation.budget()?.lock();
     budget.start_task(task, true, now)?;
     let check = budget.check(now);

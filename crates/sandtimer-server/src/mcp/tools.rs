@@ -246,26 +246,35 @@ const TOOLS: &[Tool] = &[
     },
 ];
 
-pub(super) fn find(name: &str) -> Option<&'static Tool> {
-    TOOLS.iter().find(|tool| tool.name == name)
+/// The table, with the tools that estimate or without them.
+fn shown(estimates: bool) -> impl Iterator<Item = &'static Tool> {
+    TOOLS.iter().filter(move |tool| estimates || !tool.estimates())
 }
 
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    TOOLS.iter().map(|tool| tool.name)
+pub(super) fn find(name: &str, estimates: bool) -> Option<&'static Tool> {
+    shown(estimates).find(|tool| tool.name == name)
 }
 
-/// All of them, as the protocol lists them.
-pub(super) fn listed() -> Vec<Described> {
-    TOOLS.iter().map(Tool::described).collect()
+pub(super) fn names(estimates: bool) -> impl Iterator<Item = &'static str> {
+    shown(estimates).map(|tool| tool.name)
+}
+
+/// All that are shown, as the protocol lists them.
+pub(super) fn listed(estimates: bool) -> Vec<Described> {
+    shown(estimates).map(Tool::described).collect()
 }
 
 /// All of them, for `spec/mcp-tools.json`.
 pub fn document() -> Value {
     // Plain data with text keys always serialises.
-    json!({"tools": serde_json::to_value(listed()).unwrap_or_default()})
+    json!({"tools": serde_json::to_value(listed(true)).unwrap_or_default()})
 }
 
 impl Tool {
+    fn estimates(&self) -> bool {
+        matches!(self.action, Action::EstimateDuration | Action::AliasEstimate)
+    }
+
     /// As the protocol lists it.
     pub fn described(&self) -> Described {
         let reads = self.nature == Nature::Reads;
@@ -346,16 +355,16 @@ mod tests {
 
     #[test]
     fn a_name_that_is_nearly_right_is_recognised() {
-        assert_eq!(nearest("read_ouput", names()), Some("read_output"));
-        assert_eq!(nearest("BASHOUTPUT", names()), Some("BashOutput"));
-        assert_eq!(nearest("deploy_rocket", names()), None);
+        assert_eq!(nearest("read_ouput", names(true)), Some("read_output"));
+        assert_eq!(nearest("BASHOUTPUT", names(true)), Some("BashOutput"));
+        assert_eq!(nearest("deploy_rocket", names(true)), None);
     }
 
     #[test]
     fn arguments_that_a_tool_does_not_know_or_that_are_missing_are_named() {
         let fields = |given: Value| {
             let Value::Object(given) = given else { panic!("an object") };
-            find("bash").expect("there").fields(given).map(drop)
+            find("bash", true).expect("there").fields(given).map(drop)
         };
         let refused = fields(json!({"command": "true", "timout_ms": 5})).expect_err("unknown");
         assert_eq!(
@@ -370,7 +379,7 @@ mod tests {
     #[test]
     fn the_table_is_the_same_every_time_and_says_something_of_each() {
         assert_eq!(document().to_string(), document().to_string());
-        for tool in listed() {
+        for tool in listed(true) {
             let description = tool.description.expect("described");
             assert!(description.len() > 20 && !description.contains("  "), "{}", tool.name);
         }

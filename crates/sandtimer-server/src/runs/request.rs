@@ -76,6 +76,17 @@ pub(crate) struct RunRequest {
     task: Option<TaskType>,
 }
 
+/// How long before a limit an agent's run hears of it unless that is said: a tenth of its wall limit, at most this.
+const WARN: Duration = Duration::from_secs(30);
+
+/// How long before its limits an agent's run is told of them.
+pub(crate) fn warn_of(limits: &Limits) -> Duration {
+    match limits.get(LimitKind::Wall) {
+        Setting::At(nanoseconds) => WARN.min(Duration::from_nanos(nanoseconds) / 10),
+        _ => WARN,
+    }
+}
+
 /// Joins the streams, goes to a directory, and becomes the command behind it.
 const AGENT: [&str; 4] = ["sh", "-c", "exec 2>&1; cd -- \"$1\" || exit; shift; exec \"$@\"", "sh"];
 /// Where an agent's commands start.
@@ -153,8 +164,10 @@ impl RunRequest {
         Ok(request)
     }
 
-    /// Makes it an agent's, in a workspace.
+    /// Makes it an agent's, in a workspace. It may report its progress and hear of its limits, as it is nobody's to ask for.
     pub fn for_agent(&mut self, limits: Limits, workspace: String, directory: Option<String>) {
+        self.warn = self.warn.or_else(|| Some(warn_of(&limits)));
+        self.progress_channel = true;
         self.limits = limits;
         self.workspace = Some(workspace);
         self.agent = Some(directory);

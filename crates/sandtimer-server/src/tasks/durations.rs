@@ -13,17 +13,30 @@ use sandtimer_store::{DurationStore, StoreError};
 use crate::auth::Owner;
 use crate::error::Refusal;
 
+/// What fails within this, in milliseconds, has not begun its work: a module that is missing, an option that there is not.
+const NOT_BEGUN: u64 = 100;
+
 /// Durations of runs, and what they foretell.
 #[derive(Debug)]
 pub(crate) struct Durations {
     estimator: Mutex<Estimator>,
-    store: DurationStore,
+    /// `None`: what there is belongs to a newer version.
+    store: Option<DurationStore>,
+    /// Why earlier runs are not known.
+    without: Option<String>,
 }
 
 impl Durations {
-    /// Reads what earlier servers kept.
+    /// Reads what earlier servers kept. What a newer version keeps is left alone, and estimates do without.
     pub fn open(state_directory: &Path, complain: &dyn Fn(&str)) -> Result<Self, StoreError> {
-        let opened = DurationStore::open(state_directory, calendar_milliseconds())?;
+        let opened = match DurationStore::open(state_directory, calendar_milliseconds()) {
+            Err(error @ StoreError::Newer { .. }) => {
+                let without = format!("the durations of earlier runs are left out: {error}");
+                complain(&without);
+                return Ok(Durations { estimator: Mutex::default(), store: None, without: Some(without) });
+            }
+            opened => opened?,
+        };
         if let Some(path) = opened.moved_aside {
             let path = path.display();
             complain(&format!("the durations of runs were damaged and begin anew; the old file is {path}"));
@@ -32,7 +45,13 @@ impl Durations {
             complain(&format!("the durations of earlier runs cannot be read: {error}"));
             Vec::new()
         });
-        Ok(Durations { estimator: Mutex::new(Estimator::from_runs(&runs)), store: opened.durations })
+        let estimator = Mutex::new(Estimator::from_runs(&runs));
+        Ok(Durations { estimator, store: Some(opened.durations), without: None })
+    }
+
+    /// Why earlier runs are not known, where they are not.
+    pub fn without(&self) -> Option<&str> {
+        self.without.as_deref()
     }
 
     fn lock(&self) -> MutexGuard<'_, Estimator> {
@@ -42,14 +61,17 @@ impl Durations {
 
     /// How long this is likely to take here and now, from this owner's runs.
     pub fn answer(&self, asked: Asked, owner: &Owner) -> Result<Answer, Refusal> {
-        Ok(self.lock().answer(asked, owner.as_str(), Conditions::here())?)
+        let answer = self.lock().answer(asked, owner.as_str(), Conditions::here())?;
+        Ok(Answer { without: self.without.clone(), ..answer })
     }
 
     /// Learns how long a run took. What is returned is still to be kept.
     pub fn learn(&self, question: Question, outcome: &Outcome) -> Option<Finished> {
+        let failed_at_once = outcome.usage.wall_ms < NOT_BEGUN;
         let stopped = match outcome.ending {
             Ending::InfraError => return None,
-            Ending::Exited => outcome.exit_code != Some(0),
+            Ending::Exited if outcome.exit_code == Some(0) => false,
+            Ending::Exited | Ending::Signaled | Ending::Raised if failed_at_once => return None,
             _ => true,
         };
         let seconds = outcome.usage.wall_ms as f64 / 1000.0;
@@ -64,6 +86,6 @@ impl Durations {
 
     /// Keeps it for the next server. Waits for the disk.
     pub fn keep(&self, finished: &Finished) -> Result<(), HistoryError> {
-        self.store.append(finished)
+        self.store.as_ref().map_or(Ok(()), |store| store.append(finished))
     }
 }

@@ -40,6 +40,7 @@ pub fn settings(state: &Path) -> Settings {
         patience: HARD_STOP,
         heartbeat: HARD_STOP,
         collector: None,
+        estimate_tools: true,
         host: Host {
             facts: Box::new(|| json!({"tier": "T3"})),
             config: json!({"limits": {}, "policy": {}, "server": {}}),

@@ -110,6 +110,11 @@ impl Process {
     }
 
     pub(super) fn waits_for(&self) -> Option<WaitingFor> {
+        leading(&self.threads_wait_for())
+    }
+
+    /// What each of its threads waits for of which that is known, the first thread first.
+    pub(super) fn threads_wait_for(&self) -> Vec<WaitingFor> {
         let threads: Vec<(String, char)> = self
             .numbers("task")
             .into_iter()
@@ -120,9 +125,9 @@ impl Process {
             })
             .collect();
         if threads.iter().any(|(_, state)| *state == 'R') {
-            return Some(WaitingFor::Cpu);
+            return vec![WaitingFor::Cpu];
         }
-        let mut said = threads.iter().filter_map(|(path, state)| match state {
+        let said = threads.iter().filter_map(|(path, state)| match state {
             'T' | 't' => Some(WaitingFor::Stopped),
             'D' => match call_of(path) {
                 Some(Call::In(call::CLONE | call::VFORK | call::CLONE3, _)) => Some(WaitingFor::Child),
@@ -137,13 +142,7 @@ impl Process {
             },
             _ => None,
         });
-        // Threads wait for locks of one another: what another thread waits for says more.
-        let first = said.next()?;
-        if first == WaitingFor::Lock {
-            said.find(|other| *other != first).or(Some(first))
-        } else {
-            Some(first)
-        }
+        said.collect()
     }
 
     /// What it waits for in a system call.
@@ -261,6 +260,19 @@ impl Process {
     }
 }
 
+/// What a process waits for as a whole: its first thread, but threads wait for locks of one another, and then what another
+/// waits for says more. A thread that only sleeps explains one that waits for it, and not several that wait for locks.
+pub(super) fn leading(threads: &[WaitingFor]) -> Option<WaitingFor> {
+    let (first, others) = threads.split_first()?;
+    if *first != WaitingFor::Lock {
+        return Some(*first);
+    }
+    let says_more = others.iter().find(|other| !matches!(other, WaitingFor::Lock | WaitingFor::Sleep));
+    let is_deadlock = others.contains(&WaitingFor::Lock);
+    let sleeps = others.first().filter(|_| !is_deadlock);
+    Some(*says_more.or(sleeps).unwrap_or(first))
+}
+
 /// What a descriptor is, as far as waiting on it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Descriptor {
@@ -347,6 +359,22 @@ mod tests {
         assert_eq!(parse_call("running\n"), Some(Call::Running));
         for nothing in ["", "-1 0x7ffe 0x7f93\n", "0 0x1", "x 0x0 0x0 0x0 0x0 0x0 0x0"] {
             assert_eq!(parse_call(nothing), None, "{nothing}");
+        }
+    }
+
+    #[test]
+    fn the_first_thread_leads_unless_another_says_what_its_lock_is() {
+        use WaitingFor::{Lock, Network, Sleep};
+        for (threads, expected) in [
+            (&[][..], None),
+            (&[Lock, Sleep], Some(Sleep)),
+            (&[Lock, Lock], Some(Lock)),
+            (&[Lock, Lock, Sleep], Some(Lock)),
+            (&[Lock, Sleep, Lock, Lock], Some(Lock)),
+            (&[Lock, Lock, Network], Some(Network)),
+            (&[Sleep, Lock, Lock], Some(Sleep)),
+        ] {
+            assert_eq!(leading(threads), expected, "{threads:?}");
         }
     }
 

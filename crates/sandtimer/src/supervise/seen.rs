@@ -11,7 +11,7 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde::Serialize;
 
-use super::look::{Process, children, command_of, is_over, read};
+use super::look::{Process, children, command_of, is_over, leading, read};
 use super::python;
 use super::run::Running;
 use crate::model::{PythonThread, Tier, WaitingChild, WaitingFor, tell_waiting};
@@ -63,6 +63,9 @@ pub struct SeenProcess {
     pub threads: u64,
     #[serde(serialize_with = "tell_waiting")]
     pub waiting_for: Option<WaitingFor>,
+    /// What each of its threads waits for of which that is known, the first thread first. The sentence tells where they differ.
+    #[serde(skip)]
+    pub threads_wait_for: Vec<WaitingFor>,
     /// The kernel's function in which its first thread waits, such as `do_wait`; see proc_pid_wchan(5).
     pub wait_channel: Option<String>,
     /// Its own processor time in milliseconds.
@@ -79,6 +82,7 @@ pub struct SeenProcess {
 pub(crate) struct Noted {
     pub at: u64,
     pub waiting_for: Option<WaitingFor>,
+    pub threads: Vec<WaitingFor>,
     pub child: Option<WaitingChild>,
     pub wait_channel: Option<String>,
 }
@@ -168,13 +172,49 @@ impl Look {
             .filter_map(|(age, what)| Some((age.filter(|age| *age >= SHOWN_AGE)?, what)))
             .map(|(age, what)| format!(" It has {what} for {}.", time(age)))
             .collect();
+        let threads =
+            self.processes.first().map_or(String::new(), |first| differing(&first.threads_wait_for));
         let frame = self.processes.iter().find_map(|process| process.python.first()?.frames.first());
         let place = frame.map_or(String::new(), |frame| format!(" Python is in {frame}."));
         format!(
-            "It {doing}{below}, has printed nothing for {}, and used {} of processor time.{still}{place}",
+            "It {doing}{below}{threads}, has printed nothing for {}, and used {} of processor time.{still}{place}",
             time(self.quiet_ms),
             time(self.cpu_ms)
         )
+    }
+}
+
+/// ` (its first thread: a lock; 2 others: a lock; 1 other: sleep)`; nothing where all wait for the same.
+pub(super) fn differing(threads: &[WaitingFor]) -> String {
+    let Some((first, others)) = threads.split_first() else { return String::new() };
+    if others.iter().all(|other| other == first) {
+        return String::new();
+    }
+    let mut told: Vec<(WaitingFor, usize)> = Vec::new();
+    for other in others {
+        match told.iter_mut().find(|(what, _)| what == other) {
+            Some((_, count)) => *count += 1,
+            None => told.push((*other, 1)),
+        }
+    }
+    let each = |(what, count): (WaitingFor, usize)| {
+        format!("; {count} other{}: {}", if count == 1 { "" } else { "s" }, noun(what))
+    };
+    let others: String = told.into_iter().map(each).collect();
+    format!(" (its first thread: {}{others})", noun(*first))
+}
+
+fn noun(waiting_for: WaitingFor) -> &'static str {
+    match waiting_for {
+        WaitingFor::Stdin => "stdin",
+        WaitingFor::Sleep => "sleep",
+        WaitingFor::Network => "the network",
+        WaitingFor::Child => "a child process",
+        WaitingFor::Cpu => "computing",
+        WaitingFor::Io => "a device",
+        WaitingFor::Stopped => "stopped",
+        WaitingFor::Lock => "a lock",
+        WaitingFor::Pipe => "a pipe",
     }
 }
 
@@ -234,12 +274,12 @@ pub(crate) fn look_closer(run: &Arc<Running>, now: u64) -> Look {
 pub(super) fn note(run: &Running, now: u64) -> Option<Noted> {
     // The command first, and the rest only where it waits for that: it may be much, and the end is near.
     let pid = command_of(run)?;
-    let (seen, wait_channel) = (Process::of(pid).waits_for(), wait_channel(pid));
+    let (threads, wait_channel) = (Process::of(pid).threads_wait_for(), wait_channel(pid));
     if is_over(run) {
         return None;
     }
-    let waiting_for = judged(seen, &moved(run, None, now), now);
-    let noted = Noted { at: now, waiting_for, child: None, wait_channel };
+    let waiting_for = judged(leading(&threads), &moved(run, None, now), now);
+    let noted = Noted { at: now, waiting_for, threads, child: None, wait_channel };
     if waiting_for != Some(WaitingFor::Child) {
         return Some(noted);
     }
@@ -378,13 +418,15 @@ fn process(pid: u32, depth: usize) -> Option<SeenProcess> {
     // Counted from the state, which is the third field of proc_pid_stat(5).
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let ticks = number(14)? + number(15)?;
+    let threads_wait_for = Process::of(pid).threads_wait_for();
     Some(SeenProcess {
         pid: number_inside(pid)?,
         depth,
         // The process gives it to itself: no line of its own, and no order to a terminal.
         name: head.split_once('(')?.1.replace(char::is_control, "\u{fffd}"),
         threads: number(20)?,
-        waiting_for: Process::of(pid).waits_for(),
+        waiting_for: leading(&threads_wait_for),
+        threads_wait_for,
         wait_channel: wait_channel(pid),
         cpu_ms: ticks * 1_000 / rustix::param::clock_ticks_per_second(),
         io_bytes: io_bytes(pid),

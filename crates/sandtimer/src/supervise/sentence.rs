@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::collector::SharedSpool;
 use super::output::{Collected, encode};
 use super::run::{Cause, Facts, Reply, Running, Used};
-use super::seen::Noted;
+use super::seen::{Noted, differing};
 use crate::limits::Effect;
 use crate::model::{
     Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Progress, Proof, PythonThread, SentSignal,
@@ -380,7 +380,7 @@ fn was_doing(noted: Noted) -> String {
         format!(" ({}{doing})", child.name)
     });
     match (noted.waiting_for, noted.wait_channel) {
-        (Some(what), _) => format!("; it {}{child}", was_waiting(what)),
+        (Some(what), _) => format!("; it {}{child}{}", was_waiting(what), differing(&noted.threads)),
         (None, Some(channel)) => format!("; it was waiting in the kernel's {channel}"),
         (None, None) => String::new(),
     }

@@ -85,6 +85,9 @@ pub(crate) struct Evaluation {
     keys: HashMap<usize, (usize, usize)>,
     /// Runs that had a limit which rests on runs, and those longer than it.
     limited: (usize, usize),
+    /// Runs whose thing had runs, and those that would be ended in a task whose runs are: those longer than the suggested
+    /// limit, and than the worst case, where they were ended before.
+    in_tasks: (usize, usize, usize),
 }
 
 fn size_of_history(runs: usize) -> usize {
@@ -110,6 +113,9 @@ pub(crate) fn walk(runs: Vec<Run>) -> Evaluation {
                 if run.idle {
                     evaluation.idle[size].add(points, seconds);
                 }
+                evaluation.in_tasks.0 += 1;
+                evaluation.in_tasks.1 += usize::from(seconds > estimate.suggested_limit_seconds);
+                evaluation.in_tasks.2 += usize::from(seconds > estimate.worst_seconds);
                 let key = evaluation.keys.entry(run.key).or_default();
                 key.0 += 1;
                 key.1 += usize::from(seconds <= estimate.worst_seconds);
@@ -173,6 +179,11 @@ impl Evaluation {
 
     pub fn ended_by_limit(&self) -> f64 {
         super::share(self.limited.1, self.limited.0)
+    }
+
+    /// The part of healthy runs that `on_task_timeout="end"` ends, whether one run was known before or many.
+    pub fn ended_in_tasks(&self) -> f64 {
+        super::share(self.in_tasks.1, self.in_tasks.0)
     }
 
     /// Median of worst to typical on an idle machine, by size of history.
@@ -261,6 +272,13 @@ impl Evaluation {
             self.limited.1,
             self.limited.0,
             100.0 * self.ended_by_limit()
+        )?;
+        let (all, ended, at_worst) = self.in_tasks;
+        writeln!(
+            text,
+            "  healthy runs that on_task_timeout=\"end\" would have ended, whatever is known: {ended} of {all}, {:.3} %; at the worst case it would be {:.1} %",
+            100.0 * self.ended_in_tasks(),
+            percent(at_worst, all),
         )
     }
 }

@@ -43,6 +43,8 @@ fn what_is_made_up_is_covered() {
     assert!(evaluation.keys_covered() >= 0.95, "{} of the keys", evaluation.keys_covered());
     let ended = evaluation.ended_by_limit();
     assert!(ended <= 0.001, "{ended} of healthy runs ended by the suggested limit");
+    let ended = evaluation.ended_in_tasks();
+    assert!(ended <= 0.001, "{ended} of healthy runs ended in a task whose runs are ended");
 }
 
 #[test]
@@ -57,6 +59,7 @@ fn what_was_recorded_is_covered() {
     assert!(whole.is_within(whole.covered, 0.95, 3.0), "{}", evaluation.covered());
     assert!(evaluation.keys_covered() >= 0.95, "{} of the keys", evaluation.keys_covered());
     assert!(evaluation.ended_by_limit() <= 0.001, "{}", evaluation.ended_by_limit());
+    assert!(evaluation.ended_in_tasks() <= 0.001, "{}", evaluation.ended_in_tasks());
     // Where a command's own runs differ, nobody can foretell more narrowly than they do.
     let (idle, least) = (evaluation.idle_widths(), evaluation.idle_hindsight());
     assert!(idle[3..].iter().all(|width| *width <= 1.05 * least), "worst to typical: {idle:?}, {least}");

@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 use ureq::Agent;
+use ureq::config::Config;
 use ureq::http::Response;
+use ureq::unversioned::resolver::DefaultResolver;
 
-use super::super::Failure;
+use super::super::{Failure, mcp};
+use super::socket::Agents;
 use crate::args::ServerFlags;
 
 const SERVER: &str = "http://127.0.0.1:7880";
+/// An address that nothing is resolved for: what is connected to is a socket.
+const AGENTS: &str = "http://127.0.0.1";
 /// How long connecting, and the head of an answer, may take. A kill's answer may wait for the run's end.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long one answer may take as a whole. A stream of events is asked for again then, from where it was.
@@ -56,6 +61,24 @@ pub(super) struct Client {
 }
 
 impl Client {
+    /// Of this user's server for MCP clients, where one is up and no other server was named.
+    pub fn of_agents(flags: &ServerFlags) -> Option<Self> {
+        let is_named = std::env::var_os("SANDTIMER_SERVER").is_some_and(|value| !value.is_empty());
+        if flags.server.is_some() || is_named || mcp::connect().is_err() {
+            return None;
+        }
+        let agent = Agent::with_parts(config(), Agents, DefaultResolver::default());
+        Some(Client { agent, server: AGENTS.to_owned(), token: None })
+    }
+
+    /// Of the server that has this run: the one that is named, or that of MCP clients where it is there.
+    pub fn having(flags: &ServerFlags, id: &str) -> Result<Self, Failure> {
+        let has = |client: &Client| client.get(&format!("/v1/runs/{id}")).is_ok();
+        let usual = Self::new(flags)?;
+        let other = Self::of_agents(flags).filter(|agents| has(agents) && !has(&usual));
+        Ok(other.unwrap_or(usual))
+    }
+
     pub fn new(flags: &ServerFlags) -> Result<Self, Failure> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let server = flags.server.clone().or_else(|| variable("SANDTIMER_SERVER"));
@@ -74,15 +97,7 @@ impl Client {
         if token.as_ref().is_some_and(|token| token.contains(|letter: char| !letter.is_ascii_graphic())) {
             return Err(Failure::usage("SANDTIMER_TOKEN: a token is one word"));
         }
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .timeout_connect(Some(PATIENCE))
-            .timeout_recv_response(Some(PATIENCE))
-            .timeout_recv_body(Some(ANSWER))
-            .build();
-        Ok(Client { agent: config.into(), server, token })
+        Ok(Client { agent: config().into(), server, token })
     }
 
     pub fn get(&self, path: &str) -> Result<Value, Refused> {
@@ -152,6 +167,17 @@ impl Client {
             }),
         }
     }
+}
+
+fn config() -> Config {
+    Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None)
+        .timeout_connect(Some(PATIENCE))
+        .timeout_recv_response(Some(PATIENCE))
+        .timeout_recv_body(Some(ANSWER))
+        .build()
 }
 
 fn token_of(path: &std::path::Path) -> Result<String, Failure> {

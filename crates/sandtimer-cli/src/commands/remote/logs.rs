@@ -26,7 +26,8 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 const MOST_LINE: u64 = 4 << 20;
 
 pub(crate) fn main(given: &LogsArguments) -> Result<ExitCode, Failure> {
-    let (client, id) = (Client::new(&given.server)?, checked_id(&given.id)?);
+    let id = checked_id(&given.id)?;
+    let client = Client::having(&given.server, id)?;
     if given.follow {
         follow(&client, id, given.server.json)?;
     } else {

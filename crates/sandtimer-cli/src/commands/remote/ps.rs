@@ -8,7 +8,7 @@ use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
 use super::super::Failure;
-use super::client::{Client, printable};
+use super::client::{Client, Refused, checked_id, printable};
 use crate::args::PsArguments;
 use crate::config::written;
 use crate::render;
@@ -20,14 +20,11 @@ const HEAD: [&str; 9] =
 const PROCESS_HEAD: [&str; 7] = ["PID", "WAITS FOR", "IN", "CPU", "I/O", "THREADS", "NAME"];
 
 pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, Failure> {
-    let client = Client::new(&given.server)?;
     if let Some(id) = &given.id {
+        let client = Client::having(&given.server, checked_id(id)?)?;
         return processes(&client, id, given.server.json);
     }
-    let which = if given.all { "" } else { "&status=running" };
-    let mut listed = client.get(&format!("/v1/runs?limit={MOST}{which}"))?;
-    let (runs, total) = (listed["runs"].take(), listed["total"].as_u64().unwrap_or(0));
-    let contexts = client.get("/v1/contexts")?["contexts"].take();
+    let Listed { runs, contexts, total } = listed(given)?;
     if given.server.json {
         render::print(&format!("{}\n", json!({"runs": runs, "contexts": contexts})));
         return Ok(ExitCode::SUCCESS);
@@ -43,6 +40,43 @@ pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, Failure> {
         render::note(&format!("the newest {MOST} of {total} runs are listed"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What goes on, in however many servers.
+struct Listed {
+    runs: Value,
+    contexts: Value,
+    total: u64,
+}
+
+impl Listed {
+    fn of(client: &Client, all: bool) -> Result<Self, Refused> {
+        let which = if all { "" } else { "&status=running" };
+        let mut listed = client.get(&format!("/v1/runs?limit={MOST}{which}"))?;
+        let total = listed["total"].as_u64().unwrap_or(0);
+        let contexts = client.get("/v1/contexts")?["contexts"].take();
+        Ok(Listed { runs: listed["runs"].take(), contexts, total })
+    }
+
+    fn with(mut self, other: Listed) -> Self {
+        for (own, others) in [(&mut self.runs, other.runs), (&mut self.contexts, other.contexts)] {
+            if let (Value::Array(own), Value::Array(others)) = (own, others) {
+                own.extend(others);
+            }
+        }
+        Listed { total: self.total.max(other.total), ..self }
+    }
+}
+
+/// Of the server, and of that of MCP clients: where only one of them is up, of that.
+fn listed(given: &PsArguments) -> Result<Listed, Failure> {
+    let usual = Listed::of(&Client::new(&given.server)?, given.all);
+    let agents = Client::of_agents(&given.server).and_then(|client| Listed::of(&client, given.all).ok());
+    match (usual, agents) {
+        (Ok(usual), Some(agents)) => Ok(usual.with(agents)),
+        (Err(Refused::Unreachable { .. }), Some(agents)) => Ok(agents),
+        (usual, _) => Ok(usual?),
+    }
 }
 
 /// What one run is doing.

@@ -87,7 +87,8 @@ const BACKGROUND: Input = Input::new(
 const WARN: Input = Input::new(
     "warn_ms",
     Kind::Number(None),
-    "How long before its wall limit, and its cpu limit, it is told, by warn_signal.",
+    "How long before its wall limit, and its cpu limit, it is told: by warn_signal, and a command by a line of JSON on the descriptor \
+     that SANDTIMER_NOTICE_FD names. A tenth of its wall limit unless given, at most 30000.",
 );
 const WARN_SIGNAL: Input = Input::new(
     "warn_signal",

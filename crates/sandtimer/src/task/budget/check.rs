@@ -140,11 +140,10 @@ impl Check {
 /// Every limit, the budget's own before those of its tasks.
 fn limits(budget: &Budget, cause: Option<&Cause>) -> Vec<LimitUse> {
     let elapsed = budget.now.since(budget.started);
-    let silence = budget.now.since(budget.last_activity);
     let mut limits = vec![
         own(budget, LimitKind::Wall, Quantity::Time(elapsed)),
         own(budget, LimitKind::Turns, Quantity::Count(budget.turns)),
-        own(budget, LimitKind::Stall, Quantity::Time(silence)),
+        own(budget, LimitKind::Stall, Quantity::Time(budget.silence())),
         own(budget, LimitKind::Failures, Quantity::Count(budget.failures)),
     ];
     limits[0].hit = budget.work_end().is_some_and(|end| end <= budget.now);

@@ -2,43 +2,56 @@
 
 use std::time::Duration;
 
+/// Characters of a name.
+const LONGEST_NAME: usize = 60;
+
 /// What an estimate's text says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EstimateText {
     pub task_name: String,
     pub typical: Duration,
     pub max: Duration,
+    pub suggested_limit: Option<Duration>,
 }
 
-/// Reads `Task Duration Estimate: NAME`, `Typical: 30m 0s` and `Worst case: 1h 30m`; None where one is missing, or is no
-/// duration, or the worst is shorter than the typical.
+/// Reads `Task Duration Estimate: NAME`, and behind it `Typical: 30m 0s`, `Worst case: 1h 30m` and perhaps `Suggested limit: 6h 0m`,
+/// wherever in a text that is; None where one is missing, or is no duration, or the worst is shorter than the typical.
 pub fn parse_estimate(text: &str) -> Option<EstimateText> {
-    let value = |label: &str| {
-        let (_, rest) = text.split_once(label)?;
-        Some(rest.lines().next()?.trim())
-    };
-    let name = value("Task Duration Estimate:")?;
-    let end = name.find(|character: char| !character.is_alphanumeric() && !"_-.".contains(character));
-    let task_name = name[..end.unwrap_or(name.len())].to_owned();
+    let (_, block) = text.split_once("Task Duration Estimate:")?;
+    let value = |label: &str| Some(block.split_once(label)?.1.lines().next()?.trim());
+    let name = block.lines().next()?.trim();
+    let task_name: String = name.chars().filter(|letter| !letter.is_control()).take(LONGEST_NAME).collect();
     let typical = duration(value("Typical:")?)?;
     let max = duration(value("Worst case:")?)?;
-    (!task_name.is_empty() && typical <= max).then_some(EstimateText { task_name, typical, max })
+    let suggested_limit = value("Suggested limit:").and_then(duration);
+    let is_sound = task_name.contains(char::is_alphanumeric) && typical <= max;
+    is_sound.then_some(EstimateText { task_name, typical, max, suggested_limit })
 }
 
-/// `1h 30m`, `12m 0s`, `45s`, at the beginning of a text.
+/// A duration at the beginning of a text, in the forms that answers have: `1h 30m`, `45s`, `6.5s`, `205ms`, `1 m 30 s`.
 fn duration(text: &str) -> Option<Duration> {
-    let mut seconds = 0_u64;
-    let mut parts = 0;
-    for word in text.split_whitespace() {
-        let unit = match word.chars().last() {
-            Some('h') => 3600,
-            Some('m') => 60,
-            Some('s') => 1,
-            _ => break,
-        };
-        let Ok(count) = word[..word.len() - 1].parse::<u64>() else { break };
-        seconds = seconds.saturating_add(count.saturating_mul(unit));
-        parts += 1;
+    let (mut seconds, mut rest) = (0.0, text);
+    while let Some((part, behind)) = one_part(rest) {
+        seconds += part;
+        rest = behind.trim_start();
     }
-    (parts > 0 && seconds > 0).then(|| Duration::from_secs(seconds).min(crate::limits::FAR_FUTURE))
+    let most = crate::limits::FAR_FUTURE;
+    (seconds > 0.0).then(|| Duration::try_from_secs_f64(seconds).map_or(most, |duration| duration.min(most)))
+}
+
+/// A number with its unit, in seconds, and what is behind it.
+fn one_part(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+    let count: f64 = text[..end].parse().ok()?;
+    let word = text[end..].trim_start();
+    let end = word.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(word.len());
+    let unit = match &word[..end] {
+        // What takes less is told as no time at all.
+        "ms" => return Some((count.max(1.0) / 1000.0, &word[end..])),
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return None,
+    };
+    Some((count * unit, &word[end..]))
 }

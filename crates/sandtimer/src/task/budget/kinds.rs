@@ -13,7 +13,7 @@ pub enum OnTaskTimeout {
     /// The agent is told; what it started goes on.
     #[default]
     Tell,
-    /// The engine ends what runs in the task.
+    /// The engine also ends what runs in the task, at [`TaskOf::ends_after`].
     End,
 }
 
@@ -27,6 +27,9 @@ pub struct Options {
     pub on_task_timeout: OnTaskTimeout,
     /// Work goes on once the task is done whose time was up, also when the wrap-up turn was taken or is over.
     pub resumes_after_task: bool,
+    /// Time between runs is silence, too. Without it the stall limit is that of what runs, and an agent whose person is away
+    /// has stopped nowhere.
+    pub idle_is_silence: bool,
 }
 
 impl Default for Options {
@@ -36,6 +39,7 @@ impl Default for Options {
             max_duration_factor: 1.0,
             on_task_timeout: OnTaskTimeout::default(),
             resumes_after_task: false,
+            idle_is_silence: true,
         }
     }
 }
@@ -114,4 +118,11 @@ pub struct TaskOf<'a> {
     pub estimated: Option<Duration>,
     /// The longest it should take; None is unlimited.
     pub max: Option<Duration>,
+    /// When what runs in it is ended, where that was chosen: an estimate's suggested limit. [`END_FACTOR`] times its time
+    /// unless it is given.
+    pub ends_after: Option<Duration>,
 }
+
+/// One run of twenty is longer than its worst case: what is ended there is healthy, as a rule. At this many times it, next to
+/// none is.
+pub const END_FACTOR: f64 = crate::task::estimate::LIMIT_FACTOR;

@@ -27,7 +27,7 @@ use crate::time::Moment;
 
 pub use check::{Check, LimitUse, Quantity, State, WrapUp};
 pub use estimate_text::{EstimateText, parse_estimate};
-pub use kinds::{Cause, OnTaskTimeout, Options, OptionsError, RunBound, TaskOf, Turn};
+pub use kinds::{Cause, END_FACTOR, OnTaskTimeout, Options, OptionsError, RunBound, TaskOf, Turn};
 pub use repetition::Repeated;
 use repetition::Repetition;
 use tasks::{Task, Tasks};
@@ -269,8 +269,14 @@ impl Budget {
         self.wall_end().map(|end| end.before(self.reserve()))
     }
 
+    /// How long nothing was heard.
+    fn silence(&self) -> Duration {
+        if self.options.idle_is_silence { self.now.since(self.last_activity) } else { Duration::ZERO }
+    }
+
     fn stall_end(&self) -> Option<Moment> {
         self.limit(LimitKind::Stall)
+            .filter(|_| self.options.idle_is_silence)
             .map(|effect| self.last_activity.after(Duration::from_nanos(effect.value)))
     }
 
@@ -278,7 +284,7 @@ impl Budget {
     fn ending_task(&self, task: Option<&str>) -> Option<(Moment, Moment)> {
         let ends = self.options.on_task_timeout == OnTaskTimeout::End;
         let task = task.filter(|_| ends).and_then(|name| self.tasks.find(Some(name)))?;
-        Some((task.started(), task.end()?))
+        Some((task.started(), task.runs_end()?))
     }
 
     /// When a wrap-up turn granted now is over. Whoever asked in time has it within the wall; whoever asked too late has

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Cause, TaskOf, scaled};
+use super::{Cause, END_FACTOR, TaskOf, scaled};
 use crate::time::Moment;
 
 /// Tasks at once.
@@ -47,12 +47,14 @@ pub(super) struct Task {
     pub(super) max: Option<Duration>,
     /// The longest duration times the budget's factor.
     pub(super) limit: Option<Duration>,
+    ends_after: Option<Duration>,
     started: Moment,
 }
 
 impl Task {
     pub(super) fn new(task: TaskOf<'_>, factor: f64, started: Moment) -> Result<Self, TaskError> {
-        let TaskOf { name, estimated, max } = task;
+        let TaskOf { name, estimated, max, ends_after } = task;
+        let limit = max.map(|max| scaled(max, factor));
         let length = name.chars().count();
         if name.trim().is_empty() || length > LONGEST_NAME || name.chars().any(char::is_control) {
             let shown = name.chars().take(LONGEST_NAME).flat_map(char::escape_default).collect();
@@ -64,7 +66,8 @@ impl Task {
                 name: name.to_owned(),
                 estimated,
                 max,
-                limit: max.map(|max| scaled(max, factor)),
+                limit,
+                ends_after: ends_after.or_else(|| limit.map(|limit| scaled(limit, END_FACTOR))),
                 started,
             }),
         }
@@ -90,6 +93,11 @@ impl Task {
     /// When its time is up.
     pub(super) fn end(&self) -> Option<Moment> {
         self.limit.map(|limit| self.started.after(limit))
+    }
+
+    /// When what runs in it is ended, where that was chosen: never before its time is up.
+    pub(super) fn runs_end(&self) -> Option<Moment> {
+        self.ends_after.map(|after| self.started.after(after.max(self.limit.unwrap_or_default())))
     }
 
     /// Why the work ends when its time is up.

@@ -37,7 +37,7 @@ fn unlimited() -> Budget {
 
 fn task(name: &str, estimated: u64, max: u64) -> TaskOf<'_> {
     let minutes = |minutes| Some(Duration::from_secs(minutes * MINUTE));
-    TaskOf { name, estimated: minutes(estimated), max: minutes(max) }
+    TaskOf { name, estimated: minutes(estimated), max: minutes(max), ends_after: None }
 }
 
 fn training(budget: &mut Budget, now: Moment) {
@@ -359,7 +359,8 @@ fn the_summary_is_the_sources_and_tells_no_lies() {
 fn only_ending_tasks_bound_their_runs() {
     for (on_task_timeout, expected) in [
         (OnTaskTimeout::Tell, Setting::Inherit),
-        (OnTaskTimeout::End, Setting::At(80 * MINUTE * 1_000_000_000)),
+        // At the suggested limit: four times the longest duration, which only the agent is told of.
+        (OnTaskTimeout::End, Setting::At(350 * MINUTE * 1_000_000_000)),
     ] {
         let mut budget = budget_with(&Limits::new(), Options { on_task_timeout, ..Options::default() });
         training(&mut budget, at(0));
@@ -367,6 +368,18 @@ fn only_ending_tasks_bound_their_runs() {
             |budget: &mut Budget, task| budget.run_bound(task, minutes(10)).limits(1.0).get(LimitKind::Wall);
         assert_eq!(wall(&mut budget, Some("train_complex_model")), expected);
         assert_eq!(wall(&mut budget, None), Setting::Inherit);
+        assert!(budget.check(minutes(90)).timed_out);
+    }
+    for (ends_after, expected) in [(120, 120), (10, 90)] {
+        let options = Options { on_task_timeout: OnTaskTimeout::End, ..Options::default() };
+        let mut budget = budget_with(&Limits::new(), options);
+        let given = TaskOf { ends_after: Some(Duration::from_secs(60 * ends_after)), ..task("x", 30, 90) };
+        budget.start_task(given, false, at(0)).expect("a task");
+        assert_eq!(
+            budget.run_bound(Some("x"), at(0)).end,
+            Some(minutes(expected)),
+            "never before its time is up"
+        );
     }
 }
 
@@ -426,6 +439,26 @@ fn the_text_of_an_estimate_is_read() {
         (read.task_name.as_str(), read.typical.as_secs(), read.max.as_secs()),
         ("train_complex_model", 1800, 5400)
     );
+    for (written, milliseconds) in [
+        ("205ms", 205),
+        ("0ms", 1),
+        ("6.5s", 6500),
+        ("45s", 45_000),
+        ("1 m 30 s", 90_000),
+        ("300 ms", 300),
+        ("2.05 s", 2050),
+        ("2 h 5 m (a guess: fewer than 5 runs of this very thing are known)", 7_500_000),
+        ("1h 30m", 5_400_000),
+    ] {
+        let text = format!(
+            "said before: Typical: 1s\nTask Duration Estimate: make -j 2\nTypical: {written}\nWorst case: {written}\nSuggested \
+             limit: {written}\n\nmore"
+        );
+        let read = parse_estimate(&text).expect(written);
+        let all = [read.typical, read.max, read.suggested_limit.expect("there")];
+        assert_eq!(all.map(|duration| duration.as_millis()), [milliseconds; 3], "{written}");
+        assert_eq!(read.task_name, "make -j 2");
+    }
     for broken in [
         "",
         "Task Duration Estimate: x",
@@ -452,5 +485,20 @@ fn where_it_was_chosen_work_goes_on_when_the_task_is_done_whose_time_was_up() {
         budget.complete_task(Some("short"), minutes(3));
         let then = if resumes_after_task { Turn::Work } else { Turn::Refused };
         assert_eq!(budget.start_turn(minutes(4)), then);
+    }
+}
+
+#[test]
+fn where_it_was_chosen_only_what_runs_is_silent() {
+    for idle_is_silence in [true, false] {
+        let options = Options { idle_is_silence, ..Options::default() };
+        let mut budget = budget_with(&Limits::new().stall(Duration::from_secs(60)), options);
+        assert_eq!(budget.next_event().is_some(), idle_is_silence);
+        assert_eq!(budget.check(minutes(5)).timed_out, idle_is_silence);
+        assert_eq!(
+            budget.run_bound(None, minutes(5)).stall,
+            Some(Duration::from_secs(60)),
+            "what runs is bounded"
+        );
     }
 }

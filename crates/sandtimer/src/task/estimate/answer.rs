@@ -13,7 +13,7 @@ use super::Rung;
 const ODDS: f64 = 19.0;
 /// A limit at so many times the worst case ends next to no healthy run, where it rests on so many runs; where runs differ
 /// much, at as much above the worst case, in the logarithm, as twice what that is above the typical one.
-const LIMIT_FACTOR: f64 = 4.0;
+pub(crate) const LIMIT_FACTOR: f64 = 4.0;
 pub(super) const LIMIT_RUNS: usize = 5;
 
 /// How long something is likely to take.
@@ -62,6 +62,14 @@ impl Estimate {
             suggested_limit_seconds: LIMIT_FACTOR.max(differ) * worst,
             limit_rests_on_runs,
         }
+    }
+
+    /// With a worst case that is not below this.
+    pub(super) fn at_worst(self, least: f64) -> Self {
+        let worst_seconds = self.worst_seconds.max(least);
+        let differ = worst_seconds / self.worst_seconds;
+        let suggested_limit_seconds = self.suggested_limit_seconds * differ;
+        Estimate { worst_seconds, suggested_limit_seconds, ..self }
     }
 
     /// What it is once it is known that it takes longer than this.

@@ -54,6 +54,8 @@ pub struct Answer {
     pub asked: Asked,
     pub question: Question,
     pub estimate: Estimate,
+    /// Why runs that there are were left out.
+    pub without: Option<String>,
 }
 
 impl Answer {
@@ -97,7 +99,8 @@ impl Answer {
         if let Some(context) = &self.asked.context {
             writeln!(text, "Context: {}", context.chars().take(200).map(printable).collect::<String>())?;
         }
-        writeln!(text, "Basis: {}", basis(estimate))?;
+        let without = self.without.as_ref().map_or(String::new(), |why| format!("; {why}"));
+        writeln!(text, "Basis: {}{without}", basis(estimate))?;
         if let Some(budget) = self.asked.budget {
             let fits = if estimate.fits(budget) { "yes" } else { "no" };
             let chance = 100.0 * estimate.chance_over_by(budget.as_secs_f64(), 0.0);
@@ -152,6 +155,7 @@ fn basis(estimate: &Estimate) -> String {
     let mut text = match estimate.basis {
         Rung::Exact => format!("{runs} of this very thing"),
         Rung::AnyLoad => format!("{runs} of this very thing, beside another load"),
+        Rung::Template if count == 1 => "1 run of a command that differs in numbers or paths".to_owned(),
         Rung::Template => format!("{runs} of commands that differ in numbers or paths"),
         Rung::Class => format!("{runs} of this type with such a size on such a machine"),
         Rung::Type => format!("{runs} of this type"),
@@ -160,8 +164,16 @@ fn basis(estimate: &Estimate) -> String {
     };
     if estimate.censored_rate > 0.0 {
         // A String takes everything that is written to it.
-        let _ =
-            write!(text, "; {:.0} % of them were stopped before their end", 100.0 * estimate.censored_rate);
+        let _ = match count {
+            1 => write!(text, "; it was stopped before its end"),
+            _ => {
+                write!(
+                    text,
+                    "; {:.0} % of them were stopped before their end",
+                    100.0 * estimate.censored_rate
+                )
+            }
+        };
     }
     text
 }

@@ -46,6 +46,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use answer::LIMIT_FACTOR;
 pub use answer::{Estimate, Left, duration_text};
 pub use asked::{Answer, Asked};
 pub use history::{Finished, History, HistoryError};
@@ -84,6 +85,10 @@ const SHORT: usize = 2;
 const OF_SEVERAL: usize = 2;
 /// The rung of a type.
 const OF_TYPE: usize = 4;
+/// Below so many runs that came to their end, each moves the typical duration of a type down by this factor at most, and the
+/// worst case not at all: the first may be a mistake, a trial, or something that only begins the work.
+const TRUSTED_RUNS: usize = 3;
+const MOST_PULL: f32 = 4.0;
 /// From so many different things on they say something about another.
 const GLOBAL_RUNS: usize = 13;
 /// Upper half of the normal distribution at every twentieth, which pools begin with.
@@ -230,7 +235,13 @@ impl Estimator {
         let known = self.forecast(question, &keys, false);
         let estimate = match (known, question.task_type()) {
             // The table knows more of a type than runs of anything do.
-            (Some(forecast), Some(_)) if forecast.rung < RUNGS - 1 => self.estimate(&forecast),
+            (Some(forecast), Some(_)) if forecast.rung < RUNGS - 1 => {
+                let estimate = self.estimate(&forecast);
+                match prior_of_few(question, forecast.rung, forecast.view.completed) {
+                    Some([.., worst]) => estimate.at_worst(worst),
+                    None => estimate,
+                }
+            }
             (Some(forecast), None) => self.estimate(&forecast),
             (_, Some(task)) => {
                 let seconds = task.prior(question.size_mb(), question.how_complex());
@@ -254,7 +265,7 @@ impl Estimator {
     pub fn answer(&self, asked: Asked, owner: &str, conditions: Conditions) -> Result<Answer, EstimateError> {
         let question = asked.question(owner, conditions)?;
         let estimate = self.predict(&question)?;
-        Ok(Answer { asked, question, estimate })
+        Ok(Answer { asked, question, estimate, without: None })
     }
 
     /// Adds a run: scores what was foretold of it, then learns from it.
@@ -325,6 +336,9 @@ impl Estimator {
             }
             if rung == RUNGS - 1 && view.runs < GLOBAL_RUNS {
                 continue;
+            }
+            if let Some([_, typical, _]) = prior_of_few(question, rung, view.completed) {
+                view.centre = view.centre.max(typical.ln() as f32 - view.completed as f32 * MOST_PULL.ln());
             }
             let row = if rung == 0 { question.load_class() } else { LOADS - 1 + rung };
             let place = (row, size_of_history(view.runs));
@@ -407,6 +421,13 @@ impl Estimator {
         let oldest = *oldest;
         self.series.retain(|_, series| series.used > oldest);
     }
+}
+
+/// The figures of the table, where so few runs of a type do not stand for it yet. What a command itself took is known.
+fn prior_of_few(question: &Question, rung: usize, completed: usize) -> Option<kind::Triple> {
+    let task = question.task_type()?;
+    let is_known = completed >= TRUSTED_RUNS || (rung < OF_SEVERAL && question.is_command());
+    (!is_known).then(|| task.prior(question.size_mb(), question.how_complex()))
 }
 
 /// From the middle outwards, for the first go first.

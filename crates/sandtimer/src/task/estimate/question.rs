@@ -134,6 +134,10 @@ impl Question {
         self.task
     }
 
+    pub(super) fn is_command(&self) -> bool {
+        self.command.is_some()
+    }
+
     /// The size of data, where it was given.
     pub fn size_mb(&self) -> Option<f64> {
         self.data_size_mb

@@ -73,8 +73,9 @@ pub(super) struct View {
     /// Logarithm of the typical duration.
     pub centre: f32,
     pub scale: f32,
-    /// Runs that it rests on.
+    /// Runs that it rests on, and those of them that came to their end.
     pub runs: usize,
+    pub completed: usize,
     /// The part of them that was stopped.
     pub stopped: f32,
 }
@@ -132,7 +133,7 @@ impl Series {
             .map(|(log, stopped)| if *stopped { expected(*log, first, scale) } else { *log })
             .collect();
         let stopped = (count - completed) as f32 / count as f32;
-        Some(View { centre: median(&mut all), scale, runs: count, stopped })
+        Some(View { centre: median(&mut all), scale, runs: count, completed, stopped })
     }
 
     /// Logarithm of the longest time after which a run was stopped, if all were.

@@ -148,6 +148,53 @@ fn a_limit_that_always_fires_does_not_make_things_look_short() {
 }
 
 #[test]
+fn the_first_short_runs_of_a_type_do_not_replace_the_figures_of_the_table() {
+    let of_type = || task("train_complex_model").data_size_mb(2300.0).expect("a size");
+    let command = |name: &str| Question::command(&[name]).work_of(&of_type());
+    let asked =
+        [of_type(), command("train"), Question::command(&["train", "--seed", "2"]).work_of(&of_type())];
+    let mut estimator = Estimator::new();
+    for (index, least) in [450.0, 112.0].into_iter().enumerate() {
+        let short = command(["probe", "smoke"][index]);
+        estimator.record(&finished(&short, 0.05)).expect("recorded");
+        for question in &asked {
+            let estimate = estimator.predict(question).expect("known");
+            assert!(estimate.typical_seconds >= least && estimate.worst_seconds >= 5400.0, "{estimate:?}");
+        }
+        let same = estimator.predict(&short).expect("known");
+        assert!(same.typical_seconds < 1.0, "of the command itself it is known: {same:?}");
+    }
+    estimator.record(&finished(&command("other"), 0.05)).expect("recorded");
+    let third = estimator.predict(&of_type()).expect("known");
+    assert!(third.typical_seconds < 1.0, "three that agree are believed: {third:?}");
+    // What took longer than the table says did take that long; what is near it is believed at once.
+    for seconds in [900.0, 36_000.0] {
+        let mut estimator = Estimator::new();
+        estimator.record(&finished(&command("train"), seconds)).expect("recorded");
+        let estimate = estimator.predict(&of_type()).expect("known");
+        assert!((estimate.typical_seconds / seconds - 1.0).abs() < 0.01, "{estimate:?}");
+    }
+}
+
+#[test]
+fn one_run_is_told_as_one() {
+    let mut estimator = Estimator::new();
+    let run = |command: &[&str]| Question::command(command).owner("me");
+    estimator.record(&finished(&run(&["train", "--seed", "1"]), 10.0)).expect("recorded");
+    let stopped = Finished { stopped: true, ..finished(&run(&["make"]), 60.0) };
+    estimator.record(&stopped).expect("recorded");
+    for (command, basis) in [
+        (["train", "--seed", "2"].as_slice(), "Basis: 1 run of a command that differs in numbers or paths\n"),
+        (&["make"], "Basis: 1 run of this very thing; it was stopped before its end\n"),
+    ] {
+        let command = command.iter().map(|word| (*word).to_owned()).collect();
+        let asked = Asked { command: Some(command), ..Asked::default() };
+        let text = estimator.answer(asked, "me", Conditions::default()).expect("known").text();
+        assert!(text.contains(basis), "{text}");
+    }
+}
+
+#[test]
 fn memory_is_bounded_and_the_state_can_be_written() {
     let mut estimator = Estimator::new();
     let last = MOST_KEYS * 2;

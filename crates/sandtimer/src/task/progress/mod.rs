@@ -5,6 +5,7 @@
 //! was chosen, that a run is not stalled. What is reported in so many words ([`Tracker::report`]) beats what is read out of
 //! text.
 
+mod bars;
 mod counters;
 mod lines;
 mod pace;
@@ -12,9 +13,12 @@ mod patterns;
 #[cfg(test)]
 mod tests;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use crate::model::Progress;
 use crate::time::Moment;
 
+use bars::Bars;
 use counters::{Counters, Whole};
 use lines::Lines;
 pub use pace::Eta;
@@ -49,6 +53,13 @@ impl Report {
         let sound = (0.0..=MOST_UNITS).contains(&report.done) && total > 0.0 && total <= MOST_UNITS;
         (sound && report.done <= total && line.len() <= LONGEST_REPORT).then_some(report)
     }
+
+    /// Tells bars of different units apart.
+    fn label(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.unit.hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 /// The progress of one run.
@@ -60,6 +71,7 @@ pub struct Tracker {
     reported: Option<Report>,
     whole: Option<Whole>,
     pace: Pace,
+    bars: Bars,
     advances: u64,
 }
 
@@ -81,6 +93,7 @@ impl Tracker {
             reported: None,
             whole: None,
             pace: Pace::default(),
+            bars: Bars::default(),
             advances: 0,
         }
     }
@@ -135,7 +148,7 @@ impl Tracker {
         let again = self.reported.as_ref().is_some_and(|last| {
             report.done < last.done || report.total != last.total || report.unit != last.unit
         });
-        let phase = (patterns::Form::Bar, u64::MAX, before + u32::from(again));
+        let phase = (patterns::Form::Bar, report.label(), before + u32::from(again));
         let done = report.done;
         self.settle(total.filter(|total| done <= *total).map(|total| Whole { done, total, phase }), now);
         self.reported = Some(report);
@@ -143,22 +156,20 @@ impl Tracker {
 
     fn settle(&mut self, whole: Option<Whole>, now: Moment) {
         let Some(new) = whole else { return };
+        self.advances += u64::from(self.bars.is_further(&new));
         match self.whole {
             Some(old) if old.phase == new.phase && old.total == new.total => {
                 if new.done > old.done {
-                    self.advances += 1;
                     self.pace.note(new.done, now);
                 }
                 // Within a phase nothing goes back; what seems to is a counter that has begun its next unit.
                 self.whole = Some(Whole { done: new.done.max(old.done), ..new });
             }
             Some(_) => {
-                self.advances += 1;
                 self.pace.begin(new.done, now);
                 self.whole = Some(new);
             }
             None => {
-                self.advances += 1;
                 self.pace.begin(0.0, self.started);
                 self.pace.note(new.done, now);
                 self.whole = Some(new);
@@ -166,7 +177,7 @@ impl Tracker {
         }
     }
 
-    /// How often it got further. Redrawn frames do not count.
+    /// How often it got further than ever. Redrawn frames do not count, nor does what went back and comes again.
     pub fn advances(&self) -> u64 {
         self.advances
     }

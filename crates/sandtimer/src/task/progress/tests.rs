@@ -342,3 +342,44 @@ proptest! {
         Report::parse(&line);
     }
 }
+
+#[test]
+fn only_a_new_best_or_a_new_bar_is_further() {
+    let report = |tracker: &mut Tracker, done: f64, total: f64, unit: &str| {
+        let before = tracker.advances();
+        let report = Report { done, total: Some(total), unit: Some(unit.to_owned()) };
+        tracker.report(report, Moment::from_nanos(1));
+        tracker.advances() - before
+    };
+    let mut tracker = Tracker::new(Moment::from_nanos(0));
+    assert_eq!(report(&mut tracker, 8.0, 15.0, "epoch"), 1);
+    let to_and_fro: u64 = (0..50)
+        .map(|_| report(&mut tracker, 7.0, 15.0, "epoch") + report(&mut tracker, 8.0, 15.0, "epoch"))
+        .sum();
+    assert_eq!(to_and_fro, 0);
+    assert_eq!(report(&mut tracker, 9.0, 15.0, "epoch"), 1);
+    assert_eq!(report(&mut tracker, 3.0, 15.0, "fold"), 1, "another label");
+    assert_eq!(report(&mut tracker, 3.0, 20.0, "fold"), 1, "another total");
+    assert_eq!(report(&mut tracker, 9.0, 15.0, "epoch"), 0, "which was there before");
+    assert_eq!(report(&mut tracker, 1.0, 15.0, "epoch"), 1, "its beginning");
+    let totals: u64 = (100..5100).map(|total| report(&mut tracker, 1.0, f64::from(total), "step")).sum();
+    assert!(totals < 1000, "{totals}");
+    assert_eq!(report(&mut tracker, 2.0, 5099.0, "step"), 1, "a new best always counts");
+}
+
+#[test]
+fn a_counter_in_the_output_that_goes_to_and_fro_is_no_progress() {
+    let mut tracker = Tracker::new(Moment::from_nanos(0));
+    for line in ["Epoch 7/15: loss 1\n", "Epoch 8/15: loss 1\n"] {
+        tracker.feed(0, line.as_bytes(), Moment::from_nanos(1));
+    }
+    let before = tracker.advances();
+    for _ in 0..100 {
+        for line in ["Epoch 7/15: loss 1\n", "Epoch 8/15: loss 1\n"] {
+            tracker.feed(0, line.as_bytes(), Moment::from_nanos(2));
+        }
+    }
+    assert_eq!(tracker.advances(), before);
+    tracker.feed(0, b"Epoch 9/15: loss 1\n", Moment::from_nanos(3));
+    assert_eq!(tracker.advances(), before + 1);
+}
