@@ -45,7 +45,7 @@ pub(crate) fn swap(
 ) -> Result<bool, StoreError> {
     execute(tx, "DELETE FROM breakers WHERE expires_ms <= ?1 AND key <> ?2", (now, &snapshot.key))?;
     let body = serde_json::to_string(snapshot).map_err(unreadable)?;
-    let probe = snapshot.probe_ends_ms.map_or(0, |left| natural(left));
+    let probe = snapshot.probe_ends_ms.map_or(0, natural);
     let left = snapshot.retry_after_ms.unwrap_or(0).max(probe);
     let expires = match snapshot.held {
         Some(_) => i64::MAX,

@@ -516,8 +516,10 @@ fn breakers_in_a_store_count_every_failure_and_hear_nothing_of_what_was_before()
     for seed in 0..full_or(100, 5_000) {
         let kept = Arc::new(Kept(Mutex::new((Copied(Replica::empty().expect("made")), BEGIN))));
         let mut random = Rng::with_seed(seed);
-        let shared =
-            |number| Breakers::new(settings.clone(), seed + number).shared(Arc::clone(&kept) as Arc<_>);
+        let shared = |number: u64| {
+            Breakers::new(settings.clone(), seed + number)
+                .shared(Arc::clone(&kept) as Arc<_>, &number.to_string())
+        };
         // Of each: what it has under way, and in which generation that was admitted.
         let mut workers: Vec<_> = (0..3).map(|number| (shared(number), None)).collect();
         for _ in 0..100 {
