@@ -281,6 +281,10 @@ class JobStoreUnavailable(JobError, OSError):
     """The store cannot be used: its directory cannot be written, it is damaged, or its server refuses or does not answer."""
 
 
+class JobStoreUnreachable(JobStoreUnavailable):
+    """The store's server does not answer. It may later."""
+
+
 class JobGoesOn(JobError, TimeoutError):
     """The wait was over before the job was. It goes on."""
 

@@ -206,6 +206,34 @@ def test_opening_holds_up_no_event_loop() -> None:
         assert asyncio.run(beside()) < 1
 
 
+def test_a_wait_outlasts_a_server_that_is_away_but_not_its_own_time(server: Server) -> None:
+    here = jobs.Jobs(store=server.url)
+    # Control: nobody works on it.
+    waits = here.submit({"command": ["true"], "queue": "other"})
+    job = here.submit({"command": ["true"], "queue": "worked"})
+    with pytest.raises(sandtimer.JobGoesOn, match="is queued"):
+        here.wait(job.id, timeout=0.2)
+    server.kill()
+    begun = time.monotonic()
+    with pytest.raises(sandtimer.JobGoesOn, match="not seen yet"):
+        here.wait(waits.id, timeout=0.2)
+    assert time.monotonic() - begun < 15
+
+    def back() -> None:
+        # Longer than one call waits for it.
+        time.sleep(12)
+        server.start()
+        with jobs.Worker(jobs.Jobs(store=server.url), queues=["worked"]):
+            here.wait(job.id)
+
+    beside = threading.Thread(target=back)
+    beside.start()
+    try:
+        assert here.wait(job.id).ok
+    finally:
+        beside.join()
+
+
 def test_a_job_that_runs_here_outlasts_a_server_that_is_away(server: Server) -> None:
     here = jobs.Jobs(store=server.url)
 

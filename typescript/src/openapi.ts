@@ -1548,7 +1548,7 @@ export interface components {
         };
         JobCancelled: {
             /**
-             * @description It had not begun; its worker was asked; it was over already.
+             * @description No worker had it; its worker was asked; it was over already.
              * @enum {string}
              */
             cancelled: "cancelled" | "asked" | "too_late";

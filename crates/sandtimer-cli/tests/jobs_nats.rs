@@ -161,6 +161,21 @@ fn what_cannot_be_a_store_is_refused_and_nothing_hangs() {
     assert!(stderr(&output).contains("start it with `nats-server -js`"), "{}", stderr(&output));
 }
 
+#[test]
+fn a_wait_is_over_in_its_time_also_where_the_server_says_nothing() {
+    // Takes connections, and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let url = format!("nats://{}", silent.local_addr().expect("an address"));
+    let begun = std::time::Instant::now();
+    let waited = run(&["wait", "nosuchjob", "--for", "300ms", "--store", &url]);
+    assert_eq!(waited.status.code(), Some(75), "{}", stderr(&waited));
+    assert!(stderr(&waited).contains("the store has not answered"), "{}", stderr(&waited));
+    let waited = begun.elapsed();
+    // Control: without one, the store's own patience is what it takes.
+    assert_eq!(run(&["wait", "nosuchjob", "--store", &url]).status.code(), Some(125));
+    assert!(begun.elapsed() - waited > waited, "{waited:?}");
+}
+
 /// One server executes what was submitted to the other one, or on the command line, and both tell of it.
 #[test]
 fn servers_share_a_store_with_one_another_and_with_the_command_line() {

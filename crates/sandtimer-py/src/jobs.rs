@@ -45,6 +45,7 @@ fn refused(py: Python<'_>, error: &StoreError) -> PyErr {
         StoreError::Full(_) => "JobStoreFull",
         StoreError::Busy => "JobStoreBusy",
         StoreError::Newer { .. } => "JobStoreNewer",
+        StoreError::Unreachable(_) => "JobStoreUnreachable",
         _ => "JobStoreUnavailable",
     };
     errors::exception(py, plain, &text)

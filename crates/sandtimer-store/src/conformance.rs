@@ -133,6 +133,9 @@ fn an_idempotency_key_is_one_job(part: &Part<'_>) {
     let again = part.store.submit(&[part.submission(spec.clone())]).expect("known").remove(0);
     assert_eq!((again.id.as_str(), again.existed), (first.as_str(), true));
     let other = part.submission(json!({"idempotency_key": "k", "name": "b"}));
+    let [once, twice] = ["a", "b"].map(|name| part.submission(json!({"idempotency_key": "l", "name": name})));
+    let together = part.store.submit(&[once, twice]).expect_err("one of them would be lost");
+    assert!(together.to_string().contains("`l` is given to two jobs"), "{together}");
     match part.store.submit(&[other]) {
         Err(StoreError::Conflict { existing, .. }) => assert_eq!(existing, first),
         other => panic!("{other:?}"),

@@ -29,7 +29,7 @@ from ..errors import (
     JobFileUnknown,
     JobGoesOn,
     JobStateRefused,
-    JobStoreUnavailable,
+    JobStoreUnreachable,
     JobUnknown,
     UnsupportedPlatform,
 )
@@ -43,7 +43,7 @@ from ._worker import LOOK, Handlers, Worker
 Seconds = Union[int, float, None]
 
 _PAGE = 1000
-#: For how long a job that is worked on here goes on while its store cannot be used: twice as long as its lease.
+#: For how long a server that is away is asked for what goes on there, or here: twice as long as a lease.
 _PATIENCE = 60.0
 
 _guard = Guard()
@@ -273,7 +273,10 @@ class Jobs:
     # Waiting
 
     def wait(self, id: str, timeout: Seconds = None, *, progress: bool = False) -> JobRecord:
-        """Waits until a job is over. `JobGoesOn` after `timeout` seconds (None and 0: no end); Ctrl-C ends the waiting, not the job."""
+        """Waits until a job is over. `JobGoesOn` after `timeout` seconds (None and 0: no end); Ctrl-C ends the waiting, not the job.
+
+        A server that is away meanwhile is asked again for a minute before JobStoreUnreachable is raised.
+        """
         return self.wait_many([id], timeout, progress=progress)[0]
 
     async def await_(self, id: str, timeout: Seconds = None, *, progress: bool = False) -> JobRecord:
@@ -288,11 +291,9 @@ class Jobs:
         """As `wait_many`, awaited."""
         return await self._wait(AWAITING, ids, timeout, progress)
 
-    async def _wait(
-        self, io: Io, ids: Iterable[str], timeout: Seconds, progress: bool, patience: float = 0
-    ) -> List[JobRecord]:
+    async def _wait(self, io: Io, ids: Iterable[str], timeout: Seconds, progress: bool) -> List[JobRecord]:
         ids, over = _ids(ids), {}
-        events = self._watch(io, ids, progress, timeout, logs=False, patience=patience)
+        events = self._watch(io, ids, progress, timeout, logs=False)
         try:
             async for event in events:
                 if event.event == "ended":
@@ -324,13 +325,13 @@ class Jobs:
         progress: bool,
         timeout: Seconds = None,
         logs: bool = True,
-        patience: float = 0,
     ) -> AsyncGenerator[JobEvent, None]:
-        """For so long a store that cannot be used is asked again."""
-        left = _arguments.total(timeout)
+        total = _arguments.total(timeout)
         bar = Bar(len(set(ids)), "job") if _arguments.flag("progress", progress) else None
         following = [Following(self, id, logs) for id in dict.fromkeys(ids)]
-        seen = time.monotonic()
+        # One that cannot be opened is not asked again.
+        await io.call(self._store)
+        begun = seen = time.monotonic()
         try:
             while True:
                 try:
@@ -340,20 +341,19 @@ class Jobs:
                                 bar.add(word_of(event.job), bool(event.job.ok))
                             yield event
                     seen = time.monotonic()
-                except JobStoreUnavailable:
-                    if time.monotonic() - seen >= patience:
+                except JobStoreUnreachable:
+                    if time.monotonic() - seen >= _PATIENCE:
                         raise
                 following = [each for each in following if not each.is_over]
                 if not following:
                     return
+                left = None if total is None else begun + total - time.monotonic()
                 if left is not None and left <= 0:
-                    states = ", ".join(f"{each.id} is {each.state}" for each in following[:3])
+                    states = ", ".join(f"{each.id} is {each.state or 'not seen yet'}" for each in following[:3])
                     raise JobGoesOn(f"the wait of {timeout} s is over, and the work goes on: {states}")
                 if bar is not None:
                     bar.note(states_of(following))
-                pause = LOOK if left is None else min(LOOK, left)
-                await io.sleep(pause)
-                left = None if left is None else left - pause
+                await io.sleep(LOOK if left is None else min(LOOK, left))
         finally:
             if bar is not None:
                 bar.close()
@@ -404,7 +404,7 @@ class Jobs:
         return queued
 
     def purge(self, *, queue: Optional[str] = None, state: Optional[str] = None) -> int:
-        """Forgets jobs that are over, of one queue or in one state. How many that were."""
+        """Forgets jobs that are over, of one queue or in one state; those that go on stay. How many it forgot."""
         return now(self._purge(BLOCKING, queue, state))
 
     async def apurge(self, *, queue: Optional[str] = None, state: Optional[str] = None) -> int:
@@ -483,7 +483,7 @@ class Jobs:
         try:
             while True:
                 try:
-                    (record,) = await self._wait(io, [submitted.id], None, progress, patience=_PATIENCE)
+                    (record,) = await self._wait(io, [submitted.id], None, progress)
                     break
                 except (KeyboardInterrupt, asyncio.CancelledError) as another:
                     if interrupt is not None:

@@ -72,7 +72,7 @@ pub(crate) enum JobsAction {
 }
 
 /// Which store, and how the answer is printed.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreFlags {
     /// Where jobs are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too
@@ -169,7 +169,7 @@ pub(crate) struct ListArguments {
     pub(crate) store: StoreFlags,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct OneJob {
     /// The job, by its id
     pub(crate) id: String,

@@ -279,7 +279,7 @@ impl JobStore for NatsJobs {
     }
 
     fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
-        match self.append(Command::Submit(submissions.iter().map(NewJob::of).collect()))? {
+        match self.append(Command::Submit(NewJob::all(submissions)?))? {
             Answer::Submitted(submitted) => Ok(submitted),
             other => Err(misplaced(&other)),
         }

@@ -177,7 +177,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
-        let new: Vec<NewJob> = submissions.iter().map(NewJob::of).collect();
+        let new = NewJob::all(submissions)?;
         self.reserve.leave(|| self.reusable())?;
         self.write(|tx, now| new.iter().map(|one| submitting::submit(tx, one, now)).collect())
     }

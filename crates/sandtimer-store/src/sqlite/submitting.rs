@@ -1,10 +1,12 @@
 //! New jobs.
 
+use std::collections::HashMap;
+
 use rusqlite::{OptionalExtension, Transaction, params};
 use sandtimer::engine::new_run_id;
 use sandtimer::job::{
-    Concurrency, InputFile, JobState, LOCAL_OWNER, MOST_QUEUES, StoreError, Submission, Submitted, Times,
-    Webhook,
+    Concurrency, InputFile, JobState, LOCAL_OWNER, MOST_QUEUES, SpecError, StoreError, Submission, Submitted,
+    Times, Webhook,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +49,22 @@ pub(crate) struct Input {
 }
 
 impl NewJob {
+    /// Of all that are taken in together, or of none. Where two of them contend for a key, neither is one that exists.
+    pub(crate) fn all(submissions: &[Submission]) -> Result<Vec<Self>, StoreError> {
+        let new: Vec<_> = submissions.iter().map(NewJob::of).collect();
+        let mut first = HashMap::new();
+        for one in &new {
+            let Some(key) = &one.idempotency_key else { continue };
+            if first.entry((&one.owner, key)).or_insert(one).body != one.body {
+                let problem = format!(
+                    "`{key}` is given to two jobs that are submitted together and differ; give each a key of its own"
+                );
+                return Err(SpecError { path: "idempotency_key".to_owned(), problem }.into());
+            }
+        }
+        Ok(new)
+    }
+
     pub(crate) fn of(one: &Submission) -> Self {
         let spec = &one.spec;
         NewJob {

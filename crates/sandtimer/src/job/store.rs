@@ -34,7 +34,9 @@ pub enum StoreError {
         "{owner} has {MOST_QUEUES} queues, and no owner has more; use one of them, or purge the jobs of those that are over"
     )]
     Queues { owner: String },
-    #[error("there is no job `{0}`")]
+    #[error(
+        "there is no job `{0}`; one that is over is forgotten when its `retention` has passed, or by a purge"
+    )]
     Unknown(String),
     #[error("job {id} is {}; {remedy}", state.name())]
     WrongState { id: String, state: JobState, remedy: &'static str },

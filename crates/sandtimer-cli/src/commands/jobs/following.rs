@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,16 +32,23 @@ pub(super) enum Followed {
     Left(u8),
 }
 
-/// `sandtimer jobs wait`.
+/// `sandtimer jobs wait`. A store that does not answer is not waited for either, when the time is over.
 pub(super) fn wait(given: &WaitArguments) -> Result<ExitCode, Failure> {
     let most = given.at_most.as_deref().map(|typed| duration("--for", typed, Duration::ZERO)).transpose()?;
-    follow(&given.job, most)
+    let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
+    let Some(most) = most else { return follow(&given.job, &signals, None) };
+    let job = given.job.clone();
+    let (say, hear) = channel();
+    std::thread::spawn(move || say.send(follow(&job, &signals, Some(most))));
+    hear.recv_timeout(most.saturating_add(LOOK * 3)).unwrap_or_else(|_| {
+        render::note("the wait is over, and the store has not answered");
+        Ok(ExitCode::from(GOES_ON))
+    })
 }
 
-fn follow(given: &OneJob, most: Option<Duration>) -> Result<ExitCode, Failure> {
+fn follow(given: &OneJob, signals: &Signals, most: Option<Duration>) -> Result<ExitCode, Failure> {
     let store = open(&given.store)?;
-    let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
-    let follower = Follower::new(&*store, &given.id, &signals, false);
+    let follower = Follower::new(&*store, &given.id, signals, false);
     match follower.follow(most, &|_, _| Err(StoreError::Busy))? {
         Followed::Over(record) => {
             answer(&given.store, &record, || format!("{}\n", text::ending(&record)));
