@@ -2559,6 +2559,12 @@ export interface operations {
                 wall_ms?: number;
                 /** @description Longest time that something it started may neither write nor compute. */
                 stall_ms?: number;
+                /** @description Most turns of this connection. */
+                turns?: number;
+                /** @description The absolute path of the directory that it works in; only where the server has no tokens. */
+                workspace?: string;
+                /** @description Whether the tools that tell of durations are there. */
+                estimates?: boolean;
             };
             header?: never;
             path?: never;

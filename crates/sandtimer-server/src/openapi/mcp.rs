@@ -1,6 +1,6 @@
 //! The Model Context Protocol: what its tools take and answer is not HTTP's, and is in `spec/mcp-tools.json`.
 
-use super::schema::number;
+use super::schema::{number, text, truth};
 use super::{Answer, Operation};
 use crate::error::Code;
 
@@ -25,6 +25,9 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .query("wall_ms", milliseconds(), "Longest time for all that this connection starts.")
         .query("stall_ms", milliseconds(), "Longest time that something it started may neither write nor compute.")
+        .query("turns", number("Calls of tools; 0 is none."), "Most turns of this connection.")
+        .query("workspace", text(""), "The absolute path of the directory that it works in; only where the server has no tokens.")
+        .query("estimates", truth(""), "Whether the tools that tell of durations are there.")
         .errors(&[Code::BadField, Code::UnknownField, Code::BadLimit]),
     ]
 }
