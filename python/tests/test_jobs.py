@@ -263,7 +263,7 @@ def test_the_layer_of_a_limit_and_where_it_was_set_are_named() -> None:
     assert record.result is not None and record.result.outcome is not None
     verdict = record.result.outcome.verdict
     assert verdict is not None
-    assert (verdict.layer, verdict.limit_ms, verdict.source, verdict.origin) == ("run", 200, "call", "limits")
+    assert (verdict.layer, verdict.limit_ms, verdict.source, verdict.origin) == ("run", 200, "call", "the job's spec")
 
 
 def test_limits_of_the_workers_sandbox_hold_where_a_spec_does_not_say() -> None:

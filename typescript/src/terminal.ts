@@ -72,7 +72,8 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
   }
 
   #send(message: string | Uint8Array): void {
-    if (this.#socket.readyState !== 1) throw unreachable("the terminal's connection is closed");
+    // The end is told before the connection is closed.
+    if (this.#ended !== undefined || this.#socket.readyState !== 1) throw unreachable("the terminal's connection is closed");
     this.#socket.send(message);
   }
 
