@@ -575,6 +575,19 @@ def test_what_is_left_is_said_once(server: str) -> None:
     asyncio.run(asyncio.wait_for(main(), HARD_STOP))
 
 
+def test_a_run_that_can_be_no_task_is_told_all_the_same(server: str) -> None:
+    async def main() -> None:
+        async with mcp.Client(f"{server}/mcp", mode="legacy") as client:
+            for number in range(64):
+                assert not (await client.call_tool("begin_task", {"label": f"t{number}"})).is_error
+            await client.call_tool("EstimateTaskDuration", {"task_type": "load_data"})
+            started = await client.call_tool("bash", {"command": "sleep 30", "background": True, "wall_ms": 30000})
+            assert not started.is_error and "this run is no task: 64 tasks go on already" in text(started), text(started)
+            assert not (await client.call_tool("kill", {"run_id": data(started)["run_id"]})).is_error
+
+    asyncio.run(asyncio.wait_for(main(), HARD_STOP))
+
+
 def test_a_task_that_takes_too_long_is_told(server: str) -> None:
     async def main() -> None:
         # A session has a budget of its own.

@@ -48,11 +48,16 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
         }
     };
     let run = call.within("starting it", starting).await?;
-    let task = if asked.background { call.conversation.bind(&run)? } else { None };
+    let task = if asked.background { call.conversation.bind(&run) } else { Ok(None) };
     let mut answer = waited(call, &run, asked.wait, asked.stays).await?;
-    if let Some(task) = task {
-        answer.text += &format!("\n\n[this run is the task `{task}`]");
-        answer.structured["task"] = task.into();
+    match task {
+        Ok(Some(task)) => {
+            answer.text += &format!("\n\n[this run is the task `{task}`]");
+            answer.structured["task"] = task.into();
+        }
+        Ok(None) => {}
+        // It goes on, and its id must not be lost.
+        Err(refused) => answer.text += &format!("\n\n[this run is no task: {}]", refused.message),
     }
     note(call, &run, &run.command_line()).await?;
     Ok(answer)
