@@ -8,7 +8,7 @@ use std::time::Duration;
 use sandtimer::Limits;
 use sandtimer::limits::Setting;
 use sandtimer::model::{LimitKind, Source};
-use sandtimer_server::{Defaults, Interpreters, Pool, Settings};
+use sandtimer_server::{Defaults, Pool, Settings};
 use serde_json::{Value, json};
 use support::{Client, Serving, tokens};
 
@@ -113,16 +113,17 @@ fn an_inner_unlimited_is_a_setting_and_an_output_of_0_keeps_everything() {
     );
 }
 
-/// A server whose Python interpreters run this script first, and what it complains of.
-fn prewarmed(script: &str, limit: Duration) -> (Serving, Arc<Mutex<Vec<String>>>) {
+/// A server whose interpreters of a language run this script first, and what it complains of.
+fn prewarmed(language: &str, script: &str, limit: Duration) -> (Serving, Arc<Mutex<Vec<String>>>) {
     let said: Arc<Mutex<Vec<String>>> = Arc::default();
     let hears = said.clone();
     let serving = Serving::with(|settings| {
-        settings.interpreters = Interpreters {
-            prewarm_limit: limit,
-            python: Pool { ready: 1, prewarm: Some(script.to_owned()) },
-            ..Interpreters::default()
-        };
+        settings.interpreters.prewarm_limit = limit;
+        let pool = Pool { ready: 1, prewarm: Some(script.to_owned()) };
+        match language {
+            "python" => settings.interpreters.python = pool,
+            _ => settings.interpreters.javascript = pool,
+        }
         settings.host.complain =
             Box::new(move |message| hears.lock().expect("whole").push(message.to_owned()));
     });
@@ -139,7 +140,7 @@ fn metric(client: &Client, line: &str) -> u64 {
 #[test]
 fn what_a_prewarm_script_imports_is_there_in_every_context() {
     let script = "import fractions\nhalf = fractions.Fraction(1, 2)";
-    let (serving, said) = prewarmed(script, Duration::from_secs(30));
+    let (serving, said) = prewarmed("python", script, Duration::from_secs(30));
     let client = serving.client();
     for _ in 0..2 {
         let (status, context) = client.post("/v1/contexts", &json!({}));
@@ -170,7 +171,7 @@ fn a_prewarm_script_that_fails_is_told_of_and_contexts_come_without_it() {
             "1 threads",
         ),
     ] {
-        let (serving, said) = prewarmed(script, limit);
+        let (serving, said) = prewarmed("python", script, limit);
         let client = serving.client();
         let (status, context) = client.post("/v1/contexts", &json!({}));
         assert_eq!(status, 201, "{context}");
@@ -181,6 +182,50 @@ fn a_prewarm_script_that_fails_is_told_of_and_contexts_come_without_it() {
         assert_eq!(shown["outcome"]["value"], false, "{shown}");
         assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"python\"}"), 1);
         assert_eq!(*said.lock().expect("whole"), [warning]);
+    }
+}
+
+#[test]
+fn what_a_prewarm_script_of_javascript_makes_is_there_in_every_context() {
+    let script =
+        "import path from 'node:path';\nconst half = await Promise.resolve(20);\nconst fs = require('fs');";
+    let (serving, said) = prewarmed("javascript", script, Duration::from_secs(30));
+    let client = serving.client();
+    for language in ["javascript", "typescript", "javascript"] {
+        let (status, context) = client.post("/v1/contexts", &json!({"language": language}));
+        assert_eq!((status, &context["warnings"]), (201, &json!([])), "{context}");
+        let at = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
+        let shown = client.post(&at, &json!({"code": "half + path.sep.length + typeof fs.readFileSync"})).1;
+        assert_eq!(shown["outcome"]["value"], "21function", "{shown}");
+    }
+    assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"javascript\"}"), 0);
+    assert_eq!(*said.lock().expect("whole"), Vec::<String>::new());
+}
+
+#[test]
+fn a_prewarm_script_of_javascript_that_fails_is_told_of_and_contexts_come_without_it() {
+    for (script, limit, reason) in [
+        ("var x = 1; while (true);", 300, "did not end within its limit of 300ms"),
+        ("var x = 1; await new Promise(() => {})", 300, "did not end within its limit of 300ms"),
+        ("var x = 1; throw new TypeError('no')", 30_000, "it raised TypeError: no"),
+        ("var x = 1; import none from 'no-such-module'", 30_000, "it raised Error: Cannot find package"),
+        ("var x = 1; process.exit(3)", 30_000, "it ended its interpreter"),
+        ("this is no JavaScript", 30_000, "it raised SyntaxError"),
+    ] {
+        let (serving, said) = prewarmed("javascript", script, Duration::from_millis(limit));
+        let client = serving.client();
+        for _ in 0..2 {
+            let (status, context) = client.post("/v1/contexts", &json!({"language": "javascript"}));
+            assert_eq!(status, 201, "{context}");
+            let warning = context["warnings"][0].as_str().expect("a warning");
+            let begins = "prewarm.javascript did not run: ";
+            assert!(warning.starts_with(begins) && warning.contains(reason), "{warning}");
+            let at = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
+            let shown = client.post(&at, &json!({"code": "typeof x"})).1;
+            assert_eq!(shown["outcome"]["value"], "undefined", "{shown}");
+        }
+        assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"javascript\"}"), 1);
+        assert_eq!(said.lock().expect("whole").len(), 1);
     }
 }
 

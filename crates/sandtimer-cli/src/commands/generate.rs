@@ -10,7 +10,7 @@ use clap_complete::Shell as Generator;
 
 use super::Failure;
 use crate::args::{Arguments, Shell};
-use crate::config::{DEFAULT_FILE, LANGUAGES, NAMES, PREWARMED, SHARED_NAMES, STARTS};
+use crate::config::{DEFAULT_FILE, LANGUAGES, NAMES, SHARED_NAMES, STARTS};
 use crate::render;
 
 /// Columns of the texts.
@@ -102,8 +102,7 @@ fn configuration_reference() -> String {
         let _ = writeln!(text, "| `{file}` | `--{flag}` (`serve`) | `{variable}` |");
     }
     for language in LANGUAGES {
-        let prewarm = PREWARMED.contains(&language).then_some("prewarm");
-        for kind in [Some("pool"), prewarm].into_iter().flatten() {
+        for kind in ["pool", "prewarm"] {
             let _ = writeln!(text, "| `{kind}.{language}` | `--{kind} {language}=…` (`serve`) | |");
         }
     }

@@ -11,10 +11,8 @@ use sandtimer::model::Source;
 
 use super::{Failure, PolicyFlags, as_text};
 
-/// Languages whose interpreters stand ready.
+/// Languages whose interpreters stand ready, and can be made ready by a script. TypeScript's are those of JavaScript.
 pub(crate) const LANGUAGES: [&str; 2] = ["python", "javascript"];
-/// Those that can be made ready by a script.
-pub(crate) const PREWARMED: [&str; 1] = ["python"];
 /// Most interpreters of one language that may stand ready for each of a server's users.
 const MOST_READY: u64 = 64;
 
@@ -75,12 +73,12 @@ impl Contexts {
             contexts.set_start(index, name, text, (Source::Env, place, name))?;
         }
         for given in &flags.prewarm {
-            let (language, script) = pair("--prewarm", given, "a file", &PREWARMED)?;
+            let (language, script) = pair("--prewarm", given, "a file")?;
             let set = Set { value: script.into(), source: Source::Env, origin: "--prewarm".to_owned() };
             contexts.prewarm.insert(language, set);
         }
         for given in &flags.pool {
-            let (language, count) = pair("--pool", given, "a number", &LANGUAGES)?;
+            let (language, count) = pair("--pool", given, "a number")?;
             contexts.set_pool(language, "--pool", &count, (Source::Env, "the command line", "--pool"))?;
         }
         Ok(contexts)
@@ -163,14 +161,9 @@ fn built_in<T>(value: T) -> Set<T> {
 }
 
 /// A language by its name.
-pub(super) fn language(
-    key: &str,
-    name: &str,
-    place: &str,
-    known: &[&'static str],
-) -> Result<&'static str, Failure> {
-    known.iter().copied().find(|known| *known == name).ok_or_else(|| {
-        let known = known.join(", ");
+pub(super) fn language(key: &str, name: &str, place: &str) -> Result<&'static str, Failure> {
+    LANGUAGES.into_iter().find(|known| *known == name).ok_or_else(|| {
+        let known = LANGUAGES.join(", ");
         Failure::usage(format!(
             "{key}: `{}` is no language that can be given here (from {place}); use one of {known}",
             name.escape_debug()
@@ -179,12 +172,7 @@ pub(super) fn language(
 }
 
 /// `LANGUAGE=VALUE`.
-fn pair(
-    flag: &str,
-    given: &OsString,
-    wanted: &str,
-    known: &[&'static str],
-) -> Result<(&'static str, String), Failure> {
+fn pair(flag: &str, given: &OsString, wanted: &str) -> Result<(&'static str, String), Failure> {
     let text = as_text(flag, given, "the command line")?;
     let (name, value) = text.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(|| {
         Failure::usage(format!(
@@ -192,5 +180,5 @@ fn pair(
             text.escape_debug()
         ))
     })?;
-    Ok((language(flag, name, "the command line", known)?, value.to_owned()))
+    Ok((language(flag, name, "the command line")?, value.to_owned()))
 }

@@ -4,7 +4,7 @@ use sandtimer::Limits;
 use sandtimer::limits::Key;
 use sandtimer::model::{LimitKind, Source};
 
-use super::{Config, LANGUAGES, NAMES, Name, PREWARMED, SHARED_NAMES, STARTS, Uses};
+use super::{Config, LANGUAGES, NAMES, Name, SHARED_NAMES, STARTS, Uses};
 
 /// A value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,9 +61,6 @@ impl Config {
             };
             let pool = self.contexts.pool(language);
             rows.push(row("pool", Shown::Count(pool.value), pool.source, &pool.origin));
-            if !PREWARMED.contains(&language) {
-                continue;
-            }
             rows.push(match self.contexts.prewarm(language) {
                 Some(script) => {
                     let path = script.value.display().to_string();

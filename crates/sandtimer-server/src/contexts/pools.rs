@@ -147,15 +147,17 @@ fn not_prewarmed(language: Language, reason: &str) -> String {
     format!("{key} did not run: {reason}; contexts are served without it")
 }
 
-/// Makes the first interpreters ready. Blocks.
+/// Makes the first interpreters ready: Python's, and JavaScript's where they have something to do before. Blocks.
 pub(crate) fn fill(app: &Shared) {
-    if app.interpreters.python.ready == 0 {
-        return;
-    }
-    for owner in auth::owners(app.tokens.as_ref()).iter().take(AT_START) {
-        if let Err(refusal) = app.contexts.pools.of(app, owner, Language::Python) {
-            (app.host.complain)(&format!("no interpreters can be made ready: {}", refusal.message));
-            return;
+    let (python, javascript) = (&app.interpreters.python, &app.interpreters.javascript);
+    let is_script = javascript.ready > 0 && javascript.prewarm.is_some();
+    let wanted = [(python.ready > 0, Language::Python), (is_script, Language::JavaScript)];
+    for (_, language) in wanted.into_iter().filter(|(is_wanted, _)| *is_wanted) {
+        for owner in auth::owners(app.tokens.as_ref()).iter().take(AT_START) {
+            if let Err(refusal) = app.contexts.pools.of(app, owner, language) {
+                (app.host.complain)(&format!("no interpreters can be made ready: {}", refusal.message));
+                break;
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 // What runs in a live JavaScript interpreter: cells one after the other, in the scope of one program.
 //
+//   its pre-warm script ─▶ native.ready(): a context's ─▶
 //   native.next(): sleeps ─▶ cell ─▶ evaluated (top-level await) ─▶ one turn of the event loop ─▶ native.answer() ─▶ next()
 //
 // Executed once, before any cell. Cells share the realm, so whatever they may replace is kept here beforehand, and what is
@@ -15,6 +16,7 @@
   const util = require('util');
   const vm = require('vm');
 
+  const CHANNEL = 3;
   const LIBRARY = 4;
   const PROGRAM = 5;
   const LONGEST_TEXT = 1 << 20;
@@ -22,6 +24,8 @@
   // What the engine writes in place of `import(`, which code that is evaluated as cells are has not.
   const IMPORT = '_$imp_';
   const START = '__sandtimer_start__';
+  // The engine writes the operator's script here, as it writes a cell.
+  const PREWARM = null;
 
   const addon = { exports: {} };
   process.dlopen(addon, `/proc/self/fd/${LIBRARY}`);
@@ -273,7 +277,7 @@
 
   // Evaluates code at the top level of the program that all cells are; `done` is told of its value, or that it threw.
   function evaluate(source, done) {
-    const name = `<cell-${count}>`;
+    const name = count === 0 ? '<prewarm>' : `<cell-${count}>`;
     const request = {
       __proto__: null,
       expression: `${expressionOf(source)}\n//# sourceURL=${name}`,
@@ -436,12 +440,35 @@
       evaluate('1', (value) => {
         replyTo(value, false);
         deleteProperty(globalThis, '_');
-        setImmediate(() => {
-          open(JSON.parse(native.ready()));
-          serve();
-        });
+        setImmediate(PREWARM === null ? begin : prewarm);
       });
     });
+  }
+
+  function begin() {
+    open(JSON.parse(native.ready()));
+    serve();
+  }
+
+  // Runs the operator's script, of which the engine hears that it begins, and why it has failed.
+  function prewarm() {
+    open({ environment: {} });
+    native.write(CHANNEL, bytesOf('P'));
+    const done = (value, raised) => {
+      if (!raised) {
+        setImmediate(begin);
+        return;
+      }
+      const { type, message } = describe(isNativeError(value) || value?.error === undefined ? value : value.error);
+      native.write(CHANNEL, bytesOf(slice(`Wit raised ${type}: ${message}`, 0, 2000)));
+      process.reallyExit(1);
+    };
+    const source = slice(PREWARM, 1);
+    if (PREWARM[0] === 'e') {
+      done(new SyntaxError(slice(source, indexOf(source, '\n') + 1)), true);
+    } else {
+      evaluate(source, done);
+    }
   }
   warm();
 };

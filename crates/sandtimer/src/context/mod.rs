@@ -10,7 +10,15 @@
 mod frames;
 
 /// What runs in a live JavaScript interpreter.
-pub(crate) const NODE_PROGRAM: &str = include_str!("javascript.js");
+const NODE_PROGRAM: &str = include_str!("javascript.js");
+/// Where in it the operator's script stands.
+const NODE_PREWARM: &str = "const PREWARM = null;";
+
+/// What runs in a live JavaScript interpreter that runs this text first, which is a cell's.
+pub(crate) fn node_program(prewarm: Option<&str>) -> String {
+    let Some(text) = prewarm else { return NODE_PROGRAM.to_owned() };
+    NODE_PROGRAM.replacen(NODE_PREWARM, &format!("const PREWARM = {};", serde_json::json!(text)), 1)
+}
 
 /// What Node.js is told on its command line: the program is in descriptor 5. Only code from there can import modules.
 pub(crate) const NODE_BOOT: &str = "((require, process, load) => { \

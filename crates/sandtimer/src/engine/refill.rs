@@ -8,8 +8,8 @@
 //! children or a time; the next one stands ready before the old one goes.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -111,12 +111,19 @@ pub struct Stats {
     /// Children that died or became useless while they waited.
     pub lost: u64,
     pub zygotes: u64,
-    /// Zygotes that were ended because of their pre-warm script.
+    /// Zygotes, and interpreters without one, that were ended because of their pre-warm script.
     pub prewarm_failures: u64,
-    /// Why the zygote that serves has not run its pre-warm script.
+    /// Why the zygote that serves, or an interpreter without one, has not run its pre-warm script.
     pub not_prewarmed: Option<String>,
     /// The interpreter's version; empty before the first zygote serves.
     pub version: String,
+}
+
+impl Stats {
+    fn prewarm_failed(&mut self, reason: String) {
+        self.prewarm_failures += 1;
+        self.not_prewarmed = Some(reason);
+    }
 }
 
 /// The zygote that children come from, and the one that is to follow it.
@@ -314,12 +321,8 @@ impl Shared {
         let start = |profile: &Profile| Zygote::start(&self.inner, profile, Some(self.closing.as_fd()));
         let zygote = match start(&self.profile) {
             Err(NotServing::Prewarm(reason)) => {
-                {
-                    let stats = &mut self.lock().stats;
-                    (stats.prewarm_failures, stats.not_prewarmed) =
-                        (stats.prewarm_failures + 1, Some(reason));
-                }
-                start(&Profile { prewarm: None, ..self.profile.clone() })
+                self.lock().stats.prewarm_failed(reason);
+                start(&self.plain())
             }
             started => {
                 self.lock().stats.not_prewarmed = None;
@@ -331,6 +334,32 @@ impl Shared {
         state.stats.zygotes += 1;
         state.stats.version.clone_from(&zygote.version);
         Ok(zygote)
+    }
+
+    /// The profile without its pre-warm script.
+    fn plain(&self) -> Profile {
+        Profile { prewarm: None, ..self.profile.clone() }
+    }
+
+    /// An interpreter that no zygote is there for. Each runs the pre-warm script itself, so one that has failed is not run again.
+    fn start(&self, workspace: Option<PathBuf>, stop: BorrowedFd<'_>) -> Result<Child, Error> {
+        let start = |profile: &Profile| Child::start(&self.inner, profile, workspace.clone(), stop);
+        let has_failed = self.lock().stats.not_prewarmed.is_some();
+        let started = match has_failed {
+            true => start(&self.plain()),
+            false => start(&self.profile),
+        };
+        if let Err(NotServing::Prewarm(reason)) = started {
+            {
+                let mut state = self.lock();
+                // Of several at the same time one counts.
+                if state.stats.not_prewarmed.is_none() {
+                    state.stats.prewarm_failed(reason);
+                }
+            }
+            return Ok(start(&self.plain())?);
+        }
+        Ok(started?)
     }
 
     /// Waits before the next try, unless the pool is closed.
@@ -411,7 +440,7 @@ impl Shared {
         let workspace = workspace.or_else(|| own.as_ref().map(OwnWorkspace::path)).map(Path::to_owned);
         let stop = self.closing.as_fd();
         let mut child = match zygote {
-            None => Child::start(&self.inner, &self.profile, workspace, stop)?,
+            None => self.start(workspace, stop)?,
             Some(zygote) => {
                 let spec = Spec { workspace, ..zygotes::spec_of(&self.profile) };
                 let (turn, stop) = (Some(&zygote.turn), Some(stop));

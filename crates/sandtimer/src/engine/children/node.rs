@@ -1,7 +1,7 @@
 //! Interpreters that are started, not forked: Node.js, which has threads before it runs a line.
 //!
 //! ```text
-//! init ─▶ its child sealed ─▶ node ─▶ add-on loaded, paths walked once ─▶ READY: from here on as a zygote's child
+//! init ─▶ its child sealed ─▶ node ─▶ add-on loaded, paths walked once ─▶ (its pre-warm script) ─▶ READY: from here on as a zygote's child
 //! ```
 
 use std::fs::File;
@@ -9,28 +9,32 @@ use std::io::{Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use sandtimer_os::launcher::Spawned;
-use sandtimer_os::wire::notice;
-use sandtimer_os::zygote::{self as os, Word};
+use sandtimer_os::wire::{channel, notice};
+use sandtimer_os::zygote as os;
 use sandtimer_os::{probe, process, socket};
 
 use super::super::error::Error;
 use super::super::opened;
 use super::super::start::{self, Context, Descriptors, Prepared, Sandbox};
+use super::super::zygotes::NotServing;
 use super::super::{Inner, Spec, park, zygotes};
 use super::{Born, Child};
-use crate::context::{NODE_BOOT, NODE_PROGRAM};
+use crate::context::{NODE_BOOT, node_program};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::FilesError;
 use crate::isolate::plan::{self, InitClock, Plan};
 use crate::limits::Effective;
 use crate::model::Path;
-use crate::zygote::Profile;
+use crate::zygote::{Prewarm, Profile};
 
 /// Of what an interpreter that does not begin has written.
 const LAST_WORDS: usize = 2000;
+/// Of why a pre-warm script has failed.
+const LONGEST_WORD: usize = 16 << 10;
 
 /// What an interpreter of this profile is started as.
 fn spec_of(profile: &Profile, workspace: Option<PathBuf>) -> Spec {
@@ -61,7 +65,7 @@ impl Child {
         profile: &Profile,
         workspace: Option<PathBuf>,
         stop: BorrowedFd<'_>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, NotServing> {
         let spec = spec_of(profile, workspace);
         let opened = opened::open(inner, &spec)?;
         opened::close(inner, opened.scope);
@@ -69,33 +73,54 @@ impl Child {
             inner.pool.take().map_err(Error::system("cannot make the interpreter's control groups"))?;
         let mut slot = slot.ok_or(Error::Full(super::super::CAPACITY))?;
         let row = slot.row;
-        let begun = begin(inner, &spec, &opened.effective, &mut slot);
+        let begun = begin(inner, profile, &spec, &opened.effective, &mut slot);
         let Begun { spawned, prepared, control, channel, words } = begun
             .inspect_err(|_| inner.pool.give_back(row, None))
             .map_err(|error| missing(profile, error))?;
         let sandbox = prepared.started(slot, control, spawned.pidfd, Path::Parked).show(inner);
         let mut child = Child::without_process(inner, sandbox);
-        child.meet_node(channel, words, stop)?;
+        child.meet_node(channel, words, profile.prewarm.as_ref(), stop)?;
         Ok(child)
     }
 
     /// Waits until it is ready, and hears which process it is.
-    fn meet_node(&mut self, channel: OwnedFd, words: OwnedFd, stop: BorrowedFd<'_>) -> Result<(), Error> {
+    fn meet_node(
+        &mut self,
+        channel: OwnedFd,
+        words: OwnedFd,
+        prewarm: Option<&Prewarm>,
+        stop: BorrowedFd<'_>,
+    ) -> Result<(), NotServing> {
         let Some(sandbox) = self.sandbox.as_mut() else { return Ok(()) };
-        let refused = |reason: &str| Err(Error::Interpreter(reason.to_owned()));
+        let refused = |reason: &str| Err(Error::Interpreter(reason.to_owned()).into());
         let limit = self.inner.spawn_limit();
         let most = zygotes::milliseconds(limit);
-        if !zygotes::wait_unless(Some(stop), channel.as_fd(), most)? {
-            return Err(Error::SpawnLimit(limit));
-        }
         let doing = "cannot hear the interpreter";
-        let Some(Word::Ready) = os::word(channel.as_fd()).map_err(Error::system(doing))? else {
+        let mut said = hear(&channel, limit, stop)?.ok_or(Error::SpawnLimit(limit))?;
+        if let Some(prewarm) = prewarm.filter(|_| said.starts_with(b"P")) {
+            let late =
+                || NotServing::Prewarm(format!("it did not end within its limit of {:?}", prewarm.limit));
+            said = hear(&channel, prewarm.limit, stop)?.ok_or_else(late)?;
+            match said.split_first() {
+                Some((b'W', reason)) => {
+                    return Err(NotServing::Prewarm(String::from_utf8_lossy(reason).into_owned()));
+                }
+                None => {
+                    return Err(NotServing::Prewarm(format!(
+                        "it ended its interpreter; {}",
+                        last_words(words)
+                    )));
+                }
+                Some(_) => {}
+            }
+        }
+        if said.first() != Some(&channel::READY) {
             return refused(&why_not_ready(sandbox, words));
-        };
+        }
         os::stand(sandbox.control.as_fd()).map_err(Error::system(doing))?;
         let process = loop {
             if !zygotes::wait_unless(Some(stop), sandbox.control.as_fd(), most)? {
-                return Err(Error::SpawnLimit(limit));
+                return Err(Error::SpawnLimit(limit).into());
             }
             match process::notice(&sandbox.control).map_err(Error::system(doing))? {
                 Some((notice, Some(pidfd))) if notice.kind == notice::INTERPRETER => {
@@ -112,6 +137,30 @@ impl Child {
         sandbox.slot.start_counting();
         Ok(())
     }
+}
+
+/// The operator's script as its interpreter is sent it.
+#[cfg(feature = "javascript")]
+fn cell(source: &str) -> String {
+    crate::script::cell(source, false)
+}
+
+/// Interpreters of this language are refused before they are started.
+#[cfg(not(feature = "javascript"))]
+fn cell(source: &str) -> String {
+    format!("x{source}")
+}
+
+/// What it says within that time; nothing at its end.
+fn hear(channel: &OwnedFd, limit: Duration, stop: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Error> {
+    if !zygotes::wait_unless(Some(stop), channel.as_fd(), zygotes::milliseconds(limit))? {
+        return Ok(None);
+    }
+    let mut packet = vec![0; LONGEST_WORD];
+    let length = os::packet(channel.as_fd(), &mut packet, true)
+        .map_err(Error::system("cannot hear the interpreter"))?;
+    packet.truncate(length);
+    Ok(Some(packet))
 }
 
 /// The error of an interpreter that is not there, with what is to be done about it.
@@ -140,22 +189,33 @@ fn why_not_ready(sandbox: &Sandbox, words: OwnedFd) -> String {
             return format!("could not be executed: {}", error(notice.a));
         }
     }
+    format!(
+        "ended before it was ready, so it is not a Node.js that can be used here (20 or newer is); {}",
+        last_words(words)
+    )
+}
+
+fn last_words(words: OwnedFd) -> String {
     let (mut words, mut text) = (File::from(words), Vec::new());
     // A file in memory: reading it back does not fail; without it there are no last words.
     let _ = words.rewind().and_then(|()| words.read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_WORDS)..]).trim().to_owned();
-    let said = if text.is_empty() { "it said nothing".to_owned() } else { format!("it said: {text}") };
-    format!(
-        "ended before it was ready, so it is not a Node.js that can be used here (20 or newer is); {said}"
-    )
+    if text.is_empty() { "it said nothing".to_owned() } else { format!("it said: {text}") }
 }
 
-fn begin(inner: &Inner, spec: &Spec, effective: &Effective, slot: &mut Slot) -> Result<Begun, Error> {
+fn begin(
+    inner: &Inner,
+    profile: &Profile,
+    spec: &Spec,
+    effective: &Effective,
+    slot: &mut Slot,
+) -> Result<Begun, Error> {
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let (control, their_control) = pair()?;
     let (channel, their_channel) = pair()?;
     let library = os::node_library().map_err(Error::system("cannot write the interpreter's library"))?;
-    let program = os::sealed_text("sandtimer-node", NODE_PROGRAM.as_bytes())
+    let prewarm = profile.prewarm.as_ref().map(|prewarm| cell(&prewarm.source));
+    let program = os::sealed_text("sandtimer-node", node_program(prewarm.as_deref()).as_bytes())
         .map_err(Error::system("cannot write the interpreter's program"))?;
     let words = memfd_create("sandtimer-words", MemfdFlags::CLOEXEC)
         .map_err(|error| Error::System { doing: "cannot make a file", source: error.into() })?;
