@@ -503,3 +503,44 @@ fn requests_and_runs_are_logged_and_traced_without_what_was_sent() {
     );
     assert_eq!((&line("request")["route"], &line("request")["status"]), (&json!("/v1/runs"), &json!(200)));
 }
+
+#[test]
+fn every_scope_of_a_job_is_a_span_of_its_trace() {
+    let state = tempfile::tempdir().expect("a directory");
+    let (endpoint, told) = collector();
+    let mut command = serve(state.path());
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).env("OTEL_SERVICE_NAME", "a-service");
+    command.env("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=x y");
+    let serving = Serving::start(&mut command);
+    let steps = json!([
+        {"name": "hush-hush", "command": ["true"]},
+        {"name": "fails", "command": ["false"], "attempts": 2, "backoff_ms": [1]},
+    ]);
+    let job = serving.ask("POST", "/v1/jobs", &json!({"steps": steps}));
+    let id = job["jobs"][0]["job_id"].as_str().expect("an id");
+    let mut spans: Vec<Value> = Vec::new();
+    let of = |spans: &[Value], layer: &str| -> Vec<Value> {
+        spans.iter().filter(|span| fact(span, "sandtimer.layer") == layer).cloned().collect()
+    };
+    // It ends last.
+    while of(&spans, "job").is_empty() {
+        spans.extend(told.recv_timeout(Duration::from_secs(20)).expect("spans in time"));
+    }
+    assert!(!format!("{spans:?}").contains("hush-hush"));
+    let (job, calls, attempts) = (of(&spans, "job"), of(&spans, "call"), of(&spans, "attempt"));
+    assert_eq!((job.len(), calls.len(), attempts.len()), (1, 2, 3), "{spans:?}");
+    assert_eq!((fact(&job[0], "sandtimer.job_id"), &job[0]["parentSpanId"]), (&json!(id), &Value::Null));
+    let failed =
+        |spans: &[Value]| -> Vec<bool> { spans.iter().map(|span| span["status"]["code"] == 2).collect() };
+    assert_eq!((failed(&job), failed(&calls)), (vec![true], vec![false, true]));
+    assert_eq!(failed(&attempts), [false, true, true]);
+    for span in calls.iter().chain(&attempts) {
+        assert_eq!(span["traceId"], job[0]["traceId"]);
+    }
+    assert!(calls.iter().all(|call| call["parentSpanId"] == job[0]["spanId"]));
+    let inside: Vec<bool> =
+        attempts.iter().map(|attempt| attempt["parentSpanId"] == calls[1]["spanId"]).collect();
+    assert_eq!(inside, [false, true, true]);
+    let numbers: Vec<&Value> = attempts.iter().map(|attempt| fact(attempt, "sandtimer.number")).collect();
+    assert_eq!(numbers, ["1", "1", "2"]);
+}

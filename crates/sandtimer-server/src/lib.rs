@@ -320,11 +320,13 @@ impl Server {
             .map_err(StartError::Threads)?;
         let tenants = Arc::new(Tenants::open(&engine, settings.tokens.as_ref())?);
         let limits = settings.defaults.commands.clone();
-        let jobs = Jobs::start(&settings.state_directory, &engine, &tenants, limits, &settings.jobs)?;
+        let traces = Traces::start(settings.collector).map_err(StartError::Threads)?;
+        let own = (limits, &traces);
+        let jobs = Jobs::start(&settings.state_directory, &engine, &tenants, own, &settings.jobs)?;
         let app = Arc::new(App {
             tenants,
             jobs,
-            traces: Traces::start(settings.collector).map_err(StartError::Threads)?,
+            traces,
             engine,
             places: Places::of(settings.tokens.as_ref()),
             tokens: settings.tokens,

@@ -1,15 +1,20 @@
 //! What happens, for operators: log lines of requests and runs, and their spans for a collector of traces.
 //!
 //! Neither ever holds what was sent: no token, header, query, code, command or output. A run's span lies in that of the request
-//! that asked for it, and that one in the caller's, where it names it (`traceparent`).
+//! that asked for it, and that one in the caller's, where it names it (`traceparent`). The spans of a job's scopes are a trace.
 
 mod otlp;
+
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::sync::LazyLock;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::Response;
-use sandtimer::model::Outcome;
+use sandtimer::engine::jobs::{EndedScope, Observer};
+use sandtimer::model::{Layer, Outcome};
+use sandtimer::scope::ScopeId;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Map, Value, json};
 
@@ -73,6 +78,19 @@ impl Place {
         let (trace, parent) =
             named.map_or_else(|| (u128::from_ne_bytes(random()), None), |(trace, span)| (trace, Some(span)));
         Place { trace, span: u64::from_ne_bytes(random()), parent }
+    }
+
+    /// Numbers of scopes are a process's own: among those of others the random part of this one's tells them apart.
+    fn of_job(scope: &EndedScope<'_>) -> Self {
+        static OWN: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let [high, low] = [0u8, 1].map(|half| {
+            let mut hasher = DefaultHasher::new();
+            (half, scope.job).hash(&mut hasher);
+            u128::from(hasher.finish())
+        });
+        // No span and no trace has the number 0.
+        let span = |id: ScopeId| OWN.hash_one(id).max(1);
+        Place { trace: (high << 64 | low).max(1), span: span(scope.id), parent: scope.parent.map(span) }
     }
 
     fn inside(self) -> Self {
@@ -176,6 +194,30 @@ pub(crate) fn ended(app: &Shared, run: &LiveRun, outcome: &Outcome, ended_at_ms:
         attributes: facts.into_iter().map(|(name, value)| (format!("sandtimer.{name}"), value)).collect(),
         failed: !outcome.ok,
     });
+}
+
+/// The scopes of jobs. All spans of one job are of one trace, whichever server executes it.
+impl Observer for Traces {
+    fn ended(&self, scope: &EndedScope<'_>) {
+        let end = calendar_milliseconds() * 1_000_000;
+        let took = u64::try_from(scope.took.as_nanos()).unwrap_or(u64::MAX);
+        let layer = word(&scope.layer);
+        let name = layer.as_str().unwrap_or_default().to_owned();
+        // Of its path no name of the job's author's.
+        let number = scope.path.rsplit('-').next().and_then(|number| number.parse::<u64>().ok());
+        let number = number.filter(|_| matches!(scope.layer, Layer::Turn | Layer::Attempt));
+        let facts = [("job_id", json!(scope.job)), ("layer", layer), ("number", json!(number))];
+        let facts = facts.into_iter().filter(|(_, value)| !value.is_null());
+        self.tell(|| Span {
+            place: Place::of_job(scope),
+            name,
+            is_server: false,
+            start: end.saturating_sub(took),
+            end,
+            attributes: facts.map(|(name, value)| (format!("sandtimer.{name}"), value)).collect(),
+            failed: scope.failed,
+        });
+    }
 }
 
 /// Its word on wires.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::Engine;
-use sandtimer::engine::jobs::{Admission, Place, Worker, WorkerSettings};
+use sandtimer::engine::jobs::{Admission, Observer, Place, Worker, WorkerSettings};
 use sandtimer::job::{JobRecord, JobSpec, JobStore, StoreError};
 use sandtimer::limits::Limits;
 use sandtimer::model::Source;
@@ -23,6 +23,7 @@ use super::view::{LOCAL, Whose};
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::tenants::Tenants;
+use crate::trace::Traces;
 use crate::{HttpCourier, JobSettings, StartError};
 
 /// The worker's name in the state directory's store: there is one server to it.
@@ -46,7 +47,7 @@ impl Jobs {
         state_directory: &Path,
         engine: &Engine,
         tenants: &Arc<Tenants>,
-        defaults: Vec<(Source, Limits)>,
+        (defaults, traces): (Vec<(Source, Limits)>, &Traces),
         settings: &JobSettings,
     ) -> Result<Self, StartError> {
         let Opened { store, of_worker, name } = open(state_directory, settings)?;
@@ -56,7 +57,8 @@ impl Jobs {
             None
         } else {
             let place = Place::new(engine.clone(), of_worker, state_directory);
-            let place = Place { defaults, most_file_bytes: settings.file_bytes, ..place };
+            let observer = traces.are_wanted().then(|| Arc::new(traces.clone()) as Arc<dyn Observer>);
+            let place = Place { defaults, most_file_bytes: settings.file_bytes, observer, ..place };
             let courier = Arc::new(HttpCourier::new(settings.private_webhooks));
             Some(begin(place, (tenants, courier), (settings, name), ended.clone())?)
         };

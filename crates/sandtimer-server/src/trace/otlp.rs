@@ -80,7 +80,7 @@ impl Collector {
 }
 
 /// The way to the collector, if there is one.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Traces(Option<SyncSender<Span>>);
 
 impl Traces {
@@ -91,6 +91,11 @@ impl Traces {
         let send = move || Sending::new(collector).serve(&receiver);
         std::thread::Builder::new().name("st-traces".to_owned()).spawn(send)?;
         Ok(Traces(Some(sender)))
+    }
+
+    /// Whether anybody wants them.
+    pub fn are_wanted(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Sends a span, which is made only where somebody wants it.

@@ -67,6 +67,7 @@ impl Execution<'_> {
         let mut last = None;
         let ended = self.attempts((name, &level), action, stdin, (&mut call, &mut last));
         if ended.is_err() {
+            level.fails();
             call.abandon(&mut self.breakers, now());
         }
         self.count(call.spent(), turn.is_some() && name == super::turns::DRIVER);
@@ -96,6 +97,9 @@ impl Execution<'_> {
             }
             CallEnd::Failed(why) => (false, false, Some(why.to_string())),
         };
+        if !ok {
+            level.fails();
+        }
         let feedback = call.feedback();
         let spent = call.spent().to_vec();
         let record = CallRecord { name: name.to_owned(), turn, ok, degraded, said, spent };
@@ -197,6 +201,9 @@ impl Execution<'_> {
         self.control.began(&run);
         let outcome = self.follow(&run, logged);
         self.control.ended();
+        if !outcome.ok {
+            attempt.fails();
+        }
         self.outcome = Some(Arc::clone(&outcome));
         Ok(outcome)
     }

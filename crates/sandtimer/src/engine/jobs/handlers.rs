@@ -85,7 +85,8 @@ impl Execution<'_> {
         logged: Logged,
     ) -> Result<Arc<Outcome>, Stopped> {
         let handler = Arc::clone(self.handlers.find(name)?);
-        let call = HandlerCall { job: self.held.id.clone(), input, limits, scope: attempt.into_scope() };
+        let (scope, told) = attempt.into_parts();
+        let call = HandlerCall { job: self.held.id.clone(), input, limits, scope };
         let (say, words) = channel();
         std::thread::scope(|threads| {
             threads.spawn(move || handler.call(call, &say));
@@ -98,7 +99,13 @@ impl Execution<'_> {
                         outcome = Some(self.follow(&run, logged));
                         self.control.ended();
                     }
-                    Word::Over(handled) => return self.handled((level, name), handled, outcome),
+                    Word::Over(handled) => {
+                        let handled = self.handled((level, name), handled, outcome);
+                        if !handled.as_ref().is_ok_and(|outcome| outcome.ok) {
+                            told.fails();
+                        }
+                        return handled;
+                    }
                 }
             }
             Err(Stopped::Infrastructure(format!("the handler `{name}` ended without a word")))

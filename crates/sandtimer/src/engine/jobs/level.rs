@@ -1,6 +1,8 @@
 //! The scopes of a job, and which of them is over first.
 
-use std::fmt;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -16,14 +18,68 @@ pub(super) fn now() -> Moment {
     Moment::from_nanos(monotonic_nanoseconds())
 }
 
+/// A scope of a job that is over.
+#[derive(Debug)]
+pub struct EndedScope<'a> {
+    /// The job's id.
+    pub job: &'a str,
+    pub id: ScopeId,
+    /// The scope around it, which ends later; `None` for the job's own.
+    pub parent: Option<ScopeId>,
+    pub layer: Layer,
+    /// Such as `job/7f3/loop/turn-2`.
+    pub path: &'a str,
+    /// Since its clock began: the job's with its submission.
+    pub took: Duration,
+    /// What was done in it did not succeed.
+    pub failed: bool,
+}
+
+/// Hears of every scope of the jobs that a worker executes, in the moment when it is over.
+pub trait Observer: Send + Sync + Debug {
+    fn ended(&self, scope: &EndedScope<'_>);
+}
+
+/// Tells that a scope is over, when it is dropped.
+#[derive(Debug)]
+pub(super) struct Told {
+    observer: Option<Arc<dyn Observer>>,
+    id: ScopeId,
+    parent: Option<ScopeId>,
+    layer: Layer,
+    path: String,
+    begun: Moment,
+    failed: AtomicBool,
+}
+
+impl Told {
+    pub fn fails(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let Some(observer) = &self.observer else { return };
+        observer.ended(&EndedScope {
+            job: self.path.split('/').nth(1).unwrap_or_default(),
+            id: self.id,
+            parent: self.parent,
+            layer: self.layer,
+            path: &self.path,
+            took: now().since(self.begun),
+            failed: self.failed.load(Ordering::Relaxed),
+        });
+    }
+}
+
 /// An open scope of a job. Its deadline is the enforcer's to keep; here it is known for what goes on between runs.
 #[derive(Debug)]
 pub(super) struct Level {
     scope: Scope,
     /// Its own and those around it, outermost first.
     bounds: Vec<Bound>,
-    path: String,
-    begun: Moment,
+    told: Told,
 }
 
 /// The wall of one level.
@@ -39,6 +95,7 @@ impl Level {
     /// The job's own, inside its owner's if there is one: its clock began with its submission.
     pub fn job(
         (engine, within): (&Engine, Option<ScopeId>),
+        observer: Option<Arc<dyn Observer>>,
         id: &str,
         age: Duration,
         left: Option<Duration>,
@@ -51,7 +108,9 @@ impl Level {
         let path = format!("job/{id}");
         let scope = engine.open_work(within, Layer::Job, path.clone(), (&limits, Some(carried)))?;
         let bound = end.map(|end| Bound { layer: Layer::Job, path: path.clone(), begun, end });
-        Ok(Level { scope, bounds: bound.into_iter().collect(), path, begun })
+        let (id, parent, failed) = (scope.id(), None, AtomicBool::default());
+        let told = Told { observer, id, parent, layer: Layer::Job, path, begun, failed };
+        Ok(Level { scope, bounds: bound.into_iter().collect(), told })
     }
 
     /// One inside it.
@@ -65,31 +124,38 @@ impl Level {
         let begun = now();
         let name = name.replace('/', "_");
         let scope = engine.open_work(Some(self.scope.id()), layer, name.clone(), (&limits(wall), None))?;
-        let path = format!("{}/{name}", self.path);
+        let path = format!("{}/{name}", self.path());
         let mut bounds = self.bounds.clone();
         if let Some(wall) = wall.filter(|wall| *wall < FAR_FUTURE) {
             bounds.push(Bound { layer, path: path.clone(), begun, end: begun.after(wall) });
         }
-        Ok(Level { scope, bounds, path, begun })
+        let (id, parent, failed) = (scope.id(), Some(self.id()), AtomicBool::default());
+        let told = Told { observer: self.told.observer.clone(), id, parent, layer, path, begun, failed };
+        Ok(Level { scope, bounds, told })
     }
 
     /// Milliseconds since its clock began.
     pub fn age_ms(&self) -> u64 {
-        milliseconds(now().since(self.begun))
+        milliseconds(now().since(self.told.begun))
+    }
+
+    /// What is done in it did not succeed.
+    pub fn fails(&self) {
+        self.told.fails();
     }
 
     /// Such as `job/7f3/loop`.
     pub fn path(&self) -> &str {
-        &self.path
+        &self.told.path
     }
 
     pub fn id(&self) -> ScopeId {
         self.scope.id()
     }
 
-    /// The scope alone, for whoever begins runs in it.
-    pub fn into_scope(self) -> Scope {
-        self.scope
+    /// The scope alone, for whoever begins runs in it, and what tells of its end.
+    pub fn into_parts(self) -> (Scope, Told) {
+        (self.scope, self.told)
     }
 
     /// When the first of its bounds ends.

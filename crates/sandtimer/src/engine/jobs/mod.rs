@@ -46,6 +46,7 @@ pub use control::{Control, Halt};
 pub use delivering::{Courier, Sent};
 use files::{JobDirectory, Workshop};
 pub use handlers::{Handled, Handler, HandlerCall, Handlers, Word};
+pub use level::{EndedScope, Observer};
 use level::{Level, now};
 pub use memory::usable_memory;
 pub use worker::{Worker, WorkerSettings};
@@ -64,6 +65,8 @@ pub struct Place {
     pub directories: PathBuf,
     /// Of the files that a job leaves, so many bytes are kept.
     pub most_file_bytes: u64,
+    /// Who hears of the scopes that jobs open, if anybody.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 /// What [`Place::most_file_bytes`] is unless somebody says otherwise.
@@ -73,7 +76,8 @@ impl Place {
     /// One without limits of its own, below a state directory.
     pub fn new(engine: Engine, store: Arc<dyn JobStore>, state_directory: &Path) -> Self {
         let directories = state_directory.join("job-files");
-        Place { engine, store, defaults: Vec::new(), directories, most_file_bytes: MOST_FILE_BYTES }
+        let (defaults, most_file_bytes) = (Vec::new(), MOST_FILE_BYTES);
+        Place { engine, store, defaults, directories, most_file_bytes, observer: None }
     }
 }
 
@@ -234,15 +238,20 @@ impl Execution<'_> {
         let age = Duration::from_millis(store_now.saturating_sub(leased.submitted_ms));
         let left =
             leased.deadline_ms.map(|deadline| Duration::from_millis(deadline.saturating_sub(store_now)));
-        let job = Level::job((&self.place.engine, self.within), &leased.held.id, age, left)?;
+        let observer = self.place.observer.clone();
+        let job = Level::job((&self.place.engine, self.within), observer, &leased.held.id, age, left)?;
+        self.work_in(&job).inspect_err(|_| job.fails())
+    }
+
+    fn work_in(&mut self, job: &Level) -> Result<(), Stopped> {
         self.prepare()?;
         match &self.spec.work {
             Work::Action(action) => {
-                let called = self.call(&job, (&self.spec.name, None), action, &[])?;
+                let called = self.call(job, (&self.spec.name, None), action, &[])?;
                 self.take(called)
             }
-            Work::Steps(steps) => self.steps(&job, steps),
-            Work::Loop(spec) => self.turns(&job, spec),
+            Work::Steps(steps) => self.steps(job, steps),
+            Work::Loop(spec) => self.turns(job, spec),
         }
     }
 
