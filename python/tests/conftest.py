@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Iterator
 
 import pytest
 from serving import Serving
+
+
+# A shell has what it puts into the background ignore Ctrl-C, and what that starts, too: tests of Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
