@@ -454,21 +454,16 @@
   function prewarm() {
     open({ environment: {} });
     native.write(CHANNEL, bytesOf('P'));
-    const done = (value, raised) => {
+    // What stands before the text is for cells of another language.
+    evaluate(slice(PREWARM, 1), (value, raised, isSyntax) => {
       if (!raised) {
         setImmediate(begin);
         return;
       }
-      const { type, message } = describe(isNativeError(value) || value?.error === undefined ? value : value.error);
+      const { type, message } = describe(isSyntax ? value.error : value);
       native.write(CHANNEL, bytesOf(slice(`Wit raised ${type}: ${message}`, 0, 2000)));
       process.reallyExit(1);
-    };
-    const source = slice(PREWARM, 1);
-    if (PREWARM[0] === 'e') {
-      done(new SyntaxError(slice(source, indexOf(source, '\n') + 1)), true);
-    } else {
-      evaluate(source, done);
-    }
+    });
   }
   warm();
 };

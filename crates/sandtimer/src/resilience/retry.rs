@@ -51,9 +51,7 @@ impl Retry {
     pub fn fixed(attempts: u32, pauses: impl Into<Vec<Duration>>) -> Self {
         Retry { attempts, backoff: Backoff::Fixed(pauses.into()), useful: Duration::ZERO }
     }
-}
 
-impl Retry {
     /// The longest that it may take where each attempt takes at most `attempt`.
     pub fn longest(&self, attempt: Duration) -> Duration {
         let pauses = (1..self.attempts).map(|number| self.backoff.longest(number));

@@ -1,7 +1,6 @@
 //! The clock is a number here. What is random is a seed, and is printed by what fails.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -9,6 +8,8 @@ use proptest::prelude::*;
 use super::breaker::{Breaker, State};
 use super::*;
 use crate::time::Moment;
+
+mod shared;
 
 const KEY: &str = "calculator:calculate";
 
@@ -192,106 +193,6 @@ fn keys_are_forgotten_by_age_and_number_but_not_while_they_are_held() {
     assert_eq!(found.iter().find(|one| one.key == "key-4999").expect("it is there").failures_in_a_row, 1);
 }
 
-/// What several programs share, in one of them.
-#[derive(Debug, Default)]
-struct Shelf(Mutex<HashMap<String, (u64, BreakerSnapshot)>>);
-
-impl Shelf {
-    /// Lets so many milliseconds pass.
-    fn pass(&self, milliseconds: u64) {
-        for (_, kept) in self.0.lock().expect("whole").values_mut() {
-            kept.retry_after_ms = kept.retry_after_ms.map(|left| left.saturating_sub(milliseconds));
-            kept.probe_ends_ms = kept.probe_ends_ms.map(|left| left - milliseconds.cast_signed());
-        }
-    }
-}
-
-impl SharedBreakers for Shelf {
-    fn load(&self, key: &str) -> Option<(u64, Option<BreakerSnapshot>)> {
-        let kept = self.0.lock().expect("whole").get(key).cloned();
-        Some(kept.map_or((0, None), |(version, kept)| (version, Some(kept))))
-    }
-
-    fn swap(&self, version: u64, snapshot: &BreakerSnapshot) -> Option<bool> {
-        let mut kept = self.0.lock().expect("whole");
-        let there = kept.get(&snapshot.key).map_or(0, |(version, _)| *version);
-        if there == version {
-            kept.insert(snapshot.key.clone(), (version + 1, snapshot.clone()));
-        }
-        Some(there == version)
-    }
-}
-
-#[test]
-fn of_many_that_share_a_breaker_no_failure_goes_uncounted_and_one_is_the_probe() {
-    let shelf = Arc::new(Shelf::default());
-    let shared = |seed: u64, settings| {
-        Breakers::new(settings, seed).shared(Arc::clone(&shelf) as Arc<_>, &seed.to_string())
-    };
-    let patient = || BreakerSettings { consecutive: Some(100_000), ..short() };
-    std::thread::scope(|scope| {
-        for seed in 0..4 {
-            let mut breakers = shared(seed, patient());
-            scope.spawn(move || fail(&mut breakers, 1_000, at(0)));
-        }
-    });
-    let counted = shelf.load(KEY).expect("there").1.expect("kept").failures_in_a_row;
-    assert_eq!(counted, 4_000);
-    // One more than any of these allows: it opens, and when that is over one of many is let in.
-    let mut breakers = shared(4, short());
-    let ticket = breakers.admit(KEY, None, at(0)).expect("it is closed");
-    breakers.settle(ticket, &failure("no"), at(0));
-    shelf.pass(1_000);
-    let admitted: usize = std::thread::scope(|scope| {
-        let ask = |seed| {
-            let mut breakers = shared(seed, short());
-            scope.spawn(move || breakers.admit(KEY, None, at(1_000)).map(|_ticket| ()).is_ok())
-        };
-        let asked: Vec<_> = (0..8).map(ask).collect();
-        asked.into_iter().map(|asked| usize::from(asked.join().expect("no panic"))).sum()
-    });
-    assert_eq!(admitted, 1);
-}
-
-#[test]
-fn what_one_of_many_admitted_before_another_opened_it_does_not_close_it() {
-    let shelf = Arc::new(Shelf::default());
-    let shared =
-        |seed: u64| Breakers::new(short(), seed).shared(Arc::clone(&shelf) as Arc<_>, &seed.to_string());
-    let (mut slow, mut others) = (shared(1), shared(2));
-    let early = slow.admit(KEY, None, at(0)).expect("it is closed");
-    fail(&mut others, 3, at(0));
-    slow.settle(early, &Judged::Success, at(10));
-    assert!(others.admit(KEY, None, at(20)).is_err(), "an old success closed it");
-    assert_eq!(shelf.load(KEY).expect("there").1.expect("kept").failures_in_a_row, 3);
-}
-
-#[test]
-fn whoever_lost_the_probe_that_they_had_has_it_again_and_nobody_else() {
-    let shelf = Arc::new(Shelf::default());
-    let shared = |who: &str| Breakers::new(short(), 1).shared(Arc::clone(&shelf) as Arc<_>, who);
-    fail(&mut shared("earlier"), 3, at(0));
-    shelf.pass(1_000);
-    let lost = shared("job").admit(KEY, None, at(1_000)).expect("it is the probe");
-    assert!(shared("other").admit(KEY, None, at(1_100)).is_err());
-    let again = shared("job").admit(KEY, None, at(1_100)).expect("its worker was lost with the first");
-    shared("job").settle(lost, &failure("late"), at(1_200));
-    shared("job").settle(again, &Judged::Success, at(1_300));
-    assert_eq!(shelf.load(KEY).expect("there").1.expect("kept").state, "closed");
-}
-
-#[test]
-fn a_probe_that_ended_long_ago_costs_no_further_time() {
-    let shelf = Arc::new(Shelf::default());
-    let shared = |who: &str| Breakers::new(short(), 1).shared(Arc::clone(&shelf) as Arc<_>, who);
-    fail(&mut shared("earlier"), 3, at(0));
-    shelf.pass(1_000);
-    let _lost = shared("job").admit(KEY, None, at(1_000)).expect("it is the probe");
-    // Its half a second, and the two seconds at most for which it is open again.
-    shelf.pass(60_000);
-    assert!(shared("other").admit(KEY, None, at(61_000)).is_ok());
-}
-
 #[test]
 fn a_deadline_around_it_does_not_make_a_probe_longer() {
     let mut breakers = Breakers::new(short(), 1);
@@ -332,26 +233,6 @@ fn calls_that_take_longer_than_keys_are_remembered_count() {
         breakers.settle(ticket, &failure("no"), hours(call + 1));
     }
     assert!(breakers.admit(KEY, None, hours(3)).is_err());
-}
-
-#[test]
-fn rules_that_look_at_more_or_less_of_a_shared_window_leave_each_other_theirs() {
-    let rate = |share, window, least| Some(Rate { share, window, least });
-    let by = |rate| BreakerSettings { consecutive: Some(1_000), rate, ..short() };
-    let shelf = Arc::new(Shelf::default());
-    let shared = |rate| Breakers::new(by(rate), 1).shared(Arc::clone(&shelf) as Arc<_>, "job");
-    fail(&mut shared(rate(1.0, 4, 4)), 3, at(0));
-    fail(&mut shared(None), 1, at(0));
-    assert_eq!(shelf.load(KEY).expect("there").1.expect("kept").window, [true; 3], "those of the last three");
-    fail(&mut shared(rate(1.0, 4, 4)), 1, at(0));
-    assert!(shared(None).admit(KEY, None, at(0)).is_err(), "four of four failed");
-    // 14 of 25 are 56 %, whatever that is as a product of floating point numbers.
-    let mut exact = Breakers::new(by(rate(0.56, 25, 25)), 1);
-    for number in 0..25 {
-        let ticket = exact.admit(KEY, None, at(0)).expect("it is closed");
-        exact.settle(ticket, &if number < 11 { Judged::Success } else { failure("no") }, at(0));
-    }
-    assert!(exact.admit(KEY, None, at(0)).is_err());
 }
 
 #[test]

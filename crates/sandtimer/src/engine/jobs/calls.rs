@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::level::{Level, now};
 use super::{Execution, Stopped};
-use crate::engine::{Run, Spec, Stream};
+use crate::engine::{Run, Scope, Spec, Stream};
 use crate::job::{Action, CallRecord, JobVerdict, Phase, Program, WaySpec, Work};
 use crate::limits::{Key, Setting};
 use crate::model::{Ending, Layer, LimitKind, Outcome, Source};
@@ -170,6 +170,24 @@ impl Execution<'_> {
     ) -> Result<Arc<Outcome>, Stopped> {
         self.check(level, Phase::Running, &format!("before an attempt of `{name}`"))?;
         let attempt = level.open(&self.place.engine, Layer::Attempt, &format!("attempt-{number}"), None)?;
+        let (scope, told) = attempt.into_parts();
+        let attempted = self.attempt_in((name, level), scope, way, stdin);
+        if !attempted.as_ref().is_ok_and(|outcome| outcome.ok) {
+            told.fails();
+        }
+        if let Ok(outcome) = &attempted {
+            self.outcome = Some(Arc::clone(outcome));
+        }
+        attempted
+    }
+
+    fn attempt_in(
+        &self,
+        (name, level): (&str, &Level),
+        scope: Scope,
+        way: &WaySpec,
+        stdin: &[u8],
+    ) -> Result<Arc<Outcome>, Stopped> {
         // What a loop's driver says on stdout is for the loop.
         let is_driver = name == super::turns::DRIVER && matches!(self.spec.work, Work::Loop(_));
         let logged = if is_driver { Logged::Stderr } else { Logged::Both };
@@ -178,14 +196,12 @@ impl Execution<'_> {
             // What a driver says comes before what the spec says.
             let said = serde_json::from_slice(stdin).ok().filter(|said: &Value| !said.is_null());
             let input = said.unwrap_or_else(|| input.clone());
-            let outcome = self.handle((level, attempt), (name, input), limits, logged)?;
-            self.outcome = Some(Arc::clone(&outcome));
-            return Ok(outcome);
+            return self.handle((level, scope), (name, input), limits, logged);
         }
         let command = self.command(level, &way.program)?;
         let mut spec = Spec::command(command).limits(limits).stdin_bytes(stdin);
         spec.defaults.clone_from(&self.place.defaults);
-        spec.parent = Some(attempt.id());
+        spec.parent = Some(scope.id());
         spec.environment =
             self.spec.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
         spec.environment.push(("SANDTIMER_TIME_SCALE".into(), self.spec.time_scale.to_string().into()));
@@ -201,10 +217,6 @@ impl Execution<'_> {
         self.control.began(&run);
         let outcome = self.follow(&run, logged);
         self.control.ended();
-        if !outcome.ok {
-            attempt.fails();
-        }
-        self.outcome = Some(Arc::clone(&outcome));
         Ok(outcome)
     }
 

@@ -79,13 +79,12 @@ impl Execution<'_> {
     /// One attempt of a handler, until everything it has begun is dead.
     pub(super) fn handle(
         &self,
-        (level, attempt): (&Level, Level),
+        (level, scope): (&Level, Scope),
         (name, input): (&str, Value),
         limits: Limits,
         logged: Logged,
     ) -> Result<Arc<Outcome>, Stopped> {
         let handler = Arc::clone(self.handlers.find(name)?);
-        let (scope, told) = attempt.into_parts();
         let call = HandlerCall { job: self.held.id.clone(), input, limits, scope };
         let (say, words) = channel();
         std::thread::scope(|threads| {
@@ -99,13 +98,7 @@ impl Execution<'_> {
                         outcome = Some(self.follow(&run, logged));
                         self.control.ended();
                     }
-                    Word::Over(handled) => {
-                        let handled = self.handled((level, name), handled, outcome);
-                        if !handled.as_ref().is_ok_and(|outcome| outcome.ok) {
-                            told.fails();
-                        }
-                        return handled;
-                    }
+                    Word::Over(handled) => return self.handled((level, name), handled, outcome),
                 }
             }
             Err(Stopped::Infrastructure(format!("the handler `{name}` ended without a word")))

@@ -1,12 +1,13 @@
 //! The scopes of a job, and which of them is over first.
 
-use std::fmt::{self, Debug};
+use std::cell::Cell;
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 
+use super::observing::{Observer, Told};
 use crate::engine::{Engine, Error, Scope};
 use crate::job::{JobVerdict, Phase};
 use crate::limits::{FAR_FUTURE, Limits};
@@ -16,61 +17,6 @@ use crate::time::Moment;
 
 pub(super) fn now() -> Moment {
     Moment::from_nanos(monotonic_nanoseconds())
-}
-
-/// A scope of a job that is over.
-#[derive(Debug)]
-pub struct EndedScope<'a> {
-    /// The job's id.
-    pub job: &'a str,
-    pub id: ScopeId,
-    /// The scope around it, which ends later; `None` for the job's own.
-    pub parent: Option<ScopeId>,
-    pub layer: Layer,
-    /// Such as `job/7f3/loop/turn-2`.
-    pub path: &'a str,
-    /// Since its clock began: the job's with its submission.
-    pub took: Duration,
-    /// What was done in it did not succeed.
-    pub failed: bool,
-}
-
-/// Hears of every scope of the jobs that a worker executes, in the moment when it is over.
-pub trait Observer: Send + Sync + Debug {
-    fn ended(&self, scope: &EndedScope<'_>);
-}
-
-/// Tells that a scope is over, when it is dropped.
-#[derive(Debug)]
-pub(super) struct Told {
-    observer: Option<Arc<dyn Observer>>,
-    id: ScopeId,
-    parent: Option<ScopeId>,
-    layer: Layer,
-    path: String,
-    begun: Moment,
-    failed: AtomicBool,
-}
-
-impl Told {
-    pub fn fails(&self) {
-        self.failed.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        let Some(observer) = &self.observer else { return };
-        observer.ended(&EndedScope {
-            job: self.path.split('/').nth(1).unwrap_or_default(),
-            id: self.id,
-            parent: self.parent,
-            layer: self.layer,
-            path: &self.path,
-            took: now().since(self.begun),
-            failed: self.failed.load(Ordering::Relaxed),
-        });
-    }
 }
 
 /// An open scope of a job. Its deadline is the enforcer's to keep; here it is known for what goes on between runs.
@@ -108,7 +54,7 @@ impl Level {
         let path = format!("job/{id}");
         let scope = engine.open_work(within, Layer::Job, path.clone(), (&limits, Some(carried)))?;
         let bound = end.map(|end| Bound { layer: Layer::Job, path: path.clone(), begun, end });
-        let (id, parent, failed) = (scope.id(), None, AtomicBool::default());
+        let (id, parent, failed) = (scope.id(), None, Cell::default());
         let told = Told { observer, id, parent, layer: Layer::Job, path, begun, failed };
         Ok(Level { scope, bounds: bound.into_iter().collect(), told })
     }
@@ -129,7 +75,7 @@ impl Level {
         if let Some(wall) = wall.filter(|wall| *wall < FAR_FUTURE) {
             bounds.push(Bound { layer, path: path.clone(), begun, end: begun.after(wall) });
         }
-        let (id, parent, failed) = (scope.id(), Some(self.id()), AtomicBool::default());
+        let (id, parent, failed) = (scope.id(), Some(self.id()), Cell::default());
         let told = Told { observer: self.told.observer.clone(), id, parent, layer, path, begun, failed };
         Ok(Level { scope, bounds, told })
     }

@@ -9,6 +9,7 @@
 //! delivering  a thread that tells of jobs' ends
 //! files     the directory of a job with inputs or outputs
 //! level     the scopes, whose deadlines the enforcer keeps
+//! observing word of each scope that is over, for whoever watches
 //! memory    how much of it a worker's jobs may have together
 //! control   the word that ends a job from outside
 //! ```
@@ -22,6 +23,7 @@ mod files;
 mod handlers;
 mod level;
 mod memory;
+mod observing;
 mod turns;
 mod worker;
 
@@ -46,9 +48,9 @@ pub use control::{Control, Halt};
 pub use delivering::{Courier, Sent};
 use files::{JobDirectory, Workshop};
 pub use handlers::{Handled, Handler, HandlerCall, Handlers, Word};
-pub use level::{EndedScope, Observer};
 use level::{Level, now};
 pub use memory::usable_memory;
+pub use observing::{EndedScope, Observer};
 pub use worker::{Worker, WorkerSettings};
 
 /// Calls that a result lists.
