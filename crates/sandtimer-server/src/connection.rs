@@ -100,6 +100,8 @@ pub(crate) async fn while_there(
 ) {
     let mut gone = OnDrop(Some(gone));
     tokio::select! {
+        // First: of what is done already nobody has to ask.
+        biased;
         () = done => gone.0 = None,
         () = connection.closed() => {}
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, ContextSpec, Stats, Told};
+use sandtimer::engine::{Cell, Context, ContextSpec, Stats, Told, Tried};
 use sandtimer::model::{Outcome, Source, State};
 use sandtimer::zygote::Language as Interpreter;
 use sandtimer::{Limits, Run};
@@ -19,7 +19,8 @@ use super::request::{CellRequest, ContextRequest, Language};
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::owned::{Owned, Registry};
-use crate::quota::{Kind, Shares, Taken};
+use crate::metrics::Queued as Waiting;
+use crate::quota::{Kind, Share, Shares, Taken};
 use crate::runs::{self, CLIENT_GONE, LiveRun};
 use crate::workspaces::{self, Using, Workspace};
 use crate::{BLOCKING, Shared};
@@ -28,6 +29,8 @@ use crate::{BLOCKING, Shared};
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// What is executed or waits in contexts: each on one of the threads ([`BLOCKING`]) of which the disk needs some, too.
 static IN_CONTEXTS: Shares = Shares::of("executions in contexts", BLOCKING * 7 / 8);
+/// What takes no longer is executed on the thread that heard of it. As long a context is left alone before it is seen to.
+const SHORT: Duration = Duration::from_millis(2);
 /// Runs of a context whose jobs are read behind their end.
 const MOST_LEFT: usize = 32;
 /// Of what is executed, what listings show.
@@ -54,6 +57,8 @@ pub(crate) struct LiveContext {
     using: Mutex<Option<Using>>,
     /// When it was last used, in monotonic nanoseconds.
     used: AtomicU64,
+    /// Somebody is about to see to it.
+    is_to_rest: AtomicBool,
 }
 
 impl Owned for LiveContext {
@@ -89,6 +94,7 @@ impl LiveContext {
             left: Mutex::default(),
             using: Mutex::new(using),
             used: AtomicU64::new(monotonic_nanoseconds()),
+            is_to_rest: AtomicBool::new(false),
         })
     }
 
@@ -133,8 +139,13 @@ impl LiveContext {
 
     /// How long it may still be unused. `None` is without end.
     fn idle_left(&self) -> Option<Duration> {
-        let unused = monotonic_nanoseconds().saturating_sub(self.used.load(Ordering::Relaxed));
-        self.idle.map(|idle| idle.saturating_sub(Duration::from_nanos(unused)))
+        self.idle.map(|idle| idle.saturating_sub(self.unused()))
+    }
+
+    /// For how long nobody has used it.
+    fn unused(&self) -> Duration {
+        let used = self.used.load(Ordering::Relaxed);
+        Duration::from_nanos(monotonic_nanoseconds().saturating_sub(used))
     }
 
     pub fn view(&self) -> Value {
@@ -176,6 +187,8 @@ pub(super) struct Begun {
 pub(crate) struct LiveContexts {
     registry: Registry<LiveContext>,
     pub(super) pools: Pools,
+    /// Something is executed on a thread of the runtime's own.
+    is_one_here: AtomicBool,
 }
 
 impl LiveContexts {
@@ -327,7 +340,7 @@ pub(crate) struct Queued {
     unsaved: Arc<Mutex<Option<String>>>,
 }
 
-/// Sends something to a context, which executes it when its turn comes.
+/// Sends something to a context, which executes it when its turn comes. What is over soon is over when this returns.
 pub(crate) fn execute(
     app: Shared,
     owner: Owner,
@@ -337,14 +350,16 @@ pub(crate) fn execute(
     let share = IN_CONTEXTS.take(&owner)?;
     let (tell, told) = oneshot::channel();
     let withdrawn = Arc::new(AtomicBool::new(false));
-    let notes: Arc<Mutex<Vec<String>>> = Arc::default();
-    let unsaved: Arc<Mutex<Option<String>>> = Arc::default();
     let shown: String = request.source.chars().take(SHOWN).collect();
     let command = vec![context.language.name().to_owned(), "-c".to_owned(), shown];
     let id = sandtimer::engine::new_run_id();
-    let mut waits = Some(app.metrics.queued());
+    let waits = Some(app.metrics.queued());
     let live = runs::queue(&app, &owner, id.clone(), command, withdrawn.clone());
-    let queued = Queued { run: live.clone(), begun: told, notes: notes.clone(), unsaved: unsaved.clone() };
+    let (notes, unsaved) = (Arc::default(), Arc::default());
+    let queued = Queued { run: live.clone(), begun: told, notes, unsaved };
+    let is_for_here = context.language == Language::Python
+        && request.wait.is_none_or(|wait| wait >= SHORT)
+        && context.is_free();
     let mut defaults = vec![(Source::Session, context.each.clone())];
     defaults.extend_from_slice(context.language.defaults(&app.defaults));
     let cell = Cell {
@@ -360,20 +375,99 @@ pub(crate) fn execute(
         withdrawn: Some(withdrawn),
         run_id: Some(id),
     };
-    tokio::task::spawn_blocking(move || {
+    let sent = Sent {
+        app,
+        live,
+        context,
+        tell: Some(tell),
+        waits,
+        begun: None,
+        notes: queued.notes.clone(),
+        unsaved: queued.unsaved.clone(),
+        share,
+    };
+    if is_for_here {
+        sent.here(cell);
+    } else {
+        sent.on_a_thread(cell);
+    }
+    Ok(queued)
+}
+
+/// Something that was sent to a context, on its way through it.
+struct Sent {
+    app: Shared,
+    live: Arc<LiveRun>,
+    context: Arc<LiveContext>,
+    /// Where it is told that it has begun, or why not.
+    tell: Option<oneshot::Sender<Result<(), Refusal>>>,
+    waits: Option<Waiting>,
+    begun: Option<Arc<Run>>,
+    notes: Arc<Mutex<Vec<String>>>,
+    unsaved: Arc<Mutex<Option<String>>>,
+    share: Share,
+}
+
+impl Sent {
+    /// Executes it on this thread, as far as it does not keep that from others: each thread that wakes instead costs as much as
+    /// a short cell does. One at a time, so that there are threads for the others.
+    fn here(mut self, cell: Cell) {
+        let app = self.app.clone();
+        let Some(_here) = Here::enter(&app.contexts.is_one_here) else { return self.on_a_thread(cell) };
+        let context = self.context.clone();
         context.touch();
-        let mut tell = Some(tell);
-        let mut begun_run = None;
-        let executed = context.context.execute(cell, &mut |told| match told {
+        let tried = context.context.try_execute(cell, SHORT, &mut |told| self.told(told, false));
+        match tried {
+            Ok(Tried::NotNow(cell)) => self.on_a_thread(cell),
+            Ok(Tried::GoesOn(execution)) => {
+                if let Some(run) = &self.begun {
+                    runs::drive_queued(&self.app, &self.live, run);
+                }
+                tokio::task::spawn_blocking(move || {
+                    let outcome =
+                        context.context.go_on(*execution, &mut |told| self.told(told, true));
+                    self.over(Ok(outcome));
+                    context.context.rest();
+                });
+            }
+            Ok(Tried::Over(outcome)) => {
+                if let Some(run) = &self.begun {
+                    runs::end_queued(&self.app, &self.live, run, &outcome);
+                }
+                self.over(Ok(outcome));
+                rest_soon(&context);
+            }
+            Err(error) => self.over(Err(error)),
+        }
+    }
+
+    /// Executes it when its turn comes, on a thread that may wait.
+    fn on_a_thread(mut self, cell: Cell) {
+        tokio::task::spawn_blocking(move || {
+            let context = self.context.clone();
+            context.touch();
+            let executed = context.context.execute(cell, &mut |told| self.told(told, true));
+            self.over(executed);
+            // An interpreter that has answered and goes on computing has no checkpoint to show, and is ended.
+            context.context.rest();
+        });
+    }
+
+    /// Hears what is told of it. `drive`: a task sees to what has begun.
+    fn told(&mut self, told: Told, drive: bool) {
+        match told {
             Told::Begun(run) => {
-                if let Some(waits) = waits.take() {
+                if let Some(waits) = self.waits.take() {
                     waits.begun();
                 }
-                *unsaved.lock().unwrap_or_else(PoisonError::into_inner) =
-                    context.context.info().checkpoint.err();
-                begun_run = Some(run.clone());
-                let begun = runs::begin_queued(&app, &live, run);
-                if let Some(tell) = tell.take() {
+                *self.unsaved.lock().unwrap_or_else(PoisonError::into_inner) =
+                    self.context.context.info().checkpoint.err();
+                let begun = runs::begin_queued(&self.app, &self.live, &run);
+                if begun.is_ok() && drive {
+                    runs::drive_queued(&self.app, &self.live, &run);
+                }
+                self.begun = begun.is_ok().then_some(run);
+                if let Some(tell) = self.tell.take() {
                     // One that is not heard is dropped.
                     let _ = tell.send(begun);
                 }
@@ -384,16 +478,21 @@ pub(crate) fn execute(
                 } else {
                     "began anew"
                 };
-                notes
+                self.notes
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .push(format!("the context {state}: {reason}"));
             }
             Told::Displayed(_) | Told::Raised(_) => {}
-        });
+        }
+    }
+
+    /// It is over, or could not begin.
+    fn over(self, executed: Result<Arc<Outcome>, sandtimer::Error>) {
+        let Sent { app, live, context, tell, waits, begun, share, .. } = self;
         // Of what did not begin.
         drop(waits);
-        if let (Ok(outcome), Some(run)) = (&executed, begun_run)
+        if let (Ok(outcome), Some(run)) = (&executed, begun)
             && left_something(outcome)
         {
             context.keep_left(&live, run);
@@ -406,10 +505,39 @@ pub(crate) fn execute(
             runs::drop_queued(&app, &live, &reason, told);
         }
         drop(share);
-        // An interpreter that has answered and goes on computing has no checkpoint to show, and is ended.
-        context.context.rest();
+    }
+}
+
+/// The one place for what is executed on a thread of the runtime's own.
+struct Here<'a>(&'a AtomicBool);
+
+impl<'a> Here<'a> {
+    fn enter(is_taken: &'a AtomicBool) -> Option<Self> {
+        (!is_taken.swap(true, Ordering::AcqRel)).then_some(Here(is_taken))
+    }
+}
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Has a context settled once nobody has wanted anything of it for a moment.
+fn rest_soon(context: &Arc<LiveContext>) {
+    if context.is_to_rest.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let context = context.clone();
+    tokio::spawn(async move {
+        while {
+            tokio::time::sleep(SHORT).await;
+            context.unused() < SHORT
+        } {}
+        context.is_to_rest.store(false, Ordering::Release);
+        // A panic there was reported by itself.
+        let _ = blocking(move || context.context.rest()).await;
     });
-    Ok(queued)
 }
 
 /// Whether it may have left processes running.

@@ -85,6 +85,7 @@ pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Res
         }
         // One that is not heard is dropped.
         let _ = tell.send(started.map(|(live, run, using)| {
+            trace::begun(&live);
             tokio::spawn(drive(app, live.clone(), run, (Some(place), using)));
             Handover { run: Some(live), cancel }
         }));
@@ -148,15 +149,39 @@ pub(crate) fn queue(
     live
 }
 
-/// Its turn has come: records that it has begun, and drives it. Blocks; inside the runtime.
-pub(crate) fn begin_queued(app: &Shared, live: &Arc<LiveRun>, run: Arc<Run>) -> Result<(), Refusal> {
-    record_beginning(app, live, &run).inspect_err(|refusal| live.end_unbegun(&refusal.message))?;
-    if !live.begin(&run) {
+/// Its turn has come: records that it has begun. Blocks.
+pub(crate) fn begin_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) -> Result<(), Refusal> {
+    record_beginning(app, live, run).inspect_err(|refusal| live.end_unbegun(&refusal.message))?;
+    trace::begun(live);
+    if !live.begin(run) {
         // It was cancelled at the last moment, which it is recorded with in its turn.
         run.cancel("it was cancelled before it began");
     }
-    tokio::runtime::Handle::current().spawn(drive(app.clone(), live.clone(), run, (None, None)));
     Ok(())
+}
+
+/// Has a task see to the end of one that has begun. Inside the runtime.
+pub(crate) fn drive_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) {
+    let driven = drive(app.clone(), live.clone(), run.clone(), (None, None));
+    tokio::runtime::Handle::current().spawn(driven);
+}
+
+/// Ends one that has begun and is over, which no task sees to. Inside the runtime; blocks for its record.
+pub(crate) fn end_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: &Arc<Outcome>) {
+    live.input.close();
+    let ended_at = calendar_milliseconds();
+    record(app, live, run, outcome.clone(), ended_at);
+    if over(app, live, outcome, ended_at) {
+        let app = app.clone();
+        tokio::task::spawn_blocking(move || app.runs.thin_out());
+    }
+}
+
+/// Counts and tells of one that is over; whether there are too many by now.
+fn over(app: &Shared, live: &LiveRun, outcome: &Outcome, ended_at: u64) -> bool {
+    app.metrics.ended(outcome);
+    trace::ended(app, live, outcome, ended_at);
+    app.runs.is_over_full()
 }
 
 /// Its turn has come and it could not begin. `told`: whoever sent it knows, and nobody else knows of it.
@@ -169,7 +194,6 @@ pub(crate) fn drop_queued(app: &Shared, live: &Arc<LiveRun>, reason: &str, told:
 
 /// Sees a run to its end and its record. What it holds of its owner's quota and of a workspace is given back at its end.
 async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: (Option<Taken>, Option<Using>)) {
-    trace::begun(&live);
     let mut copies = Copies::new(app.runs.store.clone(), run.clone());
     let outcome = {
         let mut waiting = run.wait();
@@ -196,36 +220,33 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: (Option<Tak
     let ended_at = calendar_milliseconds();
     let pending = outcome.tree.proof == Proof::Pending;
     let learned = live.question().and_then(|question| app.durations.learn(question, &outcome));
-    record(&app, &live, &run, outcome.clone(), ended_at);
+    // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
+    tokio::task::block_in_place(|| record(&app, &live, &run, outcome.clone(), ended_at));
     let last = if pending {
         let settled = run.settled().await;
         // Not if it was purged meanwhile.
         if app.runs.find(live.id(), live.owner()).is_some() {
-            record(&app, &live, &run, settled.clone(), ended_at);
+            tokio::task::block_in_place(|| record(&app, &live, &run, settled.clone(), ended_at));
         }
         settled
     } else {
         outcome
     };
-    app.metrics.ended(&last);
     if let Some(finished) = learned {
         app.keep_duration(&finished);
     }
-    trace::ended(&app, &live, &last, ended_at);
-    if app.runs.is_over_full() {
+    if over(&app, &live, &last, ended_at) {
         // A panic there was reported by itself.
         let _ = tokio::task::spawn_blocking(move || app.runs.thin_out()).await;
     }
 }
 
-/// Writes the record, then lets everybody know that the run is over.
+/// Writes the record, then lets everybody know that the run is over. Blocks.
 fn record(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
-    // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
-    let written = tokio::task::block_in_place(|| {
+    let written =
         app.runs.store.finish(live.recorded(), ended_at_ms, &outcome, &mut |stream, cursor, most| {
             run.output(stream, cursor, most).map_err(std::io::Error::other)
-        })
-    });
+        });
     let error = match written {
         Ok(stored) => {
             live.end(Record::Disk(stored));

@@ -36,20 +36,24 @@ use super::spec::{Require, Spec, Stdin};
 use super::start;
 use super::streams::Streams;
 use super::{Engine, Inner};
-use crate::limits::Limits;
+use crate::limits::{Limits, nanoseconds};
 #[cfg(feature = "javascript")]
 use crate::model::LimitKind;
 use crate::model::{Outcome, Source, State};
 use crate::scope::ScopeId;
+use crate::supervise::at_once::Brought;
 #[cfg(feature = "javascript")]
 use crate::script;
 use crate::zygote::{Language, Profile};
 pub use branch::BranchSpec;
+use heard::Heard;
 use standing::Standing;
 pub use turns::Turn;
 use turns::Turns;
 
 const CLOSED: &str = "the context was closed";
+/// How long an answer's Outcome takes, as a rule, where others have a part in it.
+const SETTLES: Duration = Duration::from_millis(1);
 /// How long nobody has to want anything of an interpreter before what it needs no more is ended.
 const LULL: Duration = Duration::from_millis(2);
 /// Why a shell does not begin in its directory.
@@ -114,6 +118,33 @@ pub enum Told {
     Raised(String),
     /// The interpreter was lost since the last cell: what remains of its state, and why.
     Lost(State, String),
+}
+
+/// A cell that goes on, and the interpreter it is executed in. One that is dropped takes the interpreter along.
+#[derive(Debug)]
+pub struct Execution {
+    standing: Standing,
+    run: Arc<Run>,
+    brought: Brought,
+    heard: Heard,
+    turn: Turn,
+}
+
+impl Execution {
+    /// Whether its Outcome is there, and says what is left of the interpreter.
+    fn is_settled(&self) -> bool {
+        let waiting = &self.run.running.waiting;
+        waiting.wait_for(SETTLES, true, true) && waiting.wait_outcome(false).state != State::None
+    }
+}
+
+/// What became of a cell that was tried.
+#[derive(Debug)]
+pub enum Tried {
+    Over(Arc<Outcome>),
+    GoesOn(Box<Execution>),
+    /// It has not begun: others come before it, or its interpreter is not ready.
+    NotNow(Cell),
 }
 
 /// What is known of a context.
@@ -248,6 +279,7 @@ impl Context {
             }
             if let Some(standing) = place.as_mut() {
                 standing.end_surplus();
+                standing.count();
             }
         }
         self.info()
@@ -280,15 +312,53 @@ impl Context {
         let asked_at = monotonic_nanoseconds();
         let turn = cell.turn.take().unwrap_or_else(|| self.queue());
         turn.wait();
-        let withdrawn = cell.withdrawn.clone();
-        let is_withdrawn = || withdrawn.as_ref().is_some_and(|withdrawn| withdrawn.load(Ordering::Acquire));
-        let mut place = self.standing();
-        self.ready(&mut place, &is_withdrawn)?;
+        self.ready(&mut self.standing(), &|| is_withdrawn(&cell.withdrawn))?;
+        let execution = self.start(cell, (turn, asked_at), tell)?;
+        Ok(self.go_on(execution, tell))
+    }
+
+    /// As [`Context::execute`] for code that ends soon, on a thread that is not to be kept for longer than `most`: what is not
+    /// over by then, [`Context::go_on`] sees to its end on another. Only Python's cells are tried.
+    ///
+    /// # Errors
+    /// As [`Context::execute`].
+    pub fn try_execute(
+        &self,
+        mut cell: Cell,
+        most: Duration,
+        tell: &mut dyn FnMut(Told),
+    ) -> Result<Tried, Error> {
+        let asked_at = monotonic_nanoseconds();
+        let until = asked_at.saturating_add(nanoseconds(most));
+        let turn = cell.turn.take().unwrap_or_else(|| self.queue());
+        if !turn.has_come() || !self.standing().as_mut().is_some_and(|standing| standing.is_ready_by(until)) {
+            cell.turn = Some(turn);
+            return Ok(Tried::NotNow(cell));
+        }
+        // Nothing of that waits any more.
+        self.ready(&mut self.standing(), &|| is_withdrawn(&cell.withdrawn))?;
+        let mut execution = self.start(cell, (turn, asked_at), tell)?;
+        if !self.hear(&mut execution, Some(until), tell) || !execution.is_settled() {
+            return Ok(Tried::GoesOn(Box::new(execution)));
+        }
+        Ok(Tried::Over(self.finish(execution)))
+    }
+
+    /// Begins a cell in an interpreter that is ready.
+    fn start(
+        &self,
+        cell: Cell,
+        (turn, asked_at): (Turn, u64),
+        tell: &mut dyn FnMut(Told),
+    ) -> Result<Execution, Error> {
         if let Some((state, reason)) = self.lost().take() {
             tell(Told::Lost(state, reason));
         }
+        let mut place = self.standing();
         let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
-        let run = self.begin(standing, cell, asked_at)?;
+        let (run, brought) = self.begin(standing, cell, asked_at)?;
+        let Some(standing) = place.take() else { return Err(Error::Closed) };
+        drop(place);
         *self.current() = Some(run.clone());
         if self.closed.load(Ordering::SeqCst) {
             // Whoever closed it may have looked before.
@@ -296,26 +366,52 @@ impl Context {
         }
         self.executions.fetch_add(1, Ordering::Relaxed);
         tell(Told::Begun(run.clone()));
-        heard::hear(&self.inner, &run.running, standing, tell);
+        let heard = Heard::of(&run.running);
+        Ok(Execution { standing, run, brought, heard, turn })
+    }
+
+    /// Hears a cell to its answer or verdict. False where neither was there by `until`.
+    fn hear(&self, execution: &mut Execution, until: Option<u64>, tell: &mut dyn FnMut(Told)) -> bool {
+        let Execution { standing, run, brought, heard, .. } = execution;
+        heard::hear(&self.inner, &run.running, standing, (heard, brought), until, tell)
+    }
+
+    /// Sees a cell that goes on to its end, blocking the calling thread until the Outcome is there.
+    pub fn go_on(&self, mut execution: Execution, tell: &mut dyn FnMut(Told)) -> Arc<Outcome> {
+        self.hear(&mut execution, None, tell);
+        self.finish(execution)
+    }
+
+    /// Waits for the Outcome, and puts the interpreter back where the next run finds it.
+    fn finish(&self, execution: Execution) -> Arc<Outcome> {
+        let Execution { mut standing, run, turn, .. } = execution;
         let mut outcome = run.running.waiting.wait_outcome(false);
         if outcome.state == State::None {
             // What is left of the interpreter is known when what was killed is dead.
             outcome = run.running.waiting.wait_outcome(true);
         }
         *self.current() = None;
-        match outcome.state {
-            State::Kept => {}
-            State::RolledBack => standing.resumed(&run.running),
-            // The shell ended by itself: a new one goes on where it was.
-            State::Reset if standing.is_shell() && standing.begin_anew(&run.running) => {}
-            _ => {
-                *place = None;
-                return Ok(outcome);
+        let stands = match outcome.state {
+            State::Kept => {
+                standing.is_kept();
+                true
             }
+            State::RolledBack => {
+                standing.resumed(&run.running);
+                true
+            }
+            // The shell ended by itself: a new one goes on where it was.
+            State::Reset => standing.is_shell() && standing.begin_anew(&run.running),
+            _ => false,
+        };
+        if stands {
+            // Made while nobody waits for it.
+            standing.ask_for_checkpoint();
+            *self.standing() = Some(standing);
         }
-        // Made while nobody waits for it.
-        standing.ask_for_checkpoint();
-        Ok(outcome)
+        // The next one finds it there.
+        drop(turn);
+        outcome
     }
 
     /// Sees that an interpreter stands there and has made its checkpoint.
@@ -370,7 +466,12 @@ impl Context {
     }
 
     /// Makes the cell a run, and sends it.
-    fn begin(&self, standing: &mut Standing, cell: Cell, asked_at: u64) -> Result<Arc<Run>, Error> {
+    fn begin(
+        &self,
+        standing: &mut Standing,
+        cell: Cell,
+        asked_at: u64,
+    ) -> Result<(Arc<Run>, Brought), Error> {
         let inner = &self.inner;
         let mut spec = Spec::command(["python3"]);
         spec.limits = cell.limits;
@@ -409,9 +510,10 @@ impl Context {
             (Some(job), place::Belongings::default()),
         );
         let (attachment, _) = streams.attach(running.clone());
-        start::watch(inner, attachment);
+        let brought = start::watch(inner, attachment);
         inner.disk.watch(&running, self.spec.workspace.as_slice(), &inner.enforcer);
-        Ok(Arc::new(Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::default() }))
+        let run = Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::default() };
+        Ok((Arc::new(run), brought))
     }
 
     /// The cell as its interpreter is sent it. It is read within its wall limit.
@@ -501,12 +603,16 @@ impl Drop for Context {
     }
 }
 
+fn is_withdrawn(withdrawn: &Option<Arc<AtomicBool>>) -> bool {
+    withdrawn.as_ref().is_some_and(|withdrawn| withdrawn.load(Ordering::Acquire))
+}
+
 /// Waits until a new interpreter stands there as it is to be.
 fn begun(standing: &mut Standing, spec: &ContextSpec) -> Result<(), Error> {
     let limit = standing.spawn_limit();
-    let nanoseconds = crate::limits::nanoseconds(limit);
-    let end = monotonic_nanoseconds().saturating_add(nanoseconds);
-    let Err(reason) = standing.begun_within(nanoseconds) else { return Ok(()) };
+    let most = nanoseconds(limit);
+    let end = monotonic_nanoseconds().saturating_add(most);
+    let Err(reason) = standing.begun_within(most) else { return Ok(()) };
     let said = standing.refusal.take();
     // A shell that does not begin has said nothing, and ended where it could not go on.
     let said = said.or_else(|| standing.is_shell().then(|| NOT_ENTERED.to_owned()));

@@ -31,6 +31,7 @@ use crate::isolate::lease::{WORKSPACES, has_uids, own_name};
 use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
 use crate::limits::{Effective, Key};
 use crate::model::{LimitKind, Path as RunPath, Tier};
+use crate::supervise::at_once::Brought;
 use crate::supervise::collector::Attachment;
 use crate::supervise::orders::Shown;
 use crate::supervise::run::PrivateDirectory;
@@ -308,10 +309,10 @@ pub(super) fn finish(
 }
 
 /// From here on the run is the two threads'.
-pub(super) fn watch(inner: &Inner, attachment: Attachment) {
+pub(super) fn watch(inner: &Inner, attachment: Attachment) -> Brought {
     let running = attachment.run.clone();
-    inner.collector.attach(attachment);
-    inner.enforcer.watch(running);
+    let streams = inner.collector.attach(attachment);
+    Brought { ending: inner.enforcer.watch(running), streams }
 }
 
 fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> {

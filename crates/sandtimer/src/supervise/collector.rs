@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +16,8 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 
 use super::notices;
-use super::orders::{Command, EnforcerHandle};
+use super::offer::Offer;
+use super::orders::{Command, EnforcerHandle, MOST_TAKEN_BACK};
 use super::output::Spool;
 use super::reports::Reports;
 use super::run::{Facts, Running};
@@ -27,8 +28,12 @@ use crate::model::{LimitKind, Warning};
 /// What the collector is told.
 #[derive(Debug)]
 pub(crate) enum ToCollector {
-    /// A new run and its streams.
-    Attach(Box<Attachment>),
+    /// The streams of a new run in this row, unless who brought them has taken them back.
+    Attach(usize, Arc<Offer<Box<Attachment>>>),
+    /// There is something to be done for the run in this row.
+    See(usize),
+    /// Streams of a run that is over, which something in its live sandbox may write to.
+    Late(Box<Attachment>),
     /// A limit is near: see what the command waits for.
     Look(Arc<Running>),
     /// It is quiet: see whether it uses anything.
@@ -116,6 +121,8 @@ pub(crate) struct Collector {
     wake: Arc<OwnedFd>,
     messages: Receiver<ToCollector>,
     streams: HashMap<usize, Streams>,
+    /// By row, until there is something to do: most of a short job's are taken back.
+    offered: HashMap<usize, Arc<Offer<Box<Attachment>>>>,
     enforcer: Option<EnforcerHandle>,
     recycle: Recycle,
     buffer: Vec<u8>,
@@ -130,6 +137,8 @@ pub(crate) struct CollectorHandle {
     pub sender: Sender<ToCollector>,
     pub wake: Arc<OwnedFd>,
     epoll: Arc<OwnedFd>,
+    /// Streams that were taken back, whose messages stand in the queue.
+    taken_back: Arc<AtomicU32>,
 }
 
 impl CollectorHandle {
@@ -139,8 +148,9 @@ impl CollectorHandle {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Has it look after a run's streams. It is woken once there is something to do.
-    pub fn attach(&self, attachment: Attachment) {
+    /// Has it look after a run's streams. It is woken once there is something to do; until it has seen them, whoever brings
+    /// them may take them back.
+    pub fn attach(&self, attachment: Attachment) -> Arc<Offer<Box<Attachment>>> {
         let row = attachment.run.row;
         let outputs = [0, 1].map(|index| attachment.outputs[index].as_ref().map(|(fd, _)| fd.clone()));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -151,9 +161,21 @@ impl CollectorHandle {
                 .as_ref()
                 .is_some_and(|fd| epoll::add(&self.epoll, fd, token(row, index as u64), flags).is_err());
         }
-        let _ = self.sender.send(ToCollector::Attach(Box::new(attachment)));
+        let offer = Offer::new(Box::new(attachment));
+        let _ = self.sender.send(ToCollector::Attach(row, offer.clone()));
         // An event from before the message was passed over.
         if ready || process::any_readable(outputs.iter().flatten().map(|fd| fd.as_fd())) {
+            self.send(ToCollector::See(row));
+        }
+        offer
+    }
+
+    /// Does not watch streams any more that were taken back.
+    pub fn forget(&self, attachment: &Attachment) {
+        for (fd, _) in attachment.outputs.iter().flatten() {
+            let _ = epoll::delete(&self.epoll, fd);
+        }
+        if self.taken_back.fetch_add(1, Ordering::Relaxed) % MOST_TAKEN_BACK == MOST_TAKEN_BACK - 1 {
             let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         }
     }
@@ -174,13 +196,14 @@ impl Collector {
             wake: wake.clone(),
             messages,
             streams: HashMap::new(),
+            offered: HashMap::new(),
             enforcer: None,
             recycle,
             buffer: vec![0; 64 * 1024],
             stopping: false,
             late: 0,
         };
-        Ok((collector, CollectorHandle { sender, wake, epoll }))
+        Ok((collector, CollectorHandle { sender, wake, epoll, taken_back: Arc::default() }))
     }
 
     /// Runs until shut down and without runs. `enforcer` is told of limits that only the bytes show.
@@ -230,7 +253,14 @@ impl Collector {
             }
             let Ok(message) = self.messages.try_recv() else { return };
             match message {
-                ToCollector::Attach(attachment) => self.attach(*attachment),
+                ToCollector::Attach(row, offer) => {
+                    self.offered.insert(row, offer);
+                    if self.stopping {
+                        self.see(row);
+                    }
+                }
+                ToCollector::See(row) => self.see(row),
+                ToCollector::Late(attachment) => self.attach_late(*attachment),
                 ToCollector::Look(run) => {
                     run.note_look(note(&run, monotonic_nanoseconds()));
                     note_stacks(run);
@@ -240,6 +270,7 @@ impl Collector {
                     run.is_to_be_measured.store(false, Ordering::Relaxed);
                 }
                 ToCollector::Warn(run, warning) => {
+                    self.see(run.row);
                     let streams =
                         self.streams.get(&run.row).filter(|streams| Arc::ptr_eq(&streams.run, &run));
                     let channel = streams.and_then(|streams| streams.notices.as_ref());
@@ -251,6 +282,7 @@ impl Collector {
                     }
                 }
                 ToCollector::Overdue { run, facts } => {
+                    self.see(run.row);
                     let spools =
                         self.streams.get(&run.row).map(|streams| streams.spools.clone()).unwrap_or_default();
                     // Unkillable is a last word too, until the kernel lets it die after all.
@@ -264,6 +296,7 @@ impl Collector {
                     }
                 }
                 ToCollector::Dead { run, facts } => {
+                    self.see(run.row);
                     let now = monotonic_nanoseconds();
                     if let Some(streams) = self.streams.get_mut(&run.row) {
                         // In a live sandbox they go on. What the run itself has written is there.
@@ -279,27 +312,26 @@ impl Collector {
                         }
                     }
                 }
-                ToCollector::Shutdown => self.stopping = true,
+                ToCollector::Shutdown => {
+                    self.stopping = true;
+                    let rows: Vec<usize> = self.offered.keys().copied().collect();
+                    rows.into_iter().for_each(|row| self.see(row));
+                }
             }
+        }
+    }
+
+    /// Takes up the streams in a row that were only offered so far.
+    fn see(&mut self, row: usize) {
+        if let Some(attachment) = self.offered.remove(&row).and_then(|offer| offer.take()) {
+            self.attach(*attachment);
         }
     }
 
     fn attach(&mut self, attachment: Attachment) {
         let Attachment { run, outputs, stdin, terminal, reports, notices } = attachment;
         let row = run.row;
-        let mut streams = Streams {
-            run,
-            outputs: [None, None],
-            spools: [None, None],
-            stdin: None,
-            terminal,
-            reports: None,
-            notices,
-            dead: None,
-            drain_until: u64::MAX,
-            limit_reported: false,
-            given_up: false,
-        };
+        let mut streams = Streams { terminal, notices, ..Streams::of(run) };
         for (index, output) in outputs.into_iter().enumerate() {
             let Some((fd, spool)) = output else { continue };
             // What came before now is seen now. A stream that cannot be watched is still read when the run is dead.
@@ -318,8 +350,18 @@ impl Collector {
         self.streams.insert(row, streams);
     }
 
+    /// Takes up the output of a run that is over, which nobody watches.
+    fn attach_late(&mut self, attachment: Attachment) {
+        let mut streams = Streams::of(attachment.run);
+        for (index, output) in attachment.outputs.into_iter().enumerate() {
+            (streams.outputs[index], streams.spools[index]) = output.unzip();
+        }
+        self.keep_late(streams);
+    }
+
     /// Something can be read from or written to a stream. Bounded work each time, so that no run starves another.
     fn stream(&mut self, row: usize, kind: u64) {
+        self.see(row);
         let Some(streams) = self.streams.get_mut(&row) else { return };
         if kind == STDIN {
             streams.feed(&self.epoll);
@@ -396,7 +438,10 @@ impl Collector {
         let key = LATE + self.late;
         for (index, fd) in streams.outputs.iter().enumerate() {
             if let Some(fd) = fd {
-                let _ = epoll::modify(&self.epoll, fd, token(key, index as u64), epoll::EventFlags::IN);
+                let (token, flags) = (token(key, index as u64), epoll::EventFlags::IN);
+                // Of a run that was ended elsewhere they are not watched any more.
+                let _ = epoll::modify(&self.epoll, fd, token, flags)
+                    .or_else(|_| epoll::add(&self.epoll, fd, token, flags));
             }
         }
         streams.given_up = true;
@@ -404,17 +449,40 @@ impl Collector {
     }
 }
 
+/// Output of a run was read; whether some of it was dropped by now.
+pub(super) fn store(run: &Running, index: usize, spool: &SharedSpool, bytes: &[u8]) -> bool {
+    let now = monotonic_nanoseconds();
+    run.note_output(now);
+    run.follow(index, bytes, now);
+    let mut spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
+    spool.write(bytes, now);
+    let truncated = spool.truncated();
+    drop(spool);
+    run.waiting.output.ring();
+    truncated
+}
+
 impl Streams {
+    /// Of a run that has none yet.
+    fn of(run: Arc<Running>) -> Self {
+        Streams {
+            run,
+            outputs: [None, None],
+            spools: [None, None],
+            stdin: None,
+            terminal: None,
+            reports: None,
+            notices: None,
+            dead: None,
+            drain_until: u64::MAX,
+            limit_reported: false,
+            given_up: false,
+        }
+    }
+
     fn store(&mut self, index: usize, bytes: &[u8], enforcer: Option<&EnforcerHandle>) {
-        let now = monotonic_nanoseconds();
-        self.run.note_output(now);
-        self.run.follow(index, bytes, now);
         let Some(spool) = &self.spools[index] else { return };
-        let mut spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
-        spool.write(bytes, now);
-        let truncated = spool.truncated();
-        drop(spool);
-        self.run.waiting.output.ring();
+        let truncated = store(&self.run, index, spool, bytes);
         if self.run.on_output_limit_end && !self.limit_reported && truncated {
             self.limit_reported = true;
             if let Some(enforcer) = enforcer {

@@ -177,7 +177,11 @@ impl Enforcer {
         while let Ok(command) = self.commands.try_recv() {
             any = true;
             match command {
-                Command::Watch(ending) => self.watch(ending),
+                Command::Watch(offer) => {
+                    if let Some(ending) = offer.take() {
+                        self.watch(ending);
+                    }
+                }
                 // Init and the watchdog hear of it with what follows every change.
                 Command::Moved { row } => self.with(row, None, |_| {}),
                 Command::Cancel { row, id, reason } => {

@@ -3,8 +3,10 @@
 //! Two threads share the work and nothing but messages: the enforcer (deadlines, kills, verdicts; real-time where
 //! allowed) and the collector (output, stdin, the last look at a command, and the Outcome once a run is dead). A run
 //! passes through `Starting → Running → (Grace) → Killed → dead`. Whoever begins it makes its state and hands it over
-//! (`orders`); from then on only the enforcer moves it.
+//! (`orders`); from then on only the enforcer moves it. Until one of the two threads has looked at its part of a run, whoever
+//! brought it may take that part back: what is over by then was nobody else's (`at_once`).
 
+pub(crate) mod at_once;
 pub(crate) mod collector;
 pub(crate) mod ending;
 pub(crate) mod enforcer;
@@ -12,6 +14,7 @@ pub(crate) mod follower;
 pub(crate) mod listeners;
 pub(crate) mod look;
 mod notices;
+pub(crate) mod offer;
 pub(crate) mod orders;
 pub mod output;
 pub(crate) mod ports;

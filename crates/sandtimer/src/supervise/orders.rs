@@ -6,7 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,14 +16,15 @@ use sandtimer_os::process;
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
 use super::ending::Ending;
+use super::offer::Offer;
 use super::run::Running;
 use crate::isolate::cgroup::Slot;
 
 /// What others ask of the enforcer.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// A sandbox was started; watch it.
-    Watch(Box<Ending>),
+    /// A sandbox was started; watch it, unless who started it has taken it back.
+    Watch(Arc<Offer<Box<Ending>>>),
     /// The deadline of a row was moved.
     Moved {
         row: usize,
@@ -89,7 +90,12 @@ pub(crate) struct EnforcerHandle {
     pub(super) wakes_at: Arc<AtomicU64>,
     watched: Arc<AtomicBool>,
     watchers: Arc<Mutex<Watchers>>,
+    /// Runs that were taken back, whose commands stand in the queue.
+    taken_back: Arc<AtomicU32>,
 }
+
+/// So many commands of runs that were taken back stand in the queue before the enforcer is woken for them.
+pub(super) const MOST_TAKEN_BACK: u32 = 64;
 
 impl EnforcerHandle {
     pub(super) fn new(
@@ -106,6 +112,7 @@ impl EnforcerHandle {
             wakes_at: Arc::new(AtomicU64::new(u64::MAX)),
             watched: Arc::default(),
             watchers: Arc::default(),
+            taken_back: Arc::default(),
         }
     }
 
@@ -155,18 +162,12 @@ impl EnforcerHandle {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Has it watch a run from now on.
-    pub fn watch(&self, run: Arc<Running>) {
-        let descriptors = [
-            (CONTROL, Some(run.control.as_fd())),
-            (PIDFD, Some(run.pidfd.as_fd())),
-            (JOB, run.job.as_ref().map(|job| job.pidfd.as_fd())),
-        ];
-        let descriptors = descriptors.into_iter().filter_map(|(kind, fd)| fd.map(|fd| (kind, fd)));
+    /// Has it watch a run from now on. Until it has seen it, whoever brings the run may take it back.
+    pub fn watch(&self, run: Arc<Running>) -> Arc<Offer<Box<Ending>>> {
         // Edge-triggered: an event of a run that the enforcer does not know yet must not keep it busy.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let mut added = true;
-        for (kind, fd) in descriptors.clone() {
+        for (kind, fd) in descriptors(&run) {
             added &= epoll::add(&self.epoll, fd, token(run.row, kind), flags).is_ok();
         }
         let mut ending = Box::new(Ending::new(run.clone(), monotonic_nanoseconds()));
@@ -181,14 +182,37 @@ impl EnforcerHandle {
                 told && !late
             });
         let due = ending.next_time();
-        self.queue(Command::Watch(ending));
+        let offer = Offer::new(ending);
+        self.queue(Command::Watch(offer.clone()));
         fence(Ordering::SeqCst);
         let in_time = due.is_none_or(|due| self.wakes_at.load(Ordering::SeqCst) <= due);
         // An event from before the command was passed over.
-        if !(armed && added && in_time) || process::any_readable(descriptors.map(|(_, fd)| fd)) {
+        if !(armed && added && in_time) || process::any_readable(descriptors(&run).map(|(_, fd)| fd)) {
+            self.wake();
+        }
+        offer
+    }
+
+    /// Forgets a run that was taken back and is over. What the enforcer does for all others.
+    pub fn forget(&self, ending: &Ending) {
+        let run = &ending.run;
+        if self.table.disarm(run.row) {
+            ending.killed_by_watchdog();
+        }
+        // The sandbox stands, and with it the descriptors.
+        for (_, fd) in descriptors(run) {
+            let _ = epoll::delete(&self.epoll, fd);
+        }
+        if self.taken_back.fetch_add(1, Ordering::Relaxed) % MOST_TAKEN_BACK == MOST_TAKEN_BACK - 1 {
             self.wake();
         }
     }
+}
+
+/// What is watched of a run.
+fn descriptors(run: &Running) -> impl Iterator<Item = (u64, BorrowedFd<'_>)> {
+    let job = run.job.as_ref().map(|job| (JOB, job.pidfd.as_fd()));
+    [(CONTROL, run.control.as_fd()), (PIDFD, run.pidfd.as_fd())].into_iter().chain(job)
 }
 
 /// Tells a watchdog how what is in a slot is killed.

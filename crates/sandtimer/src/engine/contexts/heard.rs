@@ -4,10 +4,11 @@
 //! up to the result limit, and an answer counts only if it seals the run's deadline cell first.
 
 use std::io::ErrorKind;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::wire::CHANNEL_PACKET;
 use sandtimer_os::zygote as os;
@@ -17,47 +18,86 @@ use super::Told;
 use super::standing::Standing;
 use crate::context::{Frame, Said, bundle, reply, shown_bytes};
 use crate::model::LimitKind;
-use crate::supervise::orders::Command;
+use crate::supervise::at_once::Brought;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Job, Live, Reply, Running};
 use crate::zygote::{Answer, Kind, REPORT};
 
-/// Hears what the interpreter says until it answers, or there is a verdict.
-pub(super) fn hear(inner: &Inner, running: &Running, standing: &Standing, tell: &mut dyn FnMut(Told)) {
-    let Some(job) = &running.job else { return };
-    let Some(live) = &job.live else { return };
-    let limit = running.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
-    let (displayed, replied) = (Pieces::new(limit), Pieces::new(limit));
-    let mut hearing = Hearing { inner, running, standing, live, displayed, replied };
+/// What was heard of a cell so far.
+#[derive(Debug)]
+pub(super) struct Heard {
+    displayed: Pieces,
+    replied: Pieces,
+    /// An answer whose parts are still to be asked for.
+    held: Option<Vec<u8>>,
+    is_over: bool,
+}
+
+impl Heard {
+    pub fn of(running: &Running) -> Self {
+        let limit = running.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
+        Heard { displayed: Pieces::new(limit), replied: Pieces::new(limit), held: None, is_over: false }
+    }
+}
+
+/// Hears what the interpreter says until it answers, or there is a verdict. False where neither is there by `until`, or that
+/// would take longer: then the rest is to be heard without an end.
+pub(super) fn hear(
+    inner: &Inner,
+    running: &Arc<Running>,
+    standing: &mut Standing,
+    (heard, brought): (&mut Heard, &Brought),
+    until: Option<u64>,
+    tell: &mut dyn FnMut(Told),
+) -> bool {
+    let Some(job) = &running.job else { return true };
+    let Some(live) = &job.live else { return true };
+    let held = heard.held.take();
+    let mut hearing = Hearing { inner, running, standing, live, heard, brought };
+    if let Some(held) = held
+        && hearing.packet(&held, None, tell)
+    {
+        hearing.heard.is_over = true;
+    }
     let mut packet = vec![0u8; CHANNEL_PACKET];
-    while wait_for_word(live, job) {
-        let length = match os::packet(standing.channel(), &mut packet, false) {
-            Ok(length) if length > 0 => length.min(packet.len()),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
+    while !hearing.heard.is_over && hearing.heard.held.is_none() {
+        match wait_for_word(live, job, until) {
+            Word::Said => {}
+            Word::Late => return false,
+            Word::Over => {
+                hearing.heard.is_over = true;
+                continue;
+            }
+        }
+        match os::packet(hearing.standing.channel(), &mut packet, false) {
+            Ok(length) if length > 0 => {
+                let length = length.min(packet.len());
+                hearing.heard.is_over = hearing.packet(&packet[..length], until, tell);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             // It has closed its end: what it is now, the enforcer finds out.
+            _ if until.is_some() => return false,
             _ => {
                 running.waiting.wait_verdict();
-                return;
+                hearing.heard.is_over = true;
             }
-        };
-        if hearing.packet(&packet[..length], tell) {
-            return;
         }
     }
+    hearing.heard.is_over
 }
 
 /// One cell's words so far.
 struct Hearing<'a> {
     inner: &'a Inner,
-    running: &'a Running,
-    standing: &'a Standing,
+    running: &'a Arc<Running>,
+    standing: &'a mut Standing,
     live: &'a Live,
-    displayed: Pieces,
-    replied: Pieces,
+    heard: &'a mut Heard,
+    brought: &'a Brought,
 }
 
 impl Hearing<'_> {
     /// Hears one packet; true once there is an answer.
-    fn packet(&mut self, packet: &[u8], tell: &mut dyn FnMut(Told)) -> bool {
+    fn packet(&mut self, packet: &[u8], until: Option<u64>, tell: &mut dyn FnMut(Told)) -> bool {
         if let Some(report) = packet.strip_prefix(REPORT) {
             self.running.hear_report(report, monotonic_nanoseconds());
             return false;
@@ -67,6 +107,10 @@ impl Hearing<'_> {
             false => match Frame::parse(packet) {
                 Frame::Display { bytes, last } => Some(Said::Display { bytes, last }),
                 Frame::Answer => match Answer::parse(packet) {
+                    Ok(answer) if until.is_some() && !answer.parts.is_empty() => {
+                        self.heard.held = Some(packet.to_vec());
+                        return false;
+                    }
                     Ok(answer) => {
                         self.answered(&answer, tell);
                         return true;
@@ -83,14 +127,14 @@ impl Hearing<'_> {
         };
         match said {
             Some(Said::Display { bytes, last }) => {
-                let value = self.displayed.hear(bytes, last).and_then(|shown| shown.note(self.live));
+                let value = self.heard.displayed.hear(bytes, last).and_then(|shown| shown.note(self.live));
                 if let Some(value) = value {
                     tell(Told::Displayed(value));
                 }
             }
-            Some(Said::Part(bytes)) => drop(self.replied.hear(bytes, false)),
+            Some(Said::Part(bytes)) => drop(self.heard.replied.hear(bytes, false)),
             Some(Said::Answer { bytes, raised }) => {
-                if let Some(whole) = self.replied.hear(bytes, true) {
+                if let Some(whole) = self.heard.replied.hear(bytes, true) {
                     self.take_reply(whole.reply(), raised, tell);
                 }
                 return true;
@@ -101,8 +145,8 @@ impl Hearing<'_> {
     }
 
     /// Takes an answer. From then on no limit ends the run; one that did before has won.
-    fn answered(&self, answer: &Answer, tell: &mut dyn FnMut(Told)) {
-        let limit = self.replied.limit;
+    fn answered(&mut self, answer: &Answer, tell: &mut dyn FnMut(Told)) {
+        let limit = self.heard.replied.limit;
         let said = match self.standing.read(answer, limit, self.live) {
             Ok(Some(code)) if self.live.is_shell => {
                 Reply { exit_code: code.first().copied(), ..Default::default() }
@@ -119,7 +163,7 @@ impl Hearing<'_> {
     }
 
     /// Takes what came with an answer; from then on no limit ends the run.
-    fn take_reply(&self, mut said: Reply, raised: bool, tell: &mut dyn FnMut(Told)) {
+    fn take_reply(&mut self, mut said: Reply, raised: bool, tell: &mut dyn FnMut(Told)) {
         let Some(job) = &self.running.job else { return };
         let raised = raised || said.error.is_some();
         if let Some(serde_json::Value::String(pickled)) = said.take_pickled() {
@@ -132,23 +176,40 @@ impl Hearing<'_> {
             // In the grace of a limit; there is nothing left to wait for.
             job.answered.store(0, Ordering::Release);
         }
-        let (row, id) = (self.running.row, self.running.id.clone());
-        self.inner.enforcer.send(Command::Answered { row, id });
+        let (enforcer, collector) = (&self.inner.enforcer, &self.inner.collector);
+        if let Some(rest) = self.brought.answered(self.running, enforcer, collector) {
+            self.standing.hold(rest);
+        }
     }
 }
 
-/// Whether the interpreter has said something. False once there is a verdict, behind which nothing that it says counts.
-fn wait_for_word(live: &Live, job: &Job) -> bool {
+/// What ends a wait for the interpreter.
+enum Word {
+    Said,
+    /// There is a verdict, behind which nothing that it says counts.
+    Over,
+    Late,
+}
+
+fn wait_for_word(live: &Live, job: &Job, until: Option<u64>) -> Word {
     let mut fds = [PollFd::new(&*job.channel, PollFlags::IN), PollFd::new(&live.over, PollFlags::IN)];
     loop {
-        match poll(&mut fds, None) {
-            Err(rustix::io::Errno::INTR) => {}
-            polled => return polled.is_ok() && fds[1].revents().is_empty(),
+        let left = until.map(|until| until.saturating_sub(monotonic_nanoseconds()));
+        let left = left.map(|left| Timespec {
+            tv_sec: (left / 1_000_000_000) as i64,
+            tv_nsec: (left % 1_000_000_000) as i64,
+        });
+        match poll(&mut fds, left.as_ref()) {
+            Err(Errno::INTR) => {}
+            Ok(0) => return Word::Late,
+            Ok(_) if fds[1].revents().is_empty() => return Word::Said,
+            _ => return Word::Over,
         }
     }
 }
 
 /// Something that is said in several packets, of which no more than `limit` bytes are kept.
+#[derive(Debug)]
 struct Pieces {
     bytes: Vec<u8>,
     length: u64,

@@ -28,6 +28,8 @@ use crate::context::{
 };
 use crate::limits::{Key, check_at_least};
 use crate::model::LimitKind;
+use crate::supervise::at_once;
+use crate::supervise::collector::{Attachment, ToCollector};
 use crate::supervise::run::{Idle, Job, Live, Running, Used};
 use crate::zygote::{Answer, Language};
 
@@ -41,6 +43,8 @@ const DYING_LIMIT: u64 = 250_000_000;
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 /// The one to go back to, and the one before.
 const MOST_CHECKPOINTS: usize = 2;
+/// How long a checkpoint takes, as a rule: an interpreter that takes longer may be writing to streams that nobody reads.
+const SOON: u64 = 2_000_000;
 /// What no interpreter begins under: what it writes to of the memory that it has from before.
 const LEAST_MEMORY: u64 = 8 << 20;
 /// The longest source that is sent in a packet.
@@ -77,6 +81,14 @@ pub(super) struct Standing {
     pub image: Option<Arc<OwnedFd>>,
     /// How long the last image over that one was.
     pub delta: u64,
+    /// A checkpoint was forgotten that may not be dead yet.
+    is_one_dying: bool,
+    /// Init knows of no end: it was told so, or that the last run's was over.
+    is_endless: bool,
+    /// What the sandbox had counted when it was last seen at rest, until something happens there.
+    at_rest: Option<Used>,
+    /// The streams of the last run, until the next one has taken their place in the interpreter.
+    held: Option<Box<Attachment>>,
 }
 
 impl Standing {
@@ -138,6 +150,10 @@ impl Standing {
             zygote: parts.zygote,
             image: None,
             delta: 0,
+            is_one_dying: false,
+            is_endless: false,
+            at_rest: None,
+            held: None,
         }
     }
 
@@ -183,6 +199,7 @@ impl Standing {
         if self.checkpoints.len() > MOST_CHECKPOINTS {
             self.forget(0);
         }
+        self.at_rest = None;
         let mut nonce = Nonce::default();
         renew(&mut nonce);
         // One that is dead is found so when it is waited for.
@@ -198,9 +215,22 @@ impl Standing {
 
     /// The same within so many nanoseconds for each checkpoint.
     pub fn ready_within(&mut self, limit: u64) -> Result<Option<String>, String> {
+        if self.held.is_some() && !matches!(self.await_checkpoint(monotonic_nanoseconds() + SOON), Ok(true)) {
+            self.let_streams_go();
+        }
         let mut lost = None;
         loop {
-            let Err(reason) = self.await_checkpoint(limit) else { return Ok(lost) };
+            let reason = match self.await_checkpoint(monotonic_nanoseconds().saturating_add(limit)) {
+                Ok(true) => {
+                    self.await_dying();
+                    return Ok(lost);
+                }
+                Ok(false) => {
+                    let limit = Duration::from_nanos(limit);
+                    format!("the interpreter did not make a checkpoint within {limit:?}")
+                }
+                Err(reason) => reason,
+            };
             let Some(checkpoint) = self.checkpoints.last().copied().filter(|_| lost.is_none()) else {
                 return Err(reason);
             };
@@ -209,6 +239,25 @@ impl Standing {
             }
             lost = Some(reason);
             self.ask_for_checkpoint();
+        }
+    }
+
+    /// Whether it has made its checkpoint by then, and nothing about it takes longer.
+    pub fn is_ready_by(&mut self, end: u64) -> bool {
+        !self.is_listed() && self.await_checkpoint(end) == Ok(true) && self.is_dead_by(end)
+    }
+
+    /// Keeps the streams of a run that is over: what the interpreter has not flushed goes there, before the next one begins.
+    pub fn hold(&mut self, rest: Box<Attachment>) {
+        if let Some(before) = self.held.replace(rest) {
+            at_once::drain(&before);
+        }
+    }
+
+    /// Has the collector see to the streams of the last run.
+    fn let_streams_go(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.inner.collector.send(ToCollector::Late(held));
         }
     }
 
@@ -233,15 +282,11 @@ impl Standing {
         }
     }
 
-    /// The answer to the last request for a checkpoint; what was said before is passed over.
-    fn await_checkpoint(&mut self, limit: u64) -> Result<(), String> {
-        let end = monotonic_nanoseconds().saturating_add(limit);
-        let mut packet = vec![0u8; CHANNEL_PACKET];
+    /// The answer to the last request for a checkpoint; what was said before is passed over. False where it is not there by `end`.
+    fn await_checkpoint(&mut self, end: u64) -> Result<bool, String> {
+        let mut packet = vec![0u8; if self.awaited.is_some() { CHANNEL_PACKET } else { 0 }];
         while let Some(nonce) = self.awaited {
-            let Some(length) = self.word(&mut packet, end)? else {
-                let limit = Duration::from_nanos(limit);
-                return Err(format!("the interpreter did not make a checkpoint within {limit:?}"));
-            };
+            let Some(length) = self.word(&mut packet, end)? else { return Ok(false) };
             match Frame::parse(&packet[..length]) {
                 Frame::Checkpoint { nonce: said, made } if said == nonce => {
                     self.awaited = None;
@@ -252,7 +297,7 @@ impl Standing {
         }
         match process::is_dead(self.pidfd.as_fd()) {
             true => Err("the interpreter ended while nothing was executed in it".to_owned()),
-            false => Ok(()),
+            false => Ok(true),
         }
     }
 
@@ -317,7 +362,7 @@ impl Standing {
                 }
                 self.checkpoints.push(pid);
                 self.why_none = None;
-                self.await_dying();
+                self.is_one_dying = true;
             }
             Err(reason) => {
                 // The ones there are would be of a state from before.
@@ -337,28 +382,56 @@ impl Standing {
     /// Waits until the checkpoint that was forgotten is dead: of the next cell it would be taken for a survivor. What does not
     /// die, an earlier cell has left.
     fn await_dying(&mut self) {
-        if self.is_listed() {
-            return;
+        if self.is_one_dying && !self.is_dead_by(monotonic_nanoseconds() + DYING_LIMIT) {
+            self.left_over = self.extra();
+            self.is_one_dying = false;
         }
-        let idle = 2 + self.checkpoints.len() as u64;
-        let extra = |standing: &Self| standing.place.slot.processes_now().unwrap_or(0).saturating_sub(idle);
-        let end = monotonic_nanoseconds() + DYING_LIMIT;
-        while extra(self) > self.left_over && monotonic_nanoseconds() < end {
+    }
+
+    /// Whether nothing is left by then of a checkpoint that was forgotten.
+    fn is_dead_by(&mut self, end: u64) -> bool {
+        if !self.is_one_dying || self.is_listed() {
+            self.is_one_dying = false;
+            return true;
+        }
+        loop {
+            let extra = self.extra();
+            if extra <= self.left_over {
+                self.left_over = extra;
+                self.is_one_dying = false;
+                return true;
+            }
+            if monotonic_nanoseconds() >= end {
+                return false;
+            }
             // The interpreter's own end is looked for by whoever needs it.
             let _ = poll(&mut [], Some(&LOOK_AGAIN));
         }
-        self.left_over = extra(self);
+    }
+
+    /// Tasks beside init, the interpreter and its checkpoints.
+    fn extra(&self) -> u64 {
+        let idle = 2 + self.checkpoints.len() as u64;
+        self.place.slot.processes_now().unwrap_or(0).saturating_sub(idle)
     }
 
     /// Ends the checkpoints that nothing goes back to any more.
     pub fn end_surplus(&mut self) {
         if self.checkpoints.len() > MOST_CHECKPOINTS {
             self.forget(0);
+            self.is_one_dying = true;
             self.await_dying();
         }
     }
 
+    /// Reads what the sandbox has counted, in a moment when nobody waits for that and nothing goes on there.
+    pub fn count(&mut self) {
+        let is_at_rest = self.awaited.is_none() && !self.is_one_dying && !self.is_listed() && self.extra() == 0;
+        self.at_rest = is_at_rest.then(|| Used::of(&self.place.slot));
+    }
+
     fn forget(&mut self, index: usize) {
+        self.at_rest = None;
         let pid = self.checkpoints.remove(index);
         let _ = process::order(&*self.place.control, order::FORGET, pid, 0);
     }
@@ -385,7 +458,11 @@ impl Standing {
         files.extend(file.as_ref().map(AsFd::as_fd));
         let until = hard_end(opened, &opened.effective, begun_at);
         // Before the job: were the engine stopped between the two, init would not know when to end it.
-        process::order(&*self.place.control, order::DEADLINE, 0, until).map_err(Error::system(doing))?;
+        if until != u64::MAX || !self.is_endless {
+            process::order(&*self.place.control, order::DEADLINE, 0, until).map_err(Error::system(doing))?;
+        }
+        self.is_endless = false;
+        self.at_rest = None;
         let request = match (&mut self.shell, &mut self.script) {
             (Some(shell), _) => {
                 shell.send(self.channel.as_fd(), source, streams.inside())?;
@@ -414,7 +491,7 @@ impl Standing {
             checkpoint: self.checkpoints.last().copied(),
             is_inits: self.is_inits,
             over,
-            before: Used::of(&self.place.slot),
+            before: self.at_rest.unwrap_or_else(|| Used::of(&self.place.slot)),
             displayed: Mutex::default(),
             reply: Mutex::default(),
             resumed: Mutex::default(),
@@ -475,6 +552,11 @@ impl Standing {
             }
         }
         Ok(())
+    }
+
+    /// A run is over, and init was told so.
+    pub fn is_kept(&mut self) {
+        self.is_endless = true;
     }
 
     /// A checkpoint has become the interpreter.

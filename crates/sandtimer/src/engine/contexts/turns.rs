@@ -50,6 +50,11 @@ impl Turns {
 }
 
 impl Turn {
+    /// Whether all others that came before are gone.
+    pub(super) fn has_come(&self) -> bool {
+        self.0.lock().0.front() == Some(&self.1)
+    }
+
     /// Waits until all others that came before are gone.
     pub(super) fn wait(&self) {
         let mut state = self.0.lock();

@@ -82,8 +82,10 @@ impl Ending {
             // The interpreter has heard, and the others have not.
             return;
         }
-        // Init knows the job's end, and nobody is to be ended by it any more.
-        let _ = process::order(&*self.run.control, order::DEADLINE, 0, u64::MAX);
+        if self.announced != Some(u64::MAX) {
+            // Init knows the job's end, and nobody is to be ended by it any more.
+            let _ = process::order(&*self.run.control, order::DEADLINE, 0, u64::MAX);
+        }
         self.stands(now);
     }
 

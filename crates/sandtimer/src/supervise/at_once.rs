@@ -1,0 +1,105 @@
+//! The end of a job whose answer came before anybody else had looked at its run: whoever took the answer ends the run himself.
+//!
+//! ```text
+//! brought ─┬─ the enforcer looks at it: a time has come, init or the job has said something ─▶ its own, as every run
+//!          └─ answered before that ─▶ taken back ─▶ Outcome          (the same steps, on the thread that took the answer)
+//! ```
+//! On few processors each thread that wakes takes the place of the job or of its caller; a short cell of a context would wait for
+//! two more than it needs. Every deadline is armed with the enforcer, init and the watchdog all the same. The two parts of a
+//! run, its end and its streams, are taken back each by itself: output, for one, wakes the collector.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use super::collector::{Attachment, CollectorHandle, ToCollector, store};
+use super::ending::Ending;
+use super::offer::Offer;
+use super::orders::{Command, EnforcerHandle};
+use super::run::{Facts, Running};
+use super::sentence;
+
+/// Bytes that are read of a stream at a time, and how often; of what has more the collector sees to the end.
+const PIECE: usize = 8 << 10;
+const PIECES: usize = 8;
+
+/// A run that was brought to both threads, as far as they have not looked at it.
+#[derive(Debug)]
+pub(crate) struct Brought {
+    pub ending: Arc<Offer<Box<Ending>>>,
+    pub streams: Arc<Offer<Box<Attachment>>>,
+}
+
+impl Brought {
+    /// Ends a run in a live sandbox whose job's answer was taken, or has the threads do so that know it. What was left of its
+    /// streams where it was ended here.
+    pub fn answered(
+        &self,
+        running: &Arc<Running>,
+        enforcer: &EnforcerHandle,
+        collector: &CollectorHandle,
+    ) -> Option<Box<Attachment>> {
+        let answered = || Command::Answered { row: running.row, id: running.id.clone() };
+        let Some(mut ending) = self.ending.take() else {
+            enforcer.send(answered());
+            return None;
+        };
+        // Without a group the watchdog has to be told of each end.
+        let by_group = running.slot.kill_file().is_some();
+        if by_group {
+            ending.answered(monotonic_nanoseconds());
+        }
+        let Some(ToCollector::Dead { run, facts }) = ending.report().filter(|_| ending.is_dead()) else {
+            enforcer.queue(Command::Watch(Offer::new(ending)));
+            enforcer.send(answered());
+            return None;
+        };
+        enforcer.forget(&ending);
+        self.settle(run, facts, collector)
+    }
+
+    fn settle(
+        &self,
+        run: Arc<Running>,
+        facts: Box<Facts>,
+        collector: &CollectorHandle,
+    ) -> Option<Box<Attachment>> {
+        let attachment = self.streams.take();
+        let is_all = |attachment: &Attachment| !facts.goes_on && drain(attachment);
+        match attachment {
+            Some(attachment) if is_all(&attachment) => {
+                collector.forget(&attachment);
+                let spools = [0, 1].map(|index: usize| {
+                    attachment.outputs[index].as_ref().map(|(_, spool)| spool.clone())
+                });
+                run.waiting.outcome(sentence::outcome(&run, &facts, &spools), true);
+                return Some(attachment);
+            }
+            Some(attachment) => collector.send(ToCollector::Attach(run.row, Offer::new(attachment))),
+            None => {}
+        }
+        collector.send(ToCollector::Dead { run, facts });
+        None
+    }
+}
+
+/// Reads what a run has written. Whether that was all that there is.
+pub(crate) fn drain(attachment: &Attachment) -> bool {
+    let is_plain = attachment.stdin.is_none() && attachment.reports.is_none() && attachment.terminal.is_none();
+    let mut buffer = [0u8; PIECE];
+    is_plain
+        && attachment.outputs.iter().enumerate().all(|(index, output)| {
+            output.as_ref().is_none_or(|(fd, spool)| {
+                (0..PIECES).any(|_| match rustix::io::read(fd, &mut buffer) {
+                    Ok(0) | Err(Errno::AGAIN) => true,
+                    Ok(length) => {
+                        store(&attachment.run, index, spool, &buffer[..length]);
+                        false
+                    }
+                    // Looked at again where the collector reads.
+                    Err(_) => false,
+                })
+            })
+        })
+}
