@@ -34,6 +34,18 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
+def gpu(value: Any, start: str) -> bool:
+    """Whether calls are to be given the GPU, which those of `start="spawn"` alone can be."""
+    if not flag("gpu", value) or start == "spawn":
+        return bool(value)
+    reason = (
+        "a fork cannot use CUDA that this process has initialised"
+        if start == "fork"
+        else "calls are forks of an interpreter that stands ready, sealed before there is a call"
+    )
+    raise InvalidArgument(f'gpu=True with start={start!r}: {reason}; use start="spawn", or leave gpu out')
+
+
 def function(name: str, value: Any, remedy: str = "use a function, with its arguments behind it") -> None:
     if not callable(value):
         raise _wrong(name, value, remedy)

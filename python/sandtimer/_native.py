@@ -41,6 +41,14 @@ def leave(inherited: Any) -> None:
     _inherited.append(inherited)
 
 
+def check_gpu() -> None:
+    """Refuses where there is no GPU that calls could be given. Inside a sandbox no other is started, and none needed."""
+    if not inside():
+        from ._sandtimer import gpu_nodes
+
+        gpu_nodes()
+
+
 def check(limits: dict[str, Any]) -> Any:
     """The limits as calls take them. Refuses what is no limit, naming it."""
     from ._sandtimer import Limits

@@ -14,7 +14,7 @@ from ._answers import Answer, answer_of, awaited_value_of, value_of
 from ._futures import CallFuture, in_order
 from ._outcome import Outcome, not_executed
 from ._pool import Pool
-from .errors import InvalidArgument, InvalidArgumentType, SandboxUnavailable
+from .errors import InvalidArgument, InvalidArgumentType
 
 T = TypeVar("T")
 Seconds = Union[int, float, None]
@@ -44,7 +44,8 @@ class Sandbox:
     stdout: "capture" or "drop"; seed: the same random numbers in every call; workers: how many calls `submit`, `map` and
     `arun` run at a time (default: one for each processor); require: least isolation, such as "T3"; warn_before, warn_signal:
     so many seconds before the timeout and before the cpu limit, those of the call's processes that handle this signal are
-    sent it, so that they save what they have (`outcome.notices` says to how many).
+    sent it, so that they save what they have (`outcome.notices` says to how many); gpu: calls and commands are given the host's
+    GPUs, with start="spawn" alone (`outcome.isolation.degraded` says which; refused where there are none).
 
     >>> import sandtimer
     >>> box = sandtimer.Sandbox(timeout=2.0, memory="512MB")
@@ -83,8 +84,8 @@ class Sandbox:
             raise InvalidArgument(f'start={start!r}: use "zygote", "fork" or "spawn"')
         if workers is not None:
             _arguments.count("workers", workers, 1, ", or None for one each processor")
-        if _arguments.flag("gpu", gpu):
-            raise SandboxUnavailable("gpu=True: a sandbox is given no devices yet; run GPU code outside, or leave gpu out")
+        if _arguments.gpu(gpu, start):
+            _native.check_gpu()
         if start == "fork" and python is not None:
             raise InvalidArgument('start="fork" forks this process, so python= cannot name another interpreter')
         preload = _arguments.modules(preload)
@@ -125,6 +126,7 @@ class Sandbox:
             "preload": preload,
             "paths": _arguments.paths() if python is None else None,
             "network": _arguments.flag("network", network),
+            "gpu": gpu,
         }
         self._pool = Pool(profile, 2 * processors, workers or processors)
 
@@ -360,6 +362,11 @@ class Sandbox:
         ...     ctx.run("x + 2").value
         42
         """
+        if self._pool.profile["gpu"]:
+            raise InvalidArgument(
+                "gpu=True: a context is not given the GPU, for its interpreter is sealed before it is opened, and copied between "
+                "its runs; use calls, or open it by a sandbox without gpu"
+            )
         if self._budget is not None:
             raise InvalidArgument("a context outlives the runs of a budget: open it by the sandbox itself")
         return _context.open_context(self, language, environment, directory)

@@ -52,8 +52,11 @@ def sandbox(parameters: Mapping[str, Any], warm: bool = False) -> Iterator[Sandb
             kept.users -= 1
 
 
-def check(parameters: Mapping[str, Any]) -> None:
-    """Refuses what `Sandbox` refuses, before anything is called."""
+def check(parameters: Mapping[str, Any], elsewhere: bool = False) -> None:
+    """Refuses what `Sandbox` refuses, before anything is called. Of calls elsewhere, not what is lacking here: a GPU."""
+    if elsewhere:
+        _arguments.gpu(parameters.get("gpu", False), parameters.get("start", "zygote"))
+        parameters = {**parameters, "gpu": False}
     _make(parameters)
 
 

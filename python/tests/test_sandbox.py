@@ -395,11 +395,6 @@ def test_other_limits_of_time(
     assert isinstance(outcome.error, TimeoutError)
 
 
-def test_a_gpu_is_refused_and_not_ignored() -> None:
-    with pytest.raises(sandtimer.SandboxUnavailable, match="gpu"):
-        sandtimer.Sandbox(start="spawn", gpu=True)
-
-
 def test_an_outcome_can_be_pickled(box: sandtimer.Sandbox) -> None:
     """Settled, with its value or its error, and the traceback from inside."""
 

@@ -119,7 +119,7 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
             let limits = [step.number(1), step.number(2)];
             call!(nr::PRLIMIT64, 0, step.number(0), limits.as_ptr(), 0)
         }
-        op::IDENTITY => identity(step.number(0) as usize, step.number(1) as usize),
+        op::IDENTITY => identity_of(step),
         op::USER_NAMESPACE => user_namespace(step.string(0), step.string(1)),
         op::PRIVILEGED_IDENTITY => privileged_identity(step.number(0), step.number(1), step.number(2)),
         op::OWN => {
@@ -152,9 +152,24 @@ pub fn write_file(path: *const u8, bytes: &[u8]) -> isize {
     written
 }
 
+/// Further groups that a process can be given.
+const MOST_GROUPS: usize = 16;
+
+fn identity_of(step: &Step) -> isize {
+    let mut groups = [0u32; MOST_GROUPS];
+    let count = step.header.number_count as usize - 2;
+    if count > MOST_GROUPS {
+        return sys::EINVAL;
+    }
+    for (index, group) in groups[..count].iter_mut().enumerate() {
+        *group = step.number(2 + index) as u32;
+    }
+    identity(step.number(0) as usize, step.number(1) as usize, &groups[..count])
+}
+
 /// setgroups first (it needs the group capability), then gid, then uid, which drops the capabilities.
-fn identity(uid: usize, gid: usize) -> isize {
-    let groups = call!(nr::SETGROUPS, 0, 0);
+fn identity(uid: usize, gid: usize, groups: &[u32]) -> isize {
+    let groups = call!(nr::SETGROUPS, groups.len(), groups.as_ptr());
     let group = call!(nr::SETRESGID, gid, gid, gid);
     if group < 0 {
         return group;
@@ -168,7 +183,7 @@ fn privileged_identity(uid: u64, gid: u64, keep: u64) -> isize {
     let mut result = 0;
     if uid != u64::MAX {
         sys::prctl(sys::PR_SET_KEEPCAPS, 1);
-        result = identity(uid as usize, gid as usize);
+        result = identity(uid as usize, gid as usize, &[]);
     }
     if result < 0 { result } else { sys::set_ambient_capabilities(keep) }
 }

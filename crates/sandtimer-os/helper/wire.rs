@@ -38,7 +38,7 @@ pub mod op {
     /// What follows is carried out by init's child, beside what stands before, up to its [`JOIN`]. numbers: uid, gid of init (u64::MAX: keep),
     /// capabilities init keeps, wall nanoseconds (u64::MAX: none), grace nanoseconds.
     pub const FORK: u16 = 12;
-    /// numbers: uid, gid.
+    /// numbers: uid, gid, then further groups.
     pub const IDENTITY: u16 = 13;
     /// Drops every capability.
     pub const NO_CAPABILITIES: u16 = 14;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,11 +33,12 @@ struct ProfileOf {
     preload: Vec<String>,
     paths: Option<Vec<String>>,
     network: bool,
+    gpu: bool,
 }
 
 impl From<ProfileOf> for Profile {
-    fn from(ProfileOf { interpreter, preload, paths, network }: ProfileOf) -> Self {
-        Profile { interpreter, preload, paths, network, ..Profile::default() }
+    fn from(ProfileOf { interpreter, preload, paths, network, gpu }: ProfileOf) -> Self {
+        Profile { interpreter, preload, paths, network, gpu, ..Profile::default() }
     }
 }
 
@@ -62,7 +64,7 @@ struct CommandOf {
 }
 
 impl CommandOf {
-    /// How it is run: with the network and the files that calls of this profile have.
+    /// How it is run: with the network, the files and the GPU that calls of this profile have.
     fn spec(self, profile: ProfileOf, limits: &limits::Checked) -> Spec {
         let mut spec = Spec::command(self.argv.into_iter().map(OsString::from_vec));
         spec.stdin = self.stdin.map_or(Stdin::Null, Stdin::Bytes);
@@ -71,6 +73,7 @@ impl CommandOf {
         spec.read_only = profile.paths.into_iter().flatten().map(Into::into).collect();
         spec.private_workspace = true;
         spec.network = profile.network;
+        spec.gpu = profile.gpu;
         spec.limits = limits.limits.clone();
         spec.require = limits.require;
         (spec.warn, spec.warn_signal) = limits.notice.unzip();
@@ -174,6 +177,13 @@ impl Engine {
 pub(crate) fn child_source() -> PyResult<(String, i32)> {
     let library = sandtimer::zygote::library()?;
     Ok((sandtimer::zygote::source(), std::os::fd::AsRawFd::as_raw_fd(&library)))
+}
+
+/// The device nodes of the GPU that calls would be given. SandboxUnavailable says why there are none.
+#[pyfunction]
+pub(crate) fn gpu_nodes(py: Python<'_>) -> PyResult<Vec<PathBuf>> {
+    let gpus = py.detach(engine::gpus).map_err(|error| errors::from_engine(py, &error))?;
+    Ok(gpus.nodes)
 }
 
 /// A call of a job under these limits.

@@ -4,6 +4,7 @@ use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use sandtimer::Error;
+use sandtimer::isolate::files::FilesError;
 
 /// An exception of `sandtimer.errors` by its name.
 pub(crate) fn exception(py: Python<'_>, name: &str, message: &str) -> PyErr {
@@ -25,6 +26,7 @@ pub(crate) fn exception_of<'py>(py: Python<'py>, name: &str, arguments: impl PyC
 /// What stopped the engine before a run existed.
 pub(crate) fn from_engine(py: Python<'_>, error: &Error) -> PyErr {
     let name = match error {
+        Error::Files(FilesError::NoGpu { .. }) => "SandboxUnavailable",
         Error::Limit(_) | Error::Grace { .. } => "InvalidLimit",
         Error::Interpreter(_) | Error::SpawnLimit(_) | Error::Files(_) => "ProfileRefused",
         Error::Refused(_) => "IsolationRefused",

@@ -27,7 +27,7 @@ mod _sandtimer {
     #[pymodule_export]
     use super::budgets::{Budget, duration_text, parse_estimate};
     #[pymodule_export]
-    use super::calls::{Call, Ended, Engine, Pool, Scope, child_source};
+    use super::calls::{Call, Ended, Engine, Pool, Scope, child_source, gpu_nodes};
     #[pymodule_export]
     use super::contexts::{Context, Contexts, Execution};
     #[pymodule_export]

@@ -73,7 +73,7 @@ class SandboxExecutor:
         self.recur_kill_eval_proc = recur_kill_eval_proc
         self.join_timeout_seconds = join_timeout_seconds
         self.sandbox_parameters = {**sandbox_parameters, "trust": trust, "results": tuple(_arguments.classes(results))}
-        _shared.check(self.sandbox_parameters)
+        _shared.check(self.sandbox_parameters, self._elsewhere)
 
     @property
     def find_and_kill_children_evaluation_process(self) -> bool:
@@ -129,6 +129,8 @@ class SandboxExecutor:
         return self._results(elapsed, outcome.value, _why_not(outcome))
 
     _without_pickling = ', or use start="fork", which needs no pickling'
+    # Whether calls are made on other machines than this.
+    _elsewhere = False
 
     def _sandbox(self, parameters: Mapping[str, Any]) -> ContextManager[Any]:
         """What the call is made in: something with the method `run` of `sandtimer.Sandbox`."""
@@ -244,6 +246,7 @@ class SandboxExecutorRay(SandboxExecutor):
 
     # No actor is a fork of the driver.
     _without_pickling = ""
+    _elsewhere = True
 
     def _sandbox(self, parameters: Mapping[str, Any]) -> ContextManager[Any]:
         box: ContextManager[Any] = _ray().sandbox(parameters, self._actor_options)

@@ -51,7 +51,7 @@ def sandbox(parameters: Mapping[str, Any], actor_options: Mapping[str, Any]) -> 
         pool.close()
     try:
         kept.pool._nodes.wait()
-        yield kept.pool._view(Sandbox(**parameters))
+        yield kept.pool._view(Sandbox(**{**parameters, "gpu": False}))
     finally:
         with _guard.lock:
             kept.users -= 1

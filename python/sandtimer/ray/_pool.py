@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, TypeVar
 import ray
 from ray.exceptions import RayError
 
-from .. import _job
+from .. import _arguments, _job
 from .._answers import awaited_value_of, value_of
 from .._futures import CallFuture, in_order
 from .._outcome import Outcome, Record, gone, lost, never_begun
@@ -96,8 +96,9 @@ class Pool:
                 raise InvalidArgument(f"actor_options[{name!r}] is the pool's own to set")
         if not patience > 0:
             raise InvalidArgument(f"patience={patience!r}: use a number of seconds above 0")
-        # It starts no engine here: it checks, and rebuilds.
-        self._box = Sandbox(timeout, **parameters)
+        # It starts no engine here: it checks, and rebuilds. Whether there is a GPU is for the nodes to say.
+        self._box = Sandbox(timeout, **{**parameters, "gpu": False})
+        _arguments.gpu(parameters.get("gpu", False), parameters.get("start", "zygote"))
         options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": dict(resources or {}), **(actor_options or {})}
         self._nodes = Nodes({name: parameters[name] for name in STANDING if name in parameters}, options, patience)
 

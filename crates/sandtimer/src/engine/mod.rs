@@ -57,7 +57,7 @@ pub use refill::Stats;
 pub use run::{Grown, Run, Settled, Started, Stream, Wait, Warned};
 pub use scopes::Scope;
 pub use spec::{Output, Require, Spec, Stdin};
-pub use start::PROGRESS_VARIABLE;
+pub use start::{PROGRESS_VARIABLE, gpus};
 pub use terminal::Terminal;
 pub use threads::Armed;
 pub use workspace::{make_workspace, remove, workspace_owner};

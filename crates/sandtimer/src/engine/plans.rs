@@ -33,6 +33,7 @@ pub(super) struct FilesKey {
     pub host_proc: bool,
     pub network: bool,
     pub terminal: bool,
+    pub gpu: bool,
 }
 
 /// A plan, and what a template for it is known by.

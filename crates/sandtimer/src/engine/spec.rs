@@ -74,6 +74,8 @@ pub struct Spec {
     pub workspace: Option<PathBuf>,
     /// The host's network instead of none.
     pub network: bool,
+    /// Shows the host's GPUs: their device nodes, and what their libraries look at. Reported as degraded.
+    pub gpu: bool,
     pub stdin: Stdin,
     /// A text that the command reads at descriptor 3: a program that is too long for a command.
     pub program: Option<String>,

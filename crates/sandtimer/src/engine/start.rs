@@ -24,7 +24,8 @@ use super::streams::Streams;
 use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::{Slot, SlotLimits};
 use crate::isolate::files::{
-    Executable, FilesPlan, FilesRequest, HOME, Kind, Mount, Start, USER_NAME, plan_files,
+    DeviceUser, Executable, FilesPlan, FilesRequest, Gpus, HOME, Kind, Mount, Start, USER_NAME, find_gpus,
+    plan_files,
 };
 use crate::isolate::host::{Host, Namespaces};
 use crate::isolate::lease::{WORKSPACES, has_uids, own_name};
@@ -330,6 +331,7 @@ fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> 
         host_proc: spec.host_proc,
         network: spec.network,
         terminal: spec.terminal.is_some(),
+        gpu: spec.gpu,
     };
     let now = monotonic_nanoseconds();
     if let Some(plan) = inner.plans.lock().unwrap_or_else(PoisonError::into_inner).get(&key, now) {
@@ -353,6 +355,7 @@ fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> 
         extra_read_only: &spec.read_only,
         network: spec.network,
         terminal: spec.terminal.is_some(),
+        gpus: spec.gpu.then(device_user),
     };
     let mut plan = plan_files(&request)?;
     spare_identity_maps(&mut plan);
@@ -362,6 +365,19 @@ fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> 
     let plan = Arc::new(KnownFiles::new(plan));
     inner.plans.lock().unwrap_or_else(PoisonError::into_inner).keep(key, plan.clone(), now);
     Ok(plan)
+}
+
+/// Whose rights the runs of this process's engines open device nodes with.
+fn device_user() -> DeviceUser {
+    if has_uids() { DeviceUser::Own } else { DeviceUser::Caller }
+}
+
+/// The GPUs that a run with [`Spec::gpu`] would be given now.
+///
+/// # Errors
+/// There are none that it could open.
+pub fn gpus() -> Result<Gpus, Error> {
+    Ok(find_gpus(device_user())?)
 }
 
 /// The host's /proc in place of one of a pid namespace's own, which only that namespace's first process could mount.
@@ -418,14 +434,27 @@ pub(super) fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
 const KEPT_VARIABLES: [&str; 8] =
     ["LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES"];
 
+/// Those that a run with GPUs keeps too: which of them it is to use, and where the libraries of their driver are.
+const KEPT_WITH_GPU: [&str; 7] = [
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "HIP_VISIBLE_DEVICES",
+    "HSA_OVERRIDE_GFX_VERSION",
+    "LD_LIBRARY_PATH",
+    "ROCR_VISIBLE_DEVICES",
+];
+
 pub(super) fn environment(
     spec: &Spec,
     files: &FilesPlan,
     private: Option<&Path>,
 ) -> Vec<(OsString, OsString)> {
+    let of_gpu: &[&str] = if spec.gpu { &KEPT_WITH_GPU } else { &[] };
     let mut list: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| {
-            KEPT_VARIABLES.iter().any(|kept| name == kept) || name.as_bytes().starts_with(b"LC_")
+            let mut kept = KEPT_VARIABLES.iter().chain(of_gpu);
+            kept.any(|kept| name == kept) || name.as_bytes().starts_with(b"LC_")
         })
         .collect();
     let mut set = |name: &OsStr, value: OsString| {

@@ -104,6 +104,7 @@ mod tests {
             path_variable: OsString::new(),
             environment: Vec::new(),
             notes: Vec::new(),
+            gpus: None,
         }))
     }
 

@@ -85,6 +85,7 @@ pub(super) fn spec_of(profile: &Profile) -> Spec {
     spec.read_only = profile.paths.iter().flatten().map(Into::into).collect();
     spec.private_workspace = true;
     spec.network = profile.network;
+    spec.gpu = profile.gpu;
     spec.supervised = profile.live && !profile.unsupervised;
     for name in ONE_THREAD {
         spec = spec.env(name, "1");

@@ -6,6 +6,7 @@
 //! holds credentials. What a project's own files name (a version, an interpreter, a library) may have been
 //! written by an earlier run: it is shown only if it is a program, an ELF library or a known installation.
 
+mod devices;
 mod guard;
 mod programs;
 mod reach;
@@ -16,6 +17,7 @@ mod tree;
 mod tests;
 
 use crate::isolate::toolchain::lookup::{Host, Resolved};
+pub use devices::{DeviceUser, Gpus};
 use guard::{Guard, Refusal};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -60,6 +62,8 @@ pub struct FilesRequest<'a> {
     pub network: bool,
     /// Whether the run has a terminal.
     pub terminal: bool,
+    /// Shows the host's GPUs, as far as the run can open them with these rights.
+    pub gpus: Option<DeviceUser>,
 }
 
 /// What a run works in.
@@ -198,6 +202,8 @@ pub struct FilesPlan {
     /// Variables that the shown installations need inside.
     pub environment: Vec<(&'static str, OsString)>,
     pub notes: Vec<Note>,
+    /// The GPUs it is shown, where it was to be.
+    pub gpus: Option<Gpus>,
 }
 
 /// Why no plan could be made.
@@ -213,6 +219,10 @@ pub enum FilesError {
     Workspace { path: PathBuf, problem: String, remedy: &'static str },
     #[error("starting directory `{}` {problem}; {remedy}", path.display())]
     StartingDirectory { path: PathBuf, problem: String, remedy: &'static str },
+    #[error(
+        "this host has no GPU to give to a run: {found}; load its driver, pass its devices into the container, or do without"
+    )]
+    NoGpu { found: String },
 }
 
 impl FilesError {
@@ -222,7 +232,7 @@ impl FilesError {
         match self {
             Self::NotFound { .. } => 127,
             Self::NotExecutable { .. } => 126,
-            Self::Workspace { .. } | Self::StartingDirectory { .. } => 125,
+            Self::Workspace { .. } | Self::StartingDirectory { .. } | Self::NoGpu { .. } => 125,
         }
     }
 }
@@ -262,13 +272,14 @@ pub fn home_directories(passwd: &[u8], home_variable: Option<&OsStr>) -> Vec<Pat
 /// Plans what a run sees.
 ///
 /// # Errors
-/// The command is not found or not executable, a workspace may not be shown writable, or the starting
-/// directory would not exist inside.
+/// The command is not found or not executable, a workspace may not be shown writable, the starting directory would not
+/// exist inside, or there is no GPU to show.
 pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
     let host = Host::new(request.root);
     let guard = Guard::new(&host, request.homes);
     let mut planner = Planner { request, host: &host, guard, tree: Tree::default(), notes: Vec::new() };
     system::add(&mut planner.tree, &host, request);
+    let gpus = request.gpus.map(|user| devices::add(&mut planner.tree, &host, user)).transpose()?;
     planner.hide_private();
     for workspace in request.workspaces {
         planner.add_workspace(workspace)?;
@@ -284,7 +295,16 @@ pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
         path_variable: programs.path_variable,
         environment: programs.environment,
         notes: planner.notes,
+        gpus,
     })
+}
+
+/// The GPUs that a run would be shown.
+///
+/// # Errors
+/// There are none that it could open.
+pub fn find_gpus(user: DeviceUser) -> Result<Gpus, FilesError> {
+    devices::find(&Host::new(Path::new("/")), user)
 }
 
 /// The canonical path of a directory that may be shown writable.

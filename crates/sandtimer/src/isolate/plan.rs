@@ -436,6 +436,12 @@ impl Builder<'_> {
             (Err(reason), false) => self.degrade("network namespace", reason.clone()),
             _ => {}
         }
+        if let Some(gpus) = &self.policy.files.gpus {
+            self.degrade("devices", gpus.grant());
+            for lacking in &gpus.lacking {
+                self.degrade("devices", lacking.clone());
+            }
+        }
         if let Some((uid, _)) = self.identity().and_then(|identity| identity.owner) {
             let reason = format!(
                 "the file system of the workspace has no idmapped mounts: outside its user namespace the run has the \
@@ -523,7 +529,9 @@ impl Builder<'_> {
         }
         if let Some(identity) = self.identity() {
             let (uid, gid) = identity.owner.unwrap_or((identity.job, identity.job));
-            self.push::<&str>("take the job's uid", op::IDENTITY, &[u64::from(uid), u64::from(gid)], &[]);
+            let groups = self.policy.files.gpus.iter().flat_map(|gpus| &gpus.groups).copied();
+            let numbers: Vec<u64> = [uid, gid].into_iter().chain(groups).map(u64::from).collect();
+            self.push::<&str>("take the job's uid", op::IDENTITY, &numbers, &[]);
             if identity.owner.is_some() {
                 let maps = [uid, gid].map(|outside| format!("{} {outside} 1", identity.job));
                 self.push("make the job's user namespace", op::USER_NAMESPACE, &[], &maps);

@@ -47,6 +47,17 @@ def threads():
     return len(os.listdir("/proc/self/task"))
 
 
+def uses_gpu():
+    """Whether a node is open that only the process it was opened in can use."""
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink("/proc/self/fd/" + number) in ("/dev/kfd", "/dev/nvidia-uvm"):
+                return True
+        except OSError:
+            pass
+    return False
+
+
 def preload(names):
     """Imports modules; the reason why this cannot be a zygote, or None."""
     for name in names:
@@ -55,6 +66,11 @@ def preload(names):
         except BaseException as error:
             line = traceback.format_exception_only(type(error), error)[-1].strip()
             return "cannot import %r, which is to be preloaded: %s" % (name, line)
+        if uses_gpu():
+            return (
+                "uses the GPU once %r is preloaded, and a process that is forked from it could not; "
+                "leave it out of preload (it is then imported by the calls that need it)" % name
+            )
         if threads() > 1:
             return (
                 "has other threads once %r is preloaded (%d of them), and a process with threads cannot be forked safely; "

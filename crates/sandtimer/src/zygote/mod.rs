@@ -70,6 +70,8 @@ pub struct Profile {
     pub paths: Option<Vec<String>>,
     /// The host's network instead of none.
     pub network: bool,
+    /// Shows the host's GPUs to the interpreter and its children.
+    pub gpu: bool,
     /// Children are live interpreters, which stand for many jobs one after the other.
     pub live: bool,
     /// Where each live interpreter is given a directory of its own, as its /workspace, which its context keeps. Without it

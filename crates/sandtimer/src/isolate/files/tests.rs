@@ -7,6 +7,7 @@ use super::*;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+mod devices;
 mod installations;
 mod places;
 
@@ -21,6 +22,7 @@ struct World {
     extra: Vec<PathBuf>,
     workspace_of_its_own: Option<PathBuf>,
     network: bool,
+    gpus: Option<DeviceUser>,
 }
 
 const HOME_OF_ANN: &str = "/home/ann";
@@ -37,6 +39,7 @@ impl World {
             extra: Vec::new(),
             workspace_of_its_own: None,
             network: false,
+            gpus: None,
         };
         for directory in ["/usr/local/bin", "/usr/lib", "/opt", "/tmp", "/var/tmp", "/home/ann/project"] {
             world.directory(directory);
@@ -138,6 +141,7 @@ impl World {
             extra_read_only: &self.extra,
             network: self.network,
             terminal: false,
+            gpus: self.gpus,
         };
         let plan = plan_files(&request)?;
         check(&plan, self.root.path(), &homes);
@@ -420,6 +424,7 @@ fn plans_for_this_machine() {
             extra_read_only: &homes,
             network: true,
             terminal: true,
+            gpus: None,
         };
         match plan_files(&request) {
             Ok(plan) => {
