@@ -18,8 +18,8 @@ use super::pools::Pools;
 use super::request::{CellRequest, ContextRequest, Language};
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
-use crate::owned::{Owned, Registry};
 use crate::metrics::Queued as Waiting;
+use crate::owned::{Owned, Registry};
 use crate::quota::{Kind, Share, Shares, Taken};
 use crate::runs::{self, CLIENT_GONE, LiveRun};
 use crate::workspaces::{self, Using, Workspace};
@@ -424,8 +424,7 @@ impl Sent {
                     runs::drive_queued(&self.app, &self.live, run);
                 }
                 tokio::task::spawn_blocking(move || {
-                    let outcome =
-                        context.context.go_on(*execution, &mut |told| self.told(told, true));
+                    let outcome = context.context.go_on(*execution, &mut |told| self.told(told, true));
                     self.over(Ok(outcome));
                     context.context.rest();
                 });
@@ -435,7 +434,7 @@ impl Sent {
                     runs::end_queued(&self.app, &self.live, run, &outcome);
                 }
                 self.over(Ok(outcome));
-                rest_soon(&context);
+                settle_soon(&context);
             }
             Err(error) => self.over(Err(error)),
         }
@@ -523,13 +522,16 @@ impl Drop for Here<'_> {
     }
 }
 
-/// Has a context settled once nobody has wanted anything of it for a moment.
-fn rest_soon(context: &Arc<LiveContext>) {
-    if context.is_to_rest.swap(true, Ordering::AcqRel) {
-        return;
-    }
+/// Has a context see to itself: to its checkpoint when the answer is written, to the rest once nobody has wanted anything of it for
+/// a moment.
+fn settle_soon(context: &Arc<LiveContext>) {
     let context = context.clone();
+    // A task of this thread, which has it when it has written the answer.
     tokio::spawn(async move {
+        context.context.prepare();
+        if context.is_to_rest.swap(true, Ordering::AcqRel) {
+            return;
+        }
         while {
             tokio::time::sleep(SHORT).await;
             context.unused() < SHORT

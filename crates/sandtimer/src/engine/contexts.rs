@@ -41,9 +41,9 @@ use crate::limits::{Limits, nanoseconds};
 use crate::model::LimitKind;
 use crate::model::{Outcome, Source, State};
 use crate::scope::ScopeId;
-use crate::supervise::at_once::Brought;
 #[cfg(feature = "javascript")]
 use crate::script;
+use crate::supervise::at_once::Brought;
 use crate::zygote::{Language, Profile};
 pub use branch::BranchSpec;
 use heard::Heard;
@@ -341,7 +341,17 @@ impl Context {
         if !self.hear(&mut execution, Some(until), tell) || !execution.is_settled() {
             return Ok(Tried::GoesOn(Box::new(execution)));
         }
-        Ok(Tried::Over(self.finish(execution)))
+        Ok(Tried::Over(self.finish(execution, false)))
+    }
+
+    /// Has the interpreter make the checkpoint that is due since the last cell that was tried, unless that has been asked for.
+    /// For when the answer is on its way: a copy that is made beside it keeps a processor from whoever takes it.
+    pub fn prepare(&self) {
+        if let Some(_turn) = self.turns.enter_free()
+            && let Some(standing) = self.standing().as_mut()
+        {
+            standing.ask_if_due();
+        }
     }
 
     /// Begins a cell in an interpreter that is ready.
@@ -379,11 +389,12 @@ impl Context {
     /// Sees a cell that goes on to its end, blocking the calling thread until the Outcome is there.
     pub fn go_on(&self, mut execution: Execution, tell: &mut dyn FnMut(Told)) -> Arc<Outcome> {
         self.hear(&mut execution, None, tell);
-        self.finish(execution)
+        self.finish(execution, true)
     }
 
-    /// Waits for the Outcome, and puts the interpreter back where the next run finds it.
-    fn finish(&self, execution: Execution) -> Arc<Outcome> {
+    /// Waits for the Outcome, and puts the interpreter back where the next run finds it. `prepare`: that has its checkpoint made
+    /// at once.
+    fn finish(&self, execution: Execution, prepare: bool) -> Arc<Outcome> {
         let Execution { mut standing, run, turn, .. } = execution;
         let mut outcome = run.running.waiting.wait_outcome(false);
         if outcome.state == State::None {
@@ -406,7 +417,10 @@ impl Context {
         };
         if stands {
             // Made while nobody waits for it.
-            standing.ask_for_checkpoint();
+            standing.is_due = true;
+            if prepare {
+                standing.ask_if_due();
+            }
             *self.standing() = Some(standing);
         }
         // The next one finds it there.

@@ -70,9 +70,8 @@ impl Brought {
         match attachment {
             Some(attachment) if is_all(&attachment) => {
                 collector.forget(&attachment);
-                let spools = [0, 1].map(|index: usize| {
-                    attachment.outputs[index].as_ref().map(|(_, spool)| spool.clone())
-                });
+                let spools = [0, 1]
+                    .map(|index: usize| attachment.outputs[index].as_ref().map(|(_, spool)| spool.clone()));
                 run.waiting.outcome(sentence::outcome(&run, &facts, &spools), true);
                 return Some(attachment);
             }
@@ -86,7 +85,8 @@ impl Brought {
 
 /// Reads what a run has written. Whether that was all that there is.
 pub(crate) fn drain(attachment: &Attachment) -> bool {
-    let is_plain = attachment.stdin.is_none() && attachment.reports.is_none() && attachment.terminal.is_none();
+    let is_plain =
+        attachment.stdin.is_none() && attachment.reports.is_none() && attachment.terminal.is_none();
     let mut buffer = [0u8; PIECE];
     is_plain
         && attachment.outputs.iter().enumerate().all(|(index, output)| {

@@ -81,6 +81,8 @@ pub(super) struct Standing {
     pub image: Option<Arc<OwnedFd>>,
     /// How long the last image over that one was.
     pub delta: u64,
+    /// A checkpoint is to be asked for.
+    pub is_due: bool,
     /// A checkpoint was forgotten that may not be dead yet.
     is_one_dying: bool,
     /// Init knows of no end: it was told so, or that the last run's was over.
@@ -150,6 +152,7 @@ impl Standing {
             zygote: parts.zygote,
             image: None,
             delta: 0,
+            is_due: false,
             is_one_dying: false,
             is_endless: false,
             at_rest: None,
@@ -193,8 +196,15 @@ impl Standing {
         self.checkpoints.len() >= MOST_CHECKPOINTS
     }
 
+    pub fn ask_if_due(&mut self) {
+        if self.is_due {
+            self.ask_for_checkpoint();
+        }
+    }
+
     /// Asks the interpreter for a checkpoint of what it is now.
     pub fn ask_for_checkpoint(&mut self) {
+        self.is_due = false;
         // One more than are needed is there until a moment when its death is in nobody's way.
         if self.checkpoints.len() > MOST_CHECKPOINTS {
             self.forget(0);
@@ -284,6 +294,7 @@ impl Standing {
 
     /// The answer to the last request for a checkpoint; what was said before is passed over. False where it is not there by `end`.
     fn await_checkpoint(&mut self, end: u64) -> Result<bool, String> {
+        self.ask_if_due();
         let mut packet = vec![0u8; if self.awaited.is_some() { CHANNEL_PACKET } else { 0 }];
         while let Some(nonce) = self.awaited {
             let Some(length) = self.word(&mut packet, end)? else { return Ok(false) };
@@ -426,7 +437,11 @@ impl Standing {
 
     /// Reads what the sandbox has counted, in a moment when nobody waits for that and nothing goes on there.
     pub fn count(&mut self) {
-        let is_at_rest = self.awaited.is_none() && !self.is_one_dying && !self.is_listed() && self.extra() == 0;
+        let is_at_rest = self.awaited.is_none()
+            && !self.is_due
+            && !self.is_one_dying
+            && !self.is_listed()
+            && self.extra() == 0;
         self.at_rest = is_at_rest.then(|| Used::of(&self.place.slot));
     }
 
