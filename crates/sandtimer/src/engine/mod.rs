@@ -48,7 +48,7 @@ use sandtimer_os::probe;
 
 pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
-pub use contexts::{BranchSpec, Cell, Context, ContextSpec, Contexts, Info, Told, Turn};
+pub use contexts::{BranchSpec, Cell, Context, ContextSpec, Contexts, Info, ShellPrewarm, Told, Turn};
 pub use error::{BRANCHES, Error};
 pub use opened::new_run_id;
 pub use park::Parked;

@@ -321,9 +321,7 @@ impl Standing {
             }
             Err(reason) => {
                 // The ones there are would be of a state from before.
-                while !self.checkpoints.is_empty() {
-                    self.forget(0);
-                }
+                self.forget_all();
                 self.why_none = Some(reason);
             }
         }
@@ -355,6 +353,13 @@ impl Standing {
         if self.checkpoints.len() > MOST_CHECKPOINTS {
             self.forget(0);
             self.await_dying();
+        }
+    }
+
+    /// Ends all checkpoints.
+    pub fn forget_all(&mut self) {
+        while !self.checkpoints.is_empty() {
+            self.forget(0);
         }
     }
 
