@@ -229,7 +229,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l interprete
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l vm-execution-timeout-ms -d 'Wall limit of JavaScript and TypeScript in contexts, beside the one of all code [default: 0, unlimited]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l command-timeout-ms -d 'Wall limit of runs, and of commands in sessions [default: 0, unlimited]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l max-output-size-bytes -d 'Bytes kept of stdout, and of stderr [default: 10485760]; 0 is unlimited' -r
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l prewarm -d 'A script that interpreters of a language run before they are given out; may be repeated' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l prewarm -d 'A script that interpreters of a language (python, javascript, bash) run before they are given out; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l pool -d 'How many interpreters of a language stand ready for each user of the server [default: python=2, javascript=1]; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l private-webhooks -d 'Let ends of jobs be told to loopback, private and link-local addresses'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l end-when-unused -d 'End when nobody is connected and nothing runs; for the server that `sandtimer mcp` starts'

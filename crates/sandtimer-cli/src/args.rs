@@ -193,7 +193,7 @@ pub(crate) struct PolicyFlags {
     /// Bytes kept of stdout, and of stderr [default: 10485760]; 0 is unlimited
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     pub(crate) max_output_size_bytes: Option<OsString>,
-    /// A script that interpreters of a language run before they are given out; may be repeated
+    /// A script that interpreters of a language (python, javascript, bash) run before they are given out; may be repeated
     #[arg(long, value_name = "LANGUAGE=FILE")]
     pub(crate) prewarm: Vec<OsString>,
     /// How many interpreters of a language stand ready for each user of the server [default: python=2, javascript=1]; may be repeated

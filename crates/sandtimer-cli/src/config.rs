@@ -23,7 +23,7 @@ mod file;
 mod local;
 mod shown;
 
-pub(crate) use contexts::{Contexts, LANGUAGES, STARTS};
+pub(crate) use contexts::{Contexts, POOLED, PREWARMED, STARTS};
 pub(crate) use shown::{Row, Shown};
 
 /// The commented file of all settings, with their built-in values.

@@ -242,6 +242,8 @@ fn the_policy_comes_from_flags_variables_and_files_and_each_value_says_from_wher
     let file = state.path().join("settings.toml");
     let script = state.path().join("ready.py");
     std::fs::write(&script, "import json").expect("written");
+    let of_shells = state.path().join("ready.sh");
+    std::fs::write(&of_shells, "ready() { echo yes; }").expect("written");
     let text = format!(
         "interpreter_prewarm_timeout_ms = 4000\n\n[limits]\ncommand_timeout_ms = 8000\nvm_execution_timeout_ms = 300\n\
                         [prewarm]\npython = {script:?}\n"
@@ -257,6 +259,7 @@ fn the_policy_comes_from_flags_variables_and_files_and_each_value_says_from_wher
     };
     let mut command = serve(state.path());
     shown_by(&mut command);
+    command.args(["--prewarm", &format!("bash={}", of_shells.display())]);
     let serving = Serving::start(command.args(["--command-timeout-ms", "0", "--pool", "python=1"]));
     let config = serving.ask("GET", "/v1/config", &Value::Null);
     let place = |line: u32| format!("{}:{line}", file.display());
@@ -275,6 +278,13 @@ fn the_policy_comes_from_flags_variables_and_files_and_each_value_says_from_wher
         "prewarm.python",
         json!({"value": script.display().to_string(), "source": "config", "origin": place(7)}),
     );
+    is(
+        "prewarm.bash",
+        json!({"value": of_shells.display().to_string(), "source": "env", "origin": "--prewarm"}),
+    );
+    let session = serving.ask("POST", "/v1/sessions", &json!({}));
+    let at = format!("/v1/sessions/{}/execute", session["context_id"].as_str().expect("an id"));
+    assert_eq!(serving.ask("POST", &at, &json!({"command": "ready"}))["outcome"]["stdout"], "yes\n");
     let run = serving.ask("POST", "/v1/runs", &json!({"command": ["true"]}));
     assert_eq!(run["effective"]["wall_ms"], Value::Null);
     // The command shows the same, but for the flags of the server.

@@ -10,6 +10,7 @@ mod branches;
 mod live;
 mod pools;
 mod request;
+mod shells;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

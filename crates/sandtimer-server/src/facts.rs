@@ -51,6 +51,7 @@ async fn metrics(State(app): State<Shared>, Extension(owner): Extension<Owner>) 
         kept,
         quarantined: app.engine.quarantined(),
         pools: app.contexts.pool_stats(),
+        shell_prewarm_failures: app.contexts.shell_prewarm_failures(),
     });
     text.push_str(&of_jobs.unwrap_or_default());
     ([(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"))], text).into_response()

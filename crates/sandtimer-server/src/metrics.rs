@@ -112,6 +112,8 @@ pub(crate) struct Gauges {
     pub quarantined: usize,
     /// What the pools of interpreters have done, by language.
     pub pools: Vec<(&'static str, Stats)>,
+    /// Pre-warm scripts of shells that have failed; nothing stands ready of these.
+    pub shell_prewarm_failures: u64,
 }
 
 impl Metrics {
@@ -203,13 +205,14 @@ impl Metrics {
             quarantined,
         );
         pools(&mut text, &gauges.pools);
+        prewarm_failures(&mut text, &gauges);
         text
     }
 }
 
 fn pools(text: &mut String, pools: &[(&'static str, Stats)]) {
     type Count = fn(&Stats) -> u64;
-    let families: [(&str, &str, &str, Count); 4] = [
+    let families: [(&str, &str, &str, Count); 3] = [
         ("sandtimer_pool_hits_total", "counter", "Contexts that found an interpreter ready.", |stats| {
             stats.calls - stats.cold
         }),
@@ -217,18 +220,21 @@ fn pools(text: &mut String, pools: &[(&'static str, Stats)]) {
             stats.cold
         }),
         ("sandtimer_pool_ready", "gauge", "Interpreters that stand ready.", |stats| stats.ready as u64),
-        (
-            "sandtimer_prewarm_failures_total",
-            "counter",
-            "Pre-warm scripts that failed or were ended at their limit.",
-            |stats| stats.prewarm_failures,
-        ),
     ];
     for (name, kind, help, count) in families {
         head(text, name, kind, help);
         for (language, stats) in pools {
             let _ = writeln!(text, "{name}{{language=\"{language}\"}} {}", count(stats));
         }
+    }
+}
+
+fn prewarm_failures(text: &mut String, gauges: &Gauges) {
+    let name = "sandtimer_prewarm_failures_total";
+    head(text, name, "counter", "Pre-warm scripts that failed or were ended at their limit.");
+    let of_pools = gauges.pools.iter().map(|(language, stats)| (*language, stats.prewarm_failures));
+    for (language, count) in of_pools.chain([("bash", gauges.shell_prewarm_failures)]) {
+        let _ = writeln!(text, "{name}{{language=\"{language}\"}} {count}");
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Interpreters {
     pub python: Pool,
     /// Node.js, for JavaScript and TypeScript.
     pub javascript: Pool,
+    /// What the shell of each session has run before its first command: a script's text.
+    pub shell_prewarm: Option<String>,
     /// What reads TypeScript apart from the server; see the engine's options.
     pub reader: Option<Vec<OsString>>,
 }
@@ -57,6 +59,7 @@ impl Default for Interpreters {
             prewarm_limit: Duration::from_secs(30),
             python: Pool { ready: READY, prewarm: None },
             javascript: Pool { ready: 1, prewarm: None },
+            shell_prewarm: None,
             reader: None,
         }
     }

@@ -122,7 +122,8 @@ fn prewarmed(language: &str, script: &str, limit: Duration) -> (Serving, Arc<Mut
         let pool = Pool { ready: 1, prewarm: Some(script.to_owned()) };
         match language {
             "python" => settings.interpreters.python = pool,
-            _ => settings.interpreters.javascript = pool,
+            "javascript" => settings.interpreters.javascript = pool,
+            _ => settings.interpreters.shell_prewarm = pool.prewarm,
         }
         settings.host.complain =
             Box::new(move |message| hears.lock().expect("whole").push(message.to_owned()));
@@ -226,6 +227,147 @@ fn a_prewarm_script_of_javascript_that_fails_is_told_of_and_contexts_come_withou
         }
         assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"javascript\"}"), 1);
         assert_eq!(said.lock().expect("whole").len(), 1);
+    }
+}
+
+/// What a command of a session comes to: its outcome.
+fn outcome(client: &Client, at: &str, body: Value) -> Value {
+    let (status, answer) = client.post(&format!("{at}/execute"), &body);
+    assert_eq!((status, &answer["status"]), (200, &json!("ended")), "{answer}");
+    answer["outcome"].clone()
+}
+
+/// What a command of a session prints.
+fn printed(client: &Client, at: &str, command: &str) -> String {
+    let outcome = outcome(client, at, json!({"command": command, "wall_ms": 20_000}));
+    assert_eq!((&outcome["ok"], &outcome["stderr"]), (&json!(true), &json!("")), "{command}: {outcome}");
+    outcome["stdout"].as_str().expect("text").to_owned()
+}
+
+/// Everything of a shell that lasts, and noise on every stream; its last command fails, and goes on behind its end.
+const SHELL_SCRIPT: &str = r#"
+shopt -s extglob globstar; set -u -o pipefail
+export LEVEL=1
+own='it'\''s "own"'
+declare -A table=(["a b"]=c)
+readonly FIXED=7
+double() { case $1 in +([0-9])) echo $(($1 * 2)) ;; esac; }
+alias twice='double'
+mkdir -p made && cd made
+echo noise; echo noise >&2
+cat <<NOISE
+more noise
+NOISE
+false \"#;
+const SHELL_SHOWN: &str =
+    r#"twice 21; echo "$own ${table["a b"]} $FIXED $LEVEL ${PWD##*/} $-"; shopt -q globstar && echo set"#;
+
+#[test]
+fn what_a_prewarm_script_of_shells_does_is_there_in_every_session() {
+    let (serving, said) = prewarmed("bash", SHELL_SCRIPT, Duration::from_secs(30));
+    let client = serving.client();
+    for (path, body) in [("/v1/sessions", json!({})), ("/v1/contexts", json!({"language": "bash"}))] {
+        let (status, session) = client.post(path, &body);
+        assert_eq!((status, &session["warnings"], &session["executions"]), (201, &json!([]), &json!(0)));
+        assert_eq!(
+            (&session["checkpoint"], &session["can_undo"]),
+            (&json!(true), &json!(false)),
+            "{session}"
+        );
+        let at = format!("{path}/{}", session["context_id"].as_str().expect("an id"));
+        let shown = printed(&client, &at, SHELL_SHOWN);
+        assert_eq!(shown, "42\nit's \"own\" c 7 1 made huBs\nset\n");
+        // A loop of the shell's own goes back to the checkpoint behind the script.
+        let looped = outcome(&client, &at, json!({"command": "own=; while :; do :; done", "wall_ms": 300}));
+        assert_eq!(looped["state"], "rolled_back", "{looped}");
+        assert_eq!(printed(&client, &at, SHELL_SHOWN), shown);
+        assert_eq!(client.post(&format!("{at}/undo"), &json!({})).0, 200);
+        assert_eq!(printed(&client, &at, SHELL_SHOWN), shown);
+    }
+    assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"bash\"}"), 0);
+    assert_eq!(*said.lock().expect("whole"), Vec::<String>::new());
+}
+
+#[test]
+fn a_shell_that_follows_one_that_exits_has_what_the_prewarm_script_has_left() {
+    let (serving, _) = prewarmed("bash", SHELL_SCRIPT, Duration::from_secs(30));
+    let client = serving.client();
+    let at = opened(&client, "/v1/sessions", json!({}));
+    let command = "export LEVEL=2 MORE=3; own=changed; later=1; double() { :; }; set +u; cd /tmp; exit 4";
+    let ended = outcome(&client, &at, json!({"command": command}));
+    assert_eq!((&ended["exit_code"], &ended["state"]), (&json!(4), &json!("reset")), "{ended}");
+    let shown = printed(&client, &at, &format!("{SHELL_SHOWN}; echo $MORE ${{later-none}}"));
+    assert_eq!(shown, "42\nit's \"own\" c 7 2 tmp huBs\nset\n3 none\n");
+    // As after a script that has the shell end at errors.
+    let (serving, _) = prewarmed("bash", "set -e\nfixed=1; readonly fixed", Duration::from_secs(30));
+    let client = serving.client();
+    let at = opened(&client, "/v1/sessions", json!({}));
+    for _ in 0..2 {
+        assert_eq!(printed(&client, &at, "echo $fixed $-"), "1 ehBs\n");
+        let ended = outcome(&client, &at, json!({"command": "cd /tmp; false"}));
+        assert_eq!((&ended["exit_code"], &ended["state"]), (&json!(1), &json!("reset")), "{ended}");
+        assert_eq!(printed(&client, &at, "pwd"), "/tmp\n");
+    }
+}
+
+#[test]
+fn a_session_that_begins_anew_in_another_sandbox_runs_its_prewarm_script_again() {
+    let (serving, _) = prewarmed("bash", SHELL_SCRIPT, Duration::from_secs(30));
+    let client = serving.client();
+    let at = opened(&client, "/v1/sessions", json!({}));
+    // No process more, so no checkpoint.
+    assert_eq!(printed(&client, &at, "own=changed; ulimit -u 1"), "");
+    let looped = outcome(&client, &at, json!({"command": "while :; do :; done", "wall_ms": 300}));
+    assert_eq!(looped["state"], "reset", "{looped}");
+    assert_eq!(printed(&client, &at, SHELL_SHOWN), "42\nit's \"own\" c 7 1 made huBs\nset\n");
+    assert_eq!(client.get(&at).1["can_undo"], false);
+}
+
+#[test]
+fn a_prewarm_script_of_shells_knows_its_session_and_may_leave_something_running() {
+    let script =
+        "seen=$WHO:$PWD; cd /\nsleep 600 & job=$!\n(while :; do echo noise; sleep 0.05; done) & loud=$!";
+    let (serving, _) = prewarmed("bash", script, Duration::from_secs(30));
+    let client = serving.client();
+    let body = json!({"cwd": "/tmp/there", "env": {"WHO": "me"}});
+    let at = opened(&client, "/v1/sessions", body);
+    assert_eq!(printed(&client, &at, "echo $seen $PWD"), "me:/tmp/there /tmp/there\n");
+    assert_eq!(printed(&client, &at, "sleep 0.3; kill -0 $job $loud && echo both"), "both\n");
+    let looped = outcome(&client, &at, json!({"command": "while :; do :; done", "wall_ms": 300}));
+    assert_eq!(looped["state"], "rolled_back", "{looped}");
+    assert_eq!(printed(&client, &at, "kill -0 $job $loud && echo both"), "both\n");
+}
+
+#[test]
+fn a_prewarm_script_of_shells_that_fails_is_told_of_and_sessions_come_without_it() {
+    let deaf = "x=1; trap '' INT TERM; (trap '' INT TERM; sleep 600 & wait)";
+    for (script, limit, reason) in [
+        ("x=1; while :; do :; done", 300, "it did not end within its limit of 300ms"),
+        ("x=1; sleep 600", 300, "it did not end within its limit of 300ms"),
+        (deaf, 300, "it did not end within its limit of 300ms"),
+        ("x=1; exit 3", 30_000, "it ended its shell (exit code 3)"),
+        ("x=1; set -e; false; x=2", 30_000, "it ended its shell (exit code 1)"),
+        ("x=1; exec true", 30_000, "it ended its shell (exit code 0)"),
+        ("x=1\nif then fi", 30_000, "it cannot be read: "),
+        ("x=1\necho 'never closed", 30_000, "it cannot be read: "),
+        ("x=1\ncat <<END\nnever closed", 30_000, "it cannot be read: "),
+        ("x=1\0", 30_000, "it cannot be read: it has a NUL byte"),
+        ("x=1; set -n", 30_000, "it ended its shell (exit code 125)"),
+    ] {
+        let (serving, said) = prewarmed("bash", script, Duration::from_millis(limit));
+        let client = serving.client();
+        for _ in 0..2 {
+            let (status, session) = client.post("/v1/sessions", &json!({}));
+            assert_eq!(status, 201, "{session}");
+            let warning = session["warnings"][0].as_str().expect("a warning");
+            let begins = "prewarm.bash did not run: ";
+            assert!(warning.starts_with(begins) && warning.contains(reason), "{script}: {warning}");
+            let at = format!("/v1/sessions/{}", session["context_id"].as_str().expect("an id"));
+            let left = "grep -ls sleep /proc/[0-9]*/comm | wc -l";
+            assert_eq!(printed(&client, &at, &format!("echo ${{x-none}}; {left}")), "none\n0\n");
+        }
+        assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"bash\"}"), 1);
+        assert_eq!(said.lock().expect("whole").len(), 1, "{script}");
     }
 }
 

@@ -10,7 +10,7 @@ use clap_complete::Shell as Generator;
 
 use super::Failure;
 use crate::args::{Arguments, Shell};
-use crate::config::{DEFAULT_FILE, LANGUAGES, NAMES, SHARED_NAMES, STARTS};
+use crate::config::{DEFAULT_FILE, NAMES, POOLED, PREWARMED, SHARED_NAMES, STARTS};
 use crate::render;
 
 /// Columns of the texts.
@@ -101,8 +101,9 @@ fn configuration_reference() -> String {
         let flag = file.replace('_', "-");
         let _ = writeln!(text, "| `{file}` | `--{flag}` (`serve`) | `{variable}` |");
     }
-    for language in LANGUAGES {
-        for kind in ["pool", "prewarm"] {
+    for language in PREWARMED {
+        let kinds: &[_] = if POOLED.contains(&language) { &["pool", "prewarm"] } else { &["prewarm"] };
+        for kind in kinds {
             let _ = writeln!(text, "| `{kind}.{language}` | `--{kind} {language}=…` (`serve`) | |");
         }
     }

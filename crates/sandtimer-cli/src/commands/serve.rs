@@ -257,6 +257,7 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             reader: read::reader(),
             python: pool(&config, "python")?,
             javascript: pool(&config, "javascript")?,
+            shell_prewarm: prewarm_script(&config, "bash")?,
         },
         jobs: JobSettings {
             store: shared_store,

@@ -11,8 +11,10 @@ use sandtimer::model::Source;
 
 use super::{Failure, PolicyFlags, as_text};
 
-/// Languages whose interpreters stand ready, and can be made ready by a script. TypeScript's are those of JavaScript.
-pub(crate) const LANGUAGES: [&str; 2] = ["python", "javascript"];
+/// Languages whose interpreters stand ready. TypeScript's are those of JavaScript.
+pub(crate) const POOLED: [&str; 2] = ["python", "javascript"];
+/// Languages whose interpreters can be made ready by a script. Shells do not stand ready: each runs it when it is started.
+pub(crate) const PREWARMED: [&str; 3] = ["python", "javascript", "bash"];
 /// Most interpreters of one language that may stand ready for each of a server's users.
 const MOST_READY: u64 = 64;
 
@@ -73,12 +75,12 @@ impl Contexts {
             contexts.set_start(index, name, text, (Source::Env, place, name))?;
         }
         for given in &flags.prewarm {
-            let (language, script) = pair("--prewarm", given, "a file")?;
+            let (language, script) = pair("--prewarm", given, ("a file", &PREWARMED))?;
             let set = Set { value: script.into(), source: Source::Env, origin: "--prewarm".to_owned() };
             contexts.prewarm.insert(language, set);
         }
         for given in &flags.pool {
-            let (language, count) = pair("--pool", given, "a number")?;
+            let (language, count) = pair("--pool", given, ("a number", &POOLED))?;
             contexts.set_pool(language, "--pool", &count, (Source::Env, "the command line", "--pool"))?;
         }
         Ok(contexts)
@@ -160,10 +162,15 @@ fn built_in<T>(value: T) -> Set<T> {
     Set { value, source: Source::Builtin, origin: "built in".to_owned() }
 }
 
-/// A language by its name.
-pub(super) fn language(key: &str, name: &str, place: &str) -> Result<&'static str, Failure> {
-    LANGUAGES.into_iter().find(|known| *known == name).ok_or_else(|| {
-        let known = LANGUAGES.join(", ");
+/// One of these languages, by its name.
+pub(super) fn language(
+    key: &str,
+    name: &str,
+    place: &str,
+    languages: &[&'static str],
+) -> Result<&'static str, Failure> {
+    languages.iter().copied().find(|known| *known == name).ok_or_else(|| {
+        let known = languages.join(", ");
         Failure::usage(format!(
             "{key}: `{}` is no language that can be given here (from {place}); use one of {known}",
             name.escape_debug()
@@ -172,7 +179,11 @@ pub(super) fn language(key: &str, name: &str, place: &str) -> Result<&'static st
 }
 
 /// `LANGUAGE=VALUE`.
-fn pair(flag: &str, given: &OsString, wanted: &str) -> Result<(&'static str, String), Failure> {
+fn pair(
+    flag: &str,
+    given: &OsString,
+    (wanted, languages): (&str, &[&'static str]),
+) -> Result<(&'static str, String), Failure> {
     let text = as_text(flag, given, "the command line")?;
     let (name, value) = text.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(|| {
         Failure::usage(format!(
@@ -180,5 +191,5 @@ fn pair(flag: &str, given: &OsString, wanted: &str) -> Result<(&'static str, Str
             text.escape_debug()
         ))
     })?;
-    Ok((language(flag, name, "the command line")?, value.to_owned()))
+    Ok((language(flag, name, "the command line", languages)?, value.to_owned()))
 }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use sandtimer::model::Source;
 use toml::de::DeTable;
 
-use super::contexts::{Contexts, STARTS, language};
+use super::contexts::{Contexts, POOLED, PREWARMED, STARTS, language};
 use super::{Failure, Layered, Limits, Setting, Table, Uses, Value, format, names, parse_text};
 
 /// More than any file of settings has.
@@ -241,7 +241,8 @@ impl File<'_> {
     fn languages(&self, section: &str, table: &Table, contexts: &mut Contexts) -> Result<(), Failure> {
         for (name, value) in table {
             let key = format!("{section}.{}", name.escape_debug());
-            let language = language(&key, name, self.origin)?;
+            let languages: &[_] = if section == "pool" { &POOLED } else { &PREWARMED };
+            let language = language(&key, name, self.origin, languages)?;
             let place = self.lines.place(self.origin, section, name);
             if section == "pool" {
                 let from = (Source::Config, self.origin, place.as_str());

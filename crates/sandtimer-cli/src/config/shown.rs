@@ -4,7 +4,7 @@ use sandtimer::Limits;
 use sandtimer::limits::Key;
 use sandtimer::model::{LimitKind, Source};
 
-use super::{Config, LANGUAGES, NAMES, Name, SHARED_NAMES, STARTS, Uses};
+use super::{Config, NAMES, Name, POOLED, PREWARMED, SHARED_NAMES, STARTS, Uses};
 
 /// A value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,13 +54,15 @@ impl Config {
             self.limit(name, if name.uses == Uses::Everything { Uses::Commands } else { name.uses })
         });
         let mut rows: Vec<Row> = starts.chain(shared).collect();
-        for language in LANGUAGES {
+        for language in PREWARMED {
             let row = |kind: &str, value, source, origin: &str| {
                 let name = format!("{kind}.{language}");
                 Row { wire: name.clone(), name, value, source, origin: origin.to_owned() }
             };
-            let pool = self.contexts.pool(language);
-            rows.push(row("pool", Shown::Count(pool.value), pool.source, &pool.origin));
+            if POOLED.contains(&language) {
+                let pool = self.contexts.pool(language);
+                rows.push(row("pool", Shown::Count(pool.value), pool.source, &pool.origin));
+            }
             rows.push(match self.contexts.prewarm(language) {
                 Some(script) => {
                     let path = script.value.display().to_string();

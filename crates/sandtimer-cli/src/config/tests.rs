@@ -302,7 +302,7 @@ fn what_cannot_be_a_timeout_is_refused_by_name_value_and_remedy() {
 #[test]
 fn a_file_says_what_makes_interpreters_ready() {
     let parsed = parse(
-        "[limits]\ninterpreter_spawn_timeout_ms = 500\n\n[pool]\npython = 5\n[prewarm]\npython = \"/p.py\"",
+        "[limits]\ninterpreter_spawn_timeout_ms = 500\n\n[pool]\npython = 5\n[prewarm]\npython = \"/p.py\"\nbash = \"/p.sh\"",
     );
     let mut contexts = Contexts::default();
     contexts.add(parsed.expect("valid").contexts);
@@ -311,10 +311,15 @@ fn a_file_says_what_makes_interpreters_ready() {
     assert_eq!((prewarm.value, prewarm.origin.as_str()), (seconds(30), "built in"));
     assert_eq!((contexts.pool("python").value, contexts.pool("python").origin.as_str()), (5, "/f.toml:5"));
     assert_eq!(contexts.prewarm("python").map(|set| set.origin.as_str()), Some("/f.toml:7"));
+    assert_eq!(contexts.prewarm("bash").map(|set| set.origin.as_str()), Some("/f.toml:8"));
     for (text, said) in [
         ("[pool]\npython = 65", "pool.python: `65`"),
         ("[pool]\npython = -1", "pool.python: `-1`"),
-        ("[pool]\ncobol = 1", "use one of python"),
+        (
+            "[pool]\nbash = 1",
+            "pool.bash: `bash` is no language that can be given here (from /f.toml); use one of python, javascript",
+        ),
+        ("[prewarm]\ncobol = \"/p\"", "use one of python, javascript, bash"),
         ("[prewarm]\npython = \"p.py\"", "prewarm.python: `p.py` is not an absolute path"),
         ("[prewarm]\npython = 3", "prewarm.python: `3`"),
         ("pool = 3", "has to be a table"),

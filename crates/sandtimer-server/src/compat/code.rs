@@ -163,7 +163,41 @@ fn result(bundle: &Value) -> Option<Value> {
     if let Some(json) = json {
         event.insert("json".to_owned(), json.clone());
     }
+    if let Some(Value::Object(mut chart)) = chart(bundle) {
+        chart.retain(|_, said| !said.is_null());
+        event.insert("chart".to_owned(), chart.into());
+    }
     Some(Value::Object(event))
+}
+
+/// What a plotting library says of its chart, by the names of the package.
+fn chart(bundle: &Map<String, Value>) -> Option<Value> {
+    if let Some(figure) = bundle.get("application/vnd.plotly.v1+json") {
+        let (first, title) = (&figure["data"][0], &figure["layout"]["title"]);
+        let kind = match (first["type"].as_str(), first["mode"].as_str()) {
+            (None | Some("scatter"), Some(mode)) if mode.contains("lines") => "line",
+            // What is not said is this.
+            (None, _) => "scatter",
+            (Some(kind @ ("bar" | "scatter" | "pie" | "histogram" | "heatmap")), _) => kind,
+            _ => "unknown",
+        };
+        let title = title.get("text").unwrap_or(title);
+        return Some(json!({
+            "type": kind, "title": title.as_str(), "data": figure["data"], "layout": figure["layout"],
+            "config": figure["config"], "library": "plotly",
+        }));
+    }
+    let (_, figure) = bundle.iter().find(|(kind, _)| kind.starts_with("application/vnd.vegalite."))?;
+    let (mark, title) = (&figure["mark"], &figure["title"]);
+    let kind = match mark.get("type").unwrap_or(mark).as_str() {
+        Some(kind @ ("line" | "bar")) => kind,
+        Some("point" | "circle" | "square") => "scatter",
+        Some("arc") => "pie",
+        Some("rect") => "heatmap",
+        _ => "unknown",
+    };
+    let title = title.get("text").unwrap_or(title).as_str();
+    Some(json!({"type": kind, "title": title, "data": figure, "library": "altair"}))
 }
 
 /// What went wrong: an exception of the code, or what ended it.
@@ -199,4 +233,43 @@ fn failed(outcome: &Outcome) -> Option<Value> {
         "state": outcome.state,
         "verdict": outcome.verdict,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charts_of_the_usual_libraries_come_by_the_names_of_the_package() {
+        let said = |kind: &str, figure: Value| result(&json!({"text/plain": "a chart", kind: figure}));
+        let plotly = "application/vnd.plotly.v1+json";
+        for (trace, kind) in [
+            (json!({"type": "bar", "y": [1, 2]}), "bar"),
+            (json!({"type": "scatter", "mode": "lines+markers"}), "line"),
+            (json!({"mode": "lines"}), "line"),
+            (json!({"y": [1]}), "scatter"),
+            (json!({"type": "sankey"}), "unknown"),
+        ] {
+            let figure = json!({"data": [trace], "layout": {"title": {"text": "Sales"}}, "config": {"a": 1}});
+            let shown = said(plotly, figure.clone()).expect("a result");
+            let chart = &shown["chart"];
+            assert_eq!(
+                (&chart["type"], &chart["title"], &chart["library"]),
+                (&json!(kind), &json!("Sales"), &json!("plotly"))
+            );
+            assert_eq!(
+                (&chart["data"], &chart["layout"], &chart["config"]),
+                (&figure["data"], &figure["layout"], &figure["config"])
+            );
+        }
+        for (mark, kind) in
+            [(json!("point"), "scatter"), (json!({"type": "bar"}), "bar"), (json!(null), "unknown")]
+        {
+            let figure = json!({"mark": mark, "title": "Sales", "encoding": {}});
+            let shown = said("application/vnd.vegalite.v5+json", figure.clone()).expect("a result");
+            let wanted = json!({"type": kind, "title": "Sales", "data": figure, "library": "altair"});
+            assert_eq!((&shown["chart"], &shown["text"]), (&wanted, &json!("a chart")));
+        }
+        assert_eq!(said("text/html", json!("<b>")).expect("a result").get("chart"), None);
+    }
 }

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use super::pools::Pools;
 use super::request::{CellRequest, ContextRequest, Language};
+use super::shells::Shells;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
 use crate::metrics::Queued as Waiting;
@@ -182,13 +183,14 @@ pub(super) struct Begun {
     pub warnings: Vec<String>,
 }
 
-/// All contexts, and where their interpreters come from.
+/// All contexts, and where their interpreters and shells come from.
 #[derive(Debug, Default)]
 pub(crate) struct LiveContexts {
     registry: Registry<LiveContext>,
     pub(super) pools: Pools,
     /// Something is executed on a thread of the runtime's own.
     is_one_here: AtomicBool,
+    shells: Shells,
 }
 
 impl LiveContexts {
@@ -212,6 +214,11 @@ impl LiveContexts {
     /// What the pools of each language have done.
     pub fn pool_stats(&self) -> Vec<(&'static str, Stats)> {
         self.pools.stats()
+    }
+
+    /// Pre-warm scripts of shells that have failed.
+    pub fn shell_prewarm_failures(&self) -> u64 {
+        self.shells.failures()
     }
 }
 
@@ -304,10 +311,7 @@ fn make(
     let is_wanted = || !left.load(Ordering::Acquire);
     let interpreter = |language| app.contexts.pools.open(app, &owner, language, spec.clone(), &is_wanted);
     let opened = match request.language {
-        Language::Bash => {
-            let session = app.engine.session(spec.clone());
-            session.map(|context| (context, Vec::new())).map_err(Refusal::from)
-        }
+        Language::Bash => app.contexts.shells.open(app, &owner, spec.clone(), &is_wanted),
         Language::Python => interpreter(Interpreter::Python),
         Language::JavaScript | Language::TypeScript => interpreter(Interpreter::JavaScript),
     };
@@ -638,6 +642,7 @@ pub(crate) async fn keep_house(app: Shared) {
             return;
         }
         app.contexts.pools.tell(&app);
+        app.contexts.shells.tell(&app);
         for context in app.contexts.registry.all() {
             if context.is_free() && context.idle_left() == Some(Duration::ZERO) {
                 close(&app, &context).await;

@@ -24,6 +24,9 @@ DISPLAY_PACKET = 48 * 1024
 MOST_DISPLAYED = 64 << 20
 # A copy of more than this takes longer than most cells.
 MOST_RESIDENT = 4 << 30
+# Of a table's data, what is shown beside its text.
+MOST_CELLS = 100_000
+MOST_DATA = 16 << 20
 REHEARSAL = '{"source": "_ = 0\\n_ + 0", "file": false, "stdin": false}'
 TEXT_TYPES = (
     ("text/html", "_repr_html_"),
@@ -145,7 +148,7 @@ class Context:
                 self.running = True
                 signal.pthread_sigmask(interrupts, INTERRUPT)
                 value = self.run(source, namespace)
-                results = [bundle(value)] if value is not None else []
+                results = [self.shown(value)] if value is not None else []
             finally:
                 self.running = False
                 signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)
@@ -229,19 +232,25 @@ class Context:
                 last = start + DISPLAY_PACKET >= len(data)
                 os.write(self.channel, (b"D" if last else b"d") + data[start : start + DISPLAY_PACKET])
 
+    def shown(self, value):
+        """The value of the last expression. A figure is closed: it would be shown a second time as one that was left open."""
+        data = bundle(value)
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if is_figure(value) and pyplot is not None:
+            pyplot.close(value)
+        return data
+
     def figures(self):
         """The figures that the cell left open, which are closed."""
         pyplot = sys.modules.get("matplotlib.pyplot")
-        if pyplot is None or not pyplot.get_fignums():
+        # Another thread may be importing it.
+        if not hasattr(pyplot, "get_fignums") or not pyplot.get_fignums():
             return []
-        shown = []
-        for number in pyplot.get_fignums():
-            file = io.BytesIO()
-            pyplot.figure(number).savefig(file, format="png", bbox_inches="tight")
-            text = "<Figure %d>" % number
-            shown.append({"text/plain": text, "image/png": base64.b64encode(file.getvalue()).decode()})
-        pyplot.close("all")
-        return shown
+        try:
+            return [bundle(pyplot.figure(number)) for number in pyplot.get_fignums()]
+        finally:
+            # Also one that cannot be drawn: it would be the end of every cell to come.
+            pyplot.close("all")
 
 
 def compiled(source, name):
@@ -292,14 +301,22 @@ def as_json(value):
     try:
         return json.dumps(value, allow_nan=False).encode("utf-8", "replace")
     except (TypeError, ValueError, RecursionError):
-        # Something in a bundle is no JSON: its text is.
-        return json.dumps(only_text(value)).encode("utf-8", "replace")
+        # Something in a bundle is no JSON: the rest of it is.
+        return json.dumps(only_json(value)).encode("utf-8", "replace")
 
 
-def only_text(value):
+def only_json(value):
     if "results" in value:
-        return dict(value, results=[only_text(result) for result in value["results"]])
-    return {kind: data for kind, data in value.items() if isinstance(data, str)}
+        return dict(value, results=[only_json(result) for result in value["results"]])
+    return {kind: data for kind, data in value.items() if is_json(data)}
+
+
+def is_json(data):
+    try:
+        json.dumps(data, allow_nan=False)
+        return True
+    except (TypeError, ValueError, RecursionError):
+        return False
 
 
 def read_all(file):
@@ -317,7 +334,7 @@ def bundle(value):
         return shown
     whole = getattr(value, "_repr_mimebundle_", None)
     if callable(whole):
-        said = whole()
+        said = mime_bundle(whole)
         said = said[0] if isinstance(said, tuple) else said
         if isinstance(said, dict):
             shown.update((str(kind), mime_data(data)) for kind, data in said.items())
@@ -328,16 +345,58 @@ def bundle(value):
             data = data[0] if isinstance(data, tuple) else data
             if data is not None:
                 shown[kind] = mime_data(data)
-    if type(value).__module__.startswith("pandas.") and hasattr(value, "to_json"):
-        kind = "application/vnd.dataresource+json"
-        if kind not in shown:
-            shown[kind] = json.loads(value.to_json(orient="split", date_format="iso", default_handler=str))
+    if is_figure(value):
+        shown.setdefault("image/png", picture(value))
+    elif is_table(value):
+        data = data_resource(value)
+        if data is not None:
+            shown.setdefault("application/vnd.dataresource+json", data)
     elif type(value) in (list, tuple, dict) and "application/json" not in shown:
         try:
             shown["application/json"] = json.loads(json.dumps(value, allow_nan=False))
         except (TypeError, ValueError, RecursionError):
             pass
     return shown
+
+
+def mime_bundle(method):
+    """Some want to be told what is wanted, as notebooks do."""
+    try:
+        inspect.signature(method).bind()
+    except (TypeError, ValueError):
+        return method(include=None, exclude=None)
+    return method()
+
+
+def is_figure(value):
+    figures = sys.modules.get("matplotlib.figure")
+    return isinstance(value, getattr(figures, "Figure", ()))
+
+
+def picture(figure):
+    file = io.BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight")
+    return mime_data(file.getvalue())
+
+
+def is_table(value):
+    pandas = sys.modules.get("pandas")
+    return isinstance(value, (getattr(pandas, "DataFrame", ()), getattr(pandas, "Series", ())))
+
+
+def data_resource(table):
+    """The first rows of a table with its schema, as far as they are few enough. None where pandas has no such form of it."""
+    columns = table.shape[1] if table.ndim > 1 else 1
+    if table.ndim > 1 and not table.columns.is_unique:
+        # A row could name only one of two.
+        return None
+    first = table.head(MOST_CELLS // max(columns, 1))
+    try:
+        text = first.to_json(orient="table", date_format="iso", default_handler=str)
+    except Exception:
+        # Such as several levels of columns.
+        return None
+    return json.loads(text) if len(text) <= MOST_DATA else None
 
 
 def abs_is_finite(value):

@@ -9,6 +9,7 @@
 
 mod branch;
 mod heard;
+mod prewarm;
 mod shell;
 mod standing;
 mod turns;
@@ -47,6 +48,7 @@ use crate::supervise::at_once::Brought;
 use crate::zygote::{Language, Profile};
 pub use branch::BranchSpec;
 use heard::Heard;
+pub use prewarm::ShellPrewarm;
 use standing::Standing;
 pub use turns::Turn;
 use turns::Turns;
@@ -83,6 +85,8 @@ pub struct ContextSpec {
     pub workspace: Option<PathBuf>,
     /// Its cells are TypeScript, for a JavaScript interpreter.
     pub typescript: bool,
+    /// What each of its shells runs before the first command, for a session.
+    pub prewarm: Option<Arc<ShellPrewarm>>,
 }
 
 /// A piece of code for a context, and what bounds it.
@@ -197,9 +201,23 @@ impl Engine {
     /// # Errors
     /// Only what stops Sandtimer before a session exists; see [`Error`].
     pub fn session(&self, spec: ContextSpec) -> Result<Context, Error> {
-        let mut standing = Standing::shell(&self.inner, &spec)?;
-        begun(&mut standing, &spec)?;
-        Ok(Context::new(self.inner.clone(), None, spec, standing))
+        self.session_unless(spec, &|| false)
+    }
+
+    /// As [`Engine::session`], for a caller who may have left before its script has run.
+    ///
+    /// # Errors
+    /// As [`Engine::session`].
+    pub fn session_unless(
+        &self,
+        spec: ContextSpec,
+        is_withdrawn: &dyn Fn() -> bool,
+    ) -> Result<Context, Error> {
+        let session = Context::new(self.inner.clone(), None, spec, None);
+        let standing = session.shell(is_withdrawn)?;
+        session.note(&standing);
+        *session.standing() = Some(standing);
+        Ok(session)
     }
 }
 
@@ -215,7 +233,7 @@ impl Contexts {
         begun(&mut standing, &spec)?;
         let spec =
             ContextSpec { workspace: spec.workspace.or_else(|| standing.own_workspace.take()), ..spec };
-        Ok(Context::new(source.inner.clone(), Some(source), spec, standing))
+        Ok(Context::new(source.inner.clone(), Some(source), spec, Some(standing)))
     }
 
     /// Waits until `count` interpreters stand ready.
@@ -233,13 +251,18 @@ impl Contexts {
 }
 
 impl Context {
-    fn new(inner: Arc<Inner>, source: Option<Arc<Shared>>, spec: ContextSpec, standing: Standing) -> Self {
+    fn new(
+        inner: Arc<Inner>,
+        source: Option<Arc<Shared>>,
+        spec: ContextSpec,
+        standing: Option<Standing>,
+    ) -> Self {
         Context {
             inner,
             source,
             spec,
             turns: Arc::default(),
-            standing: Mutex::new(Some(standing)),
+            standing: Mutex::new(standing),
             info: Mutex::new((Ok(()), false)),
             lost: Mutex::default(),
             executions: AtomicU64::new(0),
@@ -442,12 +465,15 @@ impl Context {
             }
         }
         if place.is_none() {
-            let mut give_up = || self.check_wanted(is_withdrawn).is_err();
             let mut standing = match &self.source {
-                Some(source) => Standing::take(source, &self.spec, &mut give_up)?,
-                None => Standing::shell(&self.inner, &self.spec)?,
+                Some(source) => {
+                    let mut give_up = || self.check_wanted(is_withdrawn).is_err();
+                    let mut standing = Standing::take(source, &self.spec, &mut give_up)?;
+                    begun(&mut standing, &self.spec)?;
+                    standing
+                }
+                None => self.shell(is_withdrawn)?,
             };
-            begun(&mut standing, &self.spec)?;
             let doing = "the context's interpreter does not begin";
             let failed = |reason| Error::System { doing, source: std::io::Error::other(reason) };
             standing.ready().map_err(failed)?;

@@ -48,7 +48,9 @@ use sandtimer_os::probe;
 
 pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
-pub use contexts::{BranchSpec, Cell, Context, ContextSpec, Contexts, Execution, Info, Told, Tried, Turn};
+pub use contexts::{
+    BranchSpec, Cell, Context, ContextSpec, Contexts, Execution, Info, ShellPrewarm, Told, Tried, Turn,
+};
 pub use error::{BRANCHES, Error};
 pub use opened::new_run_id;
 pub use park::Parked;

@@ -26,14 +26,16 @@ use crate::zygote::{BOOT, Prewarm, Profile};
 
 /// Bytes of what an interpreter that failed wrote to stderr that are repeated.
 const LAST_WORDS: usize = 2000;
-/// Environment that keeps numeric libraries from starting threads: a process with threads cannot be forked safely.
-const ONE_THREAD: [&str; 6] = [
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
+/// Environment that keeps numeric libraries from starting threads: a process with threads cannot be forked safely. Arrow, which
+/// pandas imports, has an allocator that starts one.
+const ONE_THREAD: [(&str, &str); 7] = [
+    ("OMP_NUM_THREADS", "1"),
+    ("OPENBLAS_NUM_THREADS", "1"),
+    ("MKL_NUM_THREADS", "1"),
+    ("BLIS_NUM_THREADS", "1"),
+    ("VECLIB_MAXIMUM_THREADS", "1"),
+    ("NUMEXPR_NUM_THREADS", "1"),
+    ("JE_ARROW_MALLOC_CONF", "background_thread:false"),
 ];
 
 /// Why a zygote does not serve.
@@ -87,8 +89,8 @@ pub(super) fn spec_of(profile: &Profile) -> Spec {
     spec.network = profile.network;
     spec.gpu = profile.gpu;
     spec.supervised = profile.live && !profile.unsupervised;
-    for name in ONE_THREAD {
-        spec = spec.env(name, "1");
+    for (name, value) in ONE_THREAD {
+        spec = spec.env(name, value);
     }
     spec
 }

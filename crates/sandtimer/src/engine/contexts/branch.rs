@@ -114,7 +114,7 @@ impl Context {
                 self.inner.clone(),
                 Some(source.clone()),
                 ContextSpec { workspace, ..own.clone() },
-                standing,
+                Some(standing),
             )
         };
         Ok(standings.into_iter().map(context).collect())

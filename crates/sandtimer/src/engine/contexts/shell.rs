@@ -50,17 +50,26 @@ const BEGIN: &str = r#"\unset LD_PRELOAD
 __sandtimer_options=$(\shopt -p; \set +o)
 "#;
 
-/// Forgets everything but the environment and the directory.
+/// Variables that a shell has of itself.
+pub(super) const OWN: &str = "BASH*|COMP_WORDBREAKS|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HOST*|IFS|LINENO|MACHTYPE|OPT*|OSTYPE|PATH|\
+    PIPESTATUS|PPID|PS4|PWD|RANDOM|SECONDS|SHELL*|SHLVL|SRANDOM|TERM|UID|_|__sandtimer*";
+
+/// Forgets everything but the environment and the directory. Variables that are not exported are then as the pre-warm script
+/// has left them.
 const ANEW: &str = r#"for __sandtimer in $(\compgen -A function); do \unset -f "$__sandtimer"; done
 \unalias -a
 \eval "$__sandtimer_options" 2>/dev/null
 for __sandtimer in $(\compgen -v); do
 case $__sandtimer in
-BASH*|COMP_WORDBREAKS|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HOST*|IFS|LINENO|MACHTYPE|OPT*|OSTYPE|PATH|PIPESTATUS|PPID|PS4|PWD|RANDOM|SECONDS|SHELL*|SHLVL|SRANDOM|TERM|UID|_|__sandtimer*) ;;
+SANDTIMER_OWN) ;;
 *) \unset -v "$__sandtimer" 2>/dev/null ;;
 esac
 done
+\eval "$__sandtimer_variables" 2>/dev/null
 "#;
+
+/// Behind what the shell before has handed on: what else that script has left. Its options come last, as they may end a shell.
+const PREWARMED: &str = "\\eval \"$__sandtimer_prewarmed\" 2>/dev/null\n";
 
 /// Keeps the environment of before.
 const KEPT: &str = "__sandtimer_environment=$(\\builtin export -p)\n";
@@ -128,10 +137,11 @@ impl Shell {
         words.truncate(length);
         let words = String::from_utf8_lossy(&words).replace('\0', "");
         let Ok(null) = park::null() else { return false };
+        let anew = ANEW.replace("SANDTIMER_OWN", OWN);
         let source = match words.as_str() {
             // It could not say what it hands on: what it began with, then.
-            "" => format!("{KEPT}{ANEW}\\builtin eval \"$__sandtimer_environment\"\n"),
-            words => format!("{ANEW}{words}"),
+            "" => format!("{KEPT}{anew}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}"),
+            words => format!("{anew}{words}{PREWARMED}"),
         };
         if self.send(channel, &source, [null.as_fd(); 3]).is_err() {
             return false;

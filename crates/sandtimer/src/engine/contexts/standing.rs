@@ -377,9 +377,7 @@ impl Standing {
             }
             Err(reason) => {
                 // The ones there are would be of a state from before.
-                while !self.checkpoints.is_empty() {
-                    self.forget(0);
-                }
+                self.forget_all();
                 self.why_none = Some(reason);
             }
         }
@@ -443,6 +441,13 @@ impl Standing {
             && !self.is_listed()
             && self.extra() == 0;
         self.at_rest = is_at_rest.then(|| Used::of(&self.place.slot));
+    }
+
+    /// Ends all checkpoints.
+    pub fn forget_all(&mut self) {
+        while !self.checkpoints.is_empty() {
+            self.forget(0);
+        }
     }
 
     fn forget(&mut self, index: usize) {

@@ -1,0 +1,78 @@
+//! How the shells of sessions are made ready.
+//!
+//! Nothing stands ready: each session's shell runs the pre-warm script itself, in the session's own sandbox. One that has failed
+//! is complained of once, counted, and not run again for that owner; sessions come without it and say so.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sandtimer::engine::{Context, ContextSpec, ShellPrewarm};
+use sandtimer::zygote::Prewarm;
+
+use crate::auth::Owner;
+use crate::error::Refusal;
+use crate::{App, Shared};
+
+/// One owner's script.
+#[derive(Debug)]
+struct Script {
+    prewarm: Arc<ShellPrewarm>,
+    /// Whether the operator knows that it has failed.
+    told: AtomicBool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Shells(Mutex<HashMap<Owner, Script>>);
+
+impl Shells {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Script>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, app: &App, owner: &Owner) -> Option<Arc<ShellPrewarm>> {
+        let source = app.interpreters.shell_prewarm.as_ref()?;
+        let new = || {
+            let script = Prewarm { source: source.clone(), limit: app.interpreters.prewarm_limit };
+            Script { prewarm: ShellPrewarm::new(script), told: AtomicBool::new(false) }
+        };
+        Some(self.lock().entry(owner.clone()).or_insert_with(new).prewarm.clone())
+    }
+
+    /// A session of this owner's, and what is to be known of how it came to be.
+    pub fn open(
+        &self,
+        app: &Shared,
+        owner: &Owner,
+        spec: ContextSpec,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(Context, Vec<String>), Refusal> {
+        let prewarm = self.of(app, owner);
+        let spec = ContextSpec { prewarm: prewarm.clone(), ..spec };
+        let opened = app.engine.session_unless(spec, &|| !is_wanted());
+        self.tell(app);
+        let warning = prewarm.and_then(|prewarm| prewarm.failure().map(not_prewarmed));
+        Ok((opened?, warning.into_iter().collect()))
+    }
+
+    /// Tells the operator of scripts that have failed.
+    pub fn tell(&self, app: &App) {
+        for script in self.lock().values() {
+            if let Some(reason) = script.prewarm.failure()
+                && !script.told.swap(true, Ordering::Relaxed)
+            {
+                (app.host.complain)(&not_prewarmed(reason));
+            }
+        }
+    }
+
+    /// How many have failed.
+    pub fn failures(&self) -> u64 {
+        self.lock().values().filter(|script| script.prewarm.failure().is_some()).count() as u64
+    }
+}
+
+fn not_prewarmed(reason: &str) -> String {
+    format!("prewarm.bash did not run: {reason}; sessions are served without it")
+}

@@ -1,0 +1,151 @@
+//! A script that a session's shell has run before its first command.
+//!
+//! ```text
+//! shell begun ─▶ script, as a run with a limit of its own ─▶ reached its end ─▶ first checkpoint
+//!                    └─▶ limit, `exit`, cannot be read ─▶ killed; another shell, without it
+//! ```
+//! The script is trusted as much as whoever runs the engine; what it says of itself is believed.
+
+use std::sync::{Arc, OnceLock};
+
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use super::super::error::Error;
+use super::heard::{self, Heard};
+use super::standing::Standing;
+use super::{Cell, Context, begun};
+use crate::limits::Limits;
+use crate::model::{Ending, Outcome, State};
+use crate::zygote::Prewarm;
+
+/// Of what it writes, what is kept to say why it cannot be read.
+const KEPT_OUTPUT: u64 = 16 << 10;
+/// The longest reason.
+const MOST_REASON: usize = 300;
+/// How soon to look again whether its shell is still wanted.
+const LOOK_AGAIN: u64 = 100_000_000;
+const UNWANTED: &str = "nobody waits for the session any more";
+
+/// Behind the script: whether its end was reached, which what cannot be read does not; and what a shell is given again that
+/// takes the place of one that ended. The variables apart: of those that are exported the last values count. Of the options,
+/// a command substitution has forgotten `set -e`.
+const END: &str = r#"case ${__sandtimer_end-} in '') \builtin false ;; *)
+__sandtimer_variables=$(\set +eufx; IFS=$' \t\n'
+for __sandtimer in $(\compgen -v); do
+case $__sandtimer in
+SANDTIMER_OWN) ;;
+*) case ${!__sandtimer@a} in *x*) ;; *) \builtin declare -p "$__sandtimer" ;; esac ;;
+esac
+done; \builtin true)
+__sandtimer_prewarmed=$(\shopt -p; \set +o; \builtin declare -f; \builtin export -fp; \builtin alias -p
+case $__sandtimer_end in *e*) \builtin echo '\set -e' ;; esac; \builtin true)
+\unset -v __sandtimer_end __sandtimer_begun ;;
+esac"#;
+
+/// A script for the shells of sessions. Those that share it share what became of it: once it has failed it is not run again.
+#[derive(Debug)]
+pub struct ShellPrewarm {
+    script: Prewarm,
+    failure: OnceLock<String>,
+}
+
+impl ShellPrewarm {
+    /// One that has not run yet.
+    pub fn new(script: Prewarm) -> Arc<Self> {
+        Arc::new(ShellPrewarm { script, failure: OnceLock::new() })
+    }
+
+    /// Why it has failed, and is not run any more.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// The script as a shell is sent it. A directory that a session is opened with is gone back to.
+    fn command(&self, has_directory: bool) -> String {
+        let script = self.script.source.replace('\'', r"'\''");
+        let back = if has_directory { "\\builtin cd -- \"$__sandtimer_begun\"\n" } else { "" };
+        let end = END.replace("SANDTIMER_OWN", super::shell::OWN);
+        // Two ends of lines: a backslash may stand before the first.
+        format!("__sandtimer_begun=$PWD\n\\builtin eval '{script}\n\n__sandtimer_end=$-'\n{back}{end}")
+    }
+}
+
+impl Context {
+    /// A new shell that has run the session's script, or one without it where that has failed.
+    pub(super) fn shell(&self, is_withdrawn: &dyn Fn() -> bool) -> Result<Standing, Error> {
+        let new = || {
+            let mut standing = Standing::shell(&self.inner, &self.spec)?;
+            begun(&mut standing, &self.spec).map(|()| standing)
+        };
+        let mut standing = new()?;
+        if let Some(prewarm) = self.spec.prewarm.as_ref().filter(|prewarm| prewarm.failure().is_none())
+            && let Err(reason) = self.prewarm(&mut standing, prewarm, is_withdrawn)?
+        {
+            // Of several at the same time one counts.
+            let _ = prewarm.failure.set(reason);
+            drop(standing);
+            standing = new()?;
+        }
+        Ok(standing)
+    }
+
+    /// Runs the script; or why it has failed.
+    fn prewarm(
+        &self,
+        standing: &mut Standing,
+        prewarm: &ShellPrewarm,
+        is_withdrawn: &dyn Fn() -> bool,
+    ) -> Result<Result<(), String>, Error> {
+        if prewarm.script.source.contains('\0') {
+            return Ok(Err("it cannot be read: it has a NUL byte".to_owned()));
+        }
+        let cell = Cell {
+            source: prewarm.command(self.spec.directory.is_some()),
+            limits: Limits::new().wall(prewarm.script.limit).output(KEPT_OUTPUT),
+            ..Cell::default()
+        };
+        let (run, brought) = self.begin(standing, cell, monotonic_nanoseconds())?;
+        let mut heard = Heard::of(&run.running);
+        while !run.is_over() {
+            if self.check_wanted(is_withdrawn).is_err() {
+                run.cancel(UNWANTED);
+            }
+            match standing.wait_for_word(monotonic_nanoseconds().saturating_add(LOOK_AGAIN)) {
+                Ok(false) => {}
+                // It has answered, or ended.
+                _ => break,
+            }
+        }
+        heard::hear(&self.inner, &run.running, standing, (&mut heard, &brought), None, &mut |_| {});
+        let outcome = run.running.waiting.wait_outcome(false);
+        self.check_wanted(is_withdrawn)?;
+        if let Some(reason) = failed(&outcome, prewarm) {
+            return Ok(Err(reason));
+        }
+        // What was before it is nobody's to go back to.
+        standing.forget_all();
+        standing.ask_for_checkpoint();
+        let ready = standing.ready_within(crate::limits::nanoseconds(standing.spawn_limit()));
+        Ok(ready.map(drop).map_err(|reason| format!("it left a shell of no use: {reason}")))
+    }
+}
+
+fn failed(outcome: &Outcome, prewarm: &ShellPrewarm) -> Option<String> {
+    let reason = match (outcome.ending, outcome.state, outcome.exit_code) {
+        (Ending::Exited, State::Kept, Some(0)) => return None,
+        (Ending::Exited, State::Kept, _) => {
+            let said = outcome.stderr.trim_end().lines().last().unwrap_or("its end was not reached");
+            format!("it cannot be read: {said}")
+        }
+        (Ending::Exited, _, code) => {
+            let code = code.map_or_else(String::new, |code| format!(" (exit code {code})"));
+            format!("it ended its shell{code}")
+        }
+        (Ending::Timeout, ..) => format!("it did not end within its limit of {:?}", prewarm.script.limit),
+        (ending, ..) => match &outcome.verdict {
+            Some(verdict) => verdict.sentence.clone(),
+            None => format!("it ended as {ending:?}"),
+        },
+    };
+    Some(reason.chars().take(MOST_REASON).collect())
+}
