@@ -211,9 +211,15 @@ fn bear(birth: &Birth, fds: &[Fd], orders: Fd, thread_id: *mut i32) -> Option<c_
 /// Where the C library keeps the id of its main thread; the same in all children.
 static THREAD_ID: Static<*mut i32> = Static(core::cell::UnsafeCell::new(null_mut()));
 
-/// `checkpoint() -> int`: makes a copy of this process that waits until it is to go on. The copy's process id here, or a
-/// negated errno; 0 in the copy, once it goes on in place of this process.
-unsafe extern "C" fn checkpoint(_module: Object, _arguments: Object) -> Object {
+/// `checkpoint(channel, nonce) -> int`: makes a copy of this process that waits until it is to go on, and says so by the channel,
+/// as the interpreter would: the first thing that Python does behind a fork costs more than the saying. The copy's process id
+/// here, or a negative error that nothing was said of; 0 in the copy, once it goes on.
+unsafe extern "C" fn checkpoint(_module: Object, arguments: Object) -> Object {
+    let (mut channel, mut nonce): (c_int, u64) = (-1, 0);
+    // SAFETY: the format names the two variables' types.
+    if unsafe { PyArg_ParseTuple(arguments, c"iK".as_ptr(), &raw mut channel, &raw mut nonce) } == 0 {
+        return null_mut();
+    }
     let (every, mut before) = (!0u64, 0u64);
     // A signal must find neither a handler in the copy nor this process between two.
     call!(nr::RT_SIGPROCMASK, 2, &raw const every, &raw mut before, 8);
@@ -227,6 +233,14 @@ unsafe extern "C" fn checkpoint(_module: Object, _arguments: Object) -> Object {
         // SAFETY: as above.
         unsafe { PyOS_AfterFork_Child() };
     } else {
+        if made > 0 {
+            let mut word = [0u8; 13];
+            word[0] = b'K';
+            word[1..9].copy_from_slice(&nonce.to_le_bytes());
+            word[9..].copy_from_slice(&(made as u32).to_le_bytes());
+            // An engine that does not hear ends this process.
+            call!(nr::WRITE, channel, word.as_ptr(), word.len());
+        }
         // SAFETY: as above.
         unsafe { PyOS_AfterFork_Parent() };
     }

@@ -27,6 +27,8 @@ MOST_RESIDENT = 4 << 30
 # Of a table's data, what is shown beside its text.
 MOST_CELLS = 100_000
 MOST_DATA = 16 << 20
+# A cell that comes within so many seconds does not wait for a rehearsal.
+SOON = 0.001
 REHEARSAL = '{"source": "_ = 0\\n_ + 0", "file": false, "stdin": false}'
 TEXT_TYPES = (
     ("text/html", "_repr_html_"),
@@ -40,6 +42,8 @@ TEXT_TYPES = (
 )
 
 INTERRUPT = {signal.SIGINT}
+# __WALL of wait(2): also those without an exit signal.
+ALL_CHILDREN = 0x40000000
 
 
 class Context:
@@ -84,31 +88,32 @@ class Context:
         signal.sigtimedwait(INTERRUPT, 0)
         reason, pid = self.why_not(), 0
         if not reason:
-            pid = native.checkpoint()
+            pid = native.checkpoint(self.channel, int.from_bytes(nonce, "little"))
             if pid == 0:
                 # This is the copy, and goes on in place of the one it was made from. It is asked again.
                 self.running = False
                 self.is_new = True
                 return
             if pid < 0:
-                reason, pid = "a copy could not be made: " + os.strerror(-pid), 0
-        os.write(self.channel, b"K" + nonce + pid.to_bytes(4, "little") + reason.encode("utf-8", "replace")[:1000])
-        if pid and not select.select([self.channel], [], [], 0)[0]:
+                reason = "a copy could not be made: " + os.strerror(-pid)
+        if reason:
+            os.write(self.channel, b"K" + nonce + bytes(4) + reason.encode("utf-8", "replace")[:1000])
+        elif not select.select([self.channel], [], [], SOON)[0]:
             self.rehearse()
 
     def why_not(self):
         """Why a copy of this process would not be what this process is; empty if it would."""
-        # proc_pid_stat(5): the number of threads and the resident pages are its 20th and 24th field.
-        state = read("/proc/self/stat").rpartition(b")")[2].split()
-        count, resident = int(state[17]), int(state[21]) * 4096
+        # What costs little: a link for each thread beside the two of every directory, and no list of what is not there.
+        count = os.stat("/proc/self/task").st_nlink - 2
         if count > 1:
             return "%d other threads are running in the interpreter, and a copy has none of them" % (count - 1)
-        children = sum(map(is_alive, own_children()))
+        children = sum(map(is_alive, own_children())) if has_children() else 0
         if children:
             return "%d processes that were started here are running, and they are not children of a copy" % children
         torch = sys.modules.get("torch")
         if torch is not None and getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
             return "CUDA is in use, and a copy cannot use it"
+        resident = int(read("/proc/self/statm").split()[1]) * 4096
         if resident > MOST_RESIDENT:
             return "the interpreter uses %d MiB, and is copied up to %d MiB" % (resident >> 20, MOST_RESIDENT >> 20)
         return ""
@@ -272,6 +277,16 @@ def read(path):
         return os.read(file, 1 << 16)
     finally:
         os.close(file)
+
+
+def has_children():
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT | ALL_CHILDREN)
+    except ChildProcessError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def own_children():

@@ -441,8 +441,10 @@ impl Context {
         if stands {
             // Made while nobody waits for it.
             standing.is_due = true;
-            if prepare {
-                standing.ask_if_due();
+            match prepare {
+                true => standing.ask_if_due(),
+                // Its death and the making of the next one would be in each other's way.
+                false => standing.end_spare(),
             }
             *self.standing() = Some(standing);
         }

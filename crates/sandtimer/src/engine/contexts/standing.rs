@@ -205,16 +205,21 @@ impl Standing {
     /// Asks the interpreter for a checkpoint of what it is now.
     pub fn ask_for_checkpoint(&mut self) {
         self.is_due = false;
-        // One more than are needed is there until a moment when its death is in nobody's way.
-        if self.checkpoints.len() > MOST_CHECKPOINTS {
-            self.forget(0);
-        }
+        self.end_spare();
         self.at_rest = None;
         let mut nonce = Nonce::default();
         renew(&mut nonce);
         // One that is dead is found so when it is waited for.
         let _ = os::dispatch(self.channel.as_fd(), &[], &checkpoint_request(nonce), &[]);
         self.awaited = Some(nonce);
+    }
+
+    /// One more than are needed is there until a moment when its death is in nobody's way.
+    pub fn end_spare(&mut self) {
+        if self.checkpoints.len() > MOST_CHECKPOINTS {
+            self.forget(0);
+            self.is_one_dying = true;
+        }
     }
 
     /// Waits until it has made its checkpoint. `Ok` with a reason: it was lost, and a checkpoint has taken its place; an error
@@ -426,11 +431,8 @@ impl Standing {
 
     /// Ends the checkpoints that nothing goes back to any more.
     pub fn end_surplus(&mut self) {
-        if self.checkpoints.len() > MOST_CHECKPOINTS {
-            self.forget(0);
-            self.is_one_dying = true;
-            self.await_dying();
-        }
+        self.end_spare();
+        self.await_dying();
     }
 
     /// Reads what the sandbox has counted, in a moment when nobody waits for that and nothing goes on there.
