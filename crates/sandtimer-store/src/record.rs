@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! <id>.begun   JSON of `Begun`, while the run goes on
-//! <id>.run     bytes of stdout that were kept │ of stderr │ JSON of `Ended` │ its length, 8 bytes │ MARK
+//! <id>.run     what stood there before │ bytes of stdout that were kept │ of stderr │ JSON of `Ended` │ its length, 8 bytes │ MARK
 //! ```
-//! A `.run` file is written under another name and then renamed: a writer that is killed leaves it whole or not at all. After a
-//! loss of power it may be cut short, which the missing mark shows. Its head comes last because only then it is known which
+//! A `.run` file is written under another name and then renamed: a writer that is killed leaves it whole or not at all. As a rule
+//! that is the `.begun` file, continued: making a file takes longer than writing it. After a loss of power it may be cut short, which the missing mark shows. Its head comes last because only then it is known which
 //! parts of the output were kept.
 
 use std::fs::File;
@@ -92,16 +92,15 @@ pub struct StoredRun {
 pub(crate) type Source<'a> = dyn FnMut(Stream, u64, usize) -> io::Result<Chunk> + 'a;
 
 impl StoredRun {
-    /// Writes a whole file to `path`.
+    /// Writes a record behind what a file has, which is `at` bytes.
     pub(crate) fn write(
-        path: &Path,
+        (file, mut at): (File, u64),
         begun: Begun,
         ended_at_ms: u64,
         outcome: &Outcome,
         source: &mut Source<'_>,
     ) -> io::Result<Ended> {
-        let mut file = BufWriter::new(create(path)?);
-        let mut at = 0;
+        let mut file = BufWriter::new(file);
         let mut streams = [Kept::default(), Kept::default()];
         for (stream, kept) in [Stream::Stdout, Stream::Stderr].into_iter().zip(&mut streams) {
             kept.at = at;

@@ -4,7 +4,7 @@
 //! only begun when the directory is opened ended with the server that ran it, and gets an Outcome that says so.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -193,15 +193,36 @@ impl RunStore {
         outcome: &Outcome,
         output: &mut dyn FnMut(Stream, u64, usize) -> io::Result<Chunk>,
     ) -> io::Result<StoredRun> {
-        let (part, path) = (self.path(&begun.run_id, "part"), self.path(&begun.run_id, "run"));
-        let written = StoredRun::write(&part, begun, ended_at_ms, outcome, output)
-            .and_then(|ended| fs::rename(&part, &path).map(|()| ended))
-            .inspect_err(|_| {
-                let _ = fs::remove_file(&part);
-            })?;
+        let path = self.path(&begun.run_id, "run");
+        let (file, at, from) = self.continued(&begun.run_id)?;
+        let written = file
+            .try_clone()
+            .and_then(|copy| StoredRun::write((copy, at), begun, ended_at_ms, outcome, output));
+        let written = written.and_then(|ended| fs::rename(&from, &path).map(|()| ended));
+        let written = written.inspect_err(|_| {
+            // As it was. What stays all the same the next start sweeps.
+            let _ = if at == 0 { fs::remove_file(&from) } else { file.set_len(at) };
+        })?;
         self.replaced().push(path.clone());
         self.unsynced.store(true, Ordering::Release);
         Ok(StoredRun::new(path, written))
+    }
+
+    /// Where the record of a run that is over is written: the file from its beginning, or, where that is not there any more, a new
+    /// one; how long it is, and its name.
+    fn continued(&self, run_id: &str) -> io::Result<(File, u64, PathBuf)> {
+        let begun = self.path(run_id, BEGUN);
+        match File::options().write(true).open(&begun) {
+            Ok(mut file) => {
+                let at = file.seek(SeekFrom::End(0))?;
+                Ok((file, at, begun))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let part = self.path(run_id, "part");
+                Ok((create(&part)?, 0, part))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes what records have replaced.
@@ -249,8 +270,12 @@ fn clear(record: &Path) {
     }
 }
 
+/// What stands at the beginning of a file, behind which its writer may have been killed.
 fn read_begun(path: &Path) -> io::Result<Begun> {
-    Ok(serde_json::from_slice(&fs::read(path)?)?)
+    let bytes = fs::read(path)?;
+    let mut values = serde_json::Deserializer::from_slice(&bytes).into_iter();
+    let first = values.next().unwrap_or_else(|| Err(serde::de::Error::custom("it is empty")));
+    Ok(first?)
 }
 
 fn nothing() -> Chunk {
@@ -401,6 +426,22 @@ mod tests {
             assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::InfraError, "01236789"));
             let files = fs::read_dir(opened.store.directory()).expect("readable").count();
             assert_eq!(files, 1);
+        }
+    }
+
+    #[test]
+    fn a_record_that_its_writer_did_not_finish_is_that_of_a_run_that_began() {
+        let place = tempfile::tempdir().expect("a directory");
+        let store = RunStore::open(place.path(), 5).expect("it opens").store;
+        store.begin(&begun("b")).expect("begun");
+        let file = File::options().append(true).open(store.path("b", BEGUN));
+        file.and_then(|mut file| file.write_all(b"head\0{\"half")).expect("written");
+        drop(store);
+        for _ in 0..2 {
+            let opened = RunStore::open(place.path(), 7).expect("it opens");
+            assert!(opened.unreadable.is_empty(), "{:?}", opened.unreadable);
+            let outcome = opened.runs[0].outcome().expect("readable");
+            assert_eq!((outcome.ending, opened.runs[0].ended().ended_at_ms), (Ending::InfraError, 7));
         }
     }
 

@@ -1,12 +1,13 @@
 """What runs in a live Python interpreter: cells one after the other, in one namespace.
 
 Shares its process with child.py, which is executed before it. Requests come by the channel: `C` and a nonce asks for a
-checkpoint, `X` and JSON is a cell, with its stdout, stderr and, where JSON says so, its stdin and its source as files.
+checkpoint, `X` is a cell, with its stdout, stderr and, where the byte behind it says so, its stdin and its source as files; else that follows.
 Answered by `K`, nonce, the checkpoint's process id and why there is none; and by `A`, with `D` before it for everything
 that is displayed meanwhile; before the first of them it says `b`, or `R` and why its directory cannot be its own. `B` asks for
 an image, see branch.py. The engine takes none of it on trust.
 """
 
+import _signal
 import ast
 import asyncio
 import base64
@@ -29,7 +30,7 @@ MOST_CELLS = 100_000
 MOST_DATA = 16 << 20
 # A cell that comes within so many seconds does not wait for a rehearsal.
 SOON = 0.001
-REHEARSAL = '{"source": "_ = 0\\n_ + 0", "file": false, "stdin": false}'
+REHEARSAL = "_ = 0\n_ + 0"
 TEXT_TYPES = (
     ("text/html", "_repr_html_"),
     ("text/markdown", "_repr_markdown_"),
@@ -41,7 +42,13 @@ TEXT_TYPES = (
     ("application/json", "_repr_json_"),
 )
 
-INTERRUPT = {signal.SIGINT}
+# Of what a cell has to do each time, what `signal` adds to these touches a hundred pages, each of which a copy shares.
+set_handler, set_mask = _signal.signal, _signal.pthread_sigmask
+BLOCK, UNBLOCK = int(signal.SIG_BLOCK), int(signal.SIG_UNBLOCK)
+SIGINT = int(signal.SIGINT)
+INTERRUPT = {SIGINT}
+# What a cell request has beside its stdout and stderr.
+HAS_STDIN, HAS_FILE = 1, 2
 # __WALL of wait(2): also those without an exit signal.
 ALL_CHILDREN = 0x40000000
 
@@ -54,6 +61,8 @@ class Context:
         self.count = 0
         self.loop = None
         self.displayed = 0
+        self.has_stdin = 0
+        self.nothing = None
         self.running = False
         # It was a checkpoint: what was sent to the interpreter before it is not for this one.
         self.is_new = False
@@ -61,8 +70,8 @@ class Context:
         self.main["__builtins__"] = __builtins__
         self.main["display"] = self.display
         # An interrupt that comes when its cell has been sent and has not begun waits until it has.
-        signal.signal(signal.SIGINT, self.interrupt)
-        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)
+        set_handler(SIGINT, self.interrupt)
+        set_mask(BLOCK, INTERRUPT)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -81,7 +90,7 @@ class Context:
                     # This is the branch, and is asked for its first checkpoint.
                     self.is_new = True
             elif packet[:1] == b"X":
-                self.cell(json.loads(packet[1:]), files)
+                self.cell(packet[1], packet[2:], files)
 
     def checkpoint(self, nonce):
         # One that waits now came too late for the cell before this.
@@ -120,11 +129,10 @@ class Context:
 
     # -- a cell ------------------------------------------------------------------------------------------------------
 
-    def cell(self, request, files):
-        source = request["source"]
-        if request["file"]:
-            source = read_all(files.pop())
-        if not request["stdin"]:
+    def cell(self, kind, text, files):
+        source = (read_all(files.pop()) if kind & HAS_FILE else text).decode("utf-8")
+        self.has_stdin = kind & HAS_STDIN
+        if not self.has_stdin:
             files.append(os.open("/dev/null", os.O_RDONLY))
         for file, standard in zip(files, (1, 2, 0)):
             os.dup2(file, standard)
@@ -144,24 +152,33 @@ class Context:
                 for start in range(0, view.nbytes, INLINE):
                     os.write(self.channel, view[start : start + INLINE])
 
-    def reply(self, source, namespace, interrupts=signal.SIG_UNBLOCK):
+    def reply(self, source, namespace, interrupts=UNBLOCK):
         """Executes a cell; what there is to say of it."""
         try:
-            signal.signal(signal.SIGINT, self.interrupt)
-            sys.stdin = open(0, "r", closefd=False, errors="replace")
+            set_handler(SIGINT, self.interrupt)
+            sys.stdin = self.stdin()
             try:
                 self.running = True
-                signal.pthread_sigmask(interrupts, INTERRUPT)
+                set_mask(interrupts, INTERRUPT)
                 value = self.run(source, namespace)
                 results = [self.shown(value)] if value is not None else []
             finally:
                 self.running = False
-                signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)
+                set_mask(BLOCK, INTERRUPT)
             return {"status": "ok", "results": results, "interrupted": False}
         except BaseException as error:
             self.running = False
-            signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT)
+            set_mask(BLOCK, INTERRUPT)
             return dict(self.raised(error), interrupted=isinstance(error, KeyboardInterrupt))
+
+    def stdin(self):
+        # One that there is nothing in is as good for the next cell.
+        if self.has_stdin or not is_open(self.nothing):
+            stdin = open(0, "r", closefd=False, errors="replace")
+            if self.has_stdin:
+                return stdin
+            self.nothing = stdin
+        return self.nothing
 
     def raised(self, error):
         return {"status": "error", "results": [], "error": self.describe(error), "interrupted": False}
@@ -173,7 +190,7 @@ class Context:
 
     def rehearse(self):
         """Does what every cell does, while nobody waits: the first write to a page that is shared with a copy costs a fault."""
-        self.packet(self.reply(json.loads(REHEARSAL)["source"], {}, signal.SIG_BLOCK))
+        self.packet(self.reply(REHEARSAL, {}, BLOCK))
 
     def interrupt(self, *_):
         # One that comes too late is nobody's.
@@ -183,7 +200,8 @@ class Context:
     def run(self, source, namespace):
         """Executes a cell; the value of its last line, if that is an expression without a semicolon behind it."""
         body, last = compiled(source, "<cell %d>" % (self.count + 1))
-        self.evaluate(body, namespace)
+        if body is not None:
+            self.evaluate(body, namespace)
         if last is None:
             return None
         value = self.evaluate(last, namespace)
@@ -266,7 +284,7 @@ def compiled(source, name):
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";"):
         last = ast.Expression(tree.body.pop().value)
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    body = compile(tree, name, "exec", flags=flags, dont_inherit=True)
+    body = compile(tree, name, "exec", flags=flags, dont_inherit=True) if tree.body else None
     return body, last and compile(last, name, "eval", flags=flags, dont_inherit=True)
 
 
@@ -312,9 +330,12 @@ def leave_out_own(trace):
         trace = trace.tb_next
 
 
+encoded = json.JSONEncoder(allow_nan=False).encode
+
+
 def as_json(value):
     try:
-        return json.dumps(value, allow_nan=False).encode("utf-8", "replace")
+        return encoded(value).encode("utf-8", "replace")
     except (TypeError, ValueError, RecursionError):
         # Something in a bundle is no JSON: the rest of it is.
         return json.dumps(only_json(value)).encode("utf-8", "replace")
@@ -328,7 +349,7 @@ def only_json(value):
 
 def is_json(data):
     try:
-        json.dumps(data, allow_nan=False)
+        encoded(data)
         return True
     except (TypeError, ValueError, RecursionError):
         return False
@@ -337,7 +358,15 @@ def is_json(data):
 def read_all(file):
     os.lseek(file, 0, os.SEEK_SET)
     with open(file, "rb") as opened:
-        return opened.read().decode("utf-8", "surrogatepass")
+        return opened.read()
+
+
+def is_open(stream):
+    try:
+        return stream is not None and not stream.closed
+    except ValueError:
+        # It was detached from what it read.
+        return False
 
 
 def bundle(value):
@@ -368,7 +397,7 @@ def bundle(value):
             shown.setdefault("application/vnd.dataresource+json", data)
     elif type(value) in (list, tuple, dict) and "application/json" not in shown:
         try:
-            shown["application/json"] = json.loads(json.dumps(value, allow_nan=False))
+            shown["application/json"] = json.loads(encoded(value))
         except (TypeError, ValueError, RecursionError):
             pass
     return shown

@@ -52,8 +52,8 @@ impl Image {
 /// Asks for a cell to be executed. Its stdout and stderr come with it, then its stdin if it has one, then its source if that
 /// does not stand here.
 pub(crate) fn cell_request(source: Option<&str>, stdin: bool) -> Vec<u8> {
-    let request = serde_json::json!({"source": source, "stdin": stdin, "file": source.is_none()});
-    [b"X", request.to_string().as_bytes()].concat()
+    let kind = [b'X', u8::from(stdin) | u8::from(source.is_none()) << 1];
+    [&kind, source.unwrap_or_default().as_bytes()].concat()
 }
 
 /// Tells what a JavaScript cell says from what others write.

@@ -441,10 +441,8 @@ impl Context {
         if stands {
             // Made while nobody waits for it.
             standing.is_due = true;
-            match prepare {
-                true => standing.ask_if_due(),
-                // Its death and the making of the next one would be in each other's way.
-                false => standing.end_spare(),
+            if prepare {
+                standing.ask_if_due();
             }
             *self.standing() = Some(standing);
         }
