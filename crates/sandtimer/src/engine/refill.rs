@@ -35,6 +35,8 @@ const IDLE: Duration = Duration::from_secs(30);
 /// While enough stand ready, answered jobs are ended and new ones made once nobody has called for this long: a call has the
 /// processors for itself.
 const LULL: u64 = 2_000_000;
+/// The same where interpreters are taken for contexts: opening one, or making a branch of one, goes on behind the taking.
+const LULL_OF_CONTEXTS: u64 = 20_000_000;
 /// An answered job is ended after this long at the latest.
 const ANSWERED_LIMIT: u64 = 5_000_000;
 /// How often a waiting caller looks up.
@@ -191,11 +193,6 @@ impl State {
     /// Too few are left to wait for a lull.
     fn is_short(&self) -> bool {
         self.waiting > 0 || 4 * self.coming() < self.wanted
-    }
-
-    /// A call began or ended a moment ago.
-    fn is_in_use(&self, now: u64) -> bool {
-        now.saturating_sub(self.last_call) < LULL
     }
 
     /// Children that are ready, or will be.
@@ -369,12 +366,13 @@ impl Shared {
 
     /// Waits until another child is wanted, and says whether somebody waits for it; none when no more will be.
     fn wait_for_want(&self) -> Option<bool> {
+        let lull = if self.profile.live { LULL_OF_CONTEXTS } else { LULL };
         let mut state = self.lock();
         loop {
             let now = monotonic_nanoseconds();
             let quiet = now.saturating_sub(state.last_call);
             let over = now.saturating_sub(state.answered_since) >= ANSWERED_LIMIT;
-            if !state.answered.is_empty() && (state.closed || state.is_short() || quiet >= LULL || over) {
+            if !state.answered.is_empty() && (state.closed || state.is_short() || quiet >= lull || over) {
                 let answered = std::mem::take(&mut state.answered);
                 drop(state);
                 for running in answered {
@@ -390,8 +388,8 @@ impl Shared {
             // Tried in vain and nobody asks: it stays so until somebody does.
             let vain = state.failure.is_some() && state.waiting == 0;
             let lacking = state.coming() < state.wanted.max(state.waiting) && !vain;
-            if lacking && (state.is_short() || quiet >= LULL) {
-                let hurried = state.waiting > state.coming() || state.is_in_use(now) && state.is_short();
+            if lacking && (state.is_short() || quiet >= lull) {
+                let hurried = state.waiting > state.coming() || quiet < LULL && state.is_short();
                 state.making += 1;
                 if state.coming() < state.wanted.max(state.waiting) {
                     self.lacking.notify_one();
@@ -407,7 +405,7 @@ impl Shared {
             }
             let awaits_lull = lacking || !state.answered.is_empty();
             state.awaits_lull = awaits_lull;
-            let most = if awaits_lull { Duration::from_nanos(LULL.saturating_sub(quiet)) } else { IDLE };
+            let most = if awaits_lull { Duration::from_nanos(lull.saturating_sub(quiet)) } else { IDLE };
             let (woken, waited) =
                 self.lacking.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
             state = woken;
