@@ -422,7 +422,7 @@ impl Sent {
         context.touch();
         let tried = context.context.try_execute(cell, SHORT, &mut |told| self.told(told, false));
         match tried {
-            Ok(Tried::NotNow(cell)) => self.on_a_thread(cell),
+            Ok(Tried::NotNow(cell)) => self.on_a_thread(*cell),
             Ok(Tried::GoesOn(execution)) => {
                 if let Some(run) = &self.begun {
                     runs::drive_queued(&self.app, &self.live, run);

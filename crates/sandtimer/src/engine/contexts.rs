@@ -148,7 +148,7 @@ pub enum Tried {
     Over(Arc<Outcome>),
     GoesOn(Box<Execution>),
     /// It has not begun: others come before it, or its interpreter is not ready.
-    NotNow(Cell),
+    NotNow(Box<Cell>),
 }
 
 /// What is known of a context.
@@ -356,7 +356,7 @@ impl Context {
         let turn = cell.turn.take().unwrap_or_else(|| self.queue());
         if !turn.has_come() || !self.standing().as_mut().is_some_and(|standing| standing.is_ready_by(until)) {
             cell.turn = Some(turn);
-            return Ok(Tried::NotNow(cell));
+            return Ok(Tried::NotNow(Box::new(cell)));
         }
         // Nothing of that waits any more.
         self.ready(&mut self.standing(), &|| is_withdrawn(&cell.withdrawn))?;
