@@ -44,6 +44,15 @@ fn streams_are_opened_by_their_names_as_well() {
 }
 
 #[test]
+fn a_descriptor_that_was_kept_of_an_earlier_command_can_be_written_to() {
+    let session = open();
+    assert_eq!(printed(&session, "exec 3>&1"), "");
+    assert_eq!(printed(&session, "echo more >&3; echo here"), "here\n");
+    assert_eq!(printed(&session, "seq 100000 >&3; echo there"), "there\n");
+    assert_eq!(printed(&session, "echo more >&3; echo at last"), "at last\n");
+}
+
+#[test]
 fn what_a_command_leaves_running_is_never_said_to_be_dead() {
     let session = open();
     for turn in 0..20 {

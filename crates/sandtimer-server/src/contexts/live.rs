@@ -363,6 +363,7 @@ pub(crate) fn execute(
     let queued = Queued { run: live.clone(), begun: told, notes, unsaved };
     let is_for_here = context.language == Language::Python
         && request.wait.is_none_or(|wait| wait >= SHORT)
+        && app.runs.is_quick()
         && context.is_free();
     let mut defaults = vec![(Source::Session, context.each.clone())];
     defaults.extend_from_slice(context.language.defaults(&app.defaults));

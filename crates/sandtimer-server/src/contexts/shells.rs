@@ -52,8 +52,10 @@ impl Shells {
         let spec = ContextSpec { prewarm: prewarm.clone(), ..spec };
         let opened = app.engine.session_unless(spec, &|| !is_wanted());
         self.tell(app);
-        let warning = prewarm.and_then(|prewarm| prewarm.failure().map(not_prewarmed));
-        Ok((opened?, warning.into_iter().collect()))
+        let context = opened?;
+        let failure = prewarm.as_ref().and_then(|prewarm| prewarm.failure());
+        let warning = context.not_prewarmed().or(failure).map(not_prewarmed);
+        Ok((context, warning.into_iter().collect()))
     }
 
     /// Tells the operator of scripts that have failed.

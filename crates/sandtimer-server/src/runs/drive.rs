@@ -9,7 +9,7 @@
 //! that goes away cancels its run only while it waits and did not detach it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -166,7 +166,8 @@ pub(crate) fn drive_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) {
     tokio::runtime::Handle::current().spawn(driven);
 }
 
-/// Ends one that has begun and is over, which no task sees to. Inside the runtime; blocks for its record.
+/// Ends one that has begun and is over, which no task sees to. Inside the runtime, on whose thread it writes the record: to memory, as
+/// a rule, which takes less than having another thread do so.
 pub(crate) fn end_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: &Arc<Outcome>) {
     live.input.close();
     let ended_at = calendar_milliseconds();
@@ -276,7 +277,10 @@ pub(crate) async fn sync_records(app: Shared) {
 /// Waits until all records so far are on the disk.
 pub(crate) async fn sync(app: &Shared) {
     let store = app.runs.store.clone();
-    let Ok(Err(error)) = tokio::task::spawn_blocking(move || store.sync()).await else { return };
+    app.runs.is_syncing.store(true, Ordering::Relaxed);
+    let synced = tokio::task::spawn_blocking(move || store.sync()).await;
+    app.runs.is_syncing.store(false, Ordering::Relaxed);
+    let Ok(Err(error)) = synced else { return };
     app.metrics.store_failed();
     (app.host.complain)(&format!("records may not outlive a loss of power: {error}"));
 }

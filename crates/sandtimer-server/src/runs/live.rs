@@ -380,6 +380,8 @@ pub(crate) struct Runs {
     thinning: Mutex<()>,
     /// A record was written that is not on the disk yet.
     pub(super) written: Notify,
+    /// Records are on their way to the disk: who writes one may have to wait.
+    pub(super) is_syncing: AtomicBool,
 }
 
 impl Runs {
@@ -395,9 +397,15 @@ impl Runs {
             retention,
             thinning: Mutex::default(),
             written: Notify::new(),
+            is_syncing: AtomicBool::new(false),
         };
         runs.thin_out();
         runs
+    }
+
+    /// Whether a record is written without waiting for the disk, as a rule.
+    pub fn is_quick(&self) -> bool {
+        !self.is_syncing.load(Ordering::Relaxed)
     }
 
     pub fn find(&self, id: &str, owner: &Owner) -> Option<Arc<LiveRun>> {

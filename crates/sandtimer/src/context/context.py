@@ -47,6 +47,8 @@ set_handler, set_mask = _signal.signal, _signal.pthread_sigmask
 BLOCK, UNBLOCK = int(signal.SIG_BLOCK), int(signal.SIG_UNBLOCK)
 SIGINT = int(signal.SIGINT)
 INTERRUPT = {SIGINT}
+# What reads nothing: /dev/null.
+NOTHING = os.makedev(1, 3)
 # What a cell request has beside its stdout and stderr.
 HAS_STDIN, HAS_FILE = 1, 2
 # __WALL of wait(2): also those without an exit signal.
@@ -144,6 +146,9 @@ class Context:
         except BaseException as error:
             reply = self.raised(error)
         self.count += 1
+        if not self.has_stdin and not reads_nothing(0):
+            # It may hold what is none of the next cell's.
+            self.nothing = None
         flush()
         packet, kept = self.packet(reply)
         os.write(self.channel, packet)
@@ -359,6 +364,13 @@ def read_all(file):
     os.lseek(file, 0, os.SEEK_SET)
     with open(file, "rb") as opened:
         return opened.read()
+
+
+def reads_nothing(descriptor):
+    try:
+        return os.fstat(descriptor).st_rdev == NOTHING
+    except OSError:
+        return False
 
 
 def is_open(stream):

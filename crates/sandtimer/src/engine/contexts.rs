@@ -5,7 +5,7 @@
 //!                                    (checkpoint, see docs/design/contexts.md)      kept · rolled back · reset
 //! ```
 //! The context owns the sandbox between runs; while a run is on it shares it with the enforcer, which alone ends runs.
-//! Whoever executes drives the interpreter's channel, on his own thread; no deadline depends on that.
+//! Whoever executes drives the interpreter's channel; no deadline depends on that.
 
 mod branch;
 mod heard;
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -56,6 +56,8 @@ use turns::Turns;
 const CLOSED: &str = "the context was closed";
 /// How long an answer's Outcome takes, as a rule, where others have a part in it.
 const SETTLES: Duration = Duration::from_millis(1);
+/// How long a short cell takes. One that takes longer may be writing to streams of earlier ones, which are held.
+const SOON: Duration = Duration::from_millis(2);
 /// How long nobody has to want anything of an interpreter before what it needs no more is ended.
 const LULL: Duration = Duration::from_millis(2);
 /// Why a shell does not begin in its directory.
@@ -177,6 +179,8 @@ pub struct Context {
     /// A loss that was met where no run could be told of it.
     lost: Mutex<Option<(State, String)>>,
     executions: AtomicU64,
+    /// Why its shell has not run its script, where that is because of what it is itself.
+    not_prewarmed: OnceLock<String>,
     /// The run that is on.
     current: Mutex<Option<Arc<Run>>>,
     closed: AtomicBool,
@@ -266,6 +270,7 @@ impl Context {
             info: Mutex::new((Ok(()), false)),
             lost: Mutex::default(),
             executions: AtomicU64::new(0),
+            not_prewarmed: OnceLock::new(),
             current: Mutex::default(),
             closed: AtomicBool::new(false),
         }
@@ -283,6 +288,11 @@ impl Context {
     /// The directory that is its /workspace. One of its own ([`Profile::workspaces`]) is whoever's opened it to remove.
     pub fn workspace(&self) -> Option<&Path> {
         self.spec.workspace.as_deref()
+    }
+
+    /// Why its shell has not run its script, which others may.
+    pub fn not_prewarmed(&self) -> Option<&str> {
+        self.not_prewarmed.get().map(String::as_str)
     }
 
     /// What is known of it, without waiting for it.
@@ -354,12 +364,11 @@ impl Context {
         let asked_at = monotonic_nanoseconds();
         let until = asked_at.saturating_add(nanoseconds(most));
         let turn = cell.turn.take().unwrap_or_else(|| self.queue());
-        if !turn.has_come() || !self.standing().as_mut().is_some_and(|standing| standing.is_ready_by(until)) {
+        if !turn.has_come() || !self.is_ready_by(until) {
             cell.turn = Some(turn);
             return Ok(Tried::NotNow(Box::new(cell)));
         }
-        // Nothing of that waits any more.
-        self.ready(&mut self.standing(), &|| is_withdrawn(&cell.withdrawn))?;
+        self.check_wanted(&|| is_withdrawn(&cell.withdrawn))?;
         let mut execution = self.start(cell, (turn, asked_at), tell)?;
         if !self.hear(&mut execution, Some(until), tell) || !execution.is_settled() {
             return Ok(Tried::GoesOn(Box::new(execution)));
@@ -375,6 +384,17 @@ impl Context {
         {
             standing.ask_if_due();
         }
+    }
+
+    /// Whether an interpreter stands there and has made its checkpoint, without anything that may take longer.
+    fn is_ready_by(&self, end: u64) -> bool {
+        let mut place = self.standing();
+        let Some(standing) = place.as_mut().filter(|standing| !standing.is_shell()) else { return false };
+        let is_ready = standing.is_ready_by(end);
+        if is_ready {
+            self.note(standing);
+        }
+        is_ready
     }
 
     /// Begins a cell in an interpreter that is ready.
@@ -411,7 +431,11 @@ impl Context {
 
     /// Sees a cell that goes on to its end, blocking the calling thread until the Outcome is there.
     pub fn go_on(&self, mut execution: Execution, tell: &mut dyn FnMut(Told)) -> Arc<Outcome> {
-        self.hear(&mut execution, None, tell);
+        let soon = monotonic_nanoseconds().saturating_add(nanoseconds(SOON));
+        if !self.hear(&mut execution, Some(soon), tell) {
+            execution.standing.let_streams_go();
+            self.hear(&mut execution, None, tell);
+        }
         self.finish(execution, true)
     }
 

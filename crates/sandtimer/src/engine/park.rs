@@ -44,6 +44,7 @@ struct Shape {
     workspace: Option<std::path::PathBuf>,
     working_directory: Option<std::path::PathBuf>,
     network: bool,
+    gpu: bool,
     limits: ProcessLimits,
     memory: Option<u64>,
     processes: Option<u64>,
@@ -58,6 +59,7 @@ impl Shape {
             workspace: spec.workspace.clone(),
             working_directory: spec.working_directory.clone(),
             network: spec.network,
+            gpu: spec.gpu,
             limits: ProcessLimits { cpu_seconds: None, ..start::process_limits(effective) },
             memory: value(LimitKind::Memory),
             processes: value(LimitKind::Processes),
@@ -192,7 +194,7 @@ impl Parked {
                 || spec.terminal.is_some()
                 || spec.progress_channel
             {
-                let reason = "program, files, network, memory, processes, disk and open files must be those it was parked for, \
+                let reason = "program, files, network, GPU, memory, processes, disk and open files must be those it was parked for, \
                               and there is no room for a terminal or a progress channel";
                 let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
                 return Err(Error::System { doing: "cannot use the parked sandbox", source });

@@ -83,23 +83,41 @@ impl Brought {
     }
 }
 
-/// Reads what a run has written. Whether that was all that there is.
-pub(crate) fn drain(attachment: &Attachment) -> bool {
+/// Reads what a run has written. Whether that was all that there is by now.
+fn drain(attachment: &Attachment) -> bool {
     let is_plain =
         attachment.stdin.is_none() && attachment.reports.is_none() && attachment.terminal.is_none();
+    is_plain && read(attachment).iter().all(|left| *left != Left::More)
+}
+
+/// Reads what a run has written behind its end. Whether nobody has a stream of it any more.
+pub(crate) fn is_over(attachment: &Attachment) -> bool {
+    read(attachment).iter().all(|left| *left == Left::Nobody)
+}
+
+/// What is left of a stream when it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Nobody,
+    Nothing,
+    More,
+}
+
+fn read(attachment: &Attachment) -> [Left; 2] {
     let mut buffer = [0u8; PIECE];
-    is_plain
-        && attachment.outputs.iter().enumerate().all(|(index, output)| {
-            output.as_ref().is_none_or(|(fd, spool)| {
-                (0..PIECES).any(|_| match rustix::io::read(fd, &mut buffer) {
-                    Ok(0) | Err(Errno::AGAIN) => true,
-                    Ok(length) => {
-                        store(&attachment.run, index, spool, &buffer[..length]);
-                        false
-                    }
-                    // Looked at again where the collector reads.
-                    Err(_) => false,
-                })
-            })
-        })
+    [0, 1].map(|index: usize| {
+        let Some((fd, spool)) = &attachment.outputs[index] else { return Left::Nobody };
+        for _ in 0..PIECES {
+            match rustix::io::read(fd, &mut buffer) {
+                Ok(0) => return Left::Nobody,
+                Ok(length) => {
+                    store(&attachment.run, index, spool, &buffer[..length]);
+                }
+                Err(Errno::AGAIN) => return Left::Nothing,
+                // Looked at again where the collector reads.
+                Err(_) => return Left::More,
+            }
+        }
+        Left::More
+    })
 }

@@ -1,6 +1,6 @@
 //! The thread that moves bytes and writes outcomes.
 //!
-//! It drains every run's output into spools, feeds stdin, and looks at /proc, shortly before a limit ends a run, for what
+//! It drains the output of runs into spools (all that `at_once` has not), feeds stdin, and looks at /proc, shortly before a limit ends a run, for what
 //! the command waits for. Once the enforcer says that a run is dead, it waits a bounded time for the pipes to end, puts
 //! the Outcome together and gives the slot back. It may be late or busy: no deadline depends on it.
 

@@ -1,8 +1,8 @@
 //! The thread that ends runs on time.
 //!
 //! It waits on one epoll for its timer, for every run's init (socket and pidfd) and for messages; it does no I/O of
-//! runs, takes no lock that a thread doing such I/O holds, and decides alone which cause ended a run. (An answer is taken by
-//! whoever waited for it, who may end the job too; the enforcer is told, and does the rest.) Real-time
+//! runs, takes no lock that a thread doing such I/O holds, and decides which cause ended a run that it has looked at. (An answer
+//! is taken by whoever waited for it, who may end the job too; the enforcer is told, and does the rest.) Real-time
 //! (SCHED_FIFO) where the kernel allows it: otherwise busy sandboxes on the same processors make it late.
 
 use std::cmp::Reverse;

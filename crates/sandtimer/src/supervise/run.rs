@@ -23,7 +23,7 @@ use crate::limits::{Effect, Effective};
 use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, State};
 use crate::time::DeadlineCell;
 
-/// Why a run ended. Decided once, by the enforcer.
+/// Why a run ended. Decided once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The command ended by itself.
@@ -204,7 +204,7 @@ pub(crate) struct FailedStep {
     pub required: bool,
 }
 
-/// What the enforcer knows. It alone writes them; the collector gets them when the run is dead. Times are monotonic
+/// What is known by whoever has the run's [`Ending`](super::ending::Ending), who alone writes them; the collector gets them when the run is dead. Times are monotonic
 /// nanoseconds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {

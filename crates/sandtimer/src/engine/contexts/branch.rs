@@ -207,6 +207,7 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
 fn ask(standing: &mut Standing, base: u64, shares: bool, files: [&OwnedFd; 2]) -> Result<Image, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
+    standing.is_disturbed();
     let mut nonce = Nonce::default();
     renew(&mut nonce);
     let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);

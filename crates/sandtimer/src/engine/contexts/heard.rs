@@ -1,6 +1,6 @@
 //! What the interpreter says while a cell of its is on: what it displays, and its answer.
 //!
-//! Heard by whoever executes, on his own thread, until there is an answer or a verdict. Nothing of it is trusted: pieces are kept
+//! Heard by whoever executes, until there is an answer or a verdict. Nothing of it is trusted: pieces are kept
 //! up to the result limit, and an answer counts only if it seals the run's deadline cell first.
 
 use std::io::ErrorKind;
@@ -195,6 +195,10 @@ fn wait_for_word(live: &Live, job: &Job, until: Option<u64>) -> Word {
     let mut fds = [PollFd::new(&*job.channel, PollFlags::IN), PollFd::new(&live.over, PollFlags::IN)];
     loop {
         let left = until.map(|until| until.saturating_sub(monotonic_nanoseconds()));
+        if left == Some(0) {
+            // Also where something was said: an interpreter may have something to say for ever.
+            return Word::Late;
+        }
         let left = left.map(|left| Timespec {
             tv_sec: (left / 1_000_000_000) as i64,
             tv_nsec: (left % 1_000_000_000) as i64,

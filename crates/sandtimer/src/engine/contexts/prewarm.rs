@@ -79,10 +79,13 @@ impl Context {
         };
         let mut standing = new()?;
         if let Some(prewarm) = self.spec.prewarm.as_ref().filter(|prewarm| prewarm.failure().is_none())
-            && let Err(reason) = self.prewarm(&mut standing, prewarm, is_withdrawn)?
+            && let Err(failed) = self.prewarm(&mut standing, prewarm, is_withdrawn)?
         {
-            // Of several at the same time one counts.
-            let _ = prewarm.failure.set(reason);
+            match failed {
+                // Of several at the same time one counts.
+                Failed::Always(reason) => drop(prewarm.failure.set(reason)),
+                Failed::Here(reason) => drop(self.not_prewarmed.set(reason)),
+            }
             drop(standing);
             standing = new()?;
         }
@@ -95,9 +98,9 @@ impl Context {
         standing: &mut Standing,
         prewarm: &ShellPrewarm,
         is_withdrawn: &dyn Fn() -> bool,
-    ) -> Result<Result<(), String>, Error> {
+    ) -> Result<Result<(), Failed>, Error> {
         if prewarm.script.source.contains('\0') {
-            return Ok(Err("it cannot be read: it has a NUL byte".to_owned()));
+            return Ok(Err(Failed::Always("it cannot be read: it has a NUL byte".to_owned())));
         }
         let cell = Cell {
             source: prewarm.command(self.spec.directory.is_some()),
@@ -126,11 +129,20 @@ impl Context {
         standing.forget_all();
         standing.ask_for_checkpoint();
         let ready = standing.ready_within(crate::limits::nanoseconds(standing.spawn_limit()));
-        Ok(ready.map(drop).map_err(|reason| format!("it left a shell of no use: {reason}")))
+        Ok(ready.map(drop).map_err(|reason| Failed::Always(format!("it left a shell of no use: {reason}"))))
     }
 }
 
-fn failed(outcome: &Outcome, prewarm: &ShellPrewarm) -> Option<String> {
+/// Why a script has not run.
+enum Failed {
+    /// Because of what it is: it is not run again.
+    Always(String),
+    /// Because of what this session is: of its limits, say.
+    Here(String),
+}
+
+fn failed(outcome: &Outcome, prewarm: &ShellPrewarm) -> Option<Failed> {
+    let is_its_own = matches!(outcome.ending, Ending::Exited | Ending::Timeout);
     let reason = match (outcome.ending, outcome.state, outcome.exit_code) {
         (Ending::Exited, State::Kept, Some(0)) => return None,
         (Ending::Exited, State::Kept, _) => {
@@ -147,5 +159,6 @@ fn failed(outcome: &Outcome, prewarm: &ShellPrewarm) -> Option<String> {
             None => format!("it ended as {ending:?}"),
         },
     };
-    Some(reason.chars().take(MOST_REASON).collect())
+    let reason = reason.chars().take(MOST_REASON).collect();
+    Some(if is_its_own { Failed::Always(reason) } else { Failed::Here(reason) })
 }

@@ -82,7 +82,7 @@ pub(super) struct Standing {
     /// How long the last image over that one was.
     pub delta: u64,
     /// A checkpoint is to be asked for.
-    pub is_due: bool,
+    pub(super) is_due: bool,
     /// A checkpoint was forgotten that may not be dead yet.
     is_one_dying: bool,
     /// Init knows of no end: it was told so, or that the last run's was over.
@@ -206,7 +206,7 @@ impl Standing {
     pub fn ask_for_checkpoint(&mut self) {
         self.is_due = false;
         self.end_spare();
-        self.at_rest = None;
+        self.is_disturbed();
         let mut nonce = Nonce::default();
         renew(&mut nonce);
         // One that is dead is found so when it is waited for.
@@ -215,7 +215,7 @@ impl Standing {
     }
 
     /// One more than are needed is there until a moment when its death is in nobody's way.
-    pub fn end_spare(&mut self) {
+    fn end_spare(&mut self) {
         if self.checkpoints.len() > MOST_CHECKPOINTS {
             self.forget(0);
             self.is_one_dying = true;
@@ -259,18 +259,22 @@ impl Standing {
 
     /// Whether it has made its checkpoint by then, and nothing about it takes longer.
     pub fn is_ready_by(&mut self, end: u64) -> bool {
-        !self.is_listed() && self.await_checkpoint(end) == Ok(true) && self.is_dead_by(end)
+        let is_ready = !self.is_listed() && self.await_checkpoint(end) == Ok(true) && self.is_dead_by(end);
+        is_ready && !process::is_dead(self.pidfd.as_fd())
     }
 
     /// Keeps the streams of a run that is over: what the interpreter has not flushed goes there, before the next one begins.
     pub fn hold(&mut self, rest: Box<Attachment>) {
-        if let Some(before) = self.held.replace(rest) {
-            at_once::drain(&before);
+        if let Some(before) = self.held.replace(rest)
+            && !at_once::is_over(&before)
+        {
+            // A descriptor of it was kept, and goes on to be read.
+            self.inner.collector.send(ToCollector::Late(before));
         }
     }
 
-    /// Has the collector see to the streams of the last run.
-    fn let_streams_go(&mut self) {
+    /// Has the collector see to the streams of the last run: what is executed may write to them, or have before.
+    pub fn let_streams_go(&mut self) {
         if let Some(held) = self.held.take() {
             self.inner.collector.send(ToCollector::Late(held));
         }
@@ -452,8 +456,13 @@ impl Standing {
         }
     }
 
-    fn forget(&mut self, index: usize) {
+    /// Something goes on in the sandbox that is on no run's bill.
+    pub fn is_disturbed(&mut self) {
         self.at_rest = None;
+    }
+
+    fn forget(&mut self, index: usize) {
+        self.is_disturbed();
         let pid = self.checkpoints.remove(index);
         let _ = process::order(&*self.place.control, order::FORGET, pid, 0);
     }

@@ -1,0 +1,150 @@
+//! Cells that are tried on a thread which may not wait: what is over at once, what goes on, and who tries to keep that thread.
+#![allow(clippy::disallowed_methods)] // one waits for nothing but time
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Tried};
+use sandtimer::model::State;
+use sandtimer::zygote::Profile;
+use sandtimer::{Ending, Engine, Limits, Outcome};
+
+/// As long as tests may be late on a busy machine, and shorter than every wall here.
+const LATE: Duration = Duration::from_secs(5);
+const WALL: Duration = Duration::from_secs(20);
+
+fn contexts() -> &'static Contexts {
+    static CONTEXTS: OnceLock<Contexts> = OnceLock::new();
+    CONTEXTS.get_or_init(|| {
+        let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
+        Engine::new().and_then(|engine| engine.contexts(profile, 2)).expect("a pool")
+    })
+}
+
+fn open() -> Context {
+    let context = contexts().open(ContextSpec::default(), &mut || false).expect("a context");
+    context.settled_info();
+    context
+}
+
+fn cell(source: &str) -> Cell {
+    Cell { source: source.to_owned(), limits: Limits::new().wall(WALL), ..Cell::default() }
+}
+
+fn run(context: &Context, source: &str) -> Arc<Outcome> {
+    context.execute(cell(source), &mut |_| {}).expect("a run")
+}
+
+/// Tries a cell for `most`, and sees it to its end; whether it was over at once.
+fn tried(context: &Context, cell: Cell, most: Duration) -> (bool, Arc<Outcome>) {
+    match context.try_execute(cell, most, &mut |_| {}).expect("a run") {
+        Tried::Over(outcome) => (true, outcome),
+        Tried::GoesOn(execution) => (false, context.go_on(*execution, &mut |_| {})),
+        Tried::NotNow(cell) => (false, context.execute(*cell, &mut |_| {}).expect("a run")),
+    }
+}
+
+#[test]
+fn a_short_cell_is_over_at_once_with_all_that_belongs_to_it() {
+    let context = open();
+    for turn in 0..50 {
+        let source = format!("x = {turn}\nprint('so far')\nx + 1");
+        let (at_once, outcome) = tried(&context, cell(&source), LATE);
+        assert!(at_once, "{turn}: {outcome:?}");
+        assert_eq!((outcome.ending, outcome.state), (Ending::Returned, State::Kept), "{outcome:?}");
+        assert_eq!((outcome.stdout.as_str(), outcome.tree.survivors), ("so far\n", Some(0)), "{outcome:?}");
+        assert_eq!(outcome.value, Some((turn + 1).into()));
+        context.prepare();
+    }
+    let (_, outcome) = tried(&context, cell("undefined"), LATE);
+    assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{outcome:?}");
+    assert!(context.undo().expect("undone"));
+    assert_eq!(run(&context, "x").value, Some(49.into()));
+}
+
+#[test]
+fn what_a_short_cell_leaves_running_is_never_said_to_be_dead() {
+    let context = open();
+    let source = "import subprocess\nchild = subprocess.Popen(['sleep', '95'])";
+    let (_, outcome) = tried(&context, cell(source), LATE);
+    assert_eq!((outcome.state, outcome.tree.survivors), (State::Kept, None), "{outcome:?}");
+    let (_, outcome) = tried(&context, cell("child.kill(); child.wait()"), LATE);
+    assert_eq!((outcome.state, outcome.tree.survivors), (State::Kept, Some(0)), "{outcome:?}");
+}
+
+#[test]
+fn what_takes_longer_goes_on_elsewhere_and_its_limits_with_it() {
+    let context = open();
+    let begun = Instant::now();
+    let limits = Limits::new().wall(Duration::from_millis(300));
+    let stuck = Cell { limits, ..cell("y = 1\nprint('so far', flush=True)\nwhile True: pass") };
+    let (at_once, outcome) = tried(&context, stuck, Duration::from_millis(2));
+    assert!(!at_once);
+    assert_eq!(outcome.verdict.as_ref().map(|verdict| verdict.limit_ms), Some(Some(300)), "{outcome:?}");
+    assert_eq!((outcome.stdout.as_str(), outcome.tree.survivors), ("so far\n", Some(0)), "{outcome:?}");
+    assert!(begun.elapsed() < LATE);
+    let large = "'x' * 1_000_000";
+    let (_, outcome) = tried(&context, cell(large), LATE);
+    assert_eq!(outcome.results[0]["text/plain"].as_str().map(str::len), Some(1_000_002));
+}
+
+/// Finds the interpreter's end of the channel, and talks without an end.
+const TALKS: &str = "
+import os, stat
+channel = next(int(name) for name in os.listdir('/proc/self/fd') if stat.S_ISSOCK(os.fstat(int(name)).st_mode))
+while True:
+    os.write(channel, b'P1/2')
+";
+
+#[test]
+fn who_never_stops_talking_keeps_no_thread_for_longer_than_it_may_be() {
+    let context = open();
+    let begun = Instant::now();
+    let limits = Limits::new().wall(LATE * 2);
+    let talker = Cell { limits, ..cell(TALKS) };
+    let tried = context.try_execute(talker, Duration::from_millis(50), &mut |_| {}).expect("a run");
+    assert!(begun.elapsed() < LATE, "{:?}", begun.elapsed());
+    let Tried::GoesOn(execution) = tried else { panic!("{tried:?}") };
+    assert!(context.running().is_some_and(|run| !run.is_over()));
+    context.running().expect("a run").cancel("enough");
+    let outcome = context.go_on(*execution, &mut |_| {});
+    assert_eq!(outcome.ending, Ending::Cancelled, "{outcome:?}");
+    assert_eq!(run(&context, "1 + 1").value, Some(2.into()));
+}
+
+#[test]
+fn one_that_cannot_begin_at_once_is_given_back() {
+    let context = open();
+    let _turn = context.queue();
+    let tried = context.try_execute(cell("1"), Duration::from_millis(2), &mut |_| {}).expect("no error");
+    let Tried::NotNow(cell) = tried else { panic!("{tried:?}") };
+    assert!(cell.turn.is_some(), "it keeps its place");
+}
+
+#[test]
+fn a_descriptor_that_was_kept_of_an_earlier_cell_can_be_written_to() {
+    let context = open();
+    let (_, outcome) = tried(&context, cell("import os\nout = os.dup(1)"), LATE);
+    assert_eq!(outcome.state, State::Kept, "{outcome:?}");
+    for source in [
+        "os.write(out, b'x' * 1000)",
+        "1",
+        "sum(os.write(out, b'x' * 1000) for _ in range(200))",
+        "os.write(out, b'y')",
+    ] {
+        let (_, outcome) = tried(&context, cell(source), Duration::from_millis(2));
+        assert_eq!((outcome.ending, outcome.state), (Ending::Returned, State::Kept), "{source}: {outcome:?}");
+        context.prepare();
+    }
+}
+
+#[test]
+fn what_was_read_ahead_of_another_stdin_is_not_the_next_cells() {
+    let context = open();
+    let source = "import os, sys\nread, write = os.pipe()\nos.write(write, b'a\\nb\\n')\nos.dup2(read, 0)\nsys.stdin.readline()";
+    assert_eq!(run(&context, source).value, Some("a\n".into()));
+    let outcome = run(&context, "input()");
+    assert_eq!(outcome.error.as_ref().expect("an error")["type"], "EOFError", "{outcome:?}");
+    assert_eq!(run(&context, "sys.stdin.close(); os.close(0)").state, State::Kept);
+    assert_eq!(run(&context, "sys.stdin.read()").value, Some("".into()));
+}
