@@ -134,9 +134,10 @@ def main(count: int, seed: int) -> None:
     pickles = samples()
     for data in pickles:
         carry.decode(data, (), RESULTS)
-    # Looking for a zone that is not there loads what reads packages.
-    with contextlib.suppress(zoneinfo.ZoneInfoNotFoundError):
-        zoneinfo.ZoneInfo("No/Such")
+    # Looking for a zone that is not there loads what reads packages, more where there is a package of zones.
+    for name in ("No/Such", "Europe/No_Such"):
+        with contextlib.suppress(zoneinfo.ZoneInfoNotFoundError):
+            zoneinfo.ZoneInfo(name)
     sys.addaudithook(watch)
     decoded = refused = 0
     for _ in range(count):
