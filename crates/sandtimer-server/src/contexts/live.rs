@@ -1,11 +1,13 @@
 //! Contexts from their beginning to their end.
 
+mod sent;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, ContextSpec, Stats, Told, Tried};
+use sandtimer::engine::{Cell, Context, ContextSpec, Stats};
 use sandtimer::model::{Outcome, Source, State};
 use sandtimer::zygote::Language as Interpreter;
 use sandtimer::{Limits, Run};
@@ -19,12 +21,12 @@ use super::request::{CellRequest, ContextRequest, Language};
 use super::shells::Shells;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal};
-use crate::metrics::Queued as Waiting;
 use crate::owned::{Owned, Registry};
-use crate::quota::{Kind, Share, Shares, Taken};
+use crate::quota::{Kind, Shares, Taken};
 use crate::runs::{self, CLIENT_GONE, LiveRun};
 use crate::workspaces::{self, Using, Workspace};
 use crate::{BLOCKING, Shared};
+use sent::Sent;
 
 /// How often contexts are looked at for how long they were not used.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -397,154 +399,6 @@ pub(crate) fn execute(
         sent.on_a_thread(cell);
     }
     Ok(queued)
-}
-
-/// Something that was sent to a context, on its way through it.
-struct Sent {
-    app: Shared,
-    live: Arc<LiveRun>,
-    context: Arc<LiveContext>,
-    /// Where it is told that it has begun, or why not.
-    tell: Option<oneshot::Sender<Result<(), Refusal>>>,
-    waits: Option<Waiting>,
-    begun: Option<Arc<Run>>,
-    notes: Arc<Mutex<Vec<String>>>,
-    unsaved: Arc<Mutex<Option<String>>>,
-    share: Share,
-}
-
-impl Sent {
-    /// Executes it on this thread, as far as it does not keep that from others: each thread that wakes instead costs as much as
-    /// a short cell does. One at a time, so that there are threads for the others.
-    fn here(mut self, cell: Cell) {
-        let app = self.app.clone();
-        let Some(_here) = Here::enter(&app.contexts.is_one_here) else { return self.on_a_thread(cell) };
-        let context = self.context.clone();
-        context.touch();
-        let tried = context.context.try_execute(cell, SHORT, &mut |told| self.told(told, false));
-        match tried {
-            Ok(Tried::NotNow(cell)) => self.on_a_thread(*cell),
-            Ok(Tried::GoesOn(execution)) => {
-                if let Some(run) = &self.begun {
-                    runs::drive_queued(&self.app, &self.live, run);
-                }
-                tokio::task::spawn_blocking(move || {
-                    let outcome = context.context.go_on(*execution, &mut |told| self.told(told, true));
-                    self.over(Ok(outcome));
-                    context.context.rest();
-                });
-            }
-            Ok(Tried::Over(outcome)) => {
-                if let Some(run) = &self.begun {
-                    runs::end_queued(&self.app, &self.live, run, &outcome);
-                }
-                self.over(Ok(outcome));
-                settle_soon(&context);
-            }
-            Err(error) => self.over(Err(error)),
-        }
-    }
-
-    /// Executes it when its turn comes, on a thread that may wait.
-    fn on_a_thread(mut self, cell: Cell) {
-        tokio::task::spawn_blocking(move || {
-            let context = self.context.clone();
-            context.touch();
-            let executed = context.context.execute(cell, &mut |told| self.told(told, true));
-            self.over(executed);
-            // An interpreter that has answered and goes on computing has no checkpoint to show, and is ended.
-            context.context.rest();
-        });
-    }
-
-    /// Hears what is told of it. `drive`: a task sees to what has begun.
-    fn told(&mut self, told: Told, drive: bool) {
-        match told {
-            Told::Begun(run) => {
-                if let Some(waits) = self.waits.take() {
-                    waits.begun();
-                }
-                *self.unsaved.lock().unwrap_or_else(PoisonError::into_inner) =
-                    self.context.context.info().checkpoint.err();
-                let begun = runs::begin_queued(&self.app, &self.live, &run);
-                if begun.is_ok() && drive {
-                    runs::drive_queued(&self.app, &self.live, &run);
-                }
-                self.begun = begun.is_ok().then_some(run);
-                if let Some(tell) = self.tell.take() {
-                    // One that is not heard is dropped.
-                    let _ = tell.send(begun);
-                }
-            }
-            Told::Lost(state, reason) => {
-                let state = if state == State::RolledBack {
-                    "went back to its last checkpoint"
-                } else {
-                    "began anew"
-                };
-                self.notes
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(format!("the context {state}: {reason}"));
-            }
-            Told::Displayed(_) | Told::Raised(_) => {}
-        }
-    }
-
-    /// It is over, or could not begin.
-    fn over(self, executed: Result<Arc<Outcome>, sandtimer::Error>) {
-        let Sent { app, live, context, tell, waits, begun, share, .. } = self;
-        // Of what did not begin.
-        drop(waits);
-        if let (Ok(outcome), Some(run)) = (&executed, begun)
-            && left_something(outcome)
-        {
-            context.keep_left(&live, run);
-        }
-        context.touch();
-        if let (Err(error), Some(tell)) = (executed, tell) {
-            let refusal = Refusal::from(error);
-            let reason = refusal.message.clone();
-            let told = tell.send(Err(refusal)).is_ok();
-            runs::drop_queued(&app, &live, &reason, told);
-        }
-        drop(share);
-    }
-}
-
-/// The one place for what is executed on a thread of the runtime's own.
-struct Here<'a>(&'a AtomicBool);
-
-impl<'a> Here<'a> {
-    fn enter(is_taken: &'a AtomicBool) -> Option<Self> {
-        (!is_taken.swap(true, Ordering::AcqRel)).then_some(Here(is_taken))
-    }
-}
-
-impl Drop for Here<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
-
-/// Has a context see to itself: to its checkpoint when the answer is written, to the rest once nobody has wanted anything of it for
-/// a moment.
-fn settle_soon(context: &Arc<LiveContext>) {
-    let context = context.clone();
-    // A task of this thread, which has it when it has written the answer.
-    tokio::spawn(async move {
-        context.context.prepare();
-        if context.is_to_rest.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        while {
-            tokio::time::sleep(SHORT).await;
-            context.unused() < SHORT
-        } {}
-        context.is_to_rest.store(false, Ordering::Release);
-        // A panic there was reported by itself.
-        let _ = blocking(move || context.context.rest()).await;
-    });
 }
 
 /// Whether it may have left processes running.

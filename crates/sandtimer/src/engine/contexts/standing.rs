@@ -1,4 +1,6 @@
-//! An interpreter in its sandbox, between runs: its channel, its checkpoints, and what becomes of them.
+//! An interpreter in its sandbox, between runs: its channel, the cell that is sent to it, and what becomes of it.
+
+mod checkpoints;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -9,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::wire::{CHANNEL_PACKET, Notice, channel, notice, order};
+use sandtimer_os::wire::{CHANNEL_PACKET, Notice, channel, order};
 use sandtimer_os::{process, socket, zygote as os};
 
 use super::super::children::{Stood, hard_end};
@@ -23,9 +25,7 @@ use super::super::zygotes::Zygote;
 use super::super::{Inner, Spec};
 use super::shell::Shell;
 use super::{ContextSpec, interpreter, variables};
-use crate::context::{
-    Frame, Nonce, Said, ScriptNonce, cell_request, checkpoint_request, said, script_request,
-};
+use crate::context::{Frame, Nonce, Said, ScriptNonce, cell_request, said, script_request};
 use crate::limits::{Key, check_at_least};
 use crate::model::LimitKind;
 use crate::supervise::at_once;
@@ -33,18 +33,8 @@ use crate::supervise::collector::{Attachment, ToCollector};
 use crate::supervise::run::{Idle, Job, Live, Running, Used};
 use crate::zygote::{Answer, Language};
 
-/// How long an interpreter may take to make a checkpoint: forking takes 20 ms for each GB. Infrastructure: always finite.
-const CHECKPOINT_LIMIT: u64 = 10_000_000_000;
 /// How long init may take to answer, where no run's enforcer waits for it.
 const INIT_LIMIT: u64 = 2_000_000_000;
-/// How long the next cell is kept back for a forgotten checkpoint to die.
-const DYING_LIMIT: u64 = 250_000_000;
-/// How soon to look again whether it is dead: nothing tells.
-const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
-/// The one to go back to, and the one before.
-const MOST_CHECKPOINTS: usize = 2;
-/// How long a checkpoint takes, as a rule: an interpreter that takes longer may be writing to streams that nobody reads.
-const SOON: u64 = 2_000_000;
 /// What no interpreter begins under: what it writes to of the memory that it has from before.
 const LEAST_MEMORY: u64 = 8 << 20;
 /// The longest source that is sent in a packet.
@@ -187,82 +177,6 @@ impl Standing {
         self.channel.as_fd()
     }
 
-    /// Whether there is a checkpoint, or why not.
-    pub fn checkpoint(&self) -> Result<(), String> {
-        self.why_none.clone().map_or(Ok(()), Err)
-    }
-
-    pub fn can_undo(&self) -> bool {
-        self.checkpoints.len() >= MOST_CHECKPOINTS
-    }
-
-    pub fn ask_if_due(&mut self) {
-        if self.is_due {
-            self.ask_for_checkpoint();
-        }
-    }
-
-    /// Asks the interpreter for a checkpoint of what it is now.
-    pub fn ask_for_checkpoint(&mut self) {
-        self.is_due = false;
-        self.end_spare();
-        self.is_disturbed();
-        let mut nonce = Nonce::default();
-        renew(&mut nonce);
-        // One that is dead is found so when it is waited for.
-        let _ = os::dispatch(self.channel.as_fd(), &[], &checkpoint_request(nonce), &[]);
-        self.awaited = Some(nonce);
-    }
-
-    /// One more than are needed is there until a moment when its death is in nobody's way.
-    fn end_spare(&mut self) {
-        if self.checkpoints.len() > MOST_CHECKPOINTS {
-            self.forget(0);
-            self.is_one_dying = true;
-        }
-    }
-
-    /// Waits until it has made its checkpoint. `Ok` with a reason: it was lost, and a checkpoint has taken its place; an error
-    /// with one: the sandbox is of no use any more.
-    pub fn ready(&mut self) -> Result<Option<String>, String> {
-        self.ready_within(CHECKPOINT_LIMIT)
-    }
-
-    /// The same within so many nanoseconds for each checkpoint.
-    pub fn ready_within(&mut self, limit: u64) -> Result<Option<String>, String> {
-        if self.held.is_some() && !matches!(self.await_checkpoint(monotonic_nanoseconds() + SOON), Ok(true)) {
-            self.let_streams_go();
-        }
-        let mut lost = None;
-        loop {
-            let reason = match self.await_checkpoint(monotonic_nanoseconds().saturating_add(limit)) {
-                Ok(true) => {
-                    self.await_dying();
-                    return Ok(lost);
-                }
-                Ok(false) => {
-                    let limit = Duration::from_nanos(limit);
-                    format!("the interpreter did not make a checkpoint within {limit:?}")
-                }
-                Err(reason) => reason,
-            };
-            let Some(checkpoint) = self.checkpoints.last().copied().filter(|_| lost.is_none()) else {
-                return Err(reason);
-            };
-            if !self.roll_back(checkpoint) {
-                return Err(reason);
-            }
-            lost = Some(reason);
-            self.ask_for_checkpoint();
-        }
-    }
-
-    /// Whether it has made its checkpoint by then, and nothing about it takes longer.
-    pub fn is_ready_by(&mut self, end: u64) -> bool {
-        let is_ready = !self.is_listed() && self.await_checkpoint(end) == Ok(true) && self.is_dead_by(end);
-        is_ready && !process::is_dead(self.pidfd.as_fd())
-    }
-
     /// Keeps the streams of a run that is over: what the interpreter has not flushed goes there, before the next one begins.
     pub fn hold(&mut self, rest: Box<Attachment>) {
         if let Some(before) = self.held.replace(rest)
@@ -298,26 +212,6 @@ impl Standing {
                 Frame::Begun => return Ok(()),
                 _ => self.hear_refusal(&packet[..length]),
             }
-        }
-    }
-
-    /// The answer to the last request for a checkpoint; what was said before is passed over. False where it is not there by `end`.
-    fn await_checkpoint(&mut self, end: u64) -> Result<bool, String> {
-        self.ask_if_due();
-        let mut packet = vec![0u8; if self.awaited.is_some() { CHANNEL_PACKET } else { 0 }];
-        while let Some(nonce) = self.awaited {
-            let Some(length) = self.word(&mut packet, end)? else { return Ok(false) };
-            match Frame::parse(&packet[..length]) {
-                Frame::Checkpoint { nonce: said, made } if said == nonce => {
-                    self.awaited = None;
-                    self.keep(made);
-                }
-                _ => self.hear_refusal(&packet[..length]),
-            }
-        }
-        match process::is_dead(self.pidfd.as_fd()) {
-            true => Err("the interpreter ended while nothing was executed in it".to_owned()),
-            false => Ok(true),
         }
     }
 
@@ -370,101 +264,6 @@ impl Standing {
                 Ok(_) => return Err("the interpreter ended while nothing was executed in it".to_owned()),
             }
         }
-    }
-
-    fn keep(&mut self, made: Result<i32, String>) {
-        match made {
-            Ok(pid) => {
-                // Before the next cell is sent: init knows it before anything of that cell can signal.
-                let _ = process::order(&*self.place.control, order::KEEP, pid, 0);
-                if self.is_shell() {
-                    self.wait_for_notice(notice::KEPT);
-                }
-                self.checkpoints.push(pid);
-                self.why_none = None;
-                self.is_one_dying = true;
-            }
-            Err(reason) => {
-                // The ones there are would be of a state from before.
-                self.forget_all();
-                self.why_none = Some(reason);
-            }
-        }
-    }
-
-    /// Whether what goes on is known by the list of processes: shells leave jobs running, and scripts have threads.
-    fn is_listed(&self) -> bool {
-        self.is_shell() || self.is_script()
-    }
-
-    /// Waits until the checkpoint that was forgotten is dead: of the next cell it would be taken for a survivor. What does not
-    /// die, an earlier cell has left.
-    fn await_dying(&mut self) {
-        if self.is_one_dying && !self.is_dead_by(monotonic_nanoseconds() + DYING_LIMIT) {
-            self.left_over = self.extra();
-            self.is_one_dying = false;
-        }
-    }
-
-    /// Whether nothing is left by then of a checkpoint that was forgotten.
-    fn is_dead_by(&mut self, end: u64) -> bool {
-        if !self.is_one_dying || self.is_listed() {
-            self.is_one_dying = false;
-            return true;
-        }
-        loop {
-            let extra = self.extra();
-            if extra <= self.left_over {
-                self.left_over = extra;
-                self.is_one_dying = false;
-                return true;
-            }
-            if monotonic_nanoseconds() >= end {
-                return false;
-            }
-            // The interpreter's own end is looked for by whoever needs it.
-            let _ = poll(&mut [], Some(&LOOK_AGAIN));
-        }
-    }
-
-    /// Tasks beside init, the interpreter and its checkpoints.
-    fn extra(&self) -> u64 {
-        let idle = 2 + self.checkpoints.len() as u64;
-        self.place.slot.processes_now().unwrap_or(0).saturating_sub(idle)
-    }
-
-    /// Ends the checkpoints that nothing goes back to any more.
-    pub fn end_surplus(&mut self) {
-        self.end_spare();
-        self.await_dying();
-    }
-
-    /// Reads what the sandbox has counted, in a moment when nobody waits for that and nothing goes on there.
-    pub fn count(&mut self) {
-        let is_at_rest = self.awaited.is_none()
-            && !self.is_due
-            && !self.is_one_dying
-            && !self.is_listed()
-            && self.extra() == 0;
-        self.at_rest = is_at_rest.then(|| Used::of(&self.place.slot));
-    }
-
-    /// Ends all checkpoints.
-    pub fn forget_all(&mut self) {
-        while !self.checkpoints.is_empty() {
-            self.forget(0);
-        }
-    }
-
-    /// Something goes on in the sandbox that is on no run's bill.
-    pub fn is_disturbed(&mut self) {
-        self.at_rest = None;
-    }
-
-    fn forget(&mut self, index: usize) {
-        self.is_disturbed();
-        let pid = self.checkpoints.remove(index);
-        let _ = process::order(&*self.place.control, order::FORGET, pid, 0);
     }
 
     /// Sends a cell that began then; when all of it must be dead.
@@ -615,38 +414,6 @@ impl Standing {
         }
         let (channel, process) = (self.channel.clone(), self.pidfd.clone());
         self.shell.as_mut().is_some_and(|shell| shell.begin_anew(channel.as_fd(), process.as_fd()))
-    }
-
-    fn become_checkpoint(&mut self, checkpoint: i32, process: Option<OwnedFd>) {
-        self.checkpoints.retain(|pid| *pid != checkpoint);
-        self.is_inits = true;
-        if let Some(process) = process {
-            self.pidfd = Arc::new(process);
-        }
-    }
-
-    /// Goes back to the state before the last checkpoint.
-    pub fn undo(&mut self) -> Result<(), Error> {
-        self.end_surplus();
-        self.forget(1);
-        let checkpoint = self.checkpoints[0];
-        let reason = || std::io::Error::other("the interpreter's earlier state was lost");
-        let undone = self.roll_back(checkpoint);
-        undone.then_some(()).ok_or_else(|| Error::System { doing: "cannot undo", source: reason() })
-    }
-
-    /// Has a checkpoint take the interpreter's place, where no run is on.
-    fn roll_back(&mut self, checkpoint: i32) -> bool {
-        if process::order(&*self.place.control, order::ROLL_BACK, checkpoint, 0).is_err() {
-            return false;
-        }
-        let Some((notice, process)) = self.wait_for_notice(notice::ROLLED_BACK) else { return false };
-        process::reap(self.pidfd.as_fd());
-        let back = notice.a == 0 && process.is_some();
-        if back {
-            self.become_checkpoint(checkpoint, process);
-        }
-        back
     }
 
     /// The next notice of this kind from init, where no run is on; others are of what is over. None if it does not come in time.
