@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <id>.begun   JSON of `Begun`, while the run goes on
-//! <id>.run     what stood there before │ bytes of stdout that were kept │ of stderr │ JSON of `Ended` │ its length, 8 bytes │ MARK
+//! <id>.run     what was there │ bytes of stdout that were kept │ of stderr │ JSON of `Ended` │ its length, 8 bytes │ MARK
 //! ```
 //! A `.run` file is written under another name and then renamed: a writer that is killed leaves it whole or not at all. As a rule
 //! that is the `.begun` file, continued: making a file takes longer than writing it. After a loss of power it may be cut short, which the missing mark shows. Its head comes last because only then it is known which

@@ -4,7 +4,8 @@
 //! caller ── waits for its turn ─▶ readies the interpreter ─▶ a cell is a run in the standing sandbox ─▶ Outcome
 //!                                    (checkpoint, see docs/design/contexts.md)      kept · rolled back · reset
 //! ```
-//! The context owns the sandbox between runs; while a run is on it shares it with the enforcer, which alone ends runs.
+//! The context owns the sandbox between runs; while a run is on it shares it with the enforcer, which ends every run
+//! that it has looked at; one that was answered before is ended by whoever took the answer.
 //! Whoever executes drives the interpreter's channel; no deadline depends on that.
 
 mod branch;

@@ -1,7 +1,7 @@
 //! The checkpoints of an interpreter: asked for, kept, forgotten, gone back to.
 //!
 //! ```text
-//! due ─▶ asked for ─▶ kept: newest (what a cell goes back to) · the one before (undo) · one more, until its death is in nobody's way
+//! due ─▶ asked for ─▶ kept: newest (what a cell goes back to) · the one before (undo) · one more, while its death would be in the way
 //! ```
 
 use std::os::fd::{AsFd, OwnedFd};
