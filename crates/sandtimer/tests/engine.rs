@@ -415,6 +415,35 @@ fn a_disk_limit_holds_however_deep_the_files_lie() {
 }
 
 #[test]
+fn what_was_written_before_the_first_look_at_a_disk_is_growth_too() {
+    let (of_one, of_other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    bounded(move || {
+        let engine = Engine::new().unwrap();
+        let limits = Limits::new().disk(20 << 20).wall(seconds(10.0));
+        // Somebody is looked at already, between two looks.
+        let other = shell("sleep 1000").workspace(of_other.path()).limits(limits.clone());
+        let other = engine.start(other).unwrap();
+        other.started_blocking();
+        let before = vec![1; 30 << 20];
+        std::fs::write(of_one.path().join("there"), before).unwrap();
+        let line = |count: u32| {
+            let at = of_one.path().display();
+            format!(
+                "cd {at}; for i in $(seq {count}); do head -c 1000000 /dev/zero >$i; done; sleep 0.5; sleep $0"
+            )
+        };
+        let one = |count, pause| {
+            let spec = Spec::command(["/bin/sh", "-c", &line(count), pause]);
+            engine.run_blocking(spec.workspace(of_one.path()).limits(limits.clone())).unwrap().ending
+        };
+        assert_eq!(one(10, "0"), Ending::Exited);
+        assert_eq!(one(40, "1000"), Ending::DiskLimit);
+        other.cancel("enough");
+        other.settled_blocking();
+    });
+}
+
+#[test]
 fn a_process_limit_is_told_from_a_failure() {
     let script = "for i in 1 2 3 4 5 6 7 8 9; do sleep 1 & done; wait";
     let outcome = run(shell(script).limits(Limits::new().processes(5).wall(seconds(20.0))));

@@ -1,15 +1,20 @@
 //! The disk limit on workspaces: looked at from time to time, for a shared directory cannot be given a size.
 //!
-//! What counts is growth since the run began: a workspace may hold a project many times the limit. RLIMIT_FSIZE stands
-//! behind it for single files, and private directories have a size of their own.
+//! What counts is growth since the run began: a workspace may hold a project many times the limit. The first look is
+//! taken beside the run, which may have written much by then on a busy machine: files that were born since the run
+//! began are growth there too. RLIMIT_FSIZE stands behind it for single files, and private directories have a size of
+//! their own.
 
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use rustix::event::{Timespec, poll};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, open, openat2, statat};
-use sandtimer_os::clock::monotonic_nanoseconds;
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, open, openat2, statx,
+};
+use sandtimer_os::clock::{calendar_nanoseconds_of, monotonic_nanoseconds};
 
 use crate::model::LimitKind;
 use crate::supervise::orders::{Command, EnforcerHandle};
@@ -32,12 +37,21 @@ struct Watched {
 /// One thread for all such runs; there only while there is one.
 #[derive(Debug, Default)]
 pub(super) struct DiskWatch {
-    state: Arc<Mutex<State>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Somebody has come who was not looked at yet.
+    has_come: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     runs: Vec<Watched>,
+    /// Since the last look.
+    come: Vec<Watched>,
     looking: bool,
 }
 
@@ -60,10 +74,11 @@ impl DiskWatch {
             limit,
             enforcer: enforcer.clone(),
         };
-        let mut state = lock(&self.state);
-        state.runs.push(watched);
+        let mut state = lock(&self.shared.state);
+        state.come.push(watched);
+        self.shared.has_come.notify_one();
         if !state.looking {
-            let shared = self.state.clone();
+            let shared = self.shared.clone();
             let work = move || look_again_and_again(&shared);
             let thread =
                 std::thread::Builder::new().name("st-disk".to_owned()).stack_size(256 << 10).spawn(work);
@@ -73,76 +88,112 @@ impl DiskWatch {
     }
 }
 
-fn look_again_and_again(state: &Mutex<State>) {
+fn look_again_and_again(shared: &Shared) {
     sandtimer_os::thread::block_signals();
+    let mut next = 0;
+    let mut state = lock(&shared.state);
     loop {
-        let started = monotonic_nanoseconds();
-        let mut runs = {
-            let mut state = lock(state);
-            if state.runs.is_empty() {
-                state.looking = false;
-                return;
-            }
-            std::mem::take(&mut state.runs)
-        };
+        let mut runs = std::mem::take(&mut state.come);
+        let now = monotonic_nanoseconds();
+        let is_turn = now >= next;
+        if is_turn {
+            runs.append(&mut state.runs);
+        } else if runs.is_empty() {
+            // A bounded pause: nothing announces that a directory has grown.
+            let pause = Duration::from_nanos(next - now);
+            let woken = shared.has_come.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
+            state = woken.0;
+            continue;
+        }
+        if runs.is_empty() {
+            state.looking = false;
+            return;
+        }
+        drop(state);
         runs.retain_mut(look);
-        lock(state).runs.extend(runs);
-        let pause = PAUSE_NANOSECONDS.max(monotonic_nanoseconds().saturating_sub(started) * 10);
-        let pause =
-            Timespec { tv_sec: (pause / 1_000_000_000) as i64, tv_nsec: (pause % 1_000_000_000) as i64 };
-        // A bounded pause: nothing announces that a directory has grown.
-        let _ = poll(&mut [], Some(&pause));
+        state = lock(&shared.state);
+        state.runs.append(&mut runs);
+        if is_turn {
+            let ended = monotonic_nanoseconds();
+            next = ended + PAUSE_NANOSECONDS.max((ended - now) * 10);
+        }
     }
 }
 
 /// Whether the run must be looked at again.
 fn look(watched: &mut Watched) -> bool {
     let Some(run) = watched.run.upgrade().filter(|run| !run.waiting.is_over()) else { return false };
-    let now = total(&watched.workspaces);
-    let within = now.saturating_sub(*watched.before.get_or_insert(now)) <= watched.limit;
+    let since = calendar_nanoseconds_of(run.spawned_at)..=calendar_nanoseconds_of(monotonic_nanoseconds());
+    let mut found = Usage { total: 0, born: 0, since };
+    for workspace in &watched.workspaces {
+        found.add_directory(workspace);
+    }
+    let before = *watched.before.get_or_insert(found.total.saturating_sub(found.born));
+    let within = found.total.saturating_sub(before) <= watched.limit;
     if !within {
         watched.enforcer.send(Command::Limit { row: run.row, id: run.id.clone(), kind: LimitKind::Disk });
     }
     within
 }
 
-fn total(workspaces: &[PathBuf]) -> u64 {
-    workspaces.iter().map(|path| allocated_bytes(path)).sum()
-}
-
 /// Directories inside one another that are looked into. Deeper ones count as more than any limit: nobody hides there.
 const DEEPEST: u32 = 128;
 
-/// Bytes that a directory's files occupy. Links are not followed, other file systems not entered, and nothing that the
-/// run puts in the way leads out of the directory.
-fn allocated_bytes(directory: &Path) -> u64 {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    match open(directory, flags, Mode::empty()) {
-        Ok(top) => allocated_below(&top, 0),
-        Err(_) => 0,
+/// Bytes that files occupy.
+#[derive(Debug)]
+struct Usage {
+    total: u64,
+    /// Of these, the ones of files that were made in the time of `since`. None where the file system does not keep it.
+    born: u64,
+    /// In nanoseconds of the calendar's clock. It has an end for the sake of files from before the clock was set back.
+    since: RangeInclusive<u64>,
+}
+
+impl Usage {
+    /// Adds what is in a directory. Links are not followed, other file systems not entered, and nothing that the run
+    /// puts in the way leads out of the directory.
+    fn add_directory(&mut self, directory: &Path) {
+        let flags =
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        if let Ok(top) = open(directory, flags, Mode::empty()) {
+            self.add_below(&top, 0);
+        }
+    }
+
+    fn add_below(&mut self, directory: &OwnedFd, depth: u32) {
+        let flags =
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let wanted = StatxFlags::TYPE | StatxFlags::BLOCKS | StatxFlags::BTIME;
+        let Ok(entries) = Dir::read_from(directory) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let Ok(status) = statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted) else { continue };
+            let is_directory = FileType::from_raw_mode(status.stx_mode.into()).is_dir();
+            let bytes = match is_directory && depth == DEEPEST {
+                true => u64::MAX,
+                false => status.stx_blocks.saturating_mul(512),
+            };
+            self.total = self.total.saturating_add(bytes);
+            if born_at(&status).is_some_and(|born| self.since.contains(&born)) {
+                self.born = self.born.saturating_add(bytes);
+            }
+            if is_directory
+                && depth < DEEPEST
+                && let Ok(below) = openat2(directory, name, flags, Mode::empty(), resolve)
+            {
+                self.add_below(&below, depth + 1);
+            }
+        }
     }
 }
 
-fn allocated_below(directory: &OwnedFd, depth: u32) -> u64 {
-    if depth == DEEPEST {
-        return u64::MAX;
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let mut total = 0u64;
-    let Ok(entries) = Dir::read_from(directory) else { return 0 };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        if name == c"." || name == c".." {
-            continue;
-        }
-        let Ok(status) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        total = total.saturating_add(u64::try_from(status.st_blocks).unwrap_or(0) * 512);
-        if FileType::from_raw_mode(status.st_mode).is_dir()
-            && let Ok(below) = openat2(directory, name, flags, Mode::empty(), resolve)
-        {
-            total = total.saturating_add(allocated_below(&below, depth + 1));
-        }
-    }
-    total
+/// When a file was made, in nanoseconds of the calendar's clock.
+fn born_at(status: &Statx) -> Option<u64> {
+    StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::BTIME).then_some(())?;
+    let seconds = u64::try_from(status.stx_btime.tv_sec).ok()?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(status.stx_btime.tv_nsec.into())
 }
