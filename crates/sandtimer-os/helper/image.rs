@@ -12,12 +12,13 @@
 //! memory. Whoever takes an image is sealed in a sandbox of its own and gains nothing by it but the origin's state; of a
 //! forged one it dies.
 
-mod maps;
+pub mod maps;
 mod pages;
 mod take;
 mod write;
 
 use crate::sys::{self, Fd, call};
+use maps::{MAPS, WRITE};
 pub use maps::note_common;
 pub use take::take;
 pub use write::write;
@@ -26,8 +27,6 @@ const PAGE: usize = 4096;
 const SEGMENTS: usize = 4096;
 const RUNS: usize = 8192;
 const TEXTS: usize = 128 << 10;
-/// The longest /proc/self/maps.
-const MAPS: usize = 1 << 20;
 const STACK: usize = 64 << 10;
 /// Pages that are looked at together.
 const ENTRIES: usize = 8192;
@@ -41,7 +40,7 @@ const MAPPED_FROM_IN_DELTA: u64 = 8 << 10;
 const LONGEST_DELTA: u64 = 4 << 20;
 
 const READ: u64 = 1;
-const WRITE: u64 = 2;
+const EXECUTE: u64 = 4;
 const PRIVATE: usize = 0x02;
 const SHARED: usize = 0x01;
 const FIXED: usize = 0x10;

@@ -15,6 +15,7 @@ mod clone;
 mod copy;
 mod image;
 mod job;
+mod layout;
 mod runtime;
 mod steps;
 mod sys;
@@ -89,7 +90,8 @@ const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Obje
     Method { name: name.as_ptr(), function: Some(function), flags: METH_VARARGS, documentation: null() }
 }
 
-static METHODS: Static<[Method; 7]> = Static(core::cell::UnsafeCell::new([
+static METHODS: Static<[Method; 8]> = Static(core::cell::UnsafeCell::new([
+    method(c"lay_out", lay_out),
     method(c"serve", serve),
     method(c"checkpoint", checkpoint),
     method(c"image", image),
@@ -118,6 +120,13 @@ static DEFINITION: Static<ModuleDefinition> = Static(core::cell::UnsafeCell::new
 pub unsafe extern "C" fn PyInit__sandtimer_zygote() -> Object {
     // SAFETY: a definition that lives as long as the library.
     unsafe { PyModule_Create2(DEFINITION.0.get(), PYTHON_API_VERSION) }
+}
+
+/// `lay_out() -> int`: prepares the memory of a zygote for many children; before it serves. Always 0.
+unsafe extern "C" fn lay_out(_module: Object, _arguments: Object) -> Object {
+    layout::lay_out();
+    // SAFETY: the format makes a Python int of a C long.
+    unsafe { Py_BuildValue(c"l".as_ptr(), 0 as c_long) }
 }
 
 /// `serve(orders) -> (channel, hurried)`: makes children as the engine asks, and returns in each of them. Never returns in

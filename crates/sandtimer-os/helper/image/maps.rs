@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// The longest /proc/self/maps.
+pub const MAPS: usize = 1 << 20;
+/// Of a line's protection.
+pub const WRITE: u64 = 2;
+
 /// Where the zygote's /proc/self/maps stands, and how long it is.
 static COMMON: [Place; 2] = [const { Place(core::cell::UnsafeCell::new(0)) }; 2];
 
@@ -30,7 +35,7 @@ pub(super) fn common() -> &'static [u8] {
     }
 }
 
-pub(super) fn read_maps(maps: &mut [u8]) -> Result<usize, isize> {
+pub fn read_maps(maps: &mut [u8]) -> Result<usize, isize> {
     let file = checked(sys::open_at(sys::AT_FDCWD, c"/proc/self/maps".as_ptr().cast(), sys::O_RDONLY, 0))? as Fd;
     let mut length = 0;
     let result = loop {
@@ -47,13 +52,13 @@ pub(super) fn read_maps(maps: &mut [u8]) -> Result<usize, isize> {
 }
 
 /// A line of /proc/self/maps.
-pub(super) struct Line<'a> {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) protection: u64,
-    pub(super) shared: bool,
-    pub(super) offset: u64,
-    pub(super) inode: u64,
+pub struct Line<'a> {
+    pub start: u64,
+    pub end: u64,
+    pub protection: u64,
+    pub shared: bool,
+    pub offset: u64,
+    pub inode: u64,
     pub(super) path: &'a [u8],
     /// The zygote had it, too.
     pub(super) is_common: bool,
@@ -65,7 +70,7 @@ pub(super) fn start_of(line: &[u8]) -> u64 {
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
+    pub fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.splitn(6, |byte| *byte == b' ');
         let mut range = fields.next()?.splitn(2, |byte| *byte == b'-');
         let (start, end) = (hexadecimal(range.next()?), hexadecimal(range.next()?));
@@ -76,7 +81,7 @@ impl<'a> Line<'a> {
         let path = fields.next().unwrap_or(b"");
         let blank = path.iter().position(|byte| *byte != b' ').unwrap_or(path.len());
         let bit = |at: usize, letter: u8, bit: u64| if flags.get(at) == Some(&letter) { bit } else { 0 };
-        let protection = bit(0, b'r', READ) | bit(1, b'w', WRITE) | bit(2, b'x', 4);
+        let protection = bit(0, b'r', READ) | bit(1, b'w', WRITE) | bit(2, b'x', EXECUTE);
         let shared = flags.get(3) == Some(&b's');
         Some(Line { start, end, protection, shared, offset, inode, path: &path[blank..], is_common: false })
     }

@@ -18,8 +18,10 @@ pub(super) fn add(table: &mut Table, line: &Line<'_>, pages: &mut Pages<'_>, kno
         return Ok(());
     }
     let own = line.path.starts_with(b"/memfd:sandtimer-zygote");
-    // Libraries of the zygote's, as far as nobody may write to them.
-    let same = line.is_common && line.inode != 0 && !line.shared && line.protection & WRITE == 0;
+    // Libraries of the zygote's, as far as nobody may write to them; some of their code is no file's any more (`layout.rs`).
+    const LARGE: u64 = 2 << 20;
+    let is_library = line.inode != 0 || line.protection & EXECUTE != 0 && (line.start | line.end) % LARGE == 0;
+    let same = line.is_common && is_library && !line.shared && line.protection & WRITE == 0;
     let kept = own || same || line.path.starts_with(b"[vdso") || line.path.starts_with(b"[vvar") || line.path == b"[stack]";
     let is_base = known.base != 0 && line.inode == known.base && line.path.starts_with(b"/memfd:sandtimer-image");
     known.has_base |= is_base;

@@ -1,11 +1,14 @@
 //! Finds an interpreter in a process: which version it is, and where its runtime lies.
 //!
-//! A file that is mapped from its beginning and is called python3.N or libpython3.N is looked into, in memory: the table of dynamic
-//! symbols of an ELF file has `_PyRuntime`. No file of the job is opened.
+//! A file that is mapped and is called python3.N or libpython3.N is looked into, in memory: the table of dynamic symbols of an ELF
+//! file has `_PyRuntime`. Of a zygote's child the beginning of the file may be memory of no file (`layout.rs` of the helper), so
+//! where it lies is told by whatever of the file is mapped. No file of the job is opened.
 
 use super::memory::Memory;
 
 const SYMBOL: &[u8] = b"_PyRuntime";
+/// Places where a file may begin: each mapping whose addresses differ otherwise than its offsets names another.
+const MOST_CANDIDATES: usize = 8;
 /// Entries of tables that are looked at.
 const MOST: u64 = 512;
 
@@ -20,12 +23,14 @@ pub(super) struct Image {
 impl Image {
     /// The interpreter among these mappings, as proc_pid_maps(5) has them.
     pub fn find(maps: &str, memory: &mut Memory) -> Option<Self> {
-        let candidates = maps.lines().filter_map(candidate).take(4);
-        candidates.into_iter().find_map(|(base, minor)| Some(Image { minor, runtime: symbol(base, memory)? }))
+        let mut candidates: Vec<_> = maps.lines().filter_map(candidate).collect();
+        candidates.dedup();
+        let mut candidates = candidates.into_iter().take(MOST_CANDIDATES);
+        candidates.find_map(|(base, minor)| Some(Image { minor, runtime: symbol(base, memory)? }))
     }
 }
 
-/// Where a file begins that may be an interpreter, and its minor version.
+/// Where a file that may be an interpreter would begin by one of its mappings, and its minor version.
 fn candidate(line: &str) -> Option<(u64, u32)> {
     let mut fields = line.split_ascii_whitespace();
     let (range, offset) = (fields.next()?, fields.nth(1)?);
@@ -34,7 +39,8 @@ fn candidate(line: &str) -> Option<(u64, u32)> {
     let version = name.strip_prefix("lib").unwrap_or(name).strip_prefix("python3.")?;
     let digits = version.split(|letter: char| !letter.is_ascii_digit()).next()?;
     let start = u64::from_str_radix(range.split('-').next()?, 16).ok()?;
-    (u64::from_str_radix(offset, 16) == Ok(0)).then_some((start, digits.parse().ok()?))
+    let base = start.checked_sub(u64::from_str_radix(offset, 16).ok()?)?;
+    Some((base, digits.parse().ok()?))
 }
 
 /// What the dynamic section says of the table of symbols.
@@ -150,8 +156,10 @@ mod tests {
         ] {
             assert_eq!(candidate(&line(file)), minor.map(|minor| (0x7f00, minor)), "{file}");
         }
+        let later = "7f00-8f00 r--p 00001000 08:01 1 /python3.9";
+        assert_eq!(candidate(later), Some((0x6f00, 9)));
         for nothing in
-            ["", "7f00", "x-y r--p 00000000 08:01 1 /python3.9", "7f00-8f00 r--p 00001000 08:01 1 /python3.9"]
+            ["", "7f00", "x-y r--p 00000000 08:01 1 /python3.9", "7f00-8f00 r--p 0000f000 08:01 1 /python3.9"]
         {
             assert_eq!(candidate(nothing), None, "{nothing}");
         }
