@@ -37,6 +37,9 @@ const ONE_THREAD: [(&str, &str); 7] = [
     ("NUMEXPR_NUM_THREADS", "1"),
     ("JE_ARROW_MALLOC_CONF", "background_thread:false"),
 ];
+/// Has the loader find all functions at the start (ld.so(8)): what a zygote has not called yet each of its children would look for.
+/// The zygote's program takes it out of the environment.
+const BIND_NOW: &str = "LD_BIND_NOW";
 
 /// Why a zygote does not serve.
 #[derive(Debug)]
@@ -236,7 +239,8 @@ fn begin(
         let descriptors = [first, first + 1, first + 2];
         let files = context.policy.files;
         let Some(executable) = &files.executable else { return };
-        let environment = start::environment(spec, files, None);
+        let mut environment = start::environment(spec, files, None);
+        environment.push((BIND_NOW.into(), "1".into()));
         plan::zygote(plan, context.policy, &spec.command, &executable.path, &environment, &descriptors);
     };
     let (prepared, ()) = start::prepare_to(inner, spec, effective, slot, finish)?;

@@ -102,6 +102,8 @@ def zygote(settings):
     if settings["paths"] is not None:
         sys.path[:] = settings["paths"]
     sys.argv = [""]
+    # The loader has seen it; what a job starts is to be as it is anywhere.
+    os.environ.pop("LD_BIND_NOW", None)
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, Seeding)
     global native, live
@@ -129,11 +131,71 @@ def zygote(settings):
     if settings["prewarm"] is not None:
         prewarm(settings["prewarm"], main.__dict__)
     warm_up()
+    native.lay_out()
+    hooks = Hooks()
+    hooks.spare()
     gc.collect()
     gc.freeze()
     gc.disable()
     tell("R", "%d.%d.%d" % sys.version_info[:3])
-    child(*native.serve(ORDERS))
+    born = native.serve(ORDERS)
+    hooks.restore()
+    child(*born)
+
+
+SPARED = ("threading", "logging", "random")
+
+
+class Hooks:
+    """What is called around every fork, as modules have asked for by os.register_at_fork().
+
+    What the modules of SPARED do then takes a third of the pages that a child makes its own. It puts right what
+    other threads may have left, of which a zygote has none, and seeds the generator of random, which is done here at less
+    cost. So none of it is called when children are made; they have it again for forks of their own.
+    """
+
+    def __init__(self):
+        def here(*_):
+            pass
+
+        self.lists = [self.list_with(here, name) for name in ("before", "after_in_parent", "after_in_child")]
+        self.all = [list(hooks) for hooks in self.lists]
+
+    @staticmethod
+    def list_with(hook, name):
+        """The interpreter's own list; an empty one where it does not keep any."""
+        os.register_at_fork(**{name: hook})
+        found = [kept for kept in gc.get_referrers(hook) if type(kept) is list and kept[-1:] == [hook]]
+        for kept in found:
+            kept.pop()
+        return found[0] if len(found) == 1 else []
+
+    def spare(self):
+        """In the zygote."""
+        import _random
+
+        library = os.path.dirname(getattr(os, "__file__", None) or "?") + os.sep
+        modules = {name: sys.modules.get(name) for name in SPARED}
+        # A module of the user's own may have one of these names.
+        own = {name for name, module in modules.items() if not (getattr(module, "__file__", "") or "").startswith(library)}
+        spared = set(SPARED) - own
+        generator = getattr(modules["random"], "_inst", None)
+        if isinstance(generator, _random.Random) and "random" in spared:
+            # In its place: the hooks of others may draw.
+            generator.gauss_next = None
+            after = self.lists[-1]
+            after[:] = [super(type(generator), generator).seed if hook == generator.seed else hook for hook in after]
+        for kept in self.lists:
+            kept[:] = [hook for hook in kept if getattr(hook, "__module__", None) not in spared]
+        thread = getattr(modules["threading"], "_main_thread", None)
+        if thread is not None:
+            # Every child's number in its own namespace.
+            thread._native_id = 2
+
+    def restore(self):
+        """In a child."""
+        for kept, hooks in zip(self.lists, self.all):
+            kept[:] = hooks
 
 
 def warm():
