@@ -5,6 +5,7 @@
 //! its pid to cgroup.procs waits for an RCU grace period, about 10 ms on an idle machine.
 
 mod hierarchies;
+mod kept;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,6 +17,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
 
 pub use hierarchies::Hierarchies;
 use hierarchies::WANTED;
+use kept::Kept;
 
 /// The launcher's group, where it needs one of its own.
 const LAUNCHER: &str = "launcher";
@@ -45,14 +47,6 @@ pub struct Cgroups {
 
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(open(path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())?)
-}
-
-/// Reads a small file of a cgroup directory.
-fn read_file(directory: BorrowedFd<'_>, name: &str) -> io::Result<String> {
-    let fd = openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut buffer = [0u8; 4096];
-    let length = rustix::io::read(&fd, &mut buffer)?;
-    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
 }
 
 fn write_file(directory: BorrowedFd<'_>, name: &str, value: &str) -> io::Result<()> {
@@ -188,6 +182,7 @@ impl Cgroups {
             memory: make(&self.memory, &mut new_memory)?,
             pids: make(&self.pids, &mut new)?,
             tasks: Vec::new(),
+            kept: Arc::new(Kept::of_row(row)),
             v2_limits: self.layout == Layout::V2,
             limits: None,
             peak: None,
@@ -305,6 +300,7 @@ pub struct Slot {
     pids: Option<Arc<OwnedFd>>,
     /// `tasks` of each v1 group, opened ahead of need.
     tasks: Vec<OwnedFd>,
+    kept: Arc<Kept>,
     v2_limits: bool,
     /// What is in force, if it is known.
     limits: Option<SlotLimits>,
@@ -348,8 +344,8 @@ impl Slot {
         directory.as_ref().is_some_and(|fd| write_file(fd.as_fd(), name, value).is_ok())
     }
 
-    fn read(&self, directory: &Option<Arc<OwnedFd>>, name: &str) -> String {
-        directory.as_ref().and_then(|fd| read_file(fd.as_fd(), name).ok()).unwrap_or_default()
+    fn read(&self, directory: &Option<Arc<OwnedFd>>, name: &'static str) -> String {
+        directory.as_ref().and_then(|fd| self.kept.read(fd.as_fd(), name).ok()).unwrap_or_default()
     }
 
     /// What [`Slot::limit`] put in force.
@@ -408,6 +404,7 @@ impl Slot {
             memory: self.memory.clone(),
             pids: self.pids.clone(),
             tasks: Vec::new(),
+            kept: self.kept.clone(),
             v2_limits: self.v2_limits,
             limits: self.limits,
             peak: None,

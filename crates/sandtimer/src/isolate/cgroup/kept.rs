@@ -1,0 +1,54 @@
+//! Files of a slot's groups that are read with each run, held open: opening one costs more than reading it.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Mutex, OnceLock, TryLockError};
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+/// Rows above do without, whatever the limit of descriptors: each such file has a page of the kernel's.
+const MOST_ROWS: u64 = 256;
+/// A row may have one descriptor of so many of the process's.
+const SHARE_OF_ROW: u64 = 64;
+
+/// By name, which no two of the groups that are read have in common.
+#[derive(Debug, Default)]
+pub(super) struct Kept(Option<Mutex<Vec<(&'static str, OwnedFd)>>>);
+
+impl Kept {
+    /// Nothing is held where there are few descriptors for so many rows.
+    pub fn of_row(row: usize) -> Self {
+        static ROWS: OnceLock<u64> = OnceLock::new();
+        let rows = ROWS.get_or_init(|| {
+            let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+            (limit / SHARE_OF_ROW).min(MOST_ROWS)
+        });
+        Kept(((row as u64) < *rows).then(Mutex::default))
+    }
+
+    /// What is in a small file of a directory.
+    pub fn read(&self, directory: BorrowedFd<'_>, name: &'static str) -> Result<String, Errno> {
+        let open = || openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let mut files = match self.0.as_ref().map(Mutex::try_lock) {
+            Some(Ok(files)) => files,
+            // A list that only grows; whole whatever happened to the thread that held it.
+            Some(Err(TryLockError::Poisoned(files))) => files.into_inner(),
+            // The enforcer waits for nobody who reads there.
+            Some(Err(TryLockError::WouldBlock)) | None => return text(&open()?),
+        };
+        if let Some((_, file)) = files.iter().find(|(other, _)| *other == name) {
+            return text(file);
+        }
+        let file = open()?;
+        let text = text(&file);
+        files.push((name, file));
+        text
+    }
+}
+
+fn text(file: &OwnedFd) -> Result<String, Errno> {
+    let mut buffer = [0u8; 4096];
+    let length = rustix::io::pread(file, &mut buffer, 0)?;
+    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+}
