@@ -17,10 +17,13 @@ pub fn calendar_milliseconds() -> u64 {
 /// What the calendar's clock, which may be set, would have said at a time of [`monotonic_nanoseconds`], in nanoseconds
 /// since 1970: to compare with times of files.
 pub fn calendar_nanoseconds_of(monotonic: u64) -> u64 {
+    calendar_nanoseconds().saturating_sub(monotonic_nanoseconds().saturating_sub(monotonic))
+}
+
+/// Nanoseconds since 1970 on the calendar's clock.
+pub fn calendar_nanoseconds() -> u64 {
     let time = clock_gettime(ClockId::Realtime);
-    let now =
-        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0);
-    now.saturating_sub(monotonic_nanoseconds().saturating_sub(monotonic))
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 /// CLOCK_BOOTTIME in milliseconds: as the monotonic clock, and it goes on while the machine is suspended.

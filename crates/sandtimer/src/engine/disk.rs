@@ -5,7 +5,6 @@
 //! began are growth there too. RLIMIT_FSIZE stands behind it for single files, and private directories have a size of
 //! their own.
 
-use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, open, openat2, statx,
 };
-use sandtimer_os::clock::{calendar_nanoseconds_of, monotonic_nanoseconds};
+use sandtimer_os::clock::{calendar_nanoseconds, calendar_nanoseconds_of, monotonic_nanoseconds};
 
 use crate::model::LimitKind;
 use crate::supervise::orders::{Command, EnforcerHandle};
@@ -123,8 +122,7 @@ fn look_again_and_again(shared: &Shared) {
 /// Whether the run must be looked at again.
 fn look(watched: &mut Watched) -> bool {
     let Some(run) = watched.run.upgrade().filter(|run| !run.waiting.is_over()) else { return false };
-    let since = calendar_nanoseconds_of(run.spawned_at)..=calendar_nanoseconds_of(monotonic_nanoseconds());
-    let mut found = Usage { total: 0, born: 0, since };
+    let mut found = Usage { total: 0, born: 0, since: calendar_nanoseconds_of(run.spawned_at) };
     for workspace in &watched.workspaces {
         found.add_directory(workspace);
     }
@@ -143,10 +141,10 @@ const DEEPEST: u32 = 128;
 #[derive(Debug)]
 struct Usage {
     total: u64,
-    /// Of these, the ones of files that were made in the time of `since`. None where the file system does not keep it.
+    /// Of these, the ones of files that were made since then. None where the file system does not keep it.
     born: u64,
-    /// In nanoseconds of the calendar's clock. It has an end for the sake of files from before the clock was set back.
-    since: RangeInclusive<u64>,
+    /// In nanoseconds of the calendar's clock.
+    since: u64,
 }
 
 impl Usage {
@@ -178,7 +176,8 @@ impl Usage {
                 false => status.stx_blocks.saturating_mul(512),
             };
             self.total = self.total.saturating_add(bytes);
-            if born_at(&status).is_some_and(|born| self.since.contains(&born)) {
+            // Not those from before the clock was set back.
+            if born_at(&status).is_some_and(|born| born >= self.since && born <= calendar_nanoseconds()) {
                 self.born = self.born.saturating_add(bytes);
             }
             if is_directory
