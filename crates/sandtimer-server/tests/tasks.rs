@@ -25,8 +25,14 @@ fn runs_are_what_the_next_estimate_rests_on_also_in_the_next_server() {
         client.run(&asked);
     }
     let answer = estimate(&client, &asked);
-    assert_eq!((&answer["runs"], &answer["censored_rate"]), (&json!(3), &json!(0.0)));
-    // The machine may have got busier meanwhile.
+    // The machine may have got busier meanwhile: then there are those that ran under the load of now, or all of them.
+    let rests_on_them = |answer: &Value| match answer["runs"].as_u64() {
+        Some(3) => true,
+        Some(runs) => (1..3).contains(&runs) && answer["basis"] == "exact",
+        None => false,
+    };
+    assert!(rests_on_them(&answer), "{answer}");
+    assert_eq!(answer["censored_rate"], 0.0);
     let is_same = |answer: &Value| answer["basis"] == "exact" || answer["basis"] == "any_load";
     assert!(is_same(&answer), "{answer}");
     assert!((300..2000).contains(&answer["typical_ms"].as_u64().expect("a number")), "{answer}");
@@ -35,7 +41,7 @@ fn runs_are_what_the_next_estimate_rests_on_also_in_the_next_server() {
     assert_eq!(estimate(&client, &json!({"command": "sleep 7"}))["basis"], "template");
     let serving = Serving::at(serving.stop(), |_| {});
     let again = estimate(&serving.client(), &asked);
-    assert_eq!(again["runs"], 3, "{again}");
+    assert!(rests_on_them(&again), "{again}");
 }
 
 #[test]
