@@ -254,3 +254,31 @@ fn a_pool_whose_zygote_hangs_is_closed_soon() {
     assert!(taken < Duration::from_secs(3), "closing took {taken:?}");
     assert!(sandtimer_os::process::is_dead(zygote.as_fd()));
 }
+
+/// While all who would see to them wait for a zygote that does not move, answered jobs are dead and their ends known.
+#[test]
+fn answered_calls_end_where_nobody_is_free_to_see_to_them() {
+    let engine = engine();
+    let profile = by_path();
+    let calls = engine.calls(profile.clone(), 4).expect("a pool");
+    calls.warm(4, &mut || false).expect("children");
+    let zygote = zygote_of(&profile);
+    pidfd_send_signal(&zygote, Signal::STOP).expect("a process of our own");
+    let begun: Vec<Call> = (0..4).map(|_| start(&calls, program("6 * 7"))).collect();
+    wait_in_vain(&calls, 16);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for call in begun {
+            let answer = answer(&call);
+            assert!(call.accept(answer.kind));
+            // By its run, which nobody hurries.
+            tell.send(call.run().settled_blocking()).expect("somebody waits");
+        }
+    });
+    for _ in 0..4 {
+        let outcome = told.recv_timeout(Duration::from_secs(5)).expect("the end of an answered call");
+        assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Returned, Some(0)), "{outcome:?}");
+        assert!(outcome.tree.dead_after_ms.is_some_and(|after| after < 1000), "{outcome:?}");
+    }
+    pidfd_send_signal(&zygote, Signal::CONT).expect("a process of our own");
+}

@@ -14,6 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::{thread, zygote as os};
 
+use super::answered::Answered;
 use super::children::{Child, Given, Parent, Work};
 use super::error::Error;
 use super::opened;
@@ -25,6 +26,7 @@ use super::{Engine, Inner, Require, Run, Spec};
 use crate::limits::Limits;
 use crate::model::{Ending, LimitKind, Outcome, Path, Source};
 use crate::scope::ScopeId;
+use crate::supervise::at_once::Brought;
 use crate::supervise::orders::Command;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Running};
 use crate::supervise::waiting::Waiting;
@@ -89,7 +91,7 @@ impl Engine {
             vacancies: Arc::default(),
         });
         let mut calls = Calls { shared, refillers: Vec::new() };
-        for _ in 0..sandtimer_os::probe::processors().min(MOST_REFILLERS) {
+        for _ in 0..(sandtimer_os::probe::processors() + 2).min(MOST_REFILLERS) {
             let own = calls.shared.clone();
             let refill = move || {
                 thread::block_signals();
@@ -195,9 +197,9 @@ impl Drop for Calls {
     }
 }
 
-/// Ends a job whose answer was taken. Not by the enforcer where that can be: it is real-time, and would put what dies in
-/// the place of the caller.
-pub(super) fn bury(inner: &Inner, running: &Running) {
+/// Kills a job whose answer was taken; the enforcer sees to the rest. It does not kill it itself where that can be: it is
+/// real-time, and would put what dies in the place of the caller.
+fn bury(inner: &Inner, running: &Running) {
     if !running.kill_answered() {
         inner.enforcer.wake();
     }
@@ -247,15 +249,15 @@ fn begin(
 fn begun(inner: &Arc<Inner>, given: Given, scope: ScopeId) -> Call {
     let outputs = &given.attachment.outputs;
     let spools = [0, 1].map(|index: usize| outputs[index].as_ref().map(|(_, spool)| spool.clone()));
-    start::watch(inner, given.attachment);
+    let brought = start::watch(inner, given.attachment);
     let run = Run { inner: inner.clone(), running: given.running, scope, spools, pipes: Mutex::default() };
-    run.into()
+    Call::of(run, Some(brought))
 }
 
 /// A run that gives no answer, to be waited for as calls are.
 impl From<Run> for Call {
     fn from(run: Run) -> Self {
-        Call { run, shared: Weak::new(), parts: Mutex::default(), accepted: AtomicBool::new(false) }
+        Call::of(run, None)
     }
 }
 
@@ -298,6 +300,8 @@ impl Engine {
 pub struct Call {
     run: Run,
     shared: Weak<Shared>,
+    /// What the enforcer and the collector were given of it, as long as they have not looked.
+    brought: Option<Brought>,
     parts: Mutex<Parts>,
     /// The enforcer has not heard yet that the answer was taken.
     accepted: AtomicBool,
@@ -323,11 +327,14 @@ pub struct Ended {
     /// Neither its descriptors nor the engine are kept for an end that nobody may ever ask for.
     running: Weak<Running>,
     inner: Weak<Inner>,
+    /// Where its job may be waiting to be seen to.
+    shared: Weak<Shared>,
 }
 
 impl Ended {
     pub(super) fn of(run: &Run) -> Self {
         Ended {
+            shared: Weak::new(),
             waiting: run.running.waiting.clone(),
             running: Arc::downgrade(&run.running),
             inner: Arc::downgrade(&run.inner),
@@ -338,8 +345,12 @@ impl Ended {
         // Whoever waits for the end of an answered job has it now.
         if !self.waiting.wait_for(Duration::ZERO, true, false)
             && let (Some(inner), Some(running)) = (self.inner.upgrade(), self.running.upgrade())
+            && !inner.is_a_copy()
             && running.job.as_ref().is_some_and(|job| job.answer().is_some())
         {
+            if let Some(shared) = self.shared.upgrade() {
+                shared.hand_over_answered();
+            }
             bury(&inner, &running);
             inner.enforcer.wake();
         }
@@ -376,6 +387,11 @@ impl Drop for Call {
 }
 
 impl Call {
+    fn of(run: Run, brought: Option<Brought>) -> Self {
+        let accepted = AtomicBool::new(false);
+        Call { run, shared: Weak::new(), brought, parts: Mutex::default(), accepted }
+    }
+
     /// The run that it is.
     pub fn run(&self) -> &Run {
         &self.run
@@ -383,7 +399,7 @@ impl Call {
 
     /// Its end, which needs none of its descriptors.
     pub fn ended(&self) -> Ended {
-        Ended::of(&self.run)
+        Ended { shared: self.shared.clone(), ..Ended::of(&self.run) }
     }
 
     fn job(&self) -> Option<&crate::supervise::run::Job> {
@@ -478,8 +494,9 @@ impl Call {
         }
         let (running, enforcer) = (&self.run.running, &self.run.inner.enforcer);
         enforcer.queue(Command::Answered { row: running.row, id: running.id.clone() });
-        if !self.shared.upgrade().is_some_and(|shared| shared.bury_later(running)) {
-            bury(&self.run.inner, running);
+        match (self.shared.upgrade(), &self.brought) {
+            (Some(shared), Some(brought)) => shared.bury(Answered::new(running, brought)),
+            _ => bury(&self.run.inner, running),
         }
     }
 

@@ -4,6 +4,7 @@
 //! watched for a disk limit, and two or three helper processes (watchdog, launchers). No thread per run: a waiting run is
 //! a row, a few descriptors and its init.
 
+mod answered;
 mod budgets;
 mod calls;
 mod children;

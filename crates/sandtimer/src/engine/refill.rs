@@ -18,13 +18,12 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::{process, thread};
 
-use super::calls::bury;
+use super::answered::Answered;
 use super::children::{Child, OwnWorkspace, Parent};
 use super::error::Error;
 use super::vacancies::{Vacancies, Vacant};
 use super::zygotes::{self, NotServing, Zygote};
 use super::{Inner, Spec};
-use crate::supervise::run::Running;
 use crate::zygote::{Language, Profile};
 
 /// A zygote is replaced after this many children, or this long.
@@ -39,6 +38,8 @@ const LULL: u64 = 2_000_000;
 const LULL_OF_CONTEXTS: u64 = 20_000_000;
 /// An answered job is ended after this long at the latest.
 const ANSWERED_LIMIT: u64 = 5_000_000;
+/// So many answered jobs one refiller sees to at a time.
+const MOST_ANSWERED: usize = 4;
 /// How often a waiting caller looks up.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(50);
 /// After a failure, how long until the next try.
@@ -68,8 +69,8 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub ready: VecDeque<Child>,
-    /// Jobs whose answer was taken, in a time of calls; and when the first of them was.
-    pub answered: Vec<Arc<Running>>,
+    /// Jobs whose answer was taken, and when the first of them was.
+    pub answered: Vec<Answered>,
     pub answered_since: u64,
     /// How many are being made.
     pub making: usize,
@@ -211,20 +212,34 @@ impl Shared {
         }
     }
 
-    /// Has a job whose answer was taken ended when there is a moment for it. False where there is nobody to do so soon.
-    pub fn bury_later(&self, running: &Arc<Running>) -> bool {
+    /// Has a job whose answer was taken ended when there is a moment for it; killed at once where there is nobody to do so soon.
+    pub fn bury(&self, mut answered: Answered) {
         let mut state = self.lock();
-        if state.closed || state.making > 0 || state.failures > 0 || state.is_short() {
-            return false;
+        if state.making > 0 || state.is_short() {
+            drop(state);
+            if !answered.kill(&self.inner) {
+                return;
+            }
+            state = self.lock();
+        }
+        if state.closed || state.failures > 0 {
+            drop(state);
+            answered.hand_over(&self.inner);
+            return;
         }
         if state.answered.is_empty() {
             state.answered_since = monotonic_nanoseconds();
         }
-        state.answered.push(running.clone());
-        if !state.awaits_lull {
+        state.answered.push(answered);
+        if !state.awaits_lull || state.is_short() {
             self.lacking.notify_one();
         }
-        true
+    }
+
+    /// Somebody waits for the end of an answered job: the enforcer sees to all of them.
+    pub fn hand_over_answered(&self) {
+        let answered = std::mem::take(&mut self.lock().answered);
+        answered.into_iter().for_each(|answered| answered.hand_over(&self.inner));
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
@@ -373,11 +388,15 @@ impl Shared {
             let quiet = now.saturating_sub(state.last_call);
             let over = now.saturating_sub(state.answered_since) >= ANSWERED_LIMIT;
             if !state.answered.is_empty() && (state.closed || state.is_short() || quiet >= lull || over) {
-                let answered = std::mem::take(&mut state.answered);
-                drop(state);
-                for running in answered {
-                    bury(&self.inner, &running);
+                let count = state.answered.len().min(MOST_ANSWERED);
+                let mut answered: Vec<Answered> = state.answered.drain(..count).collect();
+                if !state.answered.is_empty() {
+                    self.lacking.notify_one();
                 }
+                drop(state);
+                // They die beside one another.
+                answered.retain_mut(|answered| answered.kill(&self.inner));
+                answered.into_iter().for_each(|answered| answered.finish(&self.inner));
                 state = self.lock();
                 continue;
             }

@@ -16,7 +16,7 @@ use super::error::Error;
 use super::launchers::{Launchers, Starter};
 use super::pool::Pool;
 use crate::isolate::lease::Lease;
-use crate::supervise::collector::{Collector, CollectorHandle, Fate};
+use crate::supervise::collector::{Collector, CollectorHandle, Fate, Recycle};
 use crate::supervise::enforcer::{Enforcer, EnforcerParts};
 use crate::supervise::orders::EnforcerHandle;
 use crate::supervise::run::{Job, Running, Vacancy};
@@ -88,7 +88,7 @@ impl Threads {
             }
         };
         let (collecting, collector) =
-            Collector::new(Box::new(recycle)).map_err(Error::system("cannot make the collector"))?;
+            Collector::new(Recycle::new(recycle)).map_err(Error::system("cannot make the collector"))?;
         let table = SharedTable::new().map_err(Error::system("cannot map the watchdog's table"))?;
         let table = Arc::new(table);
         let directories: std::io::Result<Vec<OwnedFd>> =

@@ -25,7 +25,7 @@ const PIECE: usize = 8 << 10;
 const PIECES: usize = 8;
 
 /// A run that was brought to both threads, as far as they have not looked at it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Brought {
     pub ending: Arc<Offer<Box<Ending>>>,
     pub streams: Arc<Offer<Box<Attachment>>>,
@@ -51,43 +51,50 @@ impl Brought {
             ending.answered(monotonic_nanoseconds());
         }
         let Some(ToCollector::Dead { run, facts }) = ending.report().filter(|_| ending.is_dead()) else {
-            enforcer.queue(Command::Watch(Offer::new(ending)));
+            enforcer.give(ending);
             enforcer.send(answered());
             return None;
         };
         enforcer.forget(&ending);
-        self.settle(run, facts, collector)
-    }
-
-    fn settle(
-        &self,
-        run: Arc<Running>,
-        facts: Box<Facts>,
-        collector: &CollectorHandle,
-    ) -> Option<Box<Attachment>> {
-        let attachment = self.streams.take();
-        let is_all = |attachment: &Attachment| !facts.goes_on && drain(attachment);
-        match attachment {
-            Some(attachment) if is_all(&attachment) => {
-                collector.forget(&attachment);
-                let spools = [0, 1]
-                    .map(|index: usize| attachment.outputs[index].as_ref().map(|(_, spool)| spool.clone()));
-                run.waiting.outcome(sentence::outcome(&run, &facts, &spools), true);
-                return Some(attachment);
-            }
-            Some(attachment) => collector.send(ToCollector::Attach(run.row, Offer::new(attachment))),
-            None => {}
-        }
-        collector.send(ToCollector::Dead { run, facts });
-        None
+        let streams = self.streams.take();
+        let ended = settle(streams, run, facts, collector)?;
+        collector.forget(&ended);
+        Some(ended)
     }
 }
 
-/// Reads what a run has written. Whether that was all that there is by now.
-fn drain(attachment: &Attachment) -> bool {
+/// Makes the Outcome of a run that is over, unless the collector has a part in it: it has looked at the streams, or has to.
+/// What was left of them where it was made here.
+pub(super) fn settle(
+    streams: Option<Box<Attachment>>,
+    run: Arc<Running>,
+    facts: Box<Facts>,
+    collector: &CollectorHandle,
+) -> Option<Box<Attachment>> {
+    // Of a sandbox that was left nobody has a stream any more.
+    let is_drained = |left: Left| left == Left::Nobody || left == Left::Nothing && !facts.vacant;
+    let is_all =
+        |attachment: &Attachment| !facts.goes_on && drain(attachment).iter().all(|left| is_drained(*left));
+    match streams {
+        Some(attachment) if is_all(&attachment) => {
+            let spools =
+                [0, 1].map(|index: usize| attachment.outputs[index].as_ref().map(|(_, spool)| spool.clone()));
+            run.waiting.outcome(sentence::outcome(&run, &facts, &spools), true);
+            return Some(attachment);
+        }
+        // It reads what is left once it hears that the run is dead.
+        Some(attachment) => drop(collector.offer(attachment)),
+        None => {}
+    }
+    collector.send(ToCollector::Dead { run, facts });
+    None
+}
+
+/// Reads what a run has written, if there is nothing else to do for it.
+fn drain(attachment: &Attachment) -> [Left; 2] {
     let is_plain =
         attachment.stdin.is_none() && attachment.reports.is_none() && attachment.terminal.is_none();
-    is_plain && read(attachment).iter().all(|left| *left != Left::More)
+    if is_plain { read(attachment) } else { [Left::More; 2] }
 }
 
 /// Reads what a run has written behind its end. Whether nobody has a stream of it any more.

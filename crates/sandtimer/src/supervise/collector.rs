@@ -112,8 +112,27 @@ pub(crate) enum Fate {
     Free { quarantined: bool },
 }
 
+type Recycling = dyn Fn(&Arc<Running>, Fate) + Send + Sync;
+
 /// Told of every slot's fate, after the run's outcome is out.
-pub(crate) type Recycle = Box<dyn Fn(&Arc<Running>, Fate) + Send>;
+#[derive(Clone)]
+pub(crate) struct Recycle(Arc<Recycling>);
+
+impl Recycle {
+    pub fn new(work: impl Fn(&Arc<Running>, Fate) + Send + Sync + 'static) -> Self {
+        Recycle(Arc::new(work))
+    }
+
+    pub fn tell(&self, run: &Arc<Running>, fate: Fate) {
+        (self.0)(run, fate);
+    }
+}
+
+impl std::fmt::Debug for Recycle {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Recycle")
+    }
+}
 
 /// The collector's state; lives on its thread.
 pub(crate) struct Collector {
@@ -137,6 +156,7 @@ pub(crate) struct CollectorHandle {
     pub sender: Sender<ToCollector>,
     pub wake: Arc<OwnedFd>,
     epoll: Arc<OwnedFd>,
+    pub recycle: Recycle,
     /// Streams that were taken back, whose messages stand in the queue.
     taken_back: Arc<AtomicU32>,
 }
@@ -170,6 +190,14 @@ impl CollectorHandle {
         offer
     }
 
+    /// Offers it streams that it does not watch: it takes them up when their run is dead.
+    pub fn offer(&self, attachment: Box<Attachment>) -> Arc<Offer<Box<Attachment>>> {
+        let row = attachment.run.row;
+        let offer = Offer::new(attachment);
+        let _ = self.sender.send(ToCollector::Attach(row, offer.clone()));
+        offer
+    }
+
     /// Does not watch streams any more that were taken back.
     pub fn forget(&self, attachment: &Attachment) {
         for (fd, _) in attachment.outputs.iter().flatten() {
@@ -198,12 +226,12 @@ impl Collector {
             streams: HashMap::new(),
             offered: HashMap::new(),
             enforcer: None,
-            recycle,
+            recycle: recycle.clone(),
             buffer: vec![0; 64 * 1024],
             stopping: false,
             late: 0,
         };
-        Ok((collector, CollectorHandle { sender, wake, epoll, taken_back: Arc::default() }))
+        Ok((collector, CollectorHandle { sender, wake, epoll, recycle, taken_back: Arc::default() }))
     }
 
     /// Runs until shut down and without runs. `enforcer` is told of limits that only the bytes show.
@@ -292,7 +320,7 @@ impl Collector {
                         if let Some(streams) = self.streams.get_mut(&run.row) {
                             streams.given_up = true;
                         }
-                        (self.recycle)(&run, Fate::Quarantined);
+                        self.recycle.tell(&run, Fate::Quarantined);
                     }
                 }
                 ToCollector::Dead { run, facts } => {
@@ -421,7 +449,7 @@ impl Collector {
                 streams.run.waiting.outcome(outcome, true);
                 let quarantined = facts.overdue == Some(true);
                 let fate = if facts.vacant { Fate::Vacant } else { Fate::Free { quarantined } };
-                (self.recycle)(&streams.run, fate);
+                self.recycle.tell(&streams.run, fate);
             }
             if kept {
                 self.keep_late(streams);

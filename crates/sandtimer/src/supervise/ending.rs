@@ -34,7 +34,7 @@ const UNKILLABLE_AFTER: u64 = 2_000_000_000;
 /// Where no pid namespace dies with init: how long init may sweep before it is killed itself.
 const SWEEP_LIMIT: u64 = 100_000_000;
 /// How long a job that is ended without its sandbox may take, and init to look after it; then the sandbox is ended.
-const VACATE_LIMIT: u64 = 100_000_000;
+pub(super) const VACATE_LIMIT: u64 = 100_000_000;
 /// How soon to look again whether a killed group is empty.
 const LOOK_AGAIN: u64 = 1_000_000;
 

@@ -1,8 +1,9 @@
 //! The thread that ends runs on time.
 //!
 //! It waits on one epoll for its timer, for every run's init (socket and pidfd) and for messages; it does no I/O of
-//! runs, takes no lock that a thread doing such I/O holds, and decides which cause ended a run that it has looked at. (An answer
-//! is taken by whoever waited for it, who may end the job too; the enforcer is told, and does the rest.) Real-time
+//! runs, takes no lock that a thread doing such I/O holds, and decides which cause ended a run that it has looked at: of one
+//! that was brought it notes when something is due, and takes it up once that time has come or something is heard of it. (An
+//! answer is taken by whoever waited for it; a run that is answered before may be taken back, and ended elsewhere.) Real-time
 //! (SCHED_FIFO) where the kernel allows it: otherwise busy sandboxes on the same processors make it late.
 
 use std::cmp::Reverse;
@@ -18,10 +19,12 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::process;
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
 use super::collector::ToCollector;
 use super::ending::Ending;
+use super::offer::Offer;
 use super::orders::{CONTROL, Command, EnforcerHandle, JOB, PIDFD, Shown, kill_by, token};
 use super::run::Running;
 
@@ -34,6 +37,13 @@ const MOST_TIMERS: usize = 8 * sandtimer_os::wire::ROWS;
 const WAKE: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 const WATCHDOG: u64 = u64::MAX - 2;
+
+/// A run that was brought.
+struct Offered {
+    /// When something of it is due.
+    due: u64,
+    ending: Arc<Offer<Box<Ending>>>,
+}
 
 /// The enforcer's state; lives on its thread.
 pub(crate) struct Enforcer {
@@ -55,6 +65,8 @@ pub(crate) struct Enforcer {
     own_handle: EnforcerHandle,
     /// By row.
     runs: Vec<Option<Box<Ending>>>,
+    /// By row, until something is due or happens: most of the answered ones are taken back before.
+    offered: Vec<Option<Offered>>,
     /// When to look at which row; entries of runs that are gone are passed over.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     sweep_directories: Vec<OwnedFd>,
@@ -100,6 +112,7 @@ impl Enforcer {
             watchdog_due: None,
             own_handle: own_handle.clone(),
             runs: std::iter::repeat_with(|| None).take(sandtimer_os::wire::ROWS).collect(),
+            offered: std::iter::repeat_with(|| None).take(sandtimer_os::wire::ROWS).collect(),
             timers: BinaryHeap::new(),
             sweep_directories: parts.sweep_directories,
             lease: parts.lease,
@@ -155,6 +168,9 @@ impl Enforcer {
     }
 
     fn arm_timer(&mut self) {
+        while self.timers.peek().is_some_and(|Reverse((at, row))| !self.is_awaited(*at, *row)) {
+            self.timers.pop();
+        }
         let next = self.timers.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
         let next = next.min(self.watchdog_due.unwrap_or(u64::MAX));
         if next == self.armed_for {
@@ -177,9 +193,13 @@ impl Enforcer {
         while let Ok(command) = self.commands.try_recv() {
             any = true;
             match command {
-                Command::Watch(offer) => {
-                    if let Some(ending) = offer.take() {
-                        self.watch(ending);
+                Command::Watch { row, due, shown, offer } => {
+                    self.offered[row] = Some(Offered { due: due.unwrap_or(u64::MAX), ending: offer });
+                    if let Some(due) = due {
+                        self.schedule(due, row);
+                    }
+                    if self.stopping || shown != self.shown {
+                        self.see(row);
                     }
                 }
                 // Init and the watchdog hear of it with what follows every change.
@@ -203,6 +223,7 @@ impl Enforcer {
                 Command::Shutdown => {
                     self.stopping = true;
                     for row in 0..self.runs.len() {
+                        self.see(row);
                         let cancel = |ending: &mut Ending| {
                             ending.cancel("the engine is shutting down".to_owned(), monotonic_nanoseconds());
                         };
@@ -216,6 +237,7 @@ impl Enforcer {
 
     /// Does something to the run in `row` (if it is still `id`'s), then sees what has to be done next.
     fn with(&mut self, row: usize, id: Option<&str>, act: impl FnOnce(&mut Ending)) {
+        self.see(row);
         let Some(ending) = self.runs.get_mut(row).and_then(Option::as_deref_mut) else { return };
         if id.is_some_and(|id| id != ending.run.id) {
             return;
@@ -224,12 +246,22 @@ impl Enforcer {
         self.follow(row);
     }
 
+    /// Takes up the run in a row that was only offered so far.
+    fn see(&mut self, row: usize) {
+        let offered = self.offered.get_mut(row).and_then(Option::take);
+        if let Some(ending) = offered.and_then(|offered| offered.ending.take()) {
+            self.watch(ending);
+        }
+    }
+
     fn watch(&mut self, mut ending: Box<Ending>) {
         let run = ending.run.clone();
         let row = run.row;
-        // They were added edge-triggered, by another thread. What came before now is seen now.
+        // They were added edge-triggered, by another thread, who may have taken them out again. What came before now is seen now.
         let level = |fd: BorrowedFd<'_>, kind| {
-            epoll::modify(&self.epoll, fd, token(row, kind), epoll::EventFlags::IN)
+            let (token, flags) = (token(row, kind), epoll::EventFlags::IN);
+            epoll::modify(&self.epoll, fd, token, flags)
+                .or_else(|_| epoll::add(&self.epoll, fd, token, flags))
         };
         let added = level(run.control.as_fd(), CONTROL)
             .and_then(|()| level(run.pidfd.as_fd(), PIDFD))
@@ -245,14 +277,21 @@ impl Enforcer {
     }
 
     fn event(&mut self, row: usize, kind: u64) {
+        self.see(row);
         let Some(ending) = self.runs.get_mut(row).and_then(Option::as_mut) else { return };
         ending.hear(monotonic_nanoseconds());
+        // The event may be of the row's last run.
+        let is_dead = |pidfd: &OwnedFd| process::is_dead(pidfd.as_fd());
         if kind == PIDFD {
-            // Dead it stays readable; what follows is a matter of time.
-            let _ = epoll::delete(&self.epoll, &ending.run.pidfd);
+            if is_dead(&ending.run.pidfd) {
+                // It stays readable; what follows is a matter of time.
+                let _ = epoll::delete(&self.epoll, &ending.run.pidfd);
+            }
             ending.died(&self.table, monotonic_nanoseconds());
         } else if kind == JOB {
-            if let Some(job) = &ending.run.job {
+            if let Some(job) = &ending.run.job
+                && is_dead(&job.pidfd)
+            {
                 let _ = epoll::delete(&self.epoll, &job.pidfd);
             }
             ending.job_ended(monotonic_nanoseconds());
@@ -277,6 +316,9 @@ impl Enforcer {
                 Some(Reverse((at, row))) if *at <= now => {
                     let (at, row) = (*at, *row);
                     self.timers.pop();
+                    if self.offered[row].as_ref().is_some_and(|offered| offered.due == at) {
+                        self.see(row);
+                    }
                     // Any other entry is of a time that was changed since.
                     if let Some(ending) = self.runs[row].as_mut()
                         && ending.scheduled == Some(at)
@@ -333,15 +375,24 @@ impl Enforcer {
         }
         if let (Some(at), Some(ending)) = (next, self.runs[row].as_mut()) {
             ending.scheduled = Some(at);
-            if self.timers.len() >= MOST_TIMERS {
-                let runs = &self.runs;
-                let is_live = |at: u64, row: usize| {
-                    runs[row].as_ref().is_some_and(|ending| ending.scheduled == Some(at))
-                };
-                self.timers.retain(|Reverse((at, row))| is_live(*at, *row));
-            }
-            self.timers.push(Reverse((at, row)));
+            self.schedule(at, row);
         }
+    }
+
+    fn schedule(&mut self, at: u64, row: usize) {
+        if self.timers.len() >= MOST_TIMERS {
+            let mut timers = std::mem::take(&mut self.timers);
+            timers.retain(|Reverse((at, row))| self.is_awaited(*at, *row));
+            self.timers = timers;
+        }
+        self.timers.push(Reverse((at, row)));
+    }
+
+    /// Whether a run is to be looked at then.
+    fn is_awaited(&self, at: u64, row: usize) -> bool {
+        let offered = self.offered[row].as_ref();
+        offered.is_some_and(|offered| offered.due == at && !offered.ending.is_taken())
+            || self.runs[row].as_ref().is_some_and(|ending| ending.scheduled == Some(at))
     }
 
     fn tell_watchdog(&self, run: &Running) {
@@ -362,6 +413,7 @@ impl Enforcer {
         self.watchdog = Some(watchdog.clone());
         self.watchdog_since = monotonic_nanoseconds();
         self.shown = self.own_handle.adopted(watchdog);
+        (0..self.offered.len()).for_each(|row| self.see(row));
         for ending in self.runs.iter().flatten() {
             self.tell_watchdog(&ending.run);
         }

@@ -4,9 +4,10 @@
 //! allowed) and the collector (output, stdin, the last look at a command, and the Outcome once a run is dead). A run
 //! passes through `Starting → Running → (Grace) → Killed → dead`. Whoever begins it makes its state and hands it over
 //! (`orders`); from then on only the enforcer moves it. Until one of the two threads has looked at its part of a run, whoever
-//! brought it may take that part back: what is over by then was nobody else's (`at_once`).
+//! brought it may take that part back: what is over by then was nobody else's (`at_once`, `burial`).
 
 pub(crate) mod at_once;
+pub(crate) mod burial;
 pub(crate) mod collector;
 pub(crate) mod ending;
 pub(crate) mod enforcer;

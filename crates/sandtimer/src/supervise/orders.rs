@@ -23,8 +23,14 @@ use crate::isolate::cgroup::Slot;
 /// What others ask of the enforcer.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// A sandbox was started; watch it, unless who started it has taken it back.
-    Watch(Arc<Offer<Box<Ending>>>),
+    /// A sandbox was started in this row; watch it once something is due or happens, unless who started it has taken it back.
+    Watch {
+        row: usize,
+        due: Option<u64>,
+        /// The watchdog that knows how it is killed.
+        shown: Option<Shown>,
+        offer: Arc<Offer<Box<Ending>>>,
+    },
     /// The deadline of a row was moved.
     Moved {
         row: usize,
@@ -89,6 +95,8 @@ pub(crate) struct EnforcerHandle {
     /// When the enforcer wakes by itself, in monotonic nanoseconds.
     pub(super) wakes_at: Arc<AtomicU64>,
     watched: Arc<AtomicBool>,
+    /// Which watchdog the enforcer has: the number of [`Shown`], 0 for none.
+    shown_to: Arc<AtomicU64>,
     watchers: Arc<Mutex<Watchers>>,
     /// Runs that were taken back, whose commands stand in the queue.
     taken_back: Arc<AtomicU32>,
@@ -111,6 +119,7 @@ impl EnforcerHandle {
             table,
             wakes_at: Arc::new(AtomicU64::new(u64::MAX)),
             watched: Arc::default(),
+            shown_to: Arc::default(),
             watchers: Arc::default(),
             taken_back: Arc::default(),
         }
@@ -131,11 +140,13 @@ impl EnforcerHandle {
         let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.count += 1;
         watchers.watchdog = Some(watchdog);
+        self.shown_to.store(watchers.count, Ordering::Release);
         Some(Shown(watchers.count))
     }
 
     pub(super) fn bereft(&self) {
         self.watched.store(false, Ordering::Relaxed);
+        self.shown_to.store(0, Ordering::Release);
         // Dropped by the enforcer, which waits for its end.
         let _ = self.watchers.lock().unwrap_or_else(PoisonError::into_inner).watchdog.take();
     }
@@ -164,15 +175,12 @@ impl EnforcerHandle {
 
     /// Has it watch a run from now on. Until it has seen it, whoever brings the run may take it back.
     pub fn watch(&self, run: Arc<Running>) -> Arc<Offer<Box<Ending>>> {
-        // Edge-triggered: an event of a run that the enforcer does not know yet must not keep it busy.
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        let mut added = true;
-        for (kind, fd) in descriptors(&run) {
-            added &= epoll::add(&self.epoll, fd, token(run.row, kind), flags).is_ok();
-        }
+        let row = run.row;
+        let added = self.add(&run);
         let mut ending = Box::new(Ending::new(run.clone(), monotonic_nanoseconds()));
         // Init has a job's end already, and the watchdog has it now.
-        let armed = run.shown.is_some()
+        let shown_to = self.shown_to.load(Ordering::Acquire);
+        let armed = run.shown.is_some_and(|shown| shown.0 == shown_to)
             && ending.begun_until().is_some_and(|hard| {
                 let late = self.table.arm(run.row, run.watched_until(hard));
                 let told = run.job.as_ref().is_some_and(|job| job.until == hard);
@@ -182,22 +190,68 @@ impl EnforcerHandle {
                 told && !late
             });
         let due = ending.next_time();
-        let offer = Offer::new(ending);
-        self.queue(Command::Watch(offer.clone()));
-        fence(Ordering::SeqCst);
-        let in_time = due.is_none_or(|due| self.wakes_at.load(Ordering::SeqCst) <= due);
+        let (offer, in_time) = self.offer(ending, due);
         // An event from before the command was passed over.
         if !(armed && added && in_time) || process::any_readable(descriptors(&run).map(|(_, fd)| fd)) {
+            self.see(row);
+        }
+        offer
+    }
+
+    /// Adds what is watched of a run. What could not be, the enforcer finds out when it looks at the run.
+    fn add(&self, run: &Running) -> bool {
+        // Edge-triggered: an event of a run that the enforcer does not know yet must not keep it busy.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let add = |(kind, fd)| epoll::add(&self.epoll, fd, token(run.row, kind), flags).is_ok();
+        descriptors(run).fold(true, |all, descriptor| add(descriptor) & all)
+    }
+
+    /// Offers it a run, and says whether it wakes by itself early enough for what is due then.
+    fn offer(&self, ending: Box<Ending>, due: Option<u64>) -> (Arc<Offer<Box<Ending>>>, bool) {
+        let (row, shown) = (ending.run.row, ending.run.shown);
+        let offer = Offer::new(ending);
+        self.queue(Command::Watch { row, due, shown, offer: offer.clone() });
+        fence(Ordering::SeqCst);
+        (offer, due.is_none_or(|due| self.wakes_at.load(Ordering::SeqCst) <= due))
+    }
+
+    /// Has it see to a run from then on, unless that is taken back before.
+    pub fn give_at(&self, due: u64, ending: Box<Ending>) -> Arc<Offer<Box<Ending>>> {
+        let (offer, in_time) = self.offer(ending, Some(due));
+        if !in_time {
             self.wake();
         }
         offer
     }
 
+    /// Has it see to a run from now on.
+    pub fn give(&self, ending: Box<Ending>) {
+        let row = ending.run.row;
+        self.offer(ending, None);
+        self.see(row);
+    }
+
+    /// Has it see to the run in a row that it was offered.
+    pub fn see(&self, row: usize) {
+        self.send(Command::Moved { row });
+    }
+
     /// Forgets a run that was taken back and is over. What the enforcer does for all others.
     pub fn forget(&self, ending: &Ending) {
-        let run = &ending.run;
         // A live sandbox is nobody's to use again: whether the watchdog has killed it, who stands in it finds out.
-        self.table.disarm(run.row);
+        self.table.disarm(ending.run.row);
+        self.overlook(&ending.run);
+    }
+
+    /// As [`EnforcerHandle::forget`], of a run whose sandbox is to see others.
+    pub fn forget_vacated(&self, ending: &Ending) {
+        if self.table.disarm(ending.run.row) {
+            ending.killed_by_watchdog();
+        }
+    }
+
+    /// Does not watch a run any more that was taken back.
+    pub fn overlook(&self, run: &Running) {
         // The sandbox stands, and with it the descriptors.
         for (_, fd) in descriptors(run) {
             let _ = epoll::delete(&self.epoll, fd);

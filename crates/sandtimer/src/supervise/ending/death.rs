@@ -52,7 +52,7 @@ impl Ending {
     }
 
     /// Its sandbox is to outlive it.
-    pub(super) fn leaves(&self) -> bool {
+    pub fn leaves(&self) -> bool {
         self.run.job.as_ref().is_some_and(Job::leaves)
     }
 
