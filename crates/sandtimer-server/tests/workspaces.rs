@@ -215,6 +215,7 @@ fn workspaces_are_shared_where_mounts_cannot_be_mapped_too() {
     let client = serving.client();
     let id = made(&client);
     let run = client.run(&json!({"command": ["sh", "-c", "echo run >f"], "workspace": id}));
+    assert_eq!(run["outcome"]["exit_code"], 0, "{run}");
     let degraded = run["outcome"]["isolation"]["degraded"].to_string();
     assert!(degraded.contains("no idmapped mounts"), "{degraded}");
     let session = format!("/v1/sessions/{}", opened(&client, "/v1/sessions", &json!({"workspace": id})));
