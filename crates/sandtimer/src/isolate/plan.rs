@@ -175,7 +175,7 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usi
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
     builder.end_of_init("fork", op::FORK, clock, &[]);
     // Nobody makes a user namespace while his root directory is being replaced; unshare(2).
-    let waits = builder.counts_apart();
+    let waits = builder.makes_user_namespace();
     if waits {
         builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
     }
@@ -539,6 +539,11 @@ impl Builder<'_> {
         }
         self.push::<&str>("drop capabilities", op::NO_CAPABILITIES, &[], &[]);
         self.push::<&str>("set umask", op::UMASK, &[0o022], &[]);
+    }
+
+    /// Whether one of the steps by which a process becomes the job's makes a user namespace.
+    fn makes_user_namespace(&self) -> bool {
+        self.counts_apart() || self.identity().is_some_and(|identity| identity.owner.is_some())
     }
 
     /// What cannot be undone. `listener` are the numbers of a filter that is loaded with one.
