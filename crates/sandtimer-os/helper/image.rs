@@ -18,7 +18,7 @@ mod take;
 mod write;
 
 use crate::sys::{self, Fd, call};
-use maps::{MAPS, WRITE};
+use maps::{EXECUTE, MAPS, READ, WRITE};
 pub use maps::note_common;
 pub use take::take;
 pub use write::write;
@@ -39,8 +39,6 @@ const MAPPED_FROM_IN_DELTA: u64 = 8 << 10;
 /// A delta of more is written as a whole image.
 const LONGEST_DELTA: u64 = 4 << 20;
 
-const READ: u64 = 1;
-const EXECUTE: u64 = 4;
 const PRIVATE: usize = 0x02;
 const SHARED: usize = 0x01;
 const FIXED: usize = 0x10;
@@ -54,12 +52,13 @@ pub const TOO_MUCH: isize = -7;
 const NO_MEMORY: isize = -12;
 const STALE: isize = sys::ESTALE;
 
-mod nr {
+pub mod nr {
     pub use crate::sys::nr::*;
     pub const FSTAT: usize = 5;
     pub const LSEEK: usize = 8;
     pub const MPROTECT: usize = 10;
     pub const BRK: usize = 12;
+    pub const MREMAP: usize = 25;
     pub const MADVISE: usize = 28;
     pub const PREAD: usize = 17;
     pub const PWRITE: usize = 18;

@@ -13,8 +13,9 @@
 //! It is a matter of speed only: what cannot be had is left as it is. A kernel that does not say whether it gave a large
 //! page (MADV_COLLAPSE, Linux 6.1) is not asked for one.
 
-use crate::image::maps::{Line, MAPS, WRITE, read_maps};
-use crate::sys::{self, Fd, call, nr};
+use crate::image::maps::{EXECUTE, Line, MAPS, READ, WRITE, read_maps};
+use crate::image::nr;
+use crate::sys::{self, Fd, call};
 
 const LARGE: u64 = 2 << 20;
 const PAGE: u64 = 4096;
@@ -25,13 +26,7 @@ const LEAST_IN_USE: usize = ENTRIES / 4;
 /// Large pages of one interpreter.
 const MOST: usize = 8;
 
-const READ: usize = 1;
-const EXECUTE: usize = 4;
 const PRIVATE_ANONYMOUS: usize = 0x22;
-const MPROTECT: usize = 10;
-const PREAD: usize = 17;
-const MREMAP: usize = 25;
-const MADVISE: usize = 28;
 
 /// Mappings of one file that follow one another, of which nothing can be written to.
 #[derive(Clone, Copy)]
@@ -49,7 +44,7 @@ struct Span {
 
 impl Span {
     fn of(line: &Line<'_>) -> Self {
-        let is_code = line.protection & EXECUTE as u64 != 0;
+        let is_code = line.protection & EXECUTE != 0;
         Span {
             start: line.start,
             end: line.end,
@@ -77,14 +72,14 @@ impl Span {
         if !is_relocated {
             return self;
         }
-        call!(MPROTECT, self.last_start, self.end - self.last_start, READ | WRITE as usize);
+        call!(nr::MPROTECT, self.last_start, self.end - self.last_start, READ | WRITE);
         Span { end: self.last_start, ..self }
     }
 }
 
 /// Called once, in the zygote, by its only thread.
 pub fn lay_out() {
-    let buffer = call!(nr::MMAP, 0, MAPS, READ | WRITE as usize, PRIVATE_ANONYMOUS, -1isize, 0);
+    let buffer = call!(nr::MMAP, 0, MAPS, READ | WRITE, PRIVATE_ANONYMOUS, -1isize, 0);
     if (-4095..0).contains(&buffer) {
         return;
     }
@@ -104,12 +99,12 @@ fn lay_out_spans(maps: &[u8], pagemap: Fd) {
     let (mut span, mut left) = (None::<Span>, MOST);
     let mut end = |span: Span| {
         if span.has_code {
-            call!(MPROTECT, span.start, span.end - span.start, READ | EXECUTE);
+            call!(nr::MPROTECT, span.start, span.end - span.start, READ | EXECUTE);
             replace_pages(&span, pagemap, &mut left);
         }
     };
     for line in maps.split(|byte| *byte == b'\n').filter_map(Line::parse) {
-        let fits = line.inode != 0 && !line.shared && line.protection & (READ as u64 | WRITE) == READ as u64;
+        let fits = line.inode != 0 && !line.shared && line.protection & (READ | WRITE) == READ;
         span = match span {
             Some(span) if fits && span.is_followed_by(&line) => Some(span.with(&line)),
             before => {
@@ -136,7 +131,7 @@ fn pages_in_use(at: u64, pagemap: Fd) -> usize {
     const PRESENT: u64 = 1 << 63;
     let mut entries = [0u64; ENTRIES];
     let bytes = size_of_val(&entries);
-    let read = call!(PREAD, pagemap, entries.as_mut_ptr(), bytes, at / PAGE * 8);
+    let read = call!(nr::PREAD, pagemap, entries.as_mut_ptr(), bytes, at / PAGE * 8);
     let known = if read == bytes as isize { &entries[..] } else { &[] };
     known.iter().filter(|entry| **entry & PRESENT != 0).count()
 }
@@ -147,17 +142,17 @@ fn replace(at: u64) -> Option<()> {
     const HUGEPAGE: usize = 14;
     const MAYMOVE_FIXED: usize = 3;
     let length = LARGE as usize;
-    let twice = call!(nr::MMAP, 0, 2 * length, READ | WRITE as usize, PRIVATE_ANONYMOUS, -1isize, 0);
+    let twice = call!(nr::MMAP, 0, 2 * length, READ | WRITE, PRIVATE_ANONYMOUS, -1isize, 0);
     if (-4095..0).contains(&twice) {
         return None;
     }
     let (twice, copy) = (twice as usize, (twice as usize).next_multiple_of(length));
-    call!(MADVISE, copy, length, HUGEPAGE);
+    call!(nr::MADVISE, copy, length, HUGEPAGE);
     // SAFETY: what is copied is mapped and can be read; the copy lies within what was just mapped.
     unsafe { core::ptr::copy_nonoverlapping(at as *const u8, copy as *mut u8, length) };
-    let is_large = call!(MADVISE, copy, length, COLLAPSE) == 0
-        && call!(MPROTECT, copy, length, READ | EXECUTE) == 0
-        && call!(MREMAP, copy, length, length, MAYMOVE_FIXED, at) > 0;
+    let is_large = call!(nr::MADVISE, copy, length, COLLAPSE) == 0
+        && call!(nr::MPROTECT, copy, length, READ | EXECUTE) == 0
+        && call!(nr::MREMAP, copy, length, length, MAYMOVE_FIXED, at) > 0;
     // Where the copy was moved away there is nothing left; unmapping nothing is no error.
     call!(nr::MUNMAP, twice, 2 * length);
     is_large.then_some(())

@@ -4,8 +4,10 @@ use super::*;
 
 /// The longest /proc/self/maps.
 pub const MAPS: usize = 1 << 20;
-/// Of a line's protection.
+/// A line's protection, as mmap(2) has it.
+pub const READ: u64 = 1;
 pub const WRITE: u64 = 2;
+pub const EXECUTE: u64 = 4;
 
 /// Where the zygote's /proc/self/maps stands, and how long it is.
 static COMMON: [Place; 2] = [const { Place(core::cell::UnsafeCell::new(0)) }; 2];

@@ -192,7 +192,7 @@ impl Source {
 
 impl State {
     /// Too few are left to wait for a lull.
-    fn is_short(&self) -> bool {
+    pub fn is_short(&self) -> bool {
         self.waiting > 0 || 4 * self.coming() < self.wanted
     }
 
@@ -210,36 +210,6 @@ impl Shared {
         if !state.awaits_lull {
             self.lacking.notify_one();
         }
-    }
-
-    /// Has a job whose answer was taken ended when there is a moment for it; killed at once where there is nobody to do so soon.
-    pub fn bury(&self, mut answered: Answered) {
-        let mut state = self.lock();
-        if state.making > 0 || state.is_short() {
-            drop(state);
-            if !answered.kill(&self.inner) {
-                return;
-            }
-            state = self.lock();
-        }
-        if state.closed || state.failures > 0 {
-            drop(state);
-            answered.hand_over(&self.inner);
-            return;
-        }
-        if state.answered.is_empty() {
-            state.answered_since = monotonic_nanoseconds();
-        }
-        state.answered.push(answered);
-        if !state.awaits_lull || state.is_short() {
-            self.lacking.notify_one();
-        }
-    }
-
-    /// Somebody waits for the end of an answered job: the enforcer sees to all of them.
-    pub fn hand_over_answered(&self) {
-        let answered = std::mem::take(&mut self.lock().answered);
-        answered.into_iter().for_each(|answered| answered.hand_over(&self.inner));
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {

@@ -31,7 +31,7 @@ pub(crate) enum Command {
         shown: Option<Shown>,
         offer: Arc<Offer<Box<Ending>>>,
     },
-    /// The deadline of a row was moved.
+    /// The deadline of a row was moved, or its run is to be seen to now.
     Moved {
         row: usize,
     },
