@@ -101,3 +101,83 @@ def test_libraries_have_few_mappings(box):
         # What may be executed, in two parts where large pages lie between, and what may be written to.
         kinds = [rights for rights, other in files if other == name]
         assert len(kinds) <= 4 and set(kinds) <= {"r-xp", "rw-p"}, (name, kinds)
+
+
+def shelf() -> list[tuple[int, int, str, int]]:
+    """Start, end, rights and place in the file of what is mapped from the zygote's data."""
+    lines = re.findall(r"^(\w+)-(\w+) (\S+) (\w+) \S+ \d+ +/memfd:sandtimer-zygote-data", maps(), re.MULTILINE)
+    return [(int(start, 16), int(end, 16), rights, int(at, 16)) for start, end, rights, at in lines]
+
+
+#: How many pages of it there are, how many are a process's own, and what may be done to them. Imports nothing.
+PAGES_OF_SHELF = """
+total, own, rights = 0, 0, set()
+with open("/proc/self/maps") as maps, open("/proc/self/pagemap", "rb") as pagemap:
+    for line in [line for line in maps if "sandtimer-zygote-data" in line]:
+        start, end = (int(address, 16) for address in line.split()[0].split("-"))
+        pagemap.seek(start // 4096 * 8)
+        entries = memoryview(pagemap.read((end - start) // 4096 * 8)).cast("Q")
+        total, own = total + len(entries), own + sum(entry >> 61 == 0b100 for entry in entries)
+        rights.add(line.split()[1])
+(total, own, sorted(rights))
+"""
+
+
+def map_more_than_there_is() -> None:
+    """Has the last part of the zygote's data grow, and touches what lies behind."""
+    import ctypes
+
+    start, end, _, _ = max(shelf(), key=lambda line: line[3])
+    remap = ctypes.CDLL(None).mremap
+    remap.restype = ctypes.c_void_p
+    length = end - start
+    moved = remap(ctypes.c_void_p(start), ctypes.c_size_t(length), ctypes.c_size_t(length + (1 << 20)), 1)
+    assert moved not in (None, ctypes.c_void_p(-1).value)
+    ctypes.memset(moved + length, 1, 1)
+
+
+def open_for_writing() -> str:
+    start, end, _, _ = shelf()[0]
+    try:
+        os.open(f"/proc/self/map_files/{start:x}-{end:x}", os.O_RDWR)
+    except OSError as error:
+        return type(error).__name__
+    return "opened"
+
+
+def zeros_behind_trimming() -> bool:
+    """Whether memory is zeroed that was used, given back to the kernel, and asked for with zeros."""
+    import ctypes
+
+    library = ctypes.CDLL(None)
+    for name in ("malloc", "calloc"):
+        getattr(library, name).restype = ctypes.c_void_p
+    used = [library.malloc(9000) for _ in range(2000)]
+    for address in used:
+        ctypes.memset(address, 1, 9000)
+    for address in used:
+        library.free(ctypes.c_void_p(address))
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
+    zeroed = [library.calloc(1, size) for size in range(9000, 9500) for _ in range(3)]
+    return all(ctypes.string_at(address, 9000) == bytes(9000) for address in zeroed)
+
+
+def test_data_is_a_jobs_own_only_once_it_is_touched(box):
+    total, own, rights = box.exec(PAGES_OF_SHELF).value
+    assert total > 500 and rights == ["rw-p"]
+    assert 0 < own < total / 2
+
+
+def test_data_of_the_zygote_cannot_be_changed(box):
+    assert box.call(open_for_writing) in ("PermissionError", "FileNotFoundError")
+
+
+def test_nothing_can_be_left_behind_the_end_of_the_zygotes_data(box):
+    outcome = box.run(map_more_than_there_is)
+    assert (outcome.ending, outcome.signal) == ("signaled", "SIGBUS")
+    assert box.exec(PAGES_OF_SHELF).value[0] > 500
+
+
+def test_memory_that_was_given_back_is_zeroed_for_whom_that_is_promised(box):
+    assert box.call(zeros_behind_trimming)

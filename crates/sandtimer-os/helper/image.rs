@@ -175,7 +175,7 @@ fn parts(table: &Table) -> [(u64, u64); 4] {
 }
 
 /// All of it, by pread(2) or pwrite(2).
-fn transfer(number: usize, file: Fd, mut start: u64, mut length: u64, mut at: u64) -> Result<(), isize> {
+pub fn transfer(number: usize, file: Fd, mut start: u64, mut length: u64, mut at: u64) -> Result<(), isize> {
     while length > 0 {
         match call!(number, file, start, length, at) {
             0 => return Err(NO_MEMORY),
@@ -195,7 +195,7 @@ fn checked(result: isize) -> Result<isize, isize> {
     if result < 0 { Err(result) } else { Ok(result) }
 }
 
-fn map(start: u64, length: u64, protection: u64, flags: usize, file: Fd, at: u64) -> Result<(), isize> {
+pub fn map(start: u64, length: u64, protection: u64, flags: usize, file: Fd, at: u64) -> Result<(), isize> {
     let mapped = call!(nr::MMAP, start, length, protection, flags, file as isize, at);
     if (-4095..0).contains(&mapped) { Err(mapped) } else { Ok(()) }
 }

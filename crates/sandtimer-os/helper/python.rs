@@ -17,6 +17,7 @@ mod image;
 mod job;
 mod layout;
 mod runtime;
+mod shelf;
 mod steps;
 mod sys;
 #[allow(dead_code, reason = "the other programs use the rest")]
@@ -90,8 +91,9 @@ const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Obje
     Method { name: name.as_ptr(), function: Some(function), flags: METH_VARARGS, documentation: null() }
 }
 
-static METHODS: Static<[Method; 8]> = Static(core::cell::UnsafeCell::new([
+static METHODS: Static<[Method; 9]> = Static(core::cell::UnsafeCell::new([
     method(c"lay_out", lay_out),
+    method(c"shelve", shelve),
     method(c"serve", serve),
     method(c"checkpoint", checkpoint),
     method(c"image", image),
@@ -125,6 +127,19 @@ pub unsafe extern "C" fn PyInit__sandtimer_zygote() -> Object {
 /// `lay_out() -> int`: prepares the memory of a zygote for many children; before it serves. Always 0.
 unsafe extern "C" fn lay_out(_module: Object, _arguments: Object) -> Object {
     layout::lay_out();
+    // SAFETY: the format makes a Python int of a C long.
+    unsafe { Py_BuildValue(c"l".as_ptr(), 0 as c_long) }
+}
+
+/// `shelve(pool, heap) -> int`: see `shelf.rs`; `pool`: how large the pools of the interpreter's allocator are; `heap`: whether
+/// the C library's heap may be moved. Always 0.
+unsafe extern "C" fn shelve(_module: Object, arguments: Object) -> Object {
+    let (mut pool, mut heap): (c_int, c_int) = (0, 0);
+    // SAFETY: the format asks for two C ints.
+    if unsafe { PyArg_ParseTuple(arguments, c"ii".as_ptr(), &raw mut pool, &raw mut heap) } == 0 {
+        return null_mut();
+    }
+    shelf::shelve(pool as u64, heap != 0);
     // SAFETY: the format makes a Python int of a C long.
     unsafe { Py_BuildValue(c"l".as_ptr(), 0 as c_long) }
 }

@@ -61,7 +61,7 @@ pub struct Line<'a> {
     pub shared: bool,
     pub offset: u64,
     pub inode: u64,
-    pub(super) path: &'a [u8],
+    pub path: &'a [u8],
     /// The zygote had it, too.
     pub(super) is_common: bool,
 }

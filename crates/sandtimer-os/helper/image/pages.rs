@@ -17,7 +17,7 @@ pub(super) fn add(table: &mut Table, line: &Line<'_>, pages: &mut Pages<'_>, kno
     if line.path == b"[vsyscall]" {
         return Ok(());
     }
-    let own = line.path.starts_with(b"/memfd:sandtimer-zygote");
+    let own = line.path == b"/memfd:sandtimer-zygote (deleted)";
     // Libraries of the zygote's, as far as nobody may write to them; some of their code is no file's any more (`layout.rs`).
     const LARGE: u64 = 2 << 20;
     let is_library = line.inode != 0 || line.protection & EXECUTE != 0 && (line.start | line.end) % LARGE == 0;
