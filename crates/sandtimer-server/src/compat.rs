@@ -10,6 +10,7 @@
 //! files        the files of its workspace
 //! frames       the events of a run as that interface has them
 //! git, ports   what there is of them
+//! socket       all of it over one WebSocket
 //! ```
 //! A session is a context of bash, a process a detached run, a code context a context, and a sandbox a workspace that they
 //! share: all are found under /v1 as well. What is
@@ -26,6 +27,7 @@ mod place;
 mod ports;
 mod processes;
 mod shell;
+mod socket;
 
 use std::sync::Arc;
 
@@ -62,6 +64,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .merge(files::routes())
         .merge(git::routes())
         .merge(ports::routes())
+        .merge(socket::routes())
 }
 
 /// Renders a refusal that was met before a handler, in the shape that the path's clients read.

@@ -210,7 +210,7 @@ async fn bounded(request: Request, next: Next) -> Response<Body> {
     }
 }
 
-fn check_head(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn check_head(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     let uri_bytes = uri.path_and_query().map_or(0, |target| target.as_str().len());
     if uri_bytes > URI_BYTES {
         let message = format!("path and query have {uri_bytes} bytes of at most {URI_BYTES}");

@@ -4,11 +4,14 @@
 
 mod support;
 
-use std::time::Duration;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use sandtimer_server::Interpreters;
-use serde_json::json;
-use support::{Serving, node, tokens};
+use serde_json::{Value, json};
+use support::{HARD_STOP, Serving, node, tokens};
+use tungstenite::Message;
+use tungstenite::client::IntoClientRequest;
 
 fn drive(serving: &Serving, scenario: &str, token: &str) {
     let loader = ["--import", "./register.mjs"];
@@ -41,6 +44,38 @@ scenarios! {
     clones
     files
     long_ones_finish
+}
+
+/// The same over one WebSocket for each sandbox.
+mod over_a_socket {
+    use super::*;
+
+    macro_rules! scenarios {
+        ($($name:ident)+) => {
+            $(#[test]
+            fn $name() {
+                let serving = Serving::start();
+                let mut variables = serving.variables("").to_vec();
+                variables.push(("SANDTIMER_TRANSPORT", "websocket".to_owned()));
+                // Without the first, Node 20 has no WebSocket.
+                let loader = ["--experimental-websocket", "--import", "./register.mjs"];
+                node::play("compat", "@cloudflare/sandbox", &loader, stringify!($name), &variables);
+            })+
+        };
+    }
+
+    scenarios! {
+        exec
+        streams
+        nothing_is_lost_in_streams
+        sessions
+        timeouts
+        commands_of_one_session_queue
+        processes
+        code
+        files
+        one_socket_has_it_all
+    }
 }
 
 #[test]
@@ -118,4 +153,134 @@ fn code_contexts_have_three_languages_and_refusals_name_what_describes_them() {
     }
     let (_, refused) = client.post("/api/nowhere", &json!({}));
     assert!(refused["suggestion"].as_str().is_some_and(|hint| hint.contains("docs/compat.md")), "{refused}");
+}
+
+/// One WebSocket, as a client without the package has it.
+struct Socket(tungstenite::WebSocket<TcpStream>);
+
+impl Socket {
+    fn open(serving: &Serving, token: Option<&str>) -> Self {
+        let mut request = format!("ws://{}/ws", serving.address).into_client_request().expect("an address");
+        if let Some(token) = token {
+            let value = format!("Bearer {token}").parse().expect("a value");
+            request.headers_mut().insert("authorization", value);
+        }
+        let stream = TcpStream::connect(serving.address).expect("connected");
+        stream.set_read_timeout(Some(HARD_STOP)).expect("set");
+        Socket(tungstenite::client(request, stream).expect("a WebSocket").0)
+    }
+
+    fn say(&mut self, message: &Value) {
+        self.0.send(Message::text(message.to_string())).expect("sent");
+    }
+
+    fn ask(&mut self, id: &str, method: &str, path: &str, body: &Value) {
+        self.say(&json!({"type": "request", "id": id, "method": method, "path": path, "body": body}));
+    }
+
+    fn hear(&mut self) -> Value {
+        loop {
+            match self.0.read().expect("a message") {
+                Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
+                _ => continue,
+            }
+        }
+    }
+}
+
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + HARD_STOP;
+    while !is_so() {
+        assert!(Instant::now() < end, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_socket_that_closes_cancels_what_it_asked_for() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let mut socket = Socket::open(&serving, None);
+    socket.ask("1", "POST", "/api/execute", &json!({"command": "sleep 600"}));
+    socket.ask(
+        "2",
+        "POST",
+        "/api/execute/stream",
+        &json!({"command": "echo on; sleep 600", "sessionId": "other"}),
+    );
+    socket.ask(
+        "3",
+        "POST",
+        "/api/process/start",
+        &json!({"command": "sleep 600", "processId": "stays", "sessionId": "third"}),
+    );
+    let running = || client.get("/v1/runs?status=running").1["total"].as_u64();
+    eventually("all three run", || running() == Some(3));
+    socket.say(&json!({"type": "cancel", "id": "1"}));
+    eventually("the first is cancelled", || running() == Some(2));
+    drop(socket);
+    eventually("the stream is cancelled, the process stays", || running() == Some(1));
+    assert_eq!(client.delete("/api/process/stays").0, 200);
+}
+
+#[test]
+fn what_a_socket_cannot_be_asked_is_said() {
+    let serving = Serving::start();
+    let mut socket = Socket::open(&serving, None);
+    for (message, code) in [
+        ("{", "PARSE_ERROR"),
+        ("[]", "INVALID_REQUEST"),
+        (r#"{"type": "request", "id": "1", "method": "GET"}"#, "INVALID_REQUEST"),
+        (r#"{"type": "request", "id": "1", "method": "GET", "path": "/v1/runs"}"#, "INVALID_REQUEST"),
+        (r#"{"type": "request", "id": "1", "method": "GET", "path": "/api/../v1/runs"}"#, "UNKNOWN_ERROR"),
+        (r#"{"type": "request", "id": "1", "method": "GET", "path": "/api/ws"}"#, "INVALID_REQUEST"),
+        (r#"{"type": "request", "id": "1", "method": "G T", "path": "/api/ping"}"#, "INVALID_REQUEST"),
+        (
+            r#"{"type": "request", "id": "1", "method": "GET", "path": "/api/ping", "headers": {"a b": ""}}"#,
+            "INVALID_REQUEST",
+        ),
+        (
+            r#"{"type": "request", "id": "1", "method": "POST", "path": "/api/execute", "body": {"command": 1}}"#,
+            "VALIDATION_FAILED",
+        ),
+    ] {
+        socket.0.send(Message::text(message)).expect("sent");
+        let heard = socket.hear();
+        let said = if heard["type"] == "error" { &heard["code"] } else { &heard["body"]["code"] };
+        assert_eq!(said, code, "{message}: {heard}");
+        assert!(heard["status"].as_u64().is_some_and(|status| (400..500).contains(&status)), "{heard}");
+    }
+    let sleeping = json!({"command": "sleep 600"});
+    for _ in 0..2 {
+        socket.ask("same", "POST", "/api/execute", &sleeping);
+    }
+    assert_eq!(socket.hear()["code"], "INVALID_REQUEST");
+    // Many at a time, and no more than there may be.
+    for index in 1..=256 {
+        socket.ask(&index.to_string(), "POST", "/api/port-watch", &json!({"port": 0}));
+    }
+    let statuses: Vec<Value> = (0..256).map(|_| socket.hear()["status"].take()).collect();
+    assert!(statuses.iter().all(|status| *status == 400 || *status == 429), "{statuses:?}");
+    socket.ask("last", "GET", "/api/ping", &Value::Null);
+    let heard = socket.hear();
+    assert_eq!((&heard["id"], &heard["body"]["message"]), (&json!("last"), &json!("pong")), "{heard}");
+}
+
+#[test]
+fn a_socket_is_its_tokens() {
+    let serving = Serving::with(|settings| {
+        settings.tokens = Some(tokens("one first-secret-token-1234\ntwo second-secret-token-567\n"));
+    });
+    let mut one = Socket::open(&serving, Some("first-secret-token-1234"));
+    one.ask("1", "POST", "/api/process/start", &json!({"command": "sleep 600", "processId": "mine"}));
+    assert_eq!(one.hear()["status"], 200);
+    let mut two = Socket::open(&serving, Some("second-secret-token-567"));
+    // Whatever a request says of itself.
+    two.say(&json!({"type": "request", "id": "1", "method": "GET", "path": "/api/process/mine",
+        "headers": {"authorization": "Bearer first-secret-token-1234"}}));
+    assert_eq!(two.hear()["status"], 404);
+    one.ask("2", "GET", "/api/process/mine", &Value::Null);
+    assert_eq!(one.hear()["status"], 200);
+    one.ask("3", "DELETE", "/api/process/mine", &Value::Null);
+    assert_eq!(one.hear()["status"], 200);
 }

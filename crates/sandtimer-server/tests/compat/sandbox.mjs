@@ -6,6 +6,8 @@ const { SANDTIMER_URL: base, SANDTIMER_TOKEN: token, SANDTIMER_TEST_NPM: modules
 for (const name of ["debug", "info", "log", "warn", "error"]) console[name] = () => {};
 
 export const api = await import(pathToFileURL(`${modules}/@cloudflare/sandbox/dist/index.js`));
+/** Whether a sandbox asks over one WebSocket. */
+export const overSocket = process.env.SANDTIMER_TRANSPORT === "websocket";
 const authorization = token ? { Authorization: `Bearer ${token}` } : {};
 
 function state(id) {
@@ -34,6 +36,9 @@ function state(id) {
   };
 }
 
+/** The sockets that were opened. */
+export const sockets = [];
+
 /** A sandbox of the package. */
 export function sandbox(id) {
   class Local extends api.Sandbox {
@@ -42,8 +47,15 @@ export function sandbox(id) {
       const { pathname, search } = new URL(url);
       return fetch(base + pathname + search, { ...init, headers: { ...init?.headers, ...authorization } });
     }
+    // The same for a WebSocket, as the runtime of Workers hands it out.
+    async fetch(request) {
+      const socket = new WebSocket(base.replace(/^http/, "ws") + new URL(request.url).pathname);
+      await new Promise((open, fail) => Object.assign(socket, { onopen: open, onerror: fail }));
+      sockets.push(socket);
+      return { status: 101, webSocket: Object.assign(socket, { accept() {} }) };
+    }
   }
-  return new Local(state(id), {});
+  return new Local(state(id), overSocket ? { SANDBOX_TRANSPORT: "websocket" } : {});
 }
 
 /** The client below it, which speaks to a URL. */
