@@ -195,7 +195,7 @@ fn checked(result: isize) -> Result<isize, isize> {
     if result < 0 { Err(result) } else { Ok(result) }
 }
 
-pub fn map(start: u64, length: u64, protection: u64, flags: usize, file: Fd, at: u64) -> Result<(), isize> {
+fn map(start: u64, length: u64, protection: u64, flags: usize, file: Fd, at: u64) -> Result<(), isize> {
     let mapped = call!(nr::MMAP, start, length, protection, flags, file as isize, at);
     if (-4095..0).contains(&mapped) { Err(mapped) } else { Ok(()) }
 }

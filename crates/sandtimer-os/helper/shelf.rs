@@ -16,7 +16,7 @@
 use core::ffi::CStr;
 
 use crate::image::maps::{EXECUTE, Line, MAPS, READ, WRITE, read_maps};
-use crate::image::{map, nr, transfer};
+use crate::image::{nr, transfer};
 use crate::sys::{self, Fd, call};
 
 const NAME: &CStr = c"sandtimer-zygote-data";
@@ -70,16 +70,16 @@ fn find(scratch: &mut Scratch, length: usize, pool: u64, heap: bool) {
             *count += 1;
         }
     };
-    let mut program = 0;
+    let mut program: &[u8] = b"";
     for line in maps[..length].split(|byte| *byte == b'\n').filter_map(Line::parse) {
         if line.protection & EXECUTE != 0 && line.inode != 0 {
-            program = line.inode;
+            program = line.path;
         }
         if line.shared || line.protection != READ | WRITE {
             continue;
         }
         let all = Range { start: line.start, end: line.end };
-        let is_data = line.inode != 0 && line.inode == program && all.end - all.start <= MOST_DATA;
+        let is_data = line.inode != 0 && line.path == program && all.end - all.start <= MOST_DATA;
         match line.path {
             path if path.starts_with(b"/memfd:") => {}
             b"[heap]" if heap => add(all),
@@ -111,9 +111,14 @@ impl Pool {
     }
 }
 
-/// The ranges of a mapping from one pool to another, with what lies beside or between them and is shorter than a pool.
+/// The ranges of a mapping from one pool to another, with what lies beside or between them and is no longer than a pool: the ends of
+/// arenas that do not begin where a pool could.
 fn find_pools(all: Range, size: u64, pagemap: Fd, entries: &mut [u64; 512], add: &mut impl FnMut(Range)) {
     const PRESENT: u64 = 1 << 63;
+    const LONGEST: u64 = 64 << 30;
+    if all.end - all.start > LONGEST {
+        return;
+    }
     let (mut range, mut at) = (None::<Range>, all.start);
     while at < all.end {
         let count = (((all.end - at) / PAGE) as usize).min(entries.len());
@@ -157,19 +162,36 @@ fn make_file() -> Result<Fd, ()> {
 /// Piece by piece, so that memory is never needed twice for more than one.
 fn move_into(file: Fd, ranges: &[Range]) {
     const PIECE: u64 = 8 << 20;
-    const PRIVATE_FIXED: usize = 0x12;
     let mut at = 0;
     let mut moved = Ok(());
     for range in ranges {
         let mut start = range.start;
         while moved.is_ok() && start < range.end {
             let length = (range.end - start).min(PIECE);
-            moved = transfer(nr::PWRITE, file, start, length, at)
-                .and_then(|()| map(start, length, READ | WRITE, PRIVATE_FIXED, file, at));
+            moved = transfer(nr::PWRITE, file, start, length, at).and_then(|()| put(file, start, length, at));
             (start, at) = (start + length, at + length);
         }
     }
     const ADD_SEALS: usize = 1033;
     const ALL: usize = 0b1111;
-    call!(nr::FCNTL, file, ADD_SEALS, ALL);
+    if call!(nr::FCNTL, file, ADD_SEALS, ALL) < 0 {
+        // What could still be changed is nothing for children.
+        sys::exit(1);
+    }
+}
+
+/// Maps a piece of the file in the place of what it was written from; elsewhere first, so that where that fails nothing is changed.
+fn put(file: Fd, start: u64, length: u64, at: u64) -> Result<(), isize> {
+    const PRIVATE: usize = 2;
+    const MAYMOVE_FIXED: usize = 3;
+    let elsewhere = call!(nr::MMAP, 0, length, READ | WRITE, PRIVATE, file, at);
+    if (-4095..0).contains(&elsewhere) {
+        return Err(elsewhere);
+    }
+    let put = call!(nr::MREMAP, elsewhere, length, length, MAYMOVE_FIXED, start);
+    if (-4095..0).contains(&put) {
+        call!(nr::MUNMAP, elsewhere, length);
+        return Err(put);
+    }
+    Ok(())
 }

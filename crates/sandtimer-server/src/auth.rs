@@ -112,6 +112,9 @@ fn by_token(tokens: &Tokens, headers: &HeaderMap) -> Result<Owner, Refusal> {
     name.map(Owner::token).ok_or_else(|| refused("the token is not one of this server's"))
 }
 
+/// The protocol that WebSockets speak here, where one is offered.
+pub(crate) const PROTOCOL: &str = "sandtimer";
+
 /// What stands before a token, in base64url, among the protocols that a WebSocket offers.
 const OFFERED: &str = "sandtimer.token.";
 

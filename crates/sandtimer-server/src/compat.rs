@@ -69,7 +69,11 @@ pub(crate) fn routes() -> Router<Shared> {
 
 /// Renders a refusal that was met before a handler, in the shape that the path's clients read.
 pub(crate) fn refuse(path: &str, refusal: Refusal) -> Response {
-    if path.starts_with("/api/") { Failure::from(refusal).into_response() } else { refusal.into_response() }
+    if path.starts_with("/api/") || path == "/ws" {
+        Failure::from(refusal).into_response()
+    } else {
+        refusal.into_response()
+    }
 }
 
 async fn ping() -> Response {

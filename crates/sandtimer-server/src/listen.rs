@@ -34,7 +34,7 @@ use crate::error::{Code, Refusal};
 use crate::{Shared, compat, contexts, facts, files, jobs, mcp, openapi, page, runs, tasks, workspaces};
 
 /// Connections at a time of those who may ask; more wait until one is closed.
-const MOST: u32 = 1024;
+pub(crate) const MOST: u32 = 1024;
 /// Connections at a time of other users, who only get to hear that they may not ask; more are closed.
 const STRANGERS: usize = 16;
 /// Header lines of a request, bytes of its head, and of its path and query.

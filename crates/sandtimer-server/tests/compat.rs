@@ -231,6 +231,11 @@ fn what_a_socket_cannot_be_asked_is_said() {
         ("{", "PARSE_ERROR"),
         ("[]", "INVALID_REQUEST"),
         (r#"{"type": "request", "id": "1", "method": "GET"}"#, "INVALID_REQUEST"),
+        (
+            r#"{"type": "request", "id": "1", "method": "GET", "path": "/api/ping", "headers": 1}"#,
+            "INVALID_REQUEST",
+        ),
+        (r#"{"type": "hello", "id": "1"}"#, "INVALID_REQUEST"),
         (r#"{"type": "request", "id": "1", "method": "GET", "path": "/v1/runs"}"#, "INVALID_REQUEST"),
         (r#"{"type": "request", "id": "1", "method": "GET", "path": "/api/../v1/runs"}"#, "UNKNOWN_ERROR"),
         (r#"{"type": "request", "id": "1", "method": "GET", "path": "/api/ws"}"#, "INVALID_REQUEST"),
@@ -248,6 +253,7 @@ fn what_a_socket_cannot_be_asked_is_said() {
         let heard = socket.hear();
         let said = if heard["type"] == "error" { &heard["code"] } else { &heard["body"]["code"] };
         assert_eq!(said, code, "{message}: {heard}");
+        assert_eq!(heard["id"].is_string(), message.contains("\"id\""), "{heard}");
         assert!(heard["status"].as_u64().is_some_and(|status| (400..500).contains(&status)), "{heard}");
     }
     let sleeping = json!({"command": "sleep 600"});
@@ -283,4 +289,64 @@ fn a_socket_is_its_tokens() {
     assert_eq!(one.hear()["status"], 200);
     one.ask("3", "DELETE", "/api/process/mine", &Value::Null);
     assert_eq!(one.hear()["status"], 200);
+}
+
+#[test]
+fn a_server_that_ends_answers_what_a_socket_has_asked() {
+    let serving = Serving::start();
+    let mut socket = Socket::open(&serving, None);
+    socket.ask("1", "POST", "/api/execute", &json!({"command": "sleep 1; echo done"}));
+    let client = serving.client();
+    eventually("it runs", || client.get("/v1/runs?status=running").1["total"] == 1);
+    drop(client);
+    let stopping = std::thread::spawn(move || serving.stop());
+    let heard = socket.hear();
+    assert_eq!((&heard["status"], &heard["body"]["stdout"]), (&json!(200), &json!("done")), "{heard}");
+    assert!(matches!(socket.0.read(), Ok(Message::Close(_))), "and then it is closed");
+    drop(socket);
+    drop(stopping.join().expect("it ends"));
+}
+
+#[test]
+fn a_client_that_says_nothing_is_gone() {
+    let serving = Serving::with(|settings| settings.heartbeat = Duration::from_millis(100));
+    let client = serving.client();
+    let running = || client.get("/v1/runs?status=running").1["total"].as_u64();
+    let mut silent = Socket::open(&serving, None);
+    silent.ask("1", "POST", "/api/execute", &json!({"command": "sleep 600"}));
+    eventually("it runs", || running() == Some(1));
+    // It does not read, so it answers no ping.
+    eventually("it is taken for gone", || running() == Some(0));
+    let mut answering = Socket::open(&serving, None);
+    answering.ask("1", "POST", "/api/execute", &json!({"command": "sleep 2; echo done"}));
+    assert_eq!(answering.hear()["body"]["stdout"], "done");
+}
+
+#[test]
+fn a_client_that_does_not_read_can_cancel() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let running = || client.get("/v1/runs?status=running").1["total"].as_u64();
+    let mut socket = Socket::open(&serving, None);
+    socket.ask("1", "POST", "/api/execute/stream", &json!({"command": "yes"}));
+    eventually("it runs", || running() == Some(1));
+    // The socket's buffers are full by then.
+    std::thread::sleep(Duration::from_secs(2));
+    socket.say(&json!({"type": "hello", "id": "2"}));
+    socket.say(&json!({"type": "cancel", "id": "1"}));
+    eventually("it is cancelled", || running() == Some(0));
+}
+
+#[test]
+fn a_token_may_be_among_the_protocols() {
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
+    let mut request = format!("ws://{}/ws", serving.address).into_client_request().expect("an address");
+    let offered = "sandtimer, sandtimer.token.Zmlyc3Qtc2VjcmV0LXRva2VuLTEyMzQ";
+    request.headers_mut().insert("sec-websocket-protocol", offered.parse().expect("a value"));
+    let stream = TcpStream::connect(serving.address).expect("connected");
+    let (socket, response) = tungstenite::client(request, stream).expect("a WebSocket");
+    assert_eq!(response.headers()["sec-websocket-protocol"], "sandtimer");
+    let mut socket = Socket(socket);
+    socket.ask("1", "GET", "/api/ping", &Value::Null);
+    assert_eq!(socket.hear()["status"], 200);
 }

@@ -26,14 +26,12 @@ use super::output::chunk;
 use super::request::terminal_size;
 use super::stream::{ending, is_over};
 use crate::Shared;
-use crate::auth::Owner;
+use crate::auth::{Owner, PROTOCOL};
 use crate::body::{Fields, Id, Parameters};
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
 use crate::listen::Place;
 
-/// The protocol that is spoken, where one is offered.
-const PROTOCOL: &str = "sandtimer";
 /// Bytes of output of one message.
 const PIECE: usize = 64 * 1024;
 /// Bytes of one message of a client.

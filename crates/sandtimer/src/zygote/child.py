@@ -110,6 +110,7 @@ def zygote(settings):
     if settings["paths"] is not None:
         sys.path[:] = settings["paths"]
     sys.argv = [""]
+    heap = uses_glibc()
     # The loader has seen it; what a job starts is to be as it is anywhere.
     os.environ.pop("LD_BIND_NOW", None)
     sys.dont_write_bytecode = True
@@ -145,7 +146,7 @@ def zygote(settings):
     gc.collect()
     gc.freeze()
     gc.disable()
-    native.shelve(4096 if sys.version_info < (3, 10) else 16384, uses_glibc())
+    native.shelve(4096 if sys.version_info < (3, 10) else 16384, heap)
     # What every child touches it then has at once.
     reseed()
     warm()
