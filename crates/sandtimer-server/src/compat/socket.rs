@@ -334,7 +334,7 @@ impl Event {
                 .map(|value| value.strip_prefix(' ').map_or(value.clone(), str::to_owned))
         };
         let data: Vec<String> = values("data").collect();
-        let name = values("event").last();
+        let name = values("event").next_back();
         (!data.is_empty()).then(|| Event { name, data: data.join("\n") })
     }
 
