@@ -2,6 +2,11 @@
 //!
 //! Each test is a scenario of `compat/scenarios.mjs`. `cargo xtask npm` installs the package; without Node they are skipped.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a client looks again and again, and one does not read for a while"
+)]
+
 mod support;
 
 use std::net::TcpStream;
