@@ -2,19 +2,16 @@
 //!
 //! Each test is a scenario of `compat/scenarios.mjs`. `cargo xtask npm` installs the package; without Node they are skipped.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a client looks again and again, and one does not read for a while"
-)]
+#![allow(clippy::disallowed_methods, reason = "a client does not read for a while")]
 
 mod support;
 
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sandtimer_server::Interpreters;
 use serde_json::{Value, json};
-use support::{HARD_STOP, Serving, node, tokens};
+use support::{HARD_STOP, Serving, node, tokens, wait_until};
 use tungstenite::Message;
 use tungstenite::client::IntoClientRequest;
 
@@ -193,14 +190,6 @@ impl Socket {
     }
 }
 
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let end = Instant::now() + HARD_STOP;
-    while !is_so() {
-        assert!(Instant::now() < end, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn a_socket_that_closes_cancels_what_it_asked_for() {
     let serving = Serving::start();
@@ -220,11 +209,11 @@ fn a_socket_that_closes_cancels_what_it_asked_for() {
         &json!({"command": "sleep 600", "processId": "stays", "sessionId": "third"}),
     );
     let running = || client.get("/v1/runs?status=running").1["total"].as_u64();
-    eventually("all three run", || running() == Some(3));
+    wait_until("all three run", || running() == Some(3));
     socket.say(&json!({"type": "cancel", "id": "1"}));
-    eventually("the first is cancelled", || running() == Some(2));
+    wait_until("the first is cancelled", || running() == Some(2));
     drop(socket);
-    eventually("the stream is cancelled, the process stays", || running() == Some(1));
+    wait_until("the stream is cancelled, the process stays", || running() == Some(1));
     assert_eq!(client.delete("/api/process/stays").0, 200);
 }
 
@@ -302,7 +291,7 @@ fn a_server_that_ends_answers_what_a_socket_has_asked() {
     let mut socket = Socket::open(&serving, None);
     socket.ask("1", "POST", "/api/execute", &json!({"command": "sleep 1; echo done"}));
     let client = serving.client();
-    eventually("it runs", || client.get("/v1/runs?status=running").1["total"] == 1);
+    wait_until("it runs", || client.get("/v1/runs?status=running").1["total"] == 1);
     drop(client);
     let stopping = std::thread::spawn(move || serving.stop());
     let heard = socket.hear();
@@ -319,9 +308,9 @@ fn a_client_that_says_nothing_is_gone() {
     let running = || client.get("/v1/runs?status=running").1["total"].as_u64();
     let mut silent = Socket::open(&serving, None);
     silent.ask("1", "POST", "/api/execute", &json!({"command": "sleep 600"}));
-    eventually("it runs", || running() == Some(1));
+    wait_until("it runs", || running() == Some(1));
     // It does not read, so it answers no ping.
-    eventually("it is taken for gone", || running() == Some(0));
+    wait_until("it is taken for gone", || running() == Some(0));
     let mut answering = Socket::open(&serving, None);
     answering.ask("1", "POST", "/api/execute", &json!({"command": "sleep 2; echo done"}));
     assert_eq!(answering.hear()["body"]["stdout"], "done");
@@ -334,12 +323,12 @@ fn a_client_that_does_not_read_can_cancel() {
     let running = || client.get("/v1/runs?status=running").1["total"].as_u64();
     let mut socket = Socket::open(&serving, None);
     socket.ask("1", "POST", "/api/execute/stream", &json!({"command": "yes"}));
-    eventually("it runs", || running() == Some(1));
+    wait_until("it runs", || running() == Some(1));
     // The socket's buffers are full by then.
     std::thread::sleep(Duration::from_secs(2));
     socket.say(&json!({"type": "hello", "id": "2"}));
     socket.say(&json!({"type": "cancel", "id": "1"}));
-    eventually("it is cancelled", || running() == Some(0));
+    wait_until("it is cancelled", || running() == Some(0));
 }
 
 #[test]
