@@ -136,7 +136,7 @@ impl Asker {
         }
     }
 
-    /// Answers until the client closes, or the server does; then it is still there. Requests that are under way are dropped with this.
+    /// Answers until the client closes, or the server does; whether the client is still there to hear of it. Requests that are under way are dropped with this.
     async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Arc<Sink>) -> bool {
         let mut tasks = JoinSet::new();
         let mut handles: HashMap<String, AbortHandle> = HashMap::new();
@@ -167,7 +167,9 @@ impl Asker {
                 Some(Ok(Message::Text(text))) => text.as_str(),
                 Some(Ok(Message::Binary(_))) => "",
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return false,
+                // It waits for this to be confirmed.
+                Some(Ok(Message::Close(_))) => return true,
+                Some(Err(_)) | None => return false,
             };
             handles.retain(|_, handle| !handle.is_finished());
             let taken = match serde_json::from_str::<Said<'_>>(text) {

@@ -183,7 +183,10 @@ export const scenarios = {
     await reader.read();
     await reader.cancel();
     await eventually("the session is free again", async () => (await box.exec("echo free")).stdout === "free");
+    // The package takes the end of the old socket for that of a new one that it opens meanwhile.
+    const closed = new Promise((wake) => sockets[0].addEventListener("close", wake));
     sockets[0].close();
+    assert.notEqual((await closed).code, 1006, "the end of a socket is confirmed");
     assert.equal((await box.exec("echo again")).stdout, "again");
   },
 
