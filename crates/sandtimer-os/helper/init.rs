@@ -25,6 +25,8 @@ struct Init {
     control: Fd,
     main: i32,
     deadline: u64,
+    /// The deadline that the engine sets without waking this process; -1 where it sends them.
+    timer: Fd,
     wall: u64,
     grace: u64,
     /// Whether this process is pid 1 of a namespace, so that its end is the end of all.
@@ -49,6 +51,7 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
         control,
         main: 0,
         deadline: u64::MAX,
+        timer: -1,
         wall: step.number(3),
         grace: step.number(4),
         whole_namespace,
@@ -69,7 +72,10 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     for (number, step) in program.take_while(|step| !is_last(step)).enumerate() {
         init.build(number as u64, &step, extra);
     }
-    for fd in stdio.iter().chain(extra) {
+    if step.header.op == op::SERVE {
+        init.timer = extra[step.number(5) as usize];
+    }
+    for fd in stdio.iter().chain(extra).filter(|fd| **fd != init.timer) {
         sys::close(*fd);
     }
     if whole_namespace {
@@ -341,6 +347,7 @@ impl Init {
                 PollFd { fd: children, events: sys::POLLIN, revents: 0 },
                 PollFd { fd: status, events: sys::POLLIN, revents: 0 },
                 PollFd { fd: self.checkpoints.listener, events: sys::POLLIN, revents: 0 },
+                PollFd { fd: self.timer, events: sys::POLLIN, revents: 0 },
             ];
             sys::poll(&mut fds, sys::poll_timeout(self.deadline));
             // The engine first: it may have moved the deadline while this process was frozen, and told a parked run's
@@ -348,7 +355,7 @@ impl Init {
             if fds[0].revents != 0 {
                 while self.obey() {}
             }
-            if sys::now() >= self.deadline {
+            if sys::now() >= self.deadline || (fds[4].revents != 0 && self.timer_fired()) {
                 notify(self.control, notice::FIRED, [sys::now(), self.alive(), 0, 0, 0, 0]);
                 match self.checkpoints.last() {
                     0 => self.end(),
@@ -376,6 +383,11 @@ impl Init {
                 self.reap(status);
             }
         }
+    }
+
+    /// Whether the engine's timer fired and was not set again since; once.
+    fn timer_fired(&self) -> bool {
+        sys::read(self.timer, &mut [0; 8]) == 8
     }
 
     /// False once the pipe is at its end: the command was executed.
@@ -422,7 +434,6 @@ impl Init {
             order::DEADLINE => {
                 let end = message.value.saturating_add(INIT_SLACK_NANOSECONDS);
                 self.deadline = if message.argument == 1 { self.deadline.min(end) } else { end };
-                self.traces.begin();
             }
             // From pid 1 that is everything in the namespace; elsewhere it would be everything of this uid.
             order::SIGNAL_ALL if self.live => self.checkpoints.signal(message.argument),
@@ -468,8 +479,7 @@ impl Init {
                 notify(self.control, notice::SWEPT, [swept.left, swept.killed, 0, 0, 0, 0]);
             }
             order::VACATE => {
-                let vacant = self.traces.end();
-                self.deadline = u64::MAX;
+                let vacant = self.traces.are_none(message.value);
                 notify(self.control, notice::VACATED, [u64::from(vacant), 0, 0, 0, 0, 0]);
             }
             order::FORGET => self.checkpoints.forget(message.argument),

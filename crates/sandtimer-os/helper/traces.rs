@@ -21,8 +21,6 @@ const CHANGED: [usize; 2] = [13, 14];
 pub struct Traces {
     places: [(Fd, Status); MOST],
     count: usize,
-    /// When the job began, by the clock that files are stamped with; zero before.
-    began: [u64; 2],
     /// All of it could be noted.
     complete: bool,
 }
@@ -31,7 +29,6 @@ impl Traces {
     pub const NONE: Self = Traces {
         places: [(-1, [0; 18]); MOST],
         count: 0,
-        began: [0; 2],
         complete: false,
     };
 
@@ -54,49 +51,30 @@ impl Traces {
         traces
     }
 
-    /// A job is about to begin, or has begun.
-    pub fn begin(&mut self) {
-        if self.complete && self.began == [0; 2] {
-            self.began = coarse_time();
-        }
-    }
-
-    /// The job has ended. Whether nothing is alive beside init, and nothing is there that was not there before.
-    pub fn end(&mut self) -> bool {
-        let none = self.are_none();
-        self.began = [0; 2];
-        none
-    }
-
-    fn are_none(&self) -> bool {
+    /// Whether nothing is alive beside init, and nothing is there that was not there before the job, which began when files
+    /// were stamped with `began` (nanoseconds since 1970).
+    pub fn are_none(&self, began: u64) -> bool {
         // Everything in the namespace but this process, dead and not waited for included; kill(2).
         let alone = call!(nr::KILL, -1isize, 0) == sys::ESRCH;
-        let directories = || self.places[..self.count].iter().all(|(fd, before)| self.is_as_before(*fd, before));
+        let directories = || self.places[..self.count].iter().all(|(fd, before)| is_as_before(*fd, before, began));
         self.complete && alone && directories() && !has_objects()
     }
 
-    /// A change within the same tick of the clock as the one before could not be told from it. So the change that is known must
-    /// be older than the job.
-    fn is_as_before(&self, fd: Fd, before: &Status) -> bool {
-        let Some(now) = status(fd) else { return false };
-        let is_same = |word: usize| now[word] == before[word] || ACCESSED.contains(&word);
-        let [second, nanosecond] = CHANGED.map(|word| before[word]);
-        let is_older = second < self.began[0] || second == self.began[0] && nanosecond < self.began[1];
-        is_older && (0..before.len()).all(is_same)
-    }
+}
+
+/// A change within the same tick of the clock as the one before could not be told from it. So the change that is known must
+/// be older than the job.
+fn is_as_before(fd: Fd, before: &Status, began: u64) -> bool {
+    let Some(now) = status(fd) else { return false };
+    let is_same = |word: usize| now[word] == before[word] || ACCESSED.contains(&word);
+    let [second, nanosecond] = CHANGED.map(|word| before[word]);
+    let is_older = second.saturating_mul(1_000_000_000).saturating_add(nanosecond) < began;
+    is_older && (0..before.len()).all(is_same)
 }
 
 fn status(fd: Fd) -> Option<Status> {
     let mut status: Status = [0; 18];
     (fd >= 0 && call!(nr::FSTAT, fd, status.as_mut_ptr()) == 0).then_some(status)
-}
-
-/// Seconds and nanoseconds at the last tick: no later than what a file that is changed now is stamped with.
-fn coarse_time() -> [u64; 2] {
-    const CLOCK_REALTIME_COARSE: usize = 5;
-    let mut time = [0u64; 2];
-    call!(nr::CLOCK_GETTIME, CLOCK_REALTIME_COARSE, time.as_mut_ptr());
-    time
 }
 
 /// Whether there is a segment, a set of semaphores or a queue of System V; shmctl(2), semctl(2), msgctl(2).

@@ -328,7 +328,8 @@ pub mod order {
     /// Kills everything but init, the interpreter and the checkpoints, and in a shell's sandbox what was started before the last
     /// [`KEEP`]; answered by [`super::notice::SWEPT`].
     pub const SWEEP: u32 = 11;
-    /// The only job there was is dead: may another begin in its place? Answered by [`super::notice::VACATED`].
+    /// The only job there was is dead: may another begin in its place? It began when files were stamped with `value`
+    /// (nanoseconds since 1970). Answered by [`super::notice::VACATED`].
     pub const VACATE: u32 = 12;
 }
 

@@ -26,6 +26,13 @@ pub fn calendar_nanoseconds() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
+/// What files that are changed now are stamped with at the earliest: the calendar's clock at its last tick, in nanoseconds
+/// since 1970.
+pub fn file_nanoseconds() -> u64 {
+    let time = clock_gettime(ClockId::RealtimeCoarse);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
 /// CLOCK_BOOTTIME in milliseconds: as the monotonic clock, and it goes on while the machine is suspended.
 pub fn boot_milliseconds() -> u64 {
     let time = clock_gettime(ClockId::Boottime);

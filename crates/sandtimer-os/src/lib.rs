@@ -4,6 +4,7 @@
 //! decided by the engine. It never logs, never reads configuration and starts no thread.
 
 pub mod clock;
+pub mod control;
 pub mod helper;
 pub mod launcher;
 pub mod probe;

@@ -176,6 +176,21 @@ pub fn dispatch(
     socket::send(channel, &packet, files, false)
 }
 
+/// The next packet of a job, as [`packet`] and into a buffer of its length; empty when the other end is closed.
+///
+/// # Errors
+/// As `recv(2)`; `InvalidData` for one that is longer than [`wire::CHANNEL_PACKET`], which is lost.
+pub fn whole_packet(channel: BorrowedFd<'_>, wait: bool) -> io::Result<Vec<u8>> {
+    use rustix::net::{RecvFlags, recv};
+    let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+    let (_, length) = recv(channel, &mut [0; 0][..], flags | RecvFlags::PEEK | RecvFlags::TRUNC)?;
+    let mut bytes = vec![0; length.min(wire::CHANNEL_PACKET)];
+    match packet(channel, &mut bytes, wait)? {
+        length if length > wire::CHANNEL_PACKET => Err(io::ErrorKind::InvalidData.into()),
+        _ => Ok(bytes),
+    }
+}
+
 /// Waits for the next packet of a job and drops every descriptor that comes with it. The length is that of the packet,
 /// which is longer than `buffer` where it was cut short; 0 when the other end is closed. A signal interrupts the wait.
 pub fn packet(channel: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> io::Result<usize> {

@@ -14,6 +14,7 @@ mod journal;
 mod nats;
 mod record;
 mod runs;
+mod spares;
 mod sqlite;
 
 pub use directory::{MCP_DIRECTORY, default_state_directory, named_state_directory, own_name};

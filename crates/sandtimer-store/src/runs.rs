@@ -21,6 +21,7 @@ use sandtimer::supervise::output::Chunk;
 
 use crate::journal::{Journal, Left};
 use crate::record::{Begun, StoredRun, create};
+use crate::spares::{SPARE, Spares};
 
 /// What a run that ended with its server has for a reason.
 const ENDED_WITH_SERVER: &str = "the run ended with the server, which died while it went on; its processes were \
@@ -72,6 +73,7 @@ struct Found {
 #[derive(Debug)]
 pub struct RunStore {
     directory: PathBuf,
+    spares: Spares,
     /// Locked for as long as it is open.
     lock: File,
     /// Records that a loss of power could take.
@@ -103,8 +105,9 @@ impl RunStore {
             Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse(state_directory.to_owned())),
             Err(error) => return Err(failed(error.into())),
         }
-        let store =
-            RunStore { directory, lock, unsynced: AtomicBool::new(false), replaced: Mutex::default() };
+        let spares = Spares::new(directory.clone());
+        let unsynced = AtomicBool::new(false);
+        let store = RunStore { directory, spares, lock, unsynced, replaced: Mutex::default() };
         let Found { mut runs, mut unreadable, begun, journals } = store.load().map_err(failed)?;
         let over = |path: &Path| runs.iter().any(|run| run.path.file_stem() == path.file_stem());
         // Of a run that is over nobody needs them; those of one that is not are taken up below.
@@ -136,6 +139,7 @@ impl RunStore {
                 Some(BEGUN) => read_begun(&path).map(|record| found.begun.push((path.clone(), record))),
                 // Half written when its writer died.
                 Some("part") => fs::remove_file(&path),
+                Some(SPARE) => self.spares.add(path.clone()),
                 Some(name) if JOURNALS.contains(&name) => {
                     found.journals.push(path.clone());
                     Ok(())
@@ -164,12 +168,12 @@ impl RunStore {
     /// When the disk does not take it.
     pub fn begin(&self, begun: &Begun) -> io::Result<()> {
         let record = serde_json::to_vec(begun)?;
-        let part = self.path(&begun.run_id, "begun.part");
-        let written = create(&part).and_then(|mut file| file.write_all(&record));
-        let done = written.and_then(|()| fs::rename(&part, self.path(&begun.run_id, BEGUN)));
+        let (mut file, spare) = self.spares.take()?;
+        let written = file.write_all(&record);
+        let done = written.and_then(|()| fs::rename(&spare, self.path(&begun.run_id, BEGUN)));
         done.inspect_err(|_| {
             // The next start sweeps it.
-            let _ = fs::remove_file(&part);
+            let _ = fs::remove_file(&spare);
         })
     }
 
@@ -234,6 +238,11 @@ impl RunStore {
     fn replaced(&self) -> MutexGuard<'_, Vec<PathBuf>> {
         // Whole whatever happened.
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes files for records to come, so that [`RunStore::begin`] has some.
+    pub fn prepare(&self) {
+        self.spares.refill();
     }
 
     /// Removes what records have replaced, and waits until all so far are on the disk.
@@ -443,6 +452,50 @@ mod tests {
             let outcome = opened.runs[0].outcome().expect("readable");
             assert_eq!((outcome.ending, opened.runs[0].ended().ended_at_ms), (Ending::InfraError, 7));
         }
+    }
+
+    #[test]
+    fn records_begin_in_files_that_were_made_before_and_none_is_used_twice() {
+        let place = tempfile::tempdir().expect("a directory");
+        let names = |store: &RunStore, ending: &str| {
+            let names =
+                fs::read_dir(store.directory()).expect("readable").map(|entry| entry.expect("one").path());
+            names.filter(|path| path.extension().is_some_and(|found| found == ending)).count()
+        };
+        let store = RunStore::open(place.path(), 5).expect("it opens").store;
+        store.prepare();
+        let made = names(&store, SPARE);
+        assert!(made > 2);
+        for run in ["a", "b"] {
+            store.begin(&begun(run)).expect("begun");
+        }
+        assert_eq!((names(&store, SPARE), names(&store, BEGUN)), (made - 2, 2));
+        // One whose writer died before it had its name, and one that somebody else left.
+        let mut left =
+            fs::read_dir(store.directory()).expect("readable").map(|entry| entry.expect("one").path());
+        let half = left.find(|path| path.extension().is_some_and(|ending| ending == SPARE)).expect("a spare");
+        fs::write(&half, b"{\"half").expect("written");
+        fs::write(store.directory().join("other.spare"), b"").expect("written");
+        drop(store);
+
+        let opened = RunStore::open(place.path(), 7).expect("it opens again");
+        assert_eq!((opened.runs.len(), opened.unreadable.len()), (2, 0));
+        assert_eq!(names(&opened.store, SPARE), made - 3);
+        // All that are left and some that nobody has made yet.
+        for run in 0..made {
+            opened.store.begin(&begun(&format!("run-{run}"))).expect("begun");
+        }
+        assert_eq!((names(&opened.store, SPARE), names(&opened.store, BEGUN)), (0, made));
+        for path in
+            fs::read_dir(opened.store.directory()).expect("readable").map(|entry| entry.expect("one").path())
+        {
+            if path.extension().is_some_and(|ending| ending == BEGUN) {
+                let record = read_begun(&path).expect("whole");
+                assert_eq!(Some(record.run_id.as_str()), path.file_stem().and_then(|stem| stem.to_str()));
+            }
+        }
+        fs::remove_dir_all(opened.store.directory()).expect("removed");
+        assert!(opened.store.begin(&begun("z")).is_err());
     }
 
     #[test]

@@ -178,11 +178,11 @@ pub(crate) fn end_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outc
     }
 }
 
-/// Counts and tells of one that is over; whether there are too many by now.
+/// Counts and tells of one that is over; whether records are to be thinned out.
 fn over(app: &Shared, live: &LiveRun, outcome: &Outcome, ended_at: u64) -> bool {
     app.metrics.ended(outcome);
     trace::ended(app, live, outcome, ended_at);
-    app.runs.is_over_full()
+    app.runs.count_ended()
 }
 
 /// Its turn has come and it could not begin. `told`: whoever sent it knows, and nobody else knows of it.
@@ -264,6 +264,7 @@ fn record(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcom
 /// Sees that records reach the disk, [`SYNC_EVERY`] after the first of them was written, until the server ends.
 pub(crate) async fn sync_records(app: Shared) {
     let mut closing = app.closing.subscribe();
+    prepare_records(&app).await;
     loop {
         tokio::select! {
             () = app.runs.written.notified() => {}
@@ -271,7 +272,15 @@ pub(crate) async fn sync_records(app: Shared) {
         }
         tokio::time::sleep(SYNC_EVERY).await;
         sync(&app).await;
+        prepare_records(&app).await;
     }
+}
+
+/// Has files for records to come made.
+async fn prepare_records(app: &Shared) {
+    let store = app.runs.store.clone();
+    // A panic there was reported by itself.
+    let _ = tokio::task::spawn_blocking(move || store.prepare()).await;
 }
 
 /// Waits until all records so far are on the disk.

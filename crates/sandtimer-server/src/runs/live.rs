@@ -1,6 +1,6 @@
 //! What the server knows of each run, from its beginning until its record is forgotten. `drive` moves it from phase to phase.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -376,6 +376,8 @@ pub(crate) struct Runs {
     pub(super) registry: Registry<LiveRun>,
     pub(super) store: Arc<RunStore>,
     retention: Retention,
+    /// Records that were kept when they were last thinned out, and runs that are over since.
+    kept: AtomicUsize,
     /// One at a time thins records out.
     thinning: Mutex<()>,
     /// A record was written that is not on the disk yet.
@@ -395,6 +397,7 @@ impl Runs {
             registry,
             store: Arc::new(store),
             retention,
+            kept: AtomicUsize::new(0),
             thinning: Mutex::default(),
             written: Notify::new(),
             is_syncing: AtomicBool::new(false),
@@ -449,6 +452,7 @@ impl Runs {
             Phase::Queued(_) | Phase::Running(_) => None,
         };
         let mut ended: Vec<_> = self.registry.all().into_iter().filter_map(ended).collect();
+        self.kept.store(ended.len(), Ordering::Relaxed);
         ended.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
         let most = self.retention.runs.map_or(usize::MAX, |runs| usize::try_from(runs).unwrap_or(usize::MAX));
         let age =
@@ -461,12 +465,16 @@ impl Runs {
                     let _ = self.store.remove(stored);
                 }
                 self.registry.remove(run.id());
+                self.kept.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
 
-    pub(super) fn is_over_full(&self) -> bool {
-        self.retention.runs.is_some_and(|most| self.counts().1 as u64 > most)
+    /// Counts one that is over. Whether records are to be thinned out: that looks at all there are, so a sixteenth more than
+    /// are to be kept come together first.
+    pub(super) fn count_ended(&self) -> bool {
+        let kept = self.kept.fetch_add(1, Ordering::Relaxed) as u64 + 1;
+        self.retention.runs.is_some_and(|most| kept > most.saturating_add(most / 16))
     }
 
     /// Cancels all runs and waits until they are recorded: first with the grace they have, then without.

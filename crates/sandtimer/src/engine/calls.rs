@@ -417,20 +417,19 @@ impl Call {
     /// Interrupted by a signal: see to it and wait again.
     pub fn wait(&self) -> std::io::Result<Said> {
         let Some(job) = self.job() else { return Ok(Said::Nothing) };
-        let mut packet = vec![0u8; sandtimer_os::wire::CHANNEL_PACKET];
-        let length = match os::packet(job.channel.as_fd(), &mut packet, true) {
+        let packet = match os::whole_packet(job.channel.as_fd(), true) {
+            Ok(packet) if !packet.is_empty() => packet,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return Err(error),
-            Ok(0) | Err(_) => return Ok(Said::Nothing),
-            Ok(length) => length,
-        };
-        let Some(packet) = packet.get(..length) else {
-            return Ok(Said::Malformed(Malformed("the packet is too long")));
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                return Ok(Said::Malformed(Malformed("the packet is too long")));
+            }
+            Ok(_) | Err(_) => return Ok(Said::Nothing),
         };
         if let Some(report) = packet.strip_prefix(REPORT) {
             self.run.running.hear_report(report, monotonic_nanoseconds());
             return Ok(Said::Progress);
         }
-        Ok(match Answer::parse(packet) {
+        Ok(match Answer::parse(&packet) {
             Ok(answer) => Said::Answer(answer),
             Err(malformed) => Said::Malformed(malformed),
         })

@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
-use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::clock::{file_nanoseconds, monotonic_nanoseconds};
+use sandtimer_os::control::Control;
 use sandtimer_os::launcher::Spawned;
 use sandtimer_os::process;
 use sandtimer_os::socket;
-use sandtimer_os::wire::order;
 use sandtimer_os::zygote::{self as os, BirthRequest, Word};
 
 use super::error::Error;
@@ -34,7 +34,7 @@ use super::zygotes;
 use super::{Inner, Spec};
 use crate::isolate::cgroup::SlotLimits;
 use crate::isolate::host::Namespaces;
-use crate::isolate::plan::{self, InitClock, Plan};
+use crate::isolate::plan::{self, Plan};
 use crate::limits::{Effective, Key};
 use crate::model::{Degraded, LimitKind, Path, Tier};
 use crate::supervise::collector::Attachment;
@@ -138,19 +138,20 @@ impl Child {
         let slot = inner.pool.take().map_err(Error::system("cannot make the run's control groups"))?;
         let mut slot = slot.ok_or(Error::Full(super::CAPACITY))?;
         let row = slot.row;
-        let clock = InitClock { wall: u64::MAX, grace: 0 };
         let finish = |plan: &mut Plan, context: &Context<'_>| {
-            plan::serve(plan, context.host, context.policy, clock);
+            plan::serve(plan, context.host, context.policy, context.tasks);
             plan::child(context.host, context.policy, plan.flags, context.tasks)
         };
         let built = start::prepare_to(inner, spec, &opened.effective, &mut slot, finish).and_then(
             |(prepared, sealing)| {
                 let (control, init_control) =
                     socket::pair().map_err(Error::system("cannot make the control socket"))?;
+                let control = Control::with_timer(control).map_err(Error::system("cannot make a timer"))?;
                 let null = park::null()?;
                 let stdio = [null.as_fd(); 3];
+                let given: Vec<_> = control.timer().into_iter().collect();
                 let descriptors =
-                    Descriptors { slot: &slot, stdio, control: init_control.as_fd(), given: &[] };
+                    Descriptors { slot: &slot, stdio, control: init_control.as_fd(), given: &given };
                 let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
                 Ok((prepared, sealing, control, spawned))
             },
@@ -329,10 +330,11 @@ impl Child {
         let begun_at = monotonic_nanoseconds();
         let end = hard_end(opened, effective, begun_at);
         // Before the job: were the engine stopped between the two, init would not know when to end it.
-        process::order(&sandbox.control, order::DEADLINE, 0, end).map_err(Error::system(doing))?;
+        sandbox.control.end_by(end).map_err(Error::system(doing))?;
+        let stamp = file_nanoseconds();
         let directory = self.inner.spool_directory()?;
         os::dispatch(born.channel.as_fd(), &limits, work.bytes, work.files).map_err(Error::system(doing))?;
-        Ok(Handed { begun_at, until: end, directory })
+        Ok(Handed { begun_at, stamp, until: end, directory })
     }
 
     /// Has it become the interpreter of a context, under the limits of `opened`.
@@ -390,7 +392,7 @@ impl Child {
             answered: AtomicU8::new(0),
             killed: AtomicU64::new(0),
             live: None,
-            is_one_of_many: vacancy.is_some(),
+            one_of_many: vacancy.is_some().then_some(handed.stamp),
             vacancy: Mutex::new(vacancy),
         };
         let running = place::running(&self.inner, sandbox, opened, spec, Some(job));
@@ -413,6 +415,8 @@ impl Child {
 pub(super) struct Handed {
     /// In monotonic nanoseconds; as is when all of it must be dead, as far as init knows.
     begun_at: u64,
+    /// What files were stamped with.
+    stamp: u64,
     until: u64,
     directory: Arc<SpoolDirectory>,
 }

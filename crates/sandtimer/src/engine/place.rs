@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use rustix::process::Signal;
+use sandtimer_os::control::Control;
 
 use super::follow::Following;
 use super::opened::Opened;
@@ -20,7 +21,7 @@ use crate::supervise::run::{Job, PrivateDirectory, Running};
 /// A sandbox that stands, as the runs in it share it.
 #[derive(Debug)]
 pub(super) struct Place {
-    pub control: Arc<OwnedFd>,
+    pub control: Arc<Control>,
     pub pidfd: Arc<OwnedFd>,
     pub slot: Arc<Slot>,
     pub isolation: Isolation,

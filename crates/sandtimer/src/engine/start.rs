@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::control::Control;
 use sandtimer_os::launcher::{self, Launcher, SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
 use sandtimer_os::{socket, zygote as os};
@@ -110,7 +111,7 @@ pub(super) struct Prepared {
 #[derive(Debug)]
 pub(super) struct Sandbox {
     pub slot: Slot,
-    pub control: Arc<OwnedFd>,
+    pub control: Arc<Control>,
     pub pidfd: Arc<OwnedFd>,
     pub plan: Plan,
     pub files: Arc<KnownFiles>,
@@ -586,10 +587,16 @@ pub(super) fn spawn_by(
 
 impl Prepared {
     /// The sandbox that the launcher has just started from it.
-    pub(super) fn started(self, slot: Slot, control: OwnedFd, pidfd: OwnedFd, path: RunPath) -> Sandbox {
+    pub(super) fn started(
+        self,
+        slot: Slot,
+        control: impl Into<Control>,
+        pidfd: OwnedFd,
+        path: RunPath,
+    ) -> Sandbox {
         Sandbox {
             slot,
-            control: Arc::new(control),
+            control: Arc::new(control.into()),
             pidfd: Arc::new(pidfd),
             plan: self.plan,
             files: self.files,

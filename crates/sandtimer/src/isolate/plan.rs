@@ -173,7 +173,7 @@ pub struct InitClock {
 /// What needs neither the new root nor what follows from it stands before the join: the child does it while init builds.
 pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usize, clock: InitClock) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
-    builder.end_of_init("fork", op::FORK, clock, &[]);
+    builder.end_of_init("fork", op::FORK, clock, &[], &[]);
     // Nobody makes a user namespace while his root directory is being replaced; unshare(2).
     let waits = builder.makes_user_namespace();
     if waits {
@@ -193,15 +193,18 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usi
     *plan = builder.plan;
 }
 
-/// Appends init's last step where a zygote puts the job's process into the sandbox.
-pub fn serve(plan: &mut Plan, host: &Host, policy: &Policy<'_>, clock: InitClock) {
+/// Appends init's last step where a zygote puts the job's process into the sandbox. `cgroup_files` as for [`plan`].
+pub fn serve(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usize) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
     // A job that owns the rest of its root too could change that; and where there is no directory to look at, init answers for
     // nothing.
     let owns_no_other = builder.identity().is_some() && builder.namespaced() && !builder.without(Wall::Mount);
     let is_private = |mount: &&Mount| owns_no_other && matches!(mount, Mount::Tmpfs { .. });
     let private: Vec<&Path> = policy.files.mounts.iter().filter(is_private).map(Mount::target).collect();
-    builder.end_of_init("serve", op::SERVE, clock, &private);
+    // The first descriptor behind the plan's own is the timer of its deadline.
+    let timer = (cgroup_files + builder.plan.idmapped.len()) as u64;
+    let clock = InitClock { wall: u64::MAX, grace: 0 };
+    builder.end_of_init("serve", op::SERVE, clock, &[timer], &private);
     *plan = builder.plan;
 }
 
@@ -507,12 +510,20 @@ impl Builder<'_> {
 
     /// Init's own last step: what it keeps, and the clock it counts.
     /// `private` are the directories in which a job can leave something for another.
-    fn end_of_init(&mut self, name: &'static str, op: u16, clock: InitClock, private: &[&Path]) {
+    fn end_of_init(
+        &mut self,
+        name: &'static str,
+        op: u16,
+        clock: InitClock,
+        descriptors: &[u64],
+        private: &[&Path],
+    ) {
         // CAP_KILL: init signals the job, which has another uid.
         let (init, keep) =
             self.identity().map_or((u64::MAX, 0), |identity| (u64::from(identity.init), 1 << 5));
         let init = if self.namespaced() { init } else { u64::MAX };
-        self.push(name, op, &[init, init, keep, clock.wall, clock.grace], private);
+        let numbers = [&[init, init, keep, clock.wall, clock.grace], descriptors].concat();
+        self.push(name, op, &numbers, private);
     }
 
     /// Makes a process the job's: its group, session, limits and user, without any capability.

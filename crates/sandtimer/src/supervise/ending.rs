@@ -436,8 +436,12 @@ impl Ending {
         }
         // Init works out the command's own end by itself; what it cannot know is an ancestor's bound, and changes. Before
         // the start it must not take a bound for the end.
-        let bound_only = i32::from(self.phase == Phase::Starting);
-        let _ = process::order(&*self.run.control, order::DEADLINE, bound_only, hard);
+        let control = &self.run.control;
+        let _ = if self.phase == Phase::Starting {
+            control.end_no_later_than(hard)
+        } else {
+            control.end_by(hard)
+        };
         self.announced = Some(hard);
         Some(self.run.watched_until(hard))
     }

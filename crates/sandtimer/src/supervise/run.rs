@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use sandtimer_os::control::Control;
 use sandtimer_os::process;
 
 use super::follower::Follower;
@@ -59,8 +60,9 @@ pub(crate) struct Job {
     pub live: Option<Live>,
     /// What becomes of its sandbox if it leaves nothing there; taken by whoever uses it.
     pub vacancy: Mutex<Option<Box<dyn Vacancy>>>,
-    /// Its sandbox may see another: whoever is late to end it must not end that one.
-    pub is_one_of_many: bool,
+    /// Where its sandbox may see another: what files were stamped with when it began, in nanoseconds since 1970. Whoever is
+    /// late to end it must not end that other one.
+    pub one_of_many: Option<u64>,
 }
 
 /// A sandbox for the next job, once nothing is left in it of the last.
@@ -165,7 +167,7 @@ impl Job {
 
     /// It was ended without its sandbox.
     pub fn leaves(&self) -> bool {
-        self.is_one_of_many && self.killed.load(Ordering::Acquire) > 0
+        self.one_of_many.is_some() && self.killed.load(Ordering::Acquire) > 0
     }
 
     /// Takes what becomes of its sandbox.
@@ -286,7 +288,7 @@ pub(crate) struct Extended {
 pub(crate) struct Running {
     pub id: String,
     pub row: usize,
-    pub control: Arc<OwnedFd>,
+    pub control: Arc<Control>,
     pub pidfd: Arc<OwnedFd>,
     pub job: Option<Job>,
     pub slot: Arc<Slot>,
@@ -381,7 +383,7 @@ impl Running {
             return true;
         }
         let count = self.slot.processes_now().map_or(1, |count| count.saturating_sub(1));
-        let killed = if job.is_one_of_many {
+        let killed = if job.one_of_many.is_some() {
             // By a descriptor of the one process: it may be dead by now, and its sandbox the next job's.
             count == 1 && process::kill(job.pidfd.as_fd()).is_ok()
         } else {

@@ -10,7 +10,6 @@ use std::sync::{Arc, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::wire::CHANNEL_PACKET;
 use sandtimer_os::zygote as os;
 
 use super::super::Inner;
@@ -58,7 +57,6 @@ pub(super) fn hear(
     {
         hearing.heard.is_over = true;
     }
-    let mut packet = vec![0u8; CHANNEL_PACKET];
     while !hearing.heard.is_over && hearing.heard.held.is_none() {
         match wait_for_word(live, job, until) {
             Word::Said => {}
@@ -68,12 +66,16 @@ pub(super) fn hear(
                 continue;
             }
         }
-        match os::packet(hearing.standing.channel(), &mut packet, false) {
-            Ok(length) if length > 0 => {
-                let length = length.min(packet.len());
-                hearing.heard.is_over = hearing.packet(&packet[..length], until, tell);
+        match os::whole_packet(hearing.standing.channel(), false) {
+            Ok(packet) if !packet.is_empty() => {
+                hearing.heard.is_over = hearing.packet(&packet, until, tell);
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            // One that is too long says nothing that anybody asked for.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::InvalidData
+                ) => {}
             // It has closed its end: what it is now, the enforcer finds out.
             _ if until.is_some() => return false,
             _ => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::wire::{CHANNEL_PACKET, Notice, channel, order};
+use sandtimer_os::wire::{Notice, channel};
 use sandtimer_os::{process, socket, zygote as os};
 
 use super::super::children::{Stood, hard_end};
@@ -200,26 +200,27 @@ impl Standing {
             return self.ready_within(limit).map(drop);
         }
         let end = monotonic_nanoseconds().saturating_add(limit);
-        let mut packet = vec![0u8; CHANNEL_PACKET];
         loop {
-            let Some(length) = self.word(&mut packet, end)? else {
+            let Some(packet) = self.word(end)? else {
                 return Err(format!(
                     "the interpreter did not begin within {:?}",
                     Duration::from_nanos(limit)
                 ));
             };
-            match Frame::parse(&packet[..length]) {
+            match Frame::parse(&packet) {
                 Frame::Begun => return Ok(()),
-                _ => self.hear_refusal(&packet[..length]),
+                _ => self.hear_refusal(&packet),
             }
         }
     }
 
-    /// The next packet that it says before `end`, by its length.
-    fn word(&self, packet: &mut [u8], end: u64) -> Result<Option<usize>, String> {
+    /// The next packet that it says before `end`.
+    fn word(&self, end: u64) -> Result<Option<Vec<u8>>, String> {
         while self.wait_for_word(end)? {
-            match os::packet(self.channel.as_fd(), packet, false) {
-                Ok(length) if length > 0 => return Ok(Some(length.min(packet.len()))),
+            match os::whole_packet(self.channel.as_fd(), false) {
+                Ok(packet) if !packet.is_empty() => return Ok(Some(packet)),
+                // Nothing that anybody asked for.
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {}
                 // One that ended with something unread is told of once, before what it has said.
                 Err(error)
                     if matches!(
@@ -289,7 +290,7 @@ impl Standing {
         let until = hard_end(opened, &opened.effective, begun_at);
         // Before the job: were the engine stopped between the two, init would not know when to end it.
         if until != u64::MAX || !self.is_endless {
-            process::order(&*self.place.control, order::DEADLINE, 0, until).map_err(Error::system(doing))?;
+            self.place.control.end_by(until).map_err(Error::system(doing))?;
         }
         self.is_endless = false;
         self.at_rest = None;
@@ -344,7 +345,7 @@ impl Standing {
             killed: AtomicU64::new(0),
             live: Some(live),
             vacancy: Mutex::default(),
-            is_one_of_many: false,
+            one_of_many: None,
         }
     }
 

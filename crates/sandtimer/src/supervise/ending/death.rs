@@ -58,9 +58,13 @@ impl Ending {
 
     /// The job that leaves its sandbox is dead: init is asked whether anything else is there.
     pub(super) fn vacate(&mut self, now: u64) {
-        if self.phase == Phase::Killed && self.leaves() {
+        let began = self.run.job.as_ref().filter(|job| job.leaves()).and_then(|job| job.one_of_many);
+        if self.phase == Phase::Killed
+            && let Some(began) = began
+        {
             self.last_resort = Some(now + VACATE_LIMIT);
-            if process::order(&*self.run.control, order::VACATE, 0, 0).is_err() {
+            self.run.control.disarm();
+            if process::order(&*self.run.control, order::VACATE, 0, began).is_err() {
                 self.run.slot.kill_all();
             }
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{Timespec, poll};
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::wire::{CHANNEL_PACKET, notice, order};
+use sandtimer_os::wire::{notice, order};
 use sandtimer_os::{process, zygote as os};
 
 use super::super::super::error::Error;
@@ -109,15 +109,14 @@ impl Standing {
     /// The answer to the last request for a checkpoint; what was said before is passed over. False where it is not there by `end`.
     pub(super) fn await_checkpoint(&mut self, end: u64) -> Result<bool, String> {
         self.ask_if_due();
-        let mut packet = vec![0u8; if self.awaited.is_some() { CHANNEL_PACKET } else { 0 }];
         while let Some(nonce) = self.awaited {
-            let Some(length) = self.word(&mut packet, end)? else { return Ok(false) };
-            match Frame::parse(&packet[..length]) {
+            let Some(packet) = self.word(end)? else { return Ok(false) };
+            match Frame::parse(&packet) {
                 Frame::Checkpoint { nonce: said, made } if said == nonce => {
                     self.awaited = None;
                     self.keep(made);
                 }
-                _ => self.hear_refusal(&packet[..length]),
+                _ => self.hear_refusal(&packet),
             }
         }
         match process::is_dead(self.pidfd.as_fd()) {

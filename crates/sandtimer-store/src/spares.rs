@@ -1,0 +1,95 @@
+//! Empty files for records to come: whoever waits for a record does not wait for an inode.
+//!
+//! A new file is the dear part of a record. On ext4 it costs the more the more files were removed lately: for a minute their inodes
+//! are passed over one by one ([`recently_deleted`]). So files are made while nobody waits. A name that ends in `.spare` belongs to
+//! no run; where there is none left, whoever takes one makes it. No file is used twice: somebody may still be reading it.
+//!
+//! [`recently_deleted`]: https://elixir.bootlin.com/linux/v6.12/source/fs/ext4/ialloc.c#L688
+
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::record::create;
+
+/// The ending of the names of files that are no record yet.
+pub(crate) const SPARE: &str = "spare";
+/// How many there are at least when somebody has seen to them, and at most.
+const FEWEST: usize = 64;
+const MOST: usize = 1024;
+
+/// The spare files of a directory.
+#[derive(Debug)]
+pub(crate) struct Spares {
+    directory: PathBuf,
+    files: Mutex<Vec<PathBuf>>,
+    /// The number in the next one's name.
+    next: AtomicU64,
+    /// How many were taken since somebody last saw to them.
+    taken: AtomicUsize,
+}
+
+impl Spares {
+    pub fn new(directory: PathBuf) -> Self {
+        Spares { directory, files: Mutex::default(), next: AtomicU64::new(0), taken: AtomicUsize::new(0) }
+    }
+
+    /// An empty file and its name.
+    ///
+    /// # Errors
+    /// There was none left, and none can be made.
+    pub fn take(&self) -> io::Result<(File, PathBuf)> {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        loop {
+            let Some(path) = self.lock().pop() else { return self.make() };
+            match File::options().write(true).open(&path) {
+                Ok(file) => return Ok((file, path)),
+                // Somebody has removed it, who is free to do so.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes up one that was there when the directory was opened. One that was written to is of no use any more, nor is one that
+    /// was not made here.
+    pub fn add(&self, path: PathBuf) -> io::Result<()> {
+        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+        match number {
+            Some(number) if fs::metadata(&path)?.len() == 0 => {
+                self.next.fetch_max(number.saturating_add(1), Ordering::Relaxed);
+                self.lock().push(path);
+                Ok(())
+            }
+            _ => fs::remove_file(&path),
+        }
+    }
+
+    /// Makes as many as may be needed until somebody sees to them again. What cannot be made is not there.
+    pub fn refill(&self) {
+        let wanted = self.taken.swap(0, Ordering::Relaxed).saturating_mul(2).clamp(FEWEST, MOST);
+        while self.lock().len() < wanted {
+            let Ok((_, path)) = self.make() else { return };
+            self.lock().push(path);
+        }
+    }
+
+    fn make(&self) -> io::Result<(File, PathBuf)> {
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let path = self.directory.join(format!("{number}.{SPARE}"));
+            match create(&path) {
+                Ok(file) => return Ok((file, path)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+        // A list of names; whole whatever happened to the thread that held it.
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
