@@ -62,6 +62,7 @@ pub mod nr {
     pub const MADVISE: usize = 28;
     pub const PREAD: usize = 17;
     pub const PWRITE: usize = 18;
+    pub const PWRITEV: usize = 296;
     pub const SIGALTSTACK: usize = 131;
     pub const FSTATFS: usize = 138;
 }
@@ -186,6 +187,27 @@ pub fn transfer(number: usize, file: Fd, mut start: u64, mut length: u64, mut at
                 length -= moved as u64;
                 at += moved as u64;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Runs that lie one behind the other in the file, by pwritev(2).
+fn write_runs(file: Fd, runs: &[Run]) -> Result<(), isize> {
+    const MOST: usize = 128;
+    for runs in runs.chunks(MOST) {
+        let mut vectors = [[0u64; 2]; MOST];
+        for (vector, run) in vectors.iter_mut().zip(runs) {
+            *vector = [run.start, run.length];
+        }
+        let (at, length) = (runs[0].at, runs.iter().map(|run| run.length).sum::<u64>());
+        let written = call!(nr::PWRITEV, file, vectors.as_ptr(), runs.len(), at, 0);
+        if written == length as isize {
+            continue;
+        }
+        // Interrupted, or cut short: what is wrong is said of the one that it is wrong with.
+        for run in runs {
+            transfer(nr::PWRITE, file, run.start, run.length, run.at)?;
         }
     }
     Ok(())

@@ -30,6 +30,9 @@ MOST_CELLS = 100_000
 MOST_DATA = 16 << 20
 # A cell that comes within so many seconds does not wait for a rehearsal.
 SOON = 0.001
+# Signs without which there are few statements.
+STATEMENTS = frozenset("=:;\n")
+LONGEST_EXPRESSION = 200
 REHEARSAL = "_ = 0\n_ + 0"
 TEXT_TYPES = (
     ("text/html", "_repr_html_"),
@@ -284,11 +287,18 @@ class Context:
 def compiled(source, name):
     """A cell's code, and apart from it that of its last line, if that is an expression without a semicolon behind it."""
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    if len(source) <= LONGEST_EXPRESSION and not source[:1].isspace() and STATEMENTS.isdisjoint(source):
+        # What may be an expression and nothing else, as short cells are: its tree would take half as many pages again.
+        try:
+            return None, compile(source, name, "eval", flags=flags, dont_inherit=True)
+        except (SyntaxError, ValueError):
+            # It is not, or is wrong, which is said below.
+            pass
     tree = ast.parse(source, name)
     last = None
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";"):
         last = ast.Expression(tree.body.pop().value)
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     body = compile(tree, name, "exec", flags=flags, dont_inherit=True) if tree.body else None
     return body, last and compile(last, name, "eval", flags=flags, dont_inherit=True)
 

@@ -34,6 +34,8 @@ use crate::zygote::Language;
 const IMAGE_LIMIT: u64 = 30_000_000_000;
 /// What an image over another may grow from one to the next without being asked for twice.
 const GROWTH: u64 = 256 << 10;
+/// An image up to so long gets its memory while the interpreter prepares: every later one over the first.
+const SHORT: u64 = 8 << 20;
 /// The largest image, beside its table.
 const MOST_BYTES: u64 = 5 << 30;
 
@@ -165,9 +167,15 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
     for _ in 0..2 {
         let image = memfd_create("sandtimer-image", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(failed)?;
-        // Here, so that it is on the engine's account: it may outlive the origin.
-        fallocate(&image, FallocateFlags::empty(), 0, room).map_err(failed)?;
+        ftruncate(&image, room).map_err(failed)?;
         fcntl_add_seals(&image, SealFlags::GROW).map_err(failed)?;
+        // Here, so that it is on the engine's account: it may outlive the origin. What is short is there before the interpreter
+        // begins to write, which looks at itself first.
+        let allocate = || fallocate(&image, FallocateFlags::empty(), 0, room).map_err(failed);
+        let is_short = room <= SHORT;
+        if !is_short {
+            allocate()?;
+        }
         let files = memfd_create("sandtimer-files", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(failed)?;
         let inode = standing
@@ -175,7 +183,11 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
             .as_ref()
             .map_or(Ok(0), |base| fstat(base).map(|stat| stat.st_ino))
             .map_err(failed)?;
-        let made = ask(standing, inode, shares, [&image, &files])?;
+        let nonce = ask(standing, inode, shares, [&image, &files])?;
+        if is_short {
+            allocate()?;
+        }
+        let made = answer(standing, nonce)?;
         let (length, base) = match made {
             Image::TooShort(length) if length > room && length <= MOST_BYTES => {
                 // What it touches in the meantime counts as well.
@@ -203,16 +215,21 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
     Err(Error::NoBranch("it grows while its image is written".to_owned()))
 }
 
-/// What the interpreter says of its image.
-fn ask(standing: &mut Standing, base: u64, shares: bool, files: [&OwnedFd; 2]) -> Result<Image, Error> {
-    let doing = "cannot make an image of the interpreter";
-    let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
+/// Asks the interpreter for its image; what its answer is known by.
+fn ask(standing: &mut Standing, base: u64, shares: bool, files: [&OwnedFd; 2]) -> Result<Nonce, Error> {
     standing.is_disturbed();
     let mut nonce = Nonce::default();
     renew(&mut nonce);
-    let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
     os::dispatch(standing.channel(), &[], &image_request(nonce, base, shares), &files.map(AsFd::as_fd))
-        .map_err(Error::system(doing))?;
+        .map_err(Error::system("cannot make an image of the interpreter"))?;
+    Ok(nonce)
+}
+
+/// What the interpreter says of its image.
+fn answer(standing: &mut Standing, nonce: Nonce) -> Result<Image, Error> {
+    let doing = "cannot make an image of the interpreter";
+    let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
+    let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
     let mut packet = vec![0u8; sandtimer_os::wire::CHANNEL_PACKET];
     while standing.wait_for_word(end).map_err(failed)? {
         let length = os::packet(standing.channel(), &mut packet, false).map_err(Error::system(doing))?;
