@@ -215,7 +215,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -s h -l help -d 
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l listen -d 'Where to listen [default: 127.0.0.1:7880]: an address, of which port 0 takes a free one, or unix:PATH' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l state-dir -d 'Where records are kept [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l token-file -d 'Who may ask: lines of a name and a token' -r -F
-complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l keep-runs -d 'How many runs that are over are kept [default: 1000]; 0 or `unlimited` is all' -r
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l keep-runs -d 'How many runs that are over are kept, up to a sixteenth more at times [default: 1000]; 0 or `unlimited` is all' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l keep-for -d 'How long they are kept [default: 7d]' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l store -d 'Where jobs are, instead of in the state directory, shared with others that work on them: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory. Credentials and certificates: files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name' -r -f
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand serve" -l job-slots -d 'Jobs that it executes at a time [default: the number of processors]; 0 leaves them to `sandtimer jobs work`' -r

@@ -134,7 +134,7 @@ pub(crate) struct ServeArguments {
     /// Who may ask: lines of a name and a token
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<OsString>,
-    /// How many runs that are over are kept [default: 1000]; 0 or `unlimited` is all
+    /// How many runs that are over are kept, up to a sixteenth more at times [default: 1000]; 0 or `unlimited` is all
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
     pub(crate) keep_runs: Option<OsString>,
     /// How long they are kept [default: 7d]

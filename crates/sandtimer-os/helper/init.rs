@@ -390,6 +390,14 @@ impl Init {
         sys::read(self.timer, &mut [0; 8]) == 8
     }
 
+    /// Until the engine sets another one. Here and not by the engine, which may be stopped at any moment: an order that ends
+    /// what the deadline is for is carried out, or the deadline holds. It sets none before it has heard what came of the order.
+    fn forget_deadline(&mut self) {
+        self.deadline = u64::MAX;
+        let never = [0u64; 4];
+        call!(nr::TIMERFD_SETTIME, self.timer, 0, never.as_ptr(), 0);
+    }
+
     /// False once the pipe is at its end: the command was executed.
     fn read_status(&mut self, status: Fd) -> bool {
         let mut message = Status { kind: 0, error: 0, value: 0 };
@@ -474,11 +482,12 @@ impl Init {
                 }
             }
             order::SWEEP => {
-                self.deadline = u64::MAX;
+                self.forget_deadline();
                 let swept = self.checkpoints.kill_all(self.main, reap_all);
                 notify(self.control, notice::SWEPT, [swept.left, swept.killed, 0, 0, 0, 0]);
             }
             order::VACATE => {
+                self.forget_deadline();
                 let vacant = self.traces.are_none(message.value);
                 notify(self.control, notice::VACATED, [u64::from(vacant), 0, 0, 0, 0, 0]);
             }
@@ -519,7 +528,7 @@ impl Init {
 
     /// Goes back to a checkpoint, and says what came of it.
     fn roll_back(&mut self, checkpoint: i32) {
-        self.deadline = u64::MAX;
+        self.forget_deadline();
         let back = self.checkpoints.roll_back(checkpoint, reap_all);
         let resumed = if back.resumed { checkpoint } else { 0 };
         self.main = resumed;

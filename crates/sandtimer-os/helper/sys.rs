@@ -92,6 +92,7 @@ pub mod nr {
     pub const OPENAT: usize = 257;
     pub const UNLINKAT: usize = 263;
     pub const UNSHARE: usize = 272;
+    pub const TIMERFD_SETTIME: usize = 286;
     pub const SIGNALFD4: usize = 289;
     pub const DUP3: usize = 292;
     pub const PIPE2: usize = 293;

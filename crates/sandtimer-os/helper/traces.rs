@@ -59,7 +59,6 @@ impl Traces {
         let directories = || self.places[..self.count].iter().all(|(fd, before)| is_as_before(*fd, before, began));
         self.complete && alone && directories() && !has_objects()
     }
-
 }
 
 /// A change within the same tick of the clock as the one before could not be told from it. So the change that is known must

@@ -58,14 +58,6 @@ impl Control {
     pub fn end_no_later_than(&self, bound: u64) -> io::Result<()> {
         process::order(&self.socket, order::DEADLINE, 1, bound)
     }
-
-    /// Before an order upon which init forgets the deadline that it knows: stops the timer, where there is one.
-    pub fn disarm(&self) {
-        if let Some(timer) = &self.timer {
-            // The descriptor is a timer's and the times are in range: there is no error that this could give.
-            let _ = set(timer.as_fd(), u64::MAX);
-        }
-    }
 }
 
 /// Sets a timer anew; what it had counted is gone. timerfd_settime(2).

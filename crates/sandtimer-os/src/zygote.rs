@@ -179,14 +179,14 @@ pub fn dispatch(
 /// The next packet of a job, as [`packet`] and into a buffer of its length; empty when the other end is closed.
 ///
 /// # Errors
-/// As `recv(2)`; `InvalidData` for one that is longer than [`wire::CHANNEL_PACKET`], which is lost.
+/// As `recv(2)`; `InvalidData` for one that is longer than [`wire::CHANNEL_PACKET`], or that another reader has taken meanwhile.
 pub fn whole_packet(channel: BorrowedFd<'_>, wait: bool) -> io::Result<Vec<u8>> {
     use rustix::net::{RecvFlags, recv};
     let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
     let (_, length) = recv(channel, &mut [0; 0][..], flags | RecvFlags::PEEK | RecvFlags::TRUNC)?;
     let mut bytes = vec![0; length.min(wire::CHANNEL_PACKET)];
     match packet(channel, &mut bytes, wait)? {
-        length if length > wire::CHANNEL_PACKET => Err(io::ErrorKind::InvalidData.into()),
+        length if length != bytes.len() => Err(io::ErrorKind::InvalidData.into()),
         _ => Ok(bytes),
     }
 }

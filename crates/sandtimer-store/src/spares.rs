@@ -48,17 +48,21 @@ impl Spares {
                 Ok(file) => return Ok((file, path)),
                 // Somebody has removed it, who is free to do so.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+                // It is there: whoever comes when there are descriptors again may have it.
+                Err(_) => {
+                    self.lock().insert(0, path);
+                    return self.make();
+                }
             }
         }
     }
 
     /// Takes up one that was there when the directory was opened. One that was written to is of no use any more, nor is one that
-    /// was not made here.
+    /// was not made here, or one too many.
     pub fn add(&self, path: PathBuf) -> io::Result<()> {
         let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
         match number {
-            Some(number) if fs::metadata(&path)?.len() == 0 => {
+            Some(number) if fs::metadata(&path)?.len() == 0 && self.lock().len() < MOST => {
                 self.next.fetch_max(number.saturating_add(1), Ordering::Relaxed);
                 self.lock().push(path);
                 Ok(())

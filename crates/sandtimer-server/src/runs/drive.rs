@@ -151,7 +151,7 @@ pub(crate) fn queue(
 
 /// Its turn has come: records that it has begun. Blocks.
 pub(crate) fn begin_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) -> Result<(), Refusal> {
-    record_beginning(app, live, run).inspect_err(|refusal| live.end_unbegun(&refusal.message))?;
+    record_beginning(app, live, run).inspect_err(|refusal| end_unbegun(app, live, &refusal.message))?;
     trace::begun(live);
     if !live.begin(run) {
         // It was cancelled at the last moment, which it is recorded with in its turn.
@@ -173,8 +173,20 @@ pub(crate) fn end_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outc
     let ended_at = calendar_milliseconds();
     record(app, live, run, outcome.clone(), ended_at);
     if over(app, live, outcome, ended_at) {
-        let app = app.clone();
-        tokio::task::spawn_blocking(move || app.runs.thin_out());
+        thin_out(app);
+    }
+}
+
+fn thin_out(app: &Shared) {
+    let app = app.clone();
+    tokio::task::spawn_blocking(move || app.runs.thin_out());
+}
+
+/// Ends one that has not begun, whose record is kept as that of every other. Inside the runtime.
+fn end_unbegun(app: &Shared, live: &LiveRun, reason: &str) {
+    live.end_unbegun(reason);
+    if app.runs.count_ended() {
+        thin_out(app);
     }
 }
 
@@ -189,8 +201,10 @@ fn over(app: &Shared, live: &LiveRun, outcome: &Outcome, ended_at: u64) -> bool 
 pub(crate) fn drop_queued(app: &Shared, live: &Arc<LiveRun>, reason: &str, told: bool) {
     if told && live.status() == "queued" {
         app.runs.registry.remove(live.id());
+        live.end_unbegun(reason);
+    } else {
+        end_unbegun(app, live, reason);
     }
-    live.end_unbegun(reason);
 }
 
 /// Sees a run to its end and its record. What it holds of its owner's quota and of a workspace is given back at its end.

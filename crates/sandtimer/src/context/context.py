@@ -30,8 +30,10 @@ MOST_CELLS = 100_000
 MOST_DATA = 16 << 20
 # A cell that comes within so many seconds does not wait for a rehearsal.
 SOON = 0.001
-# Signs without which there are few statements.
-STATEMENTS = frozenset("=:;\n")
+# Signs without which there are few statements, and words that the others begin with. Behind a backslash there may be something
+# to warn of, which would be said twice.
+STATEMENTS = frozenset("=:;\n\\")
+STATEMENT_WORDS = ("import ", "from ", "assert ", "raise ", "del ", "return ", "global ", "*")
 LONGEST_EXPRESSION = 200
 REHEARSAL = "_ = 0\n_ + 0"
 TEXT_TYPES = (
@@ -288,7 +290,8 @@ def compiled(source, name):
     """A cell's code, and apart from it that of its last line, if that is an expression without a semicolon behind it."""
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    if len(source) <= LONGEST_EXPRESSION and not source[:1].isspace() and STATEMENTS.isdisjoint(source):
+    is_short = len(source) <= LONGEST_EXPRESSION and not source[:1].isspace() and STATEMENTS.isdisjoint(source)
+    if is_short and not source.startswith(STATEMENT_WORDS):
         # What may be an expression and nothing else, as short cells are: its tree would take half as many pages again.
         try:
             return None, compile(source, name, "eval", flags=flags, dont_inherit=True)

@@ -331,6 +331,9 @@ impl Child {
         let end = hard_end(opened, effective, begun_at);
         // Before the job: were the engine stopped between the two, init would not know when to end it.
         sandbox.control.end_by(end).map_err(Error::system(doing))?;
+        if process::is_dead(sandbox.pidfd.as_fd()) {
+            return Err(Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() });
+        }
         let stamp = file_nanoseconds();
         let directory = self.inner.spool_directory()?;
         os::dispatch(born.channel.as_fd(), &limits, work.bytes, work.files).map_err(Error::system(doing))?;

@@ -563,7 +563,11 @@ impl Context {
             let until = standing.send_cell((&source, begun_at), has_stdin, &streams, &opened)?;
             Ok((streams, until))
         });
-        let (streams, until) = sent.inspect_err(|_| opened::close(inner, scope))?;
+        let (streams, until) = sent.inspect_err(|_| {
+            // Init may have been told already when it was to end.
+            let _ = standing.place.control.end_by(u64::MAX);
+            opened::close(inner, scope);
+        })?;
         let job = standing.job(live, begun_at, until);
         let spools = streams.spools();
         standing.place.spawned_at = begun_at;

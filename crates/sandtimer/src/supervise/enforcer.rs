@@ -173,7 +173,8 @@ impl Enforcer {
         }
         let next = self.timers.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
         let next = next.min(self.watchdog_due.unwrap_or(u64::MAX));
-        if next == self.armed_for {
+        // An earlier time than is needed stays: it costs one look, and whoever brings a run until then need not wake this thread.
+        if self.armed_for != 0 && self.armed_for <= next {
             return;
         }
         self.armed_for = next;

@@ -170,10 +170,10 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
         ftruncate(&image, room).map_err(failed)?;
         fcntl_add_seals(&image, SealFlags::GROW).map_err(failed)?;
         // Here, so that it is on the engine's account: it may outlive the origin. What is short is there before the interpreter
-        // begins to write, which looks at itself first.
+        // begins to write, which looks at itself first; if it is not, that is no harm to one that has room for it.
         let allocate = || fallocate(&image, FallocateFlags::empty(), 0, room).map_err(failed);
-        let is_short = room <= SHORT;
-        if !is_short {
+        let is_beside = room <= SHORT && standing.has_room_for(room.saturating_mul(2));
+        if !is_beside {
             allocate()?;
         }
         let files = memfd_create("sandtimer-files", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
@@ -184,7 +184,7 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
             .map_or(Ok(0), |base| fstat(base).map(|stat| stat.st_ino))
             .map_err(failed)?;
         let nonce = ask(standing, inode, shares, [&image, &files])?;
-        if is_short {
+        if is_beside {
             allocate()?;
         }
         let made = answer(standing, nonce)?;

@@ -309,6 +309,15 @@ impl Standing {
         Ok(until)
     }
 
+    /// Whether its sandbox may use so many bytes of memory more.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        let slot = &self.place.slot;
+        match slot.limits().and_then(|limits| limits.memory_bytes) {
+            Some(limit) => slot.memory_now().is_some_and(|now| now.saturating_add(bytes) <= limit),
+            None => true,
+        }
+    }
+
     /// What a job finds here. Looked at before the job is sent: what that starts is not here yet.
     pub fn live(&self) -> Result<Live, Error> {
         // Init, the interpreter and its checkpoints.

@@ -63,7 +63,6 @@ impl Ending {
             && let Some(began) = began
         {
             self.last_resort = Some(now + VACATE_LIMIT);
-            self.run.control.disarm();
             if process::order(&*self.run.control, order::VACATE, 0, began).is_err() {
                 self.run.slot.kill_all();
             }

@@ -102,8 +102,6 @@ impl Ending {
 
     /// Has init end everything but the interpreter. False where it cannot be told.
     fn sweep(&mut self, now: u64) -> bool {
-        // What init does now is the last resort's to watch, not its timer's.
-        self.run.control.disarm();
         if process::order(&*self.run.control, order::SWEEP, 0, 0).is_err() {
             return false;
         }
@@ -147,7 +145,6 @@ impl Ending {
     /// Has init go back to the checkpoint. False where there is none, or init cannot be told: then the sandbox is ended.
     pub(super) fn roll_back(&mut self, now: u64) -> bool {
         let Some(checkpoint) = self.run.live().and_then(|live| live.checkpoint) else { return false };
-        self.run.control.disarm();
         if process::order(&*self.run.control, order::ROLL_BACK, checkpoint, 0).is_err() {
             return false;
         }
