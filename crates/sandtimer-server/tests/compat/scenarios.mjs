@@ -214,12 +214,14 @@ export const scenarios = {
   async processes() {
     const box = sandbox("processes");
     await box.exec("cd /usr; export FROM=session; greet() { echo \"greet $1\"; }");
-    const proc = await box.startProcess("pwd; greet $FROM$OWN; echo ready; echo oops >&2; sleep 60", {
+    const proc = await box.startProcess("pwd; greet $FROM$OWN; echo oops >&2; echo ready; sleep 60", {
       processId: "mine", env: { OWN: "+own" },
     });
     assert.equal(proc.id, "mine");
     assert.equal((await proc.waitForLog("ready", 20_000)).line, "ready");
     assert.deepEqual((await proc.waitForLog(/greet (\S+)/, 20_000)).match.slice(1), ["session+own"]);
+    // Two pipes, of which one may be read before the other.
+    await eventually("its stderr", async () => (await proc.getLogs()).stderr !== "");
     assert.deepEqual(await proc.getLogs(), { stdout: "/usr\ngreet session+own\nready\n", stderr: "oops\n" });
     assert.equal((await box.getProcess("mine")).status, "running");
     assert.equal(await box.getProcess("nobody"), null);
