@@ -1,7 +1,8 @@
-"""A call ends on time when the layer that should end it does not run: its engine stopped, and its init too."""
+"""Calls and cells end on time when the layer that should end them does not run: the engine stopped, and init or the watchdog too."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ LIMIT = 1.0
 LATE = 3.0
 
 PROGRAM = f"""
+import sys
 import sandtimer
 
 def spin():
@@ -26,15 +28,28 @@ box = sandtimer.Sandbox(timeout=30.0)
 for _ in range(3):
     # So that the enforcer is awake early anyway, and is not woken by the call.
     box.call(abs, -1)
-print("ready", flush=True)
-input()
-print(box.limits(timeout={LIMIT}).run(spin).ending, flush=True)
+if sys.argv[1] == "cell":
+    ctx = box.context()
+    ctx.run("kept = 41")
+    print("ready", flush=True)
+    input()
+    outcome = ctx.run("while True: pass", timeout={LIMIT})
+    print(outcome.ending, outcome.state, ctx.run("kept + 1").value, flush=True)
+else:
+    print("ready", flush=True)
+    input()
+    print(box.limits(timeout={LIMIT}).run(spin).ending, flush=True)
 """
 
 
 @pytest.fixture
-def caller() -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def kind() -> str:
+    return "call"
+
+
+@pytest.fixture
+def caller(kind: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         yield process
@@ -90,26 +105,66 @@ def begin(caller: subprocess.Popen[str]) -> int:
     return spinning(caller.pid)
 
 
-def test_init_ends_a_call_whose_engine_is_stopped(caller: subprocess.Popen[str]) -> None:
-    job = begin(caller)
-    caller.send_signal(signal.SIGSTOP)
+def the_watchdog(caller: subprocess.Popen[str]) -> int:
+    found = [process for process in children(caller.pid) if name(process) == "st-watchdog"]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def name(process: int) -> str:
+    try:
+        with open(f"/proc/{process}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def the_init(caller: subprocess.Popen[str], job: int) -> int:
+    space = os.readlink(f"/proc/{job}/ns/pid")
+    inits = [process for process in children(caller.pid) if process != job and os.readlink(f"/proc/{process}/ns/pid") == space]
+    assert len(inits) == 1, inits
+    return inits[0]
+
+
+@contextlib.contextmanager
+def stopped(*processes: int) -> Iterator[None]:
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+
+
+def dies(job: int) -> bool:
     until = time.monotonic() + LIMIT + LATE
     while not is_dead(job):
-        assert time.monotonic() < until, "it runs on"
+        if time.monotonic() > until:
+            return False
         time.sleep(0.01)
-    caller.send_signal(signal.SIGCONT)
-    assert caller.stdout is not None and caller.stdout.readline() == "timeout\n"
+    return True
+
+
+@pytest.mark.parametrize(("kind", "said"), [("call", "timeout\n"), ("cell", "timeout rolled_back 42\n")])
+def test_init_ends_what_runs_beside_a_stopped_engine_and_watchdog(caller: subprocess.Popen[str], said: str) -> None:
+    job = begin(caller)
+    with stopped(the_watchdog(caller), caller.pid):
+        assert dies(job), "it runs on"
+    assert caller.stdout is not None and caller.stdout.readline() == said
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="which init is a job's is only root's to see")
 def test_the_watchdog_ends_a_call_whose_engine_and_init_are_stopped(caller: subprocess.Popen[str]) -> None:
     job = begin(caller)
-    space = os.readlink(f"/proc/{job}/ns/pid")
-    inits = [process for process in children(caller.pid) if process != job and os.readlink(f"/proc/{process}/ns/pid") == space]
-    assert len(inits) == 1, inits
-    caller.send_signal(signal.SIGSTOP)
-    os.kill(inits[0], signal.SIGSTOP)
-    until = time.monotonic() + LIMIT + LATE
-    while not is_dead(job):
-        assert time.monotonic() < until, "it runs on"
-        time.sleep(0.01)
+    with stopped(caller.pid, the_init(caller, job)):
+        assert dies(job), "it runs on"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="which init is a job's is only root's to see")
+@pytest.mark.parametrize("kind", ["call", "cell"])
+def test_nobody_else_would_have_ended_it(caller: subprocess.Popen[str]) -> None:
+    job = begin(caller)
+    with stopped(the_watchdog(caller), caller.pid, the_init(caller, job)):
+        assert not dies(job)

@@ -66,7 +66,8 @@ pub mod op {
     pub const JOIN: u16 = 27;
     /// Becomes the reaper of orphaned descendants where there is no pid namespace.
     pub const SUBREAPER: u16 = 24;
-    /// In place of [`FORK`], with the same numbers and the index of the timer of its deadline: the command's process is put into the sandbox by a zygote.
+    /// In place of [`FORK`], with the same numbers and the index of the timer of its deadline: the command's process is put into
+    /// the sandbox by a zygote.
     pub const SERVE: u16 = 29;
     /// Another user and group, keeping capabilities across the exec that follows. numbers: uid, gid (u64::MAX: keep
     /// both), mask of capabilities.

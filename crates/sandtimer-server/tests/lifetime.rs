@@ -162,6 +162,39 @@ fn only_the_newest_runs_are_kept() {
 }
 
 #[test]
+fn records_are_thinned_out_while_the_server_runs() {
+    let retention = Retention { runs: Some(16), age: None };
+    let serving = Serving::with(|settings| settings.retention = retention);
+    let client = serving.client();
+    let ended = || client.get("/v1/runs?status=ended").1["total"].as_u64();
+    for _ in 0..24 {
+        client.run(&json!({"command": ["true"]}));
+    }
+    // One more than are to be kept is a sixteenth.
+    support::wait_until("runs are forgotten", || ended() <= Some(17));
+}
+
+#[test]
+fn records_of_what_never_began_are_thinned_out_as_well() {
+    let retention = Retention { runs: Some(16), age: None };
+    let serving = Serving::with(|settings| settings.retention = retention);
+    let client = serving.client();
+    let (_, context) = client.post("/v1/contexts", &json!({"language": "python"}));
+    let path = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
+    let busy = client.post(&path, &json!({"code": "while True: pass", "wait_ms": 50, "detach": true})).1;
+    let queued: Vec<Value> = (0..24)
+        .map(|_| client.post(&path, &json!({"code": "1", "wait_ms": 0, "detach": true})).1["run_id"].take())
+        .collect();
+    for id in queued.iter().chain([&busy["run_id"]]) {
+        client.post(&format!("/v1/runs/{}/kill", id.as_str().expect("an id")), &json!({}));
+    }
+    support::wait_until("what did not begin is forgotten", || {
+        let total = |status: &str| client.get(&format!("/v1/runs?status={status}")).1["total"].as_u64();
+        total("running") == Some(0) && total("ended") <= Some(17)
+    });
+}
+
+#[test]
 fn an_open_address_needs_tokens_and_a_directory_has_one_server() {
     let serving = Serving::start();
     let mut open = support::settings(serving.state.path());

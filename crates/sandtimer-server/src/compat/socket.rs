@@ -136,7 +136,8 @@ impl Asker {
         }
     }
 
-    /// Answers until the client closes, or the server does; whether the client is still there to hear of it. Requests that are under way are dropped with this.
+    /// Answers until the client closes, or the server does; whether the client is still there to hear of it. Requests that are under
+    /// way are dropped with this.
     async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Arc<Sink>) -> bool {
         let mut tasks = JoinSet::new();
         let mut handles: HashMap<String, AbortHandle> = HashMap::new();

@@ -172,29 +172,29 @@ pub(crate) fn end_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outc
     live.input.close();
     let ended_at = calendar_milliseconds();
     record(app, live, run, outcome.clone(), ended_at);
-    if over(app, live, outcome, ended_at) {
-        thin_out(app);
-    }
+    over(app, live, outcome, ended_at);
 }
 
-fn thin_out(app: &Shared) {
-    let app = app.clone();
-    tokio::task::spawn_blocking(move || app.runs.thin_out());
+/// Counts and tells of one that is over. Inside the runtime.
+fn over(app: &Shared, live: &LiveRun, outcome: &Outcome, ended_at: u64) {
+    app.metrics.ended(outcome);
+    trace::ended(app, live, outcome, ended_at);
+    count_ended(app);
 }
 
 /// Ends one that has not begun, whose record is kept as that of every other. Inside the runtime.
 fn end_unbegun(app: &Shared, live: &LiveRun, reason: &str) {
     live.end_unbegun(reason);
-    if app.runs.count_ended() {
-        thin_out(app);
-    }
+    count_ended(app);
 }
 
-/// Counts and tells of one that is over; whether records are to be thinned out.
-fn over(app: &Shared, live: &LiveRun, outcome: &Outcome, ended_at: u64) -> bool {
-    app.metrics.ended(outcome);
-    trace::ended(app, live, outcome, ended_at);
-    app.runs.count_ended()
+/// Has records thinned out, where that one more is one too many.
+fn count_ended(app: &Shared) {
+    if app.runs.count_ended() {
+        let app = app.clone();
+        // A panic there was reported by itself.
+        tokio::task::spawn_blocking(move || app.runs.thin_out());
+    }
 }
 
 /// Its turn has come and it could not begin. `told`: whoever sent it knows, and nobody else knows of it.
@@ -250,10 +250,7 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: (Option<Tak
     if let Some(finished) = learned {
         app.keep_duration(&finished);
     }
-    if over(&app, &live, &last, ended_at) {
-        // A panic there was reported by itself.
-        let _ = tokio::task::spawn_blocking(move || app.runs.thin_out()).await;
-    }
+    over(&app, &live, &last, ended_at);
 }
 
 /// Writes the record, then lets everybody know that the run is over. Blocks.
