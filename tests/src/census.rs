@@ -17,17 +17,20 @@ const SETTLE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
     entries: BTreeSet<String>,
+    /// Groups of engines that live, and are not this test's: once such an engine is gone they are nobody's, and were here.
+    of_living: BTreeSet<String>,
 }
 
 impl Census {
     /// Looks now.
     #[must_use]
     pub fn take() -> Self {
-        let mut entries = BTreeSet::new();
-        processes(&mut entries);
+        let mut census = Census::default();
         for hierarchy in cgroup_mounts() {
-            cgroups(Path::new(&hierarchy), 6, &mut entries);
+            cgroups(Path::new(&hierarchy), 6, &mut census);
         }
+        let entries = &mut census.entries;
+        processes(entries);
         for mount in lines("/proc/self/mountinfo") {
             entries.insert(format!("mount {mount}"));
         }
@@ -39,15 +42,16 @@ impl Census {
             }
         }
         for directory in ["/dev/mqueue", "/tmp", "/var/tmp", "/dev/shm", "/run"] {
-            names(directory, &mut entries);
+            names(directory, entries);
         }
-        Census { entries }
+        census
     }
 
     /// What is here and was not in `before`.
     #[must_use]
     pub fn added_since(&self, before: &Census) -> Vec<&String> {
-        self.entries.iter().filter(|entry| !before.entries.contains(*entry)).collect()
+        let was_there = |entry: &String| before.entries.contains(entry) || before.of_living.contains(entry);
+        self.entries.iter().filter(|entry| !was_there(entry)).collect()
     }
 }
 
@@ -87,7 +91,7 @@ fn cgroup_mounts() -> BTreeSet<String> {
 }
 
 /// Directories at or below one whose name says it is the engine's.
-fn cgroups(directory: &Path, depth: u32, entries: &mut BTreeSet<String>) {
+fn cgroups(directory: &Path, depth: u32, census: &mut Census) {
     let Ok(children) = std::fs::read_dir(directory) else { return };
     for child in children.filter_map(Result::ok) {
         if depth == 0 || !child.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -95,13 +99,16 @@ fn cgroups(directory: &Path, depth: u32, entries: &mut BTreeSet<String>) {
         }
         let path = child.path();
         let name = child.file_name().to_string_lossy().into_owned();
+        let inode = child.metadata().map(|facts| facts.ino()).unwrap_or(0);
+        let entry = format!("cgroup {} inode {inode}", path.display());
         if name.starts_with("sandtimer-") && is_alive(&name) {
+            census.of_living.insert(entry);
             continue;
         }
         if path.to_string_lossy().contains("sandtimer") {
-            entries.insert(format!("cgroup {}", path.display()));
+            census.entries.insert(entry);
         }
-        cgroups(&path, depth - 1, entries);
+        cgroups(&path, depth - 1, census);
     }
 }
 

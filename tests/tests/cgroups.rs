@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use sandtimer_tests::attack::say;
 use sandtimer_tests::census::{Census, assert_clean};
 use sandtimer_tests::command::sandtimer;
-use sandtimer_tests::process::start;
+use sandtimer_tests::process::{Started, descendants, start};
 use sandtimer_tests::wait::{alone, until};
 
 /// A v2 group of the test's own, removed at its end.
@@ -41,11 +42,15 @@ impl Drop for Group {
 }
 
 /// The command line, started in `group`.
-fn run_in(group: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+fn start_in(group: &Path, arguments: &[&str]) -> Started {
     let enter_and_run = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
     let mut command = Command::new("sh");
     command.args(["-c", enter_and_run]).arg(group).arg(sandtimer()).args(arguments).current_dir("/usr");
-    let finished = start(&mut command, vec![], Duration::from_secs(20)).finish();
+    start(&mut command, vec![], Duration::from_secs(20))
+}
+
+fn run_in(group: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let finished = start_in(group, arguments).finish();
     (finished.code(), finished.text(), finished.complaint())
 }
 
@@ -64,4 +69,42 @@ fn an_engine_in_a_group_that_was_once_killed_starts_runs() {
     assert!(text.contains("alive"), "{text}");
     drop(group);
     assert_clean(&before, "a run from a killed group");
+}
+
+#[test]
+fn what_an_engine_left_in_another_group_the_next_one_sweeps() {
+    let Some(group) = Group::new("elsewhere") else {
+        assert!(!rustix::process::geteuid().is_root(), "root can make no v2 group here");
+        return say("not tried: without root an engine makes no v2 group here", &[]);
+    };
+    let _alone = alone("another group", Duration::from_secs(60));
+    let before = Census::take();
+    let engine = start_in(&group.0, &["run", "--wall", "30s", "--", "sleep", "30"]);
+    let helper = |name: &str| descendants(engine.pid()).into_iter().find(|process| process.name == name);
+    assert!(until(Duration::from_secs(10), || helper("sleep").is_some()), "no run within 10 s");
+    let helpers = descendants(engine.pid());
+    let watchdog = helper("st-watchdog").expect("an engine has a watchdog");
+    // Stopped first, so that it cleans up nothing.
+    watchdog.signal(Signal::STOP);
+    engine.signal(Signal::KILL);
+    watchdog.signal(Signal::KILL);
+    let dead = || engine.has_ended() && helpers.iter().all(|process| process.is_dead());
+    assert!(until(Duration::from_secs(5), dead), "something of the engine goes on 5 s after SIGKILL");
+    let groups = || fs::read_dir(&group.0).unwrap().flatten().filter(|entry| entry.path().is_dir()).count();
+    // Where the parent gives the limits the groups lie beside `group`, and every engine finds them.
+    let left = groups();
+    if left == 0 {
+        say("not seen: here the groups of an engine do not lie below its own", &[]);
+    }
+    let (code, text, complaint) = {
+        let mut next = Command::new(sandtimer());
+        let finished =
+            start(next.args(["run", "--", "true"]).current_dir("/usr"), vec![], Duration::from_secs(20))
+                .finish();
+        (finished.code(), finished.text(), finished.complaint())
+    };
+    assert_eq!(code, Some(0), "{text}{complaint}");
+    assert_eq!(groups(), 0, "of {left} groups");
+    drop(group);
+    assert_clean(&before, "an engine in another group, and the next one here");
 }

@@ -168,16 +168,17 @@ impl Engine {
         let launchers = Launchers::start(options.no_namespaces)?;
         let uid = rustix::process::getuid().as_raw();
         let hierarchies = Hierarchies::find();
-        let clean = |number| hierarchies.sweep(number);
+        let clean = |number, noted: &[PathBuf]| hierarchies.sweep(number, noted);
         let lease = Lease::take(uid, options.runtime_directory.as_deref(), clean)
             .map_err(Error::system("cannot take an engine number"))?;
         // Those below were tried when this one was taken.
-        for number in hierarchies.numbers().into_iter().filter(|number| *number > lease.number()) {
-            lease.if_abandoned(number, || {
-                // What stays now is taken up by whoever starts next.
-                clean(number);
-            });
+        for number in (&hierarchies.numbers() | &lease.noted()).range(lease.number() + 1..) {
+            // What stays now is taken up by whoever starts next.
+            lease.sweep_noted(*number, |noted| clean(*number, noted));
         }
+        lease
+            .note(&hierarchies.groups(lease.number()))
+            .map_err(Error::system("cannot note the groups of this engine in its lock file"))?;
         let cgroups = Cgroups::prepare(&hierarchies, lease.number());
         let pool = Arc::new(Pool::new(cgroups));
         let threads = Threads::start(&pool, &launchers, &lease)?;

@@ -75,7 +75,7 @@ impl Cgroups {
     /// reported, and the plan is made without it.
     pub fn prepare(hierarchies: &Hierarchies, number: u32) -> Self {
         let found = &hierarchies.found;
-        let name = format!("{}{number}", hierarchies.prefix);
+        let name = hierarchies.name(number);
         let mut groups = Cgroups {
             unified: None,
             memory: None,

@@ -1,13 +1,18 @@
 //! Which engine of this host owns which uids and cgroups.
 //!
 //! Each engine holds one numbered lock file for as long as it lives. The number names its cgroup directory and its range
-//! of uids, so two engines never share either, and what an unlocked number left behind is nobody's and may be swept.
+//! of uids, so two engines never share either, and what an unlocked number left behind is nobody's and may be swept. The
+//! file lists the engine's groups, a path a line, from before they are made until they are gone: whoever sweeps may have
+//! been started from another place in the tree.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -20,6 +25,9 @@ pub const ENGINES: u32 = 256;
 
 /// First uid of the first engine. Above every range that systemd, useradd and subordinate ids hand out by default.
 const FIRST_UID: u32 = 0x7000_0000;
+
+/// limits.h(0p), with what ends a path.
+const PATH_MAX: usize = 4096;
 
 /// Whose files in workspaces are. Below all uids of engines, so that every one of their maps shows the files of others as nobody's.
 pub const WORKSPACES: u32 = FIRST_UID - 1;
@@ -74,7 +82,11 @@ pub struct Lease {
 impl Lease {
     /// Takes the lowest free number that `clean` makes as good as new: what an earlier engine could not kill still has
     /// its groups and its uids. `runtime` overrides the directory of the lock files.
-    pub fn take(uid: u32, runtime: Option<&Path>, clean: impl Fn(u32) -> bool) -> io::Result<Self> {
+    pub fn take(
+        uid: u32,
+        runtime: Option<&Path>,
+        clean: impl Fn(u32, &[PathBuf]) -> bool,
+    ) -> io::Result<Self> {
         let directory = match runtime {
             Some(path) => path.to_owned(),
             None => default_directory(uid),
@@ -82,7 +94,7 @@ impl Lease {
         prepare(&directory, uid)?;
         for number in 0..ENGINES {
             let file = open(&directory, number)?;
-            if try_lock(file.as_fd()) && clean(number) {
+            if try_lock(file.as_fd()) && clean(number, &noted(&file)) {
                 return Ok(Lease { number, directory, file });
             }
         }
@@ -115,16 +127,69 @@ impl Lease {
         uid == rustix::process::getuid().as_raw() || (first..first.saturating_add(ROWS as u32)).contains(&uid)
     }
 
+    /// Notes which groups this engine is about to make.
+    ///
+    /// # Errors
+    /// When the file cannot be written: it lies on a full file system.
+    pub fn note(&self, groups: &[PathBuf]) -> io::Result<()> {
+        let mut note = Vec::new();
+        for group in groups {
+            note.extend_from_slice(group.as_os_str().as_bytes());
+            note.push(b'\n');
+        }
+        self.file.set_len(0)?;
+        self.file.write_all_at(&note, 0)
+    }
+
+    /// Numbers whose files list groups, of engines that are alive or ended by force.
+    pub fn noted(&self) -> BTreeSet<u32> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let lists_groups = |entry: &fs::DirEntry| entry.metadata().is_ok_and(|found| found.len() > 0);
+        let number = |entry: fs::DirEntry| {
+            entry.file_name().to_str()?.strip_prefix("engine-")?.strip_suffix(".lock")?.parse().ok()
+        };
+        entries.filter(lists_groups).filter_map(number).collect()
+    }
+
+    /// Sweeps what another engine, of this `number`, has noted, if it is dead. When `sweep` says that all of it is gone, it
+    /// is noted no more.
+    pub fn sweep_noted(&self, number: u32, sweep: impl FnOnce(&[PathBuf]) -> bool) {
+        self.if_abandoned(number, |file| {
+            if sweep(&noted(file)) {
+                // Else the next one finds nothing there, and tries this again.
+                let _ = file.set_len(0);
+            }
+        });
+    }
+
     /// Does something on behalf of another `number` if no living engine holds it, under its lock.
-    pub fn if_abandoned(&self, number: u32, sweep: impl FnOnce()) {
+    pub fn if_abandoned(&self, number: u32, sweep: impl FnOnce(&File)) {
         if number != self.number
             && number < ENGINES
             && let Ok(file) = open(&self.directory, number)
             && try_lock(file.as_fd())
         {
-            sweep();
+            sweep(&file);
         }
     }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !noted(&self.file).iter().any(|group| group.exists()) {
+            // Else they are looked for by the next engine, without finding any.
+            let _ = self.file.set_len(0);
+        }
+    }
+}
+
+/// The groups listed in a lock file.
+fn noted(file: &File) -> Vec<PathBuf> {
+    // Three paths at most.
+    let mut note = vec![0; 3 * (PATH_MAX + 1)];
+    let length = file.read_at(&mut note, 0).unwrap_or(0);
+    let lines = note[..length].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| PathBuf::from(OsStr::from_bytes(line))).collect()
 }
 
 /// A name for what engines of this user share.

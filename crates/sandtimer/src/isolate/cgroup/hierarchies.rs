@@ -129,19 +129,31 @@ impl Hierarchies {
         entries.filter_map(number).collect()
     }
 
-    /// Kills and removes what engine `number` left behind. Its lock is held by the caller. False when something stays: a
-    /// process that waits in the kernel cannot be killed.
-    pub fn sweep(&self, number: u32) -> bool {
+    pub(super) fn name(&self, number: u32) -> String {
+        format!("{}{number}", self.prefix)
+    }
+
+    /// The groups that engine `number` has here, once they are made.
+    pub fn groups(&self, number: u32) -> Vec<PathBuf> {
+        self.parents().map(|parent| parent.join(self.name(number))).collect()
+    }
+
+    /// Kills and removes what engine `number` left behind, here and in the groups that it has `noted`: it may have been
+    /// started from other groups than this process. Its lock is held by the caller. False when something stays: a process
+    /// that waits in the kernel cannot be killed.
+    pub fn sweep(&self, number: u32, noted: &[PathBuf]) -> bool {
         let (mut clean, mut patience) = (true, SWEEP_TRIES);
-        for parent in self.parents() {
-            let own = parent.join(format!("{}{number}", self.prefix));
-            let Ok(entries) = fs::read_dir(&own) else { continue };
+        let name = self.name(number);
+        // A note that was cut off may name another engine's.
+        let noted = noted.iter().filter(|path| path.file_name().is_some_and(|last| last == name.as_str()));
+        for own in self.groups(number).iter().chain(noted) {
+            let Ok(entries) = fs::read_dir(own) else { continue };
             for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
                 // Only v2 has the file.
                 let _ = fs::write(entry.path().join("cgroup.kill"), "1");
                 clean &= remove_when_empty(&entry.path(), &mut patience);
             }
-            clean = clean && remove_when_empty(&own, &mut patience);
+            clean = clean && remove_when_empty(own, &mut patience);
         }
         clean
     }
