@@ -27,7 +27,7 @@ impl Census {
     pub fn take() -> Self {
         let mut census = Census::default();
         for hierarchy in cgroup_mounts() {
-            cgroups(Path::new(&hierarchy), 6, &mut census);
+            cgroups(Path::new(&hierarchy), 6, false, &mut census);
         }
         let entries = &mut census.entries;
         processes(entries);
@@ -91,7 +91,7 @@ fn cgroup_mounts() -> BTreeSet<String> {
 }
 
 /// Directories at or below one whose name says it is the engine's.
-fn cgroups(directory: &Path, depth: u32, census: &mut Census) {
+fn cgroups(directory: &Path, depth: u32, of_living: bool, census: &mut Census) {
     let Ok(children) = std::fs::read_dir(directory) else { return };
     for child in children.filter_map(Result::ok) {
         if depth == 0 || !child.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -101,14 +101,13 @@ fn cgroups(directory: &Path, depth: u32, census: &mut Census) {
         let name = child.file_name().to_string_lossy().into_owned();
         let inode = child.metadata().map(|facts| facts.ino()).unwrap_or(0);
         let entry = format!("cgroup {} inode {inode}", path.display());
-        if name.starts_with("sandtimer-") && is_alive(&name) {
+        let of_living = of_living || name.starts_with("sandtimer-") && is_alive(&name);
+        if of_living {
             census.of_living.insert(entry);
-            continue;
-        }
-        if path.to_string_lossy().contains("sandtimer") {
+        } else if path.to_string_lossy().contains("sandtimer") {
             census.entries.insert(entry);
         }
-        cgroups(&path, depth - 1, census);
+        cgroups(&path, depth - 1, of_living, census);
     }
 }
 

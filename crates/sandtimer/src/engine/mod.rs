@@ -65,7 +65,7 @@ pub use terminal::Terminal;
 pub use threads::Armed;
 pub use workspace::{make_workspace, remove, workspace_owner};
 
-use crate::isolate::cgroup::{Cgroups, Hierarchies};
+use crate::isolate::cgroup::{Cgroups, Group, Hierarchies};
 use crate::isolate::files::home_directories;
 use crate::isolate::host::Host;
 use crate::isolate::lease::Lease;
@@ -168,7 +168,7 @@ impl Engine {
         let launchers = Launchers::start(options.no_namespaces)?;
         let uid = rustix::process::getuid().as_raw();
         let hierarchies = Hierarchies::find();
-        let clean = |number, noted: &[PathBuf]| hierarchies.sweep(number, noted);
+        let clean = |number, noted: &[Group]| hierarchies.sweep(number, noted);
         let lease = Lease::take(uid, options.runtime_directory.as_deref(), clean)
             .map_err(Error::system("cannot take an engine number"))?;
         // Those below were tried when this one was taken.
@@ -176,10 +176,8 @@ impl Engine {
             // What stays now is taken up by whoever starts next.
             lease.sweep_noted(*number, |noted| clean(*number, noted));
         }
-        lease
-            .note(&hierarchies.groups(lease.number()))
-            .map_err(Error::system("cannot note the groups of this engine in its lock file"))?;
         let cgroups = Cgroups::prepare(&hierarchies, lease.number());
+        lease.note(&hierarchies.groups(lease.number()));
         let pool = Arc::new(Pool::new(cgroups));
         let threads = Threads::start(&pool, &launchers, &lease)?;
         let ceilings = Ceilings::for_machine(probe::total_memory_bytes()).with_operator(&options.maxima);

@@ -2,8 +2,8 @@
 //!
 //! Each engine holds one numbered lock file for as long as it lives. The number names its cgroup directory and its range
 //! of uids, so two engines never share either, and what an unlocked number left behind is nobody's and may be swept. The
-//! file lists the engine's groups, a path a line, from before they are made until they are gone: whoever sweeps may have
-//! been started from another place in the tree.
+//! file lists the engine's groups, inode and path a line, until they are gone: whoever sweeps may have been started from
+//! another place in the tree.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -16,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::isolate::cgroup::Group;
 use rustix::thread::CapabilitySet;
 use sandtimer_os::probe::try_lock;
 use sandtimer_os::wire::ROWS;
@@ -82,11 +83,7 @@ pub struct Lease {
 impl Lease {
     /// Takes the lowest free number that `clean` makes as good as new: what an earlier engine could not kill still has
     /// its groups and its uids. `runtime` overrides the directory of the lock files.
-    pub fn take(
-        uid: u32,
-        runtime: Option<&Path>,
-        clean: impl Fn(u32, &[PathBuf]) -> bool,
-    ) -> io::Result<Self> {
+    pub fn take(uid: u32, runtime: Option<&Path>, clean: impl Fn(u32, &[Group]) -> bool) -> io::Result<Self> {
         let directory = match runtime {
             Some(path) => path.to_owned(),
             None => default_directory(uid),
@@ -127,18 +124,18 @@ impl Lease {
         uid == rustix::process::getuid().as_raw() || (first..first.saturating_add(ROWS as u32)).contains(&uid)
     }
 
-    /// Notes which groups this engine is about to make.
-    ///
-    /// # Errors
-    /// When the file cannot be written: it lies on a full file system.
-    pub fn note(&self, groups: &[PathBuf]) -> io::Result<()> {
+    /// Notes which groups this engine has made, before anything is started in them. Where there is no room for it, they are
+    /// found only by engines that are started beside this one.
+    pub fn note(&self, groups: &[Group]) {
         let mut note = Vec::new();
-        for group in groups {
-            note.extend_from_slice(group.as_os_str().as_bytes());
+        for Group { path, inode } in groups {
+            note.extend_from_slice(format!("{inode} ").as_bytes());
+            note.extend_from_slice(path.as_os_str().as_bytes());
             note.push(b'\n');
         }
-        self.file.set_len(0)?;
-        self.file.write_all_at(&note, 0)
+        if self.file.write_all_at(&note, 0).is_err() || self.file.set_len(note.len() as u64).is_err() {
+            let _ = self.file.set_len(0);
+        }
     }
 
     /// Numbers whose files list groups, of engines that are alive or ended by force.
@@ -153,7 +150,7 @@ impl Lease {
 
     /// Sweeps what another engine, of this `number`, has noted, if it is dead. When `sweep` says that all of it is gone, it
     /// is noted no more.
-    pub fn sweep_noted(&self, number: u32, sweep: impl FnOnce(&[PathBuf]) -> bool) {
+    pub fn sweep_noted(&self, number: u32, sweep: impl FnOnce(&[Group]) -> bool) {
         self.if_abandoned(number, |file| {
             if sweep(&noted(file)) {
                 // Else the next one finds nothing there, and tries this again.
@@ -176,7 +173,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !noted(&self.file).iter().any(|group| group.exists()) {
+        if !noted(&self.file).iter().any(Group::is_there) {
             // Else they are looked for by the next engine, without finding any.
             let _ = self.file.set_len(0);
         }
@@ -184,12 +181,16 @@ impl Drop for Lease {
 }
 
 /// The groups listed in a lock file.
-fn noted(file: &File) -> Vec<PathBuf> {
-    // Three paths at most.
-    let mut note = vec![0; 3 * (PATH_MAX + 1)];
+fn noted(file: &File) -> Vec<Group> {
+    // Three lines at most.
+    let mut note = vec![0; 3 * (20 + 1 + PATH_MAX + 1)];
     let length = file.read_at(&mut note, 0).unwrap_or(0);
-    let lines = note[..length].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    lines.map(|line| PathBuf::from(OsStr::from_bytes(line))).collect()
+    let group = |line: &[u8]| {
+        let end = line.iter().position(|byte| *byte == b' ')?;
+        let inode = std::str::from_utf8(&line[..end]).ok()?.parse().ok()?;
+        Some(Group { path: PathBuf::from(OsStr::from_bytes(&line[end + 1..])), inode })
+    };
+    note[..length].split(|byte| *byte == b'\n').filter_map(group).collect()
 }
 
 /// A name for what engines of this user share.

@@ -1,9 +1,11 @@
 //! Where control groups can be made: which hierarchies are mounted, where this process is in them, and what engines that
 //! are gone left there.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -106,6 +108,8 @@ fn find() -> Found {
 pub struct Hierarchies {
     pub(super) found: Found,
     pub(super) prefix: String,
+    /// Pauses that are left.
+    patience: Cell<usize>,
 }
 
 impl Hierarchies {
@@ -113,7 +117,7 @@ impl Hierarchies {
     pub fn find() -> Self {
         // Of another namespace's user of the same number the locks are elsewhere.
         let own = own_name("sandtimer", rustix::process::getuid().as_raw());
-        Hierarchies { found: find(), prefix: format!("{own}-") }
+        Hierarchies { found: find(), prefix: format!("{own}-"), patience: Cell::new(SWEEP_TRIES) }
     }
 
     fn parents(&self) -> impl Iterator<Item = &PathBuf> {
@@ -133,48 +137,72 @@ impl Hierarchies {
         format!("{}{number}", self.prefix)
     }
 
-    /// The groups that engine `number` has here, once they are made.
-    pub fn groups(&self, number: u32) -> Vec<PathBuf> {
-        self.parents().map(|parent| parent.join(self.name(number))).collect()
+    /// The groups that engine `number` has here and that exist.
+    pub fn groups(&self, number: u32) -> Vec<Group> {
+        self.parents().filter_map(|parent| Group::of(parent.join(self.name(number)))).collect()
     }
 
     /// Kills and removes what engine `number` left behind, here and in the groups that it has `noted`: it may have been
     /// started from other groups than this process. Its lock is held by the caller. False when something stays: a process
     /// that waits in the kernel cannot be killed.
-    pub fn sweep(&self, number: u32, noted: &[PathBuf]) -> bool {
-        let (mut clean, mut patience) = (true, SWEEP_TRIES);
-        let name = self.name(number);
-        // A note that was cut off may name another engine's.
-        let noted = noted.iter().filter(|path| path.file_name().is_some_and(|last| last == name.as_str()));
-        for own in self.groups(number).iter().chain(noted) {
-            let Ok(entries) = fs::read_dir(own) else { continue };
-            for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
-                // Only v2 has the file.
-                let _ = fs::write(entry.path().join("cgroup.kill"), "1");
-                clean &= remove_when_empty(&entry.path(), &mut patience);
+    pub fn sweep(&self, number: u32, noted: &[Group]) -> bool {
+        let mut groups = self.groups(number);
+        groups.extend(noted.iter().filter(|group| group.is_there()).cloned());
+        let inside = |group: &Group| {
+            let entries = fs::read_dir(&group.path).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect::<Vec<_>>()
+        };
+        // First all of it: killed in its v2 group, a process is gone from its v1 groups as well.
+        for path in groups.iter().flat_map(inside) {
+            // Only v2 has the file.
+            let _ = fs::write(path.join("cgroup.kill"), "1");
+        }
+        let mut clean = true;
+        for group in &groups {
+            for path in inside(group) {
+                clean &= self.remove_when_empty(&path);
             }
-            clean = clean && remove_when_empty(own, &mut patience);
+            clean = clean && self.remove_when_empty(&group.path);
         }
         clean
     }
+
+    /// Removes a group, waiting for killed processes to be gone from it while there is patience. Whether it is gone.
+    fn remove_when_empty(&self, path: &Path) -> bool {
+        loop {
+            match fs::remove_dir(path) {
+                Err(error) if error.raw_os_error() == Some(16) && self.patience.get() > 0 => {
+                    self.patience.set(self.patience.get() - 1);
+                    let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+                    // A bounded pause between tries: v1 groups have no event for being empty.
+                    let _ = rustix::event::poll(&mut [], Some(&pause));
+                }
+                Err(error) => return error.kind() == io::ErrorKind::NotFound,
+                Ok(()) => return true,
+            }
+        }
+    }
 }
 
-/// Pauses of 10 ms in which killed processes may leave the groups of a dead engine.
+/// Pauses of 10 ms in which killed processes may leave the groups of dead engines, at one start.
 const SWEEP_TRIES: usize = 20;
 
-/// Removes a group, waiting for killed processes to be gone from it while there is patience. Whether it is gone.
-fn remove_when_empty(path: &Path, patience: &mut usize) -> bool {
-    loop {
-        match fs::remove_dir(path) {
-            Err(error) if error.raw_os_error() == Some(16) && *patience > 0 => {
-                *patience -= 1;
-                let pause = rustix::event::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-                // A bounded pause between tries: v1 groups have no event for being empty.
-                let _ = rustix::event::poll(&mut [], Some(&pause));
-            }
-            Err(error) => return error.kind() == io::ErrorKind::NotFound,
-            Ok(()) => return true,
-        }
+/// A control group, told from a later one of the same name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    pub path: PathBuf,
+    pub inode: u64,
+}
+
+impl Group {
+    fn of(path: PathBuf) -> Option<Self> {
+        let inode = fs::metadata(&path).ok()?.ino();
+        Some(Group { path, inode })
+    }
+
+    /// Whether it still exists.
+    pub fn is_there(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.inode)
     }
 }
 
