@@ -287,7 +287,7 @@ fn sweep_private(inner: &Inner, prefix: &str) {
         if own && number == inner.lease.number() {
             remove();
         } else if own {
-            inner.lease.if_abandoned(number, |_| remove());
+            inner.lease.if_abandoned(number, remove);
         }
     }
 }

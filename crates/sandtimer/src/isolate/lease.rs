@@ -1,9 +1,9 @@
 //! Which engine of this host owns which uids and cgroups.
 //!
 //! Each engine holds one numbered lock file for as long as it lives. The number names its cgroup directory and its range
-//! of uids, so two engines never share either, and what an unlocked number left behind is nobody's and may be swept. The
-//! file lists the engine's groups, inode and path a line, until they are gone: whoever sweeps may have been started from
-//! another place in the tree.
+//! of uids, so two engines never share either, and what an unlocked number left behind is nobody's and may be swept. A
+//! second file lists the engine's groups, inode and path a line, until they are gone: whoever sweeps may have been started
+//! from another place in the tree.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -26,9 +26,6 @@ pub const ENGINES: u32 = 256;
 
 /// First uid of the first engine. Above every range that systemd, useradd and subordinate ids hand out by default.
 const FIRST_UID: u32 = 0x7000_0000;
-
-/// limits.h(0p), with what ends a path.
-const PATH_MAX: usize = 4096;
 
 /// Whose files in workspaces are. Below all uids of engines, so that every one of their maps shows the files of others as nobody's.
 pub const WORKSPACES: u32 = FIRST_UID - 1;
@@ -91,7 +88,7 @@ impl Lease {
         prepare(&directory, uid)?;
         for number in 0..ENGINES {
             let file = open(&directory, number)?;
-            if try_lock(file.as_fd()) && clean(number, &noted(&file)) {
+            if try_lock(file.as_fd()) && clean(number, &noted(&directory, number)) {
                 return Ok(Lease { number, directory, file });
             }
         }
@@ -133,64 +130,66 @@ impl Lease {
             note.extend_from_slice(path.as_os_str().as_bytes());
             note.push(b'\n');
         }
-        if self.file.write_all_at(&note, 0).is_err() || self.file.set_len(note.len() as u64).is_err() {
-            let _ = self.file.set_len(0);
-        }
+        let _ = fs::write(groups_file(&self.directory, self.number), note);
     }
 
-    /// Numbers whose files list groups, of engines that are alive or ended by force.
+    /// Numbers that groups are noted of, of engines that are alive or ended by force.
     pub fn noted(&self) -> BTreeSet<u32> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
-        let lists_groups = |entry: &fs::DirEntry| entry.metadata().is_ok_and(|found| found.len() > 0);
         let number = |entry: fs::DirEntry| {
-            entry.file_name().to_str()?.strip_prefix("engine-")?.strip_suffix(".lock")?.parse().ok()
+            entry.file_name().to_str()?.strip_prefix("engine-")?.strip_suffix(".groups")?.parse().ok()
         };
-        entries.filter(lists_groups).filter_map(number).collect()
+        entries.filter_map(number).collect()
     }
 
     /// Sweeps what another engine, of this `number`, has noted, if it is dead. When `sweep` says that all of it is gone, it
     /// is noted no more.
     pub fn sweep_noted(&self, number: u32, sweep: impl FnOnce(&[Group]) -> bool) {
-        self.if_abandoned(number, |file| {
-            if sweep(&noted(file)) {
-                // Else the next one finds nothing there, and tries this again.
-                let _ = file.set_len(0);
+        self.if_abandoned(number, || {
+            if sweep(&noted(&self.directory, number)) {
+                forget(&self.directory, number);
             }
         });
     }
 
     /// Does something on behalf of another `number` if no living engine holds it, under its lock.
-    pub fn if_abandoned(&self, number: u32, sweep: impl FnOnce(&File)) {
+    pub fn if_abandoned(&self, number: u32, sweep: impl FnOnce()) {
         if number != self.number
             && number < ENGINES
             && let Ok(file) = open(&self.directory, number)
             && try_lock(file.as_fd())
         {
-            sweep(&file);
+            sweep();
         }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !noted(&self.file).iter().any(Group::is_there) {
-            // Else they are looked for by the next engine, without finding any.
-            let _ = self.file.set_len(0);
+        if !noted(&self.directory, self.number).iter().any(Group::is_there) {
+            forget(&self.directory, self.number);
         }
     }
 }
 
-/// The groups listed in a lock file.
-fn noted(file: &File) -> Vec<Group> {
-    // Three lines at most.
-    let mut note = vec![0; 3 * (20 + 1 + PATH_MAX + 1)];
-    let length = file.read_at(&mut note, 0).unwrap_or(0);
+fn groups_file(directory: &Path, number: u32) -> PathBuf {
+    directory.join(format!("engine-{number}.groups"))
+}
+
+/// The groups that are noted of an engine.
+fn noted(directory: &Path, number: u32) -> Vec<Group> {
+    let note = fs::read(groups_file(directory, number)).unwrap_or_default();
     let group = |line: &[u8]| {
         let end = line.iter().position(|byte| *byte == b' ')?;
         let inode = std::str::from_utf8(&line[..end]).ok()?.parse().ok()?;
         Some(Group { path: PathBuf::from(OsStr::from_bytes(&line[end + 1..])), inode })
     };
-    note[..length].split(|byte| *byte == b'\n').filter_map(group).collect()
+    note.split(|byte| *byte == b'\n').filter_map(group).collect()
+}
+
+/// What stays noted is looked for again, and not found.
+fn forget(directory: &Path, number: u32) {
+    let _ = fs::remove_file(groups_file(directory, number));
 }
 
 /// A name for what engines of this user share.
