@@ -46,12 +46,14 @@ class MissingModule(Unserializable):
 def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[bytes, list[Any]]:
     """The written-down answer and its large buffers, each copied once: from the job's memory to where they stay."""
     limit = call.result_limit()
-    size = sum([length for length, _ in parts], len(inline))
+    size = sum([length for length, _ in parts], len(inline)) if parts else len(inline)
     if limit is not None and size > limit:
         raise ResultTooLarge(
             f"the result has {size} bytes, more than the {limit} of result_bytes; return less, or allow more"
         )
     buffers: list[Any] = []
+    if not parts:
+        return inline, buffers
     for index, (length, immutable) in enumerate(parts):
         if immutable or length == 0:
             try:

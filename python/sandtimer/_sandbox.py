@@ -258,7 +258,7 @@ class Sandbox:
                 outcome = self._finish(call)
         finally:
             job.close()
-        if job.again is None or not self._lacks(outcome.error, job.module, self._look_for):
+        if outcome.error is None or job.again is None or not self._lacks(outcome.error, job.module, self._look_for):
             return outcome
         again = job.again()
         again.scope, again.again = job.scope, None

@@ -405,15 +405,21 @@ class TimeoutManager:
         self._budget.note_run(began, self._now())
 
 
+_NO_BUDGET = contextlib.nullcontext()
+
+
+def heard(budget: Optional[tuple[TimeoutManager, Optional[str]]]) -> contextlib.AbstractContextManager[None]:
+    """Has a budget, where there is one, know of a run, whatever becomes of it."""
+    return _NO_BUDGET if budget is None else _heard(budget[0])
+
+
 @contextlib.contextmanager
-def heard(budget: Optional[tuple[TimeoutManager, Optional[str]]]) -> Iterator[None]:
-    """Has a budget know of a run, whatever becomes of it."""
+def _heard(manager: TimeoutManager) -> Iterator[None]:
     since = time.monotonic()
     try:
         yield
     finally:
-        if budget is not None:
-            budget[0]._note_run(since)
+        manager._note_run(since)
 
 
 def _named(tool_input: Mapping[str, Any]) -> str:
