@@ -213,6 +213,26 @@ fn a_socket_that_closes_cancels_what_it_asked_for() {
     assert_eq!(client.delete("/api/process/stays").0, 200);
 }
 
+/// The request goes with its socket at every moment of the start; a run that has begun is a process that is found.
+#[test]
+fn a_process_is_found_whose_request_was_dropped_while_it_began() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let running = || client.get("/v1/runs?status=running").1["total"].as_u64();
+    for turn in 0..20 {
+        let before = running();
+        let mut socket = Socket::open(&serving, None);
+        let id = format!("process-{turn}");
+        socket.ask("1", "POST", "/api/process/start", &json!({"command": "sleep 600", "processId": id}));
+        wait_until("it runs", || running() > before);
+        drop(socket);
+    }
+    wait_until("all are found", || {
+        client.delete("/api/process/kill-all");
+        running() == Some(0)
+    });
+}
+
 #[test]
 fn what_a_socket_cannot_be_asked_is_said() {
     let serving = Serving::start();

@@ -143,28 +143,33 @@ pub(super) async fn start_call(
     let text = shell::program(&handed_on, &call.command, call.directory.as_deref(), &call.variables);
     let workspace = caller.place.workspace(app).await?.id_text().to_owned();
     let request = RunRequest::script(text, call.limits.clone(), workspace, true)?;
-    let run = runs::start(app.clone(), caller.place.owner.clone(), request).await?;
+    let (place, wanted, command) = (caller.place.clone(), id.clone(), call.command.clone());
+    // It goes on without the request, and is to be found then.
+    let note = move |run: &Arc<LiveRun>| {
+        let id = wanted.unwrap_or_else(|| run.id().to_owned());
+        let process = Arc::new(Process { id: id.clone(), command, run: run.clone() });
+        place.processes().insert(id, process);
+        drop(claim);
+    };
+    let run = runs::start_noted(app.clone(), caller.place.owner.clone(), request, note).await?;
     let id = id.unwrap_or_else(|| run.id().to_owned());
-    let process = Arc::new(Process { id: id.clone(), command: call.command, run });
-    caller.place.processes().insert(id.clone(), process.clone());
-    drop(claim);
-    Ok(success(json!({"processId": id, "command": process.command})))
+    Ok(success(json!({"processId": id, "command": call.command})))
 }
 
 /// An id that nobody else gives a process meanwhile. Dropping it gives it up.
-struct Claim<'a> {
-    place: &'a place::Place,
+struct Claim {
+    place: Arc<place::Place>,
     id: String,
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Claim {
     fn drop(&mut self) {
         self.place.claims().remove(&self.id);
     }
 }
 
 /// That there may be one more, and none goes on or is being started that has its id.
-fn claim<'a>(app: &Shared, caller: &'a Caller, id: Option<&str>) -> Result<Option<Claim<'a>>, Failure> {
+fn claim(app: &Shared, caller: &Caller, id: Option<&str>) -> Result<Option<Claim>, Failure> {
     let mut processes = caller.place.processes();
     let mut claim = None;
     if let Some(id) = id {
@@ -182,7 +187,7 @@ fn claim<'a>(app: &Shared, caller: &'a Caller, id: Option<&str>) -> Result<Optio
                 Failure::new(409, "PROCESS_ERROR", format!("Process {id} is running")).with("processId", id)
             );
         }
-        claim = Some(Claim { place: &caller.place, id: id.to_owned() });
+        claim = Some(Claim { place: caller.place.clone(), id: id.to_owned() });
     }
     if processes.len() >= MOST {
         // Of those whose record is gone there is nothing to tell.

@@ -60,6 +60,16 @@ impl Drop for Handover {
 
 /// Starts a run and its driver. A caller that does not wait for the answer any more cancels it, unless it is detached.
 pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
+    start_noted(app, owner, request, |_| {}).await
+}
+
+/// As [`start`]; `note` is given the run once it has begun, also where nobody waits for the answer any more.
+pub(crate) async fn start_noted(
+    app: Shared,
+    owner: Owner,
+    request: RunRequest,
+    note: impl FnOnce(&Arc<LiveRun>) + Send + 'static,
+) -> Result<Arc<LiveRun>, Refusal> {
     if *app.closing.borrow() {
         return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
     }
@@ -75,7 +85,10 @@ pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Res
         let cancel = !request.detach;
         let queued = app.metrics.queued();
         let starter = app.clone();
-        let beginning = move || trace::within(here, || begin(&starter, &owner, request));
+        let beginning = move || {
+            let started = trace::within(here, || begin(&starter, &owner, request));
+            started.inspect(|(live, ..)| note(live))
+        };
         let started = tokio::task::spawn_blocking(beginning).await;
         let started = started.unwrap_or_else(|_| Err(could_not_start()));
         if started.is_ok() {
