@@ -52,8 +52,6 @@ def fetch(call: Any, parts: Sequence[tuple[int, bool]], inline: bytes) -> tuple[
             f"the result has {size} bytes, more than the {limit} of result_bytes; return less, or allow more"
         )
     buffers: list[Any] = []
-    if not parts:
-        return inline, buffers
     for index, (length, immutable) in enumerate(parts):
         if immutable or length == 0:
             try:

@@ -17,7 +17,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Census {
     entries: BTreeSet<String>,
-    /// Groups of engines that live, and are not this test's: once such an engine is gone they are nobody's, and were here.
+    /// Groups of engines that live: what one leaves when it is gone was here before.
     of_living: BTreeSet<String>,
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use sandtimer_tests::attack::say;
 use sandtimer_tests::census::{Census, assert_clean};
-use sandtimer_tests::command::sandtimer;
+use sandtimer_tests::command::{Run, sandtimer};
 use sandtimer_tests::process::{Started, descendants, start};
 use sandtimer_tests::wait::{alone, until};
 
@@ -95,14 +95,8 @@ fn what_an_engine_left_in_another_group_the_next_one_sweeps() {
     let groups = || fs::read_dir(&group.0).unwrap().flatten().filter(|entry| entry.path().is_dir()).count();
     let left = groups();
     assert_ne!(left, 0, "nothing was left: the test would show nothing");
-    let (code, text, complaint) = {
-        let mut next = Command::new(sandtimer());
-        let finished =
-            start(next.args(["run", "--", "true"]).current_dir("/usr"), vec![], Duration::from_secs(20))
-                .finish();
-        (finished.code(), finished.text(), finished.complaint())
-    };
-    assert_eq!(code, Some(0), "{text}{complaint}");
+    let (next, _) = Run::new().command(&["true"]).outcome().unwrap();
+    assert!(next.ok(), "{}", next.0);
     assert_eq!(groups(), 0, "of {left} groups");
     drop(group);
     assert_clean(&before, "an engine in another group, and the next one here");

@@ -65,10 +65,10 @@ pub use terminal::Terminal;
 pub use threads::Armed;
 pub use workspace::{make_workspace, remove, workspace_owner};
 
-use crate::isolate::cgroup::{Cgroups, Group, Hierarchies};
+use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;
 use crate::isolate::host::Host;
-use crate::isolate::lease::Lease;
+use crate::isolate::lease::{Group, Lease};
 use crate::limits::{Ceilings, Limits};
 use crate::model::Outcome;
 use crate::scope::ScopeTree;

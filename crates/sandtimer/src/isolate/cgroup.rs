@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
 
+pub use hierarchies::Hierarchies;
 use hierarchies::WANTED;
-pub use hierarchies::{Group, Hierarchies};
 use kept::Kept;
 
 /// The launcher's group, where it needs one of its own.

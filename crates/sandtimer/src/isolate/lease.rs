@@ -16,7 +16,6 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::isolate::cgroup::Group;
 use rustix::thread::CapabilitySet;
 use sandtimer_os::probe::try_lock;
 use sandtimer_os::wire::ROWS;
@@ -66,6 +65,26 @@ fn covers(line: &str, wanted: &Range<u64>) -> bool {
     let mut numbers = line.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0_u64));
     let (first, many) = (numbers.next(), numbers.nth(1));
     matches!((first, many), (Some(first), Some(many)) if first <= wanted.start && wanted.end <= first + many)
+}
+
+/// A control group, told from a later one of the same name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    pub path: PathBuf,
+    pub inode: u64,
+}
+
+impl Group {
+    /// The group that is there now, if there is one.
+    pub fn of(path: PathBuf) -> Option<Self> {
+        let inode = fs::metadata(&path).ok()?.ino();
+        Some(Group { path, inode })
+    }
+
+    /// Whether it still exists.
+    pub fn is_there(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.inode)
+    }
 }
 
 /// A number that no other living engine of this user has.

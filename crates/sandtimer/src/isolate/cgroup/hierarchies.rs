@@ -5,12 +5,11 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use crate::isolate::lease::own_name;
+use crate::isolate::lease::{Group, own_name};
 
 /// Where hierarchies are mounted and where in them this process is.
 #[derive(Debug, Default)]
@@ -186,25 +185,6 @@ impl Hierarchies {
 
 /// Pauses of 10 ms in which killed processes may leave the groups of dead engines, at one start.
 const SWEEP_TRIES: usize = 20;
-
-/// A control group, told from a later one of the same name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
-    pub path: PathBuf,
-    pub inode: u64,
-}
-
-impl Group {
-    fn of(path: PathBuf) -> Option<Self> {
-        let inode = fs::metadata(&path).ok()?.ino();
-        Some(Group { path, inode })
-    }
-
-    /// Whether it still exists.
-    pub fn is_there(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.inode)
-    }
-}
 
 #[cfg(test)]
 mod tests {
