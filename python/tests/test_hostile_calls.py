@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -29,6 +30,61 @@ def header(kind: int = 0, parts: int = 0, inline: int = 0) -> bytes:
 
 def part(address: int, length: int) -> bytes:
     return address.to_bytes(8, "little") + length.to_bytes(8, "little")
+
+
+# System calls by their numbers on x86-64, with what a sandbox answers: the filter, which is in two parts in a zygote's child.
+_REFUSED = {
+    "mount": ((165, 0, 0, 0, 0, 0), errno.EPERM),
+    "setns": ((308, -1, 0), errno.EPERM),
+    "unshare a user namespace": ((272, 0x10000000), errno.EPERM),
+    "clone3": ((435, 0, 0), errno.ENOSYS),
+    "clone a user namespace": ((56, 0x10000011, 0, 0, 0, 0), errno.EPERM),
+    "bpf": ((321, 0, 0, 0), errno.EPERM),
+    "io_uring_setup": ((425, 1, 0), errno.EPERM),
+    "perf_event_open": ((298, 0, 0, -1, -1, 0), errno.EPERM),
+    "ptrace": ((101, 16, 1, 0, 0), errno.EPERM),
+    "keyctl": ((250, 0, 0, 0, 0), errno.EPERM),
+    "mq_open": ((240, 0, 0, 0, 0), errno.EPERM),
+    "openat2": ((437, -1, 0, 0, 0), errno.ENOSYS),
+    "a call that nobody has": ((999,), errno.ENOSYS),
+    "prctl PR_SET_MM": ((157, 35, 1, 0, 0, 0), errno.EPERM),
+    "prctl PR_SET_DUMPABLE 1": ((157, 4, 1, 0, 0, 0), errno.EPERM),
+    "seccomp with a listener": ((317, 1, 8, 0), errno.EPERM),
+    "chmod with set-id bits": ((90, 0, 0o4755), errno.EPERM),
+    "fcntl F_SETLEASE": ((72, 1, 1024, 0), errno.EPERM),
+    "ioctl TIOCSTI": ((16, 0, 0x5412, 0), errno.EPERM),
+    "socket of the internet": ((41, 2, 1, 0), errno.EACCES),
+    "socket of another family": ((41, 40, 1, 0), errno.EAFNOSUPPORT),
+    "setsockopt TCP_ULP": ((54, -1, 6, 31, 0, 0), errno.ENOPROTOOPT),
+    "personality": ((135, 0x40000), errno.EPERM),
+}
+
+
+def refusals(calls: dict[str, Any]) -> dict[str, int]:
+    """The errno of each."""
+    import ctypes
+
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    found = {}
+    for name, (arguments, _) in calls.items():
+        ctypes.set_errno(0)
+        call(*[ctypes.c_long(number) for number in arguments])
+        found[name] = ctypes.get_errno()
+    return found
+
+
+@pytest.mark.parametrize("start", ["zygote", "fork", "spawn"])
+def test_what_the_filter_refuses_is_refused_in_calls(start: str) -> None:
+    with sandtimer.Sandbox(timeout=20.0, start=start, force=start == "fork") as box:
+        outcome = box.run(refusals, _REFUSED)
+    assert outcome.value == {name: expected for name, (_, expected) in _REFUSED.items()}
+
+
+def test_without_the_filter_the_kernel_gives_other_answers() -> None:
+    # The negative control, of calls that do nothing to whoever makes them: their arguments make no sense.
+    harmless = {name: _REFUSED[name] for name in ("setns", "openat2", "seccomp with a listener", "chmod with set-id bits", "setsockopt TCP_ULP")}
+    found = refusals(harmless)
+    assert all(found[name] not in (0, expected) for name, (_, expected) in harmless.items()), found
 
 
 MALFORMED = [

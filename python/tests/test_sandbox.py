@@ -34,6 +34,23 @@ def test_it_runs_in_another_process_of_another_namespace(box: sandtimer.Sandbox)
     assert box.call(os.getpid) == 2 != os.getpid()
 
 
+def _processors() -> list[set[int]]:
+    """Of this thread, and of one that it starts."""
+    import threading
+
+    found = [os.sched_getaffinity(0)]
+    thread = threading.Thread(target=lambda: found.append(os.sched_getaffinity(0)))
+    thread.start()
+    thread.join()
+    return found
+
+
+def test_a_call_and_its_threads_may_use_all_processors_of_its_caller(box: sandtimer.Sandbox) -> None:
+    own = os.sched_getaffinity(0)
+    # One after the other, as calls begin on their caller's processor; the first ones do not.
+    assert [box.call(_processors) for _ in range(20)] == 20 * [[own, own]]
+
+
 def test_what_is_printed_is_kept(box: sandtimer.Sandbox) -> None:
     def speak() -> None:
         import sys

@@ -54,6 +54,7 @@ unsafe extern "C" {
 #[repr(C)]
 struct Buffer {
     start: *mut c_void,
+    /// The owner, the length in bytes, and what is not used.
     rest: [usize; 9],
 }
 
@@ -91,9 +92,10 @@ const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Obje
     Method { name: name.as_ptr(), function: Some(function), flags: METH_VARARGS, documentation: null() }
 }
 
-static METHODS: Static<[Method; 9]> = Static(core::cell::UnsafeCell::new([
+static METHODS: Static<[Method; 10]> = Static(core::cell::UnsafeCell::new([
     method(c"lay_out", lay_out),
     method(c"shelve", shelve),
+    method(c"restrict", restrict),
     method(c"serve", serve),
     method(c"checkpoint", checkpoint),
     method(c"image", image),
@@ -142,6 +144,26 @@ unsafe extern "C" fn shelve(_module: Object, arguments: Object) -> Object {
     shelf::shelve(pool as u64, heap != 0);
     // SAFETY: the format makes a Python int of a C long.
     unsafe { Py_BuildValue(c"l".as_ptr(), 0 as c_long) }
+}
+
+/// `restrict(filter) -> int`: loads a filter for this process and all its children; none where it is empty. Always 0.
+unsafe extern "C" fn restrict(_module: Object, arguments: Object) -> Object {
+    let mut view = Buffer { start: null_mut(), rest: [0; 9] };
+    // SAFETY: the format fills in one Py_buffer.
+    if unsafe { PyArg_ParseTuple(arguments, c"y*".as_ptr(), &raw mut view) } == 0 {
+        return null_mut();
+    }
+    let filter = steps::Text { pointer: view.start.cast(), length: view.rest[1] };
+    let failed = filter.length > 0 && steps::seccomp(filter, 0) < 0;
+    // SAFETY: the view is given back; a static message and an exception that the interpreter owns; an int of a C long.
+    unsafe {
+        PyBuffer_Release(&raw mut view);
+        if failed {
+            PyErr_SetString(PyExc_OSError, c"the kernel refuses the filter of this process's children".as_ptr());
+            return null_mut();
+        }
+        Py_BuildValue(c"l".as_ptr(), 0 as c_long)
+    }
 }
 
 /// `serve(orders) -> (channel, hurried)`: makes children as the engine asks, and returns in each of them. Never returns in
@@ -318,9 +340,14 @@ fn drop_streams() {
 /// The channel's descriptor in a child.
 const CHANNEL: Fd = 3;
 
+/// Where a child may run, noted before anybody binds it.
+static PROCESSORS: Static<job::Processors> = Static(core::cell::UnsafeCell::new(job::Processors::UNKNOWN));
+
 /// In the child: takes its place in the sandbox and gives up everything else. Does not return where a step fails.
 fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     sys::close(orders);
+    // SAFETY: one thread, GIL held.
+    unsafe { &mut *PROCESSORS.0.get() }.note();
     for namespace in fds.iter().skip(birth.namespaces as usize) {
         let entered = call!(nr::SETNS, *namespace, 0);
         if entered < 0 {
@@ -397,6 +424,8 @@ unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
         }
     };
     let Some(start) = job::limit(packet, received.length) else { sys::exit(0) };
+    // SAFETY: as above.
+    unsafe { &*PROCESSORS.0.get() }.free(packet);
     let [first, second, third, fourth] = [0, 1, 2, 3].map(|index: usize| received.fds[index]);
     // SAFETY: the bytes lie within the packet; the interpreter copies them.
     unsafe {

@@ -85,6 +85,8 @@ pub mod nr {
     pub const UMOUNT2: usize = 166;
     pub const SETHOSTNAME: usize = 170;
     pub const GETTID: usize = 186;
+    pub const SCHED_SETAFFINITY: usize = 203;
+    pub const SCHED_GETAFFINITY: usize = 204;
     pub const GETDENTS64: usize = 217;
     pub const TGKILL: usize = 234;
     pub const CLOCK_GETTIME: usize = 228;

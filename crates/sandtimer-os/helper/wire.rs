@@ -177,7 +177,8 @@ pub const BIRTH_EXTRA: usize = 6;
 #[derive(Debug, Clone, Copy)]
 pub struct JobHeader {
     pub limits: u32,
-    pub reserved: u32,
+    /// 1: the process is bound to one processor until it has read this, and frees itself before anything of the job runs.
+    pub bound: u32,
 }
 
 /// A resource limit that a job's process puts on itself; prlimit(2).

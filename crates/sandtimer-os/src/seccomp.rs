@@ -40,6 +40,18 @@ pub struct Policy {
     pub supervised: bool,
 }
 
+/// How much of a policy a program is. The kernel asks every filter of a process and takes the strictest answer, so that a process
+/// under both parts is under the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Whole,
+    /// What a process can be under that makes and seals others: it calls what the rest is about. They inherit it, and a program that
+    /// is inherited is not loaded again.
+    Inherited,
+    /// What those are put under last: a quarter of the whole.
+    Rest,
+}
+
 /// One classic BPF instruction, laid out as the kernel's `struct sock_filter`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,17 +66,17 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// Compiles `policy` into a program that seccomp(2) accepts: a few hundred instructions, below the kernel's
+/// Compiles a part of `policy` into a program that seccomp(2) accepts: a few hundred instructions, below the kernel's
 /// limit of 4096.
 ///
 /// A refused call returns an errno to its caller; nothing is logged. Only a call made through another system
 /// call interface of the processor (32-bit or x32) kills the process, because its number means something else
 /// there.
 #[must_use]
-pub fn compile(policy: &Policy) -> Vec<Instruction> {
+pub fn compile(policy: &Policy, part: Part) -> Vec<Instruction> {
     let mut program = Assembler::default();
     let kill = program.answer(Answer::KillProcess);
-    let by_number = tree(&mut program, &ranges(policy));
+    let by_number = tree(&mut program, &ranges(policy, part));
     let native = program.branch(Test::AnyBit, architecture::FOREIGN_NUMBER_BIT, kill, by_number);
     let number = program.load(NUMBER_OFFSET, native);
     let known = program.branch(Test::Equal, architecture::AUDIT_ARCHITECTURE, number, kill);
@@ -93,8 +105,8 @@ struct Range {
     rule: Rule,
 }
 
-/// The policy as ranges over every possible number, ascending, neighbours always different.
-fn ranges(policy: &Policy) -> Vec<Range> {
+/// A part of the policy as ranges over every possible number, ascending, neighbours always different.
+fn ranges(policy: &Policy, part: Part) -> Vec<Range> {
     let mut rules = policy::rules(policy);
     rules.sort_by_key(|&(number, _)| number);
     let mut rules = rules.into_iter().peekable();
@@ -102,6 +114,12 @@ fn ranges(policy: &Policy) -> Vec<Range> {
     for first in 0..=architecture::NEWEST + 1 {
         let rule =
             rules.next_if(|&(number, _)| number == first).map_or_else(|| unlisted(first), |(_, rule)| rule);
+        let is_elsewhere = match part {
+            Part::Whole => false,
+            Part::Inherited => policy::is_of_the_rest(first, &rule),
+            Part::Rest => !policy::is_of_the_rest(first, &rule),
+        };
+        let rule = if is_elsewhere { Rule::Answer(Answer::Allow) } else { rule };
         if ranges.last().is_none_or(|last| last.rule != rule) {
             ranges.push(Range { first, rule });
         }

@@ -157,14 +157,15 @@ pub fn word(channel: BorrowedFd<'_>) -> io::Result<Option<Word>> {
     })
 }
 
-/// Gives a child its job: the limits it puts on itself, the job's bytes and at most two files.
+/// Gives a child its job: the limits it puts on itself, the job's bytes and at most two files. `bound`: it was bound to one
+/// processor, of which it frees itself; [`wire::JobHeader`].
 pub fn dispatch(
     channel: BorrowedFd<'_>,
-    limits: &[(u64, u64, u64)],
+    (limits, bound): (&[(u64, u64, u64)], bool),
     job: &[u8],
     files: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let header = JobHeader { limits: limits.len() as u32, reserved: 0 };
+    let header = JobHeader { limits: limits.len() as u32, bound: u32::from(bound) };
     let mut packet = bytes_of(&header).to_vec();
     for (resource, soft, hard) in limits {
         packet.extend_from_slice(bytes_of(&ResourceLimit { resource: *resource, soft: *soft, hard: *hard }));

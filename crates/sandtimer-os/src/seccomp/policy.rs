@@ -257,6 +257,15 @@ const PRCTLS_REFUSED: &[u32] = &[
     0x5961_6d61, // PR_SET_PTRACER
 ];
 
+/// Called by what makes and seals processes, also in those: they clone into a control group, enter namespaces and make one of users,
+/// change whose they are, and load a filter with a listener. (`helper/python.rs`)
+const FOR_SEALING: &[u32] = &[number::CLONE3, number::SETNS, number::UNSHARE, number::PRCTL, number::SECCOMP];
+
+/// Whether a rule is none for who seals others. One that asks needs a listener of each sandbox's own.
+pub(super) fn is_of_the_rest(number: u32, rule: &Rule) -> bool {
+    FOR_SEALING.contains(&number) || *rule == Rule::Answer(Answer::Ask)
+}
+
 /// Every rule the policy has, by syscall number, in no order, each number once.
 pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);

@@ -228,11 +228,12 @@ fn begin(
     let work = Work { bytes: &call.job, files: &files, program: call.program };
     let opened = opened::open(inner, &spec)?;
     let scope = opened.scope;
+    let here = inner.callers.is_alone(monotonic_nanoseconds());
     let mut again = false;
     let handed = loop {
         let handed = take(again).and_then(|(mut child, path)| {
             child.check(&spec)?;
-            Ok((child.hand_over(&opened, &work), child, path))
+            Ok((child.hand_over(&opened, &work, here), child, path))
         });
         match handed {
             Ok((Ok(handed), child, path)) => break Ok((handed, child, path)),

@@ -26,6 +26,7 @@ use super::error::Error;
 use super::opened::{self, Opened};
 use super::park;
 use super::place;
+use super::same_processor::Processors;
 use super::start::{self, Context, Descriptors, Sandbox};
 use super::streams::{WRITING, open_to_all};
 use super::vacancies::{self, Entrance, Vacancies, Vacant};
@@ -102,6 +103,8 @@ impl Drop for OwnWorkspace {
 #[derive(Debug)]
 struct Born {
     process: Spawned,
+    /// Where it may run, once it is ready.
+    processors: Option<Processors>,
     channel: OwnedFd,
     outputs: [OwnedFd; 2],
 }
@@ -140,7 +143,7 @@ impl Child {
         let row = slot.row;
         let finish = |plan: &mut Plan, context: &Context<'_>| {
             plan::serve(plan, context.host, context.policy, context.tasks);
-            plan::child(context.host, context.policy, plan.flags, context.tasks)
+            plan::child(context.host, context.policy, plan.flags, context.tasks, !parent.is_caller)
         };
         let built = start::prepare_to(inner, spec, &opened.effective, &mut slot, finish).and_then(
             |(prepared, sealing)| {
@@ -163,7 +166,7 @@ impl Child {
         let mut child = Child::without_process(inner, sandbox);
         if let Some(sandbox) = child.sandbox.as_mut() {
             let namespaces = park::wait_sealed(sandbox)?;
-            child.entrance = Some(Entrance::new(sandbox, namespaces, tasks, sealing));
+            child.entrance = Some(Entrance::new(sandbox, namespaces, tasks, sealing)?);
         }
         child.seal(parent)?;
         Ok(child)
@@ -205,9 +208,6 @@ impl Child {
             rustix::fs::fcntl_setfl(fd, OFlags::NONBLOCK).map_err(failed("cannot prepare a pipe"))?;
         }
         let (channel, theirs) = socket::pair().map_err(Error::system("cannot make a socket"))?;
-        let program = &entrance.sealing.program;
-        let length = program.length();
-        let program = program.seal().map_err(Error::system("cannot write a child's program"))?;
         let mut extra: Vec<_> = entrance.tasks.iter().map(AsFd::as_fd).collect();
         let cgroup = sandbox.slot.unified().map(|unified| {
             extra.push(unified);
@@ -221,8 +221,8 @@ impl Child {
         let outside = parent.is_caller && self.inner.host()?.namespaces == Namespaces::User;
         let users = namespaces.users.as_ref().filter(|_| outside).map(AsFd::as_fd);
         let request = BirthRequest {
-            program: program.as_fd(),
-            program_length: length,
+            program: entrance.program.as_fd(),
+            program_length: entrance.program_length,
             pids: pids.as_fd(),
             namespaces: &others,
             channel: theirs.as_fd(),
@@ -247,14 +247,14 @@ impl Child {
             let reason = "the call was forked from its caller and sees all of the caller's memory".to_owned();
             sandbox.plan.degraded.push(Degraded { layer: "memory".to_owned(), reason });
         }
-        self.born = Some(Born { process, channel, outputs: [stdout, stderr] });
+        self.born = Some(Born { process, processors: None, channel, outputs: [stdout, stderr] });
         drop(theirs);
         self.wait_ready(parent.stop)
     }
 
     fn wait_ready(&mut self, stop: Option<BorrowedFd<'_>>) -> Result<(), Error> {
-        let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &self.born) else { return Ok(()) };
-        let names = self.entrance.as_ref().map_or(&[][..], |entrance| &entrance.sealing.names);
+        let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &mut self.born) else { return Ok(()) };
+        let names = self.entrance.as_ref().map_or(&[][..], |entrance| &entrance.names);
         let doing = "cannot make a child of the zygote ready";
         loop {
             let limit = self.inner.spawn_limit();
@@ -283,6 +283,7 @@ impl Child {
                 }
             }
         }
+        born.processors = Processors::of(born.process.pid);
         // What making it ready cost is not on the job's bill.
         sandbox.slot.start_counting();
         Ok(())
@@ -316,11 +317,12 @@ impl Child {
         Ok(plan::resource_limits(host, &start::process_limits(effective), host.has_namespaces()))
     }
 
-    /// Puts the job's limits on, arms init, and sends the job. `opened` is the job's scope.
+    /// Puts the job's limits on, arms init, and sends the job. `opened` is the job's scope; `here`: whether it is to begin on
+    /// this thread's processor.
     ///
     /// # Errors
     /// `System` when it died while it waited, or its group is gone: another one is to be taken.
-    pub fn hand_over(&mut self, opened: &Opened, work: &Work<'_>) -> Result<Handed, Error> {
+    pub fn hand_over(&mut self, opened: &Opened, work: &Work<'_>, here: bool) -> Result<Handed, Error> {
         let doing = "cannot use a parked child";
         let limits = self.limit(opened)?;
         let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &self.born) else {
@@ -336,7 +338,9 @@ impl Child {
         }
         let stamp = file_nanoseconds();
         let directory = self.inner.spool_directory()?;
-        os::dispatch(born.channel.as_fd(), &limits, work.bytes, work.files).map_err(Error::system(doing))?;
+        let bound = here && born.processors.as_ref().is_some_and(|all| all.bind_here(born.process.pid));
+        let head = (&limits[..], bound);
+        os::dispatch(born.channel.as_fd(), head, work.bytes, work.files).map_err(Error::system(doing))?;
         Ok(Handed { begun_at, stamp, until: end, directory })
     }
 
@@ -352,7 +356,7 @@ impl Child {
     ) -> Result<(), Error> {
         let limits = self.limit(opened)?;
         let Some(born) = &self.born else { return Err(Error::Closed) };
-        os::dispatch(born.channel.as_fd(), &limits, settings, files)
+        os::dispatch(born.channel.as_fd(), (&limits, false), settings, files)
             .map_err(Error::system("cannot use a parked child"))
     }
 

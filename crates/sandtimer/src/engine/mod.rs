@@ -25,6 +25,7 @@ mod pool;
 mod reading;
 mod refill;
 mod run;
+mod same_processor;
 mod scopes;
 mod spec;
 mod start;
@@ -145,6 +146,7 @@ pub(crate) struct Inner {
     collector: CollectorHandle,
     arming: Arming,
     disk: disk::DiskWatch,
+    callers: same_processor::Callers,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pool: Arc<Pool>,
     // Last: released when everything above is gone.
@@ -199,6 +201,7 @@ impl Engine {
             collector: threads.collector,
             arming: threads.arming,
             disk: disk::DiskWatch::default(),
+            callers: same_processor::Callers::default(),
             threads: Mutex::new(threads.handles),
             pool,
             lease,

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 
+use super::error::Error;
 use super::park::Namespaces;
 use super::start::Sandbox;
 use crate::isolate::plan::Plan;
@@ -29,8 +30,10 @@ const MOST_LEFT: u64 = 4 << 20;
 pub(super) struct Entrance {
     pub namespaces: Namespaces,
     pub tasks: Vec<OwnedFd>,
-    /// What the child carries out there.
-    pub sealing: Plan,
+    /// What the child carries out there, its length in bytes, and what its steps do.
+    pub program: OwnedFd,
+    pub program_length: u32,
+    pub names: Vec<&'static str>,
     built_at: u64,
     /// What its isolation was before a child added to it, and the memory of its group.
     tier: Tier,
@@ -40,16 +43,24 @@ pub(super) struct Entrance {
 
 impl Entrance {
     /// Of a sandbox that has just been built.
-    pub fn new(sandbox: &Sandbox, namespaces: Namespaces, tasks: Vec<OwnedFd>, sealing: Plan) -> Self {
-        Entrance {
+    pub fn new(
+        sandbox: &Sandbox,
+        namespaces: Namespaces,
+        tasks: Vec<OwnedFd>,
+        sealing: Plan,
+    ) -> Result<Self, Error> {
+        let program = sealing.program.seal().map_err(Error::system("cannot write a child's program"))?;
+        Ok(Entrance {
             namespaces,
             tasks,
-            sealing,
+            program,
+            program_length: sealing.program.length(),
+            names: sealing.names,
             built_at: monotonic_nanoseconds(),
             tier: sandbox.plan.tier,
             degraded: sandbox.plan.degraded.len(),
             memory: sandbox.slot.memory_now().unwrap_or(0),
-        }
+        })
     }
 
     fn is_old(&self) -> bool {

@@ -225,28 +225,30 @@ fn begin(
     effective: &crate::limits::Effective,
     slot: &mut Slot,
 ) -> Result<Begun, Error> {
-    let program = os::sealed_text("sandtimer-child", profile.program().as_bytes())
-        .map_err(Error::system("cannot write the zygote's program"))?;
     let library = os::python_library().map_err(Error::system("cannot write the zygote's library"))?;
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let (orders, their_orders) = pair()?;
     let (control, their_control) = pair()?;
     let words = memfd_create("sandtimer-words", MemfdFlags::CLOEXEC)
         .map_err(|error| Error::System { doing: "cannot make a file", source: error.into() })?;
-    let given = [program.as_fd(), library, their_orders.as_fd()];
     let finish = |plan: &mut Plan, context: &Context<'_>| {
         let first = (context.tasks + plan.idmapped.len()) as u64;
         let descriptors = [first, first + 1, first + 2];
         let files = context.policy.files;
-        let Some(executable) = &files.executable else { return };
+        let executable = files.executable.as_ref()?;
         let mut environment = start::environment(spec, files, None);
         environment.push((BIND_NOW.into(), "1".into()));
+        let filter = plan::inherited_filter(context.host, context.policy, plan.flags);
         plan::zygote(plan, context.policy, &spec.command, &executable.path, &environment, &descriptors);
+        filter
     };
-    let (prepared, ()) = start::prepare_to(inner, spec, effective, slot, finish)?;
+    let (prepared, filter) = start::prepare_to(inner, spec, effective, slot, finish)?;
     if !inner.host()?.has_namespaces() {
         return Err(Error::Interpreter("zygotes need namespaces, which this host does not give".to_owned()));
     }
+    let program = os::sealed_text("sandtimer-child", profile.program(filter).as_bytes())
+        .map_err(Error::system("cannot write the zygote's program"))?;
+    let given = [program.as_fd(), library, their_orders.as_fd()];
     let null = park::null()?;
     let descriptors = Descriptors {
         slot,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use sandtimer_os::program::Program;
-use sandtimer_os::seccomp;
+use sandtimer_os::seccomp::{self, Part};
 use sandtimer_os::wire::op;
 
 use super::files::{FilesPlan, HOST_NAME, Kind, Mount, WORKSPACE};
@@ -182,7 +182,7 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usi
     builder.take_identity(cgroup_files);
     // The first descriptor behind the plan's own is the socket that the listener is sent by.
     let socket = (cgroup_files + builder.plan.idmapped.len()) as u64;
-    builder.give_up_privileges(&[1, socket]);
+    builder.give_up_privileges(&[1, socket], Part::Whole);
     if !waits {
         builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
     }
@@ -208,12 +208,13 @@ pub fn serve(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: us
     *plan = builder.plan;
 }
 
-/// What a zygote's child carries out, in the namespaces of an init that serves and has built its root.
-pub fn child(host: &Host, policy: &Policy<'_>, flags: u64, cgroup_files: usize) -> Plan {
+/// What a zygote's child carries out, in the namespaces of an init that serves and has built its root. `inherits`: it is under
+/// its zygote's [filter](inherited_filter) already.
+pub fn child(host: &Host, policy: &Policy<'_>, flags: u64, cgroup_files: usize, inherits: bool) -> Plan {
     let mut builder = Builder { host, policy, plan: Plan { flags, ..empty() }, idmap_base: 0 };
     builder.take_identity(cgroup_files);
     builder.push::<&str>("belong to the engine", op::OWN, &[], &[]);
-    builder.give_up_privileges(&[1]);
+    builder.give_up_privileges(&[1], if inherits { Part::Rest } else { Part::Whole });
     builder.enter_root();
     builder.plan
 }
@@ -241,15 +242,28 @@ pub fn zygote(
     plan.names.push("execute the interpreter");
 }
 
-/// The compiled filter; compiling takes longer than many a step, and there are only eight.
-fn filter(policy: seccomp::Policy) -> &'static [u8] {
-    static FILTERS: [OnceLock<Vec<u8>>; 8] = [const { OnceLock::new() }; 8];
+/// What of its children's filter a zygote loads before it serves; `flags` are those of a sandbox's plan.
+pub fn inherited_filter(host: &Host, policy: &Policy<'_>, flags: u64) -> Option<&'static [u8]> {
+    filter_of(host, policy, flags, Part::Inherited)
+}
+
+/// A part of the filter of a sandbox with these namespaces, if it has one.
+fn filter_of(host: &Host, policy: &Policy<'_>, flags: u64, part: Part) -> Option<&'static [u8]> {
+    let has_one = host.seccomp && !policy.without.contains(&Wall::Seccomp);
+    let Policy { network, supervised, .. } = *policy;
+    let ipc_namespace = flags & NEWIPC != 0;
+    has_one.then(|| filter(seccomp::Policy { network, ipc_namespace, supervised }, part))
+}
+
+/// The compiled filter; compiling takes longer than many a step, and there are only 24.
+fn filter(policy: seccomp::Policy, part: Part) -> &'static [u8] {
+    static FILTERS: [[OnceLock<Vec<u8>>; 8]; 3] = [const { [const { OnceLock::new() }; 8] }; 3];
     let index = [policy.supervised, policy.network, policy.ipc_namespace];
     let index = index.iter().fold(0, |index, part| index * 2 + usize::from(*part));
-    let filter = &FILTERS[index];
+    let filter = &FILTERS[part as usize][index];
     filter.get().unwrap_or_else(|| {
         // Before the cell is taken: in a process that is forked while it is being filled it would never be.
-        let compiled = seccomp::to_bytes(&seccomp::compile(&policy));
+        let compiled = seccomp::to_bytes(&seccomp::compile(&policy, part));
         filter.get_or_init(|| compiled)
     })
 }
@@ -557,19 +571,12 @@ impl Builder<'_> {
         self.counts_apart() || self.identity().is_some_and(|identity| identity.owner.is_some())
     }
 
-    /// What cannot be undone. `listener` are the numbers of a filter that is loaded with one.
-    fn give_up_privileges(&mut self, listener: &[u64]) {
+    /// What cannot be undone. `listener` are the numbers of a filter that is loaded with one; `part`: what of it is not in force yet.
+    fn give_up_privileges(&mut self, listener: &[u64], part: Part) {
         self.push::<&str>("no new privileges", op::NO_NEW_PRIVILEGES, &[], &[]);
-        if self.host.seccomp && !self.without(Wall::Seccomp) {
-            let ipc_namespace = self.plan.flags & NEWIPC != 0;
-            let Policy { network, supervised, .. } = *self.policy;
-            let filter = filter(seccomp::Policy { network, ipc_namespace, supervised });
-            self.push(
-                "seccomp",
-                op::SECCOMP,
-                if supervised { listener } else { &[] },
-                &[OsStr::from_bytes(filter)],
-            );
+        if let Some(filter) = filter_of(self.host, self.policy, self.plan.flags, part) {
+            let numbers = if self.policy.supervised { listener } else { &[] };
+            self.push("seccomp", op::SECCOMP, numbers, &[OsStr::from_bytes(filter)]);
         }
     }
 

@@ -150,6 +150,8 @@ def zygote(settings):
     # What every child touches it then has at once.
     reseed()
     warm()
+    # Children inherit it, and load what it leaves open for their making.
+    native.restrict(bytes.fromhex(settings["filter"]))
     tell("R", "%d.%d.%d" % sys.version_info[:3])
     born = native.serve(ORDERS)
     hooks.restore()

@@ -84,16 +84,18 @@ pub struct Profile {
 
 impl Profile {
     /// The program for descriptor 3. JSON's strings and lists are Python's too, but for the surrogates that serde never
-    /// writes.
-    pub(crate) fn program(&self) -> String {
+    /// writes. `filter`: what the zygote loads before it serves, for its children too.
+    pub(crate) fn program(&self, filter: Option<&[u8]>) -> String {
         let preload = serde_json::json!(self.preload);
         let paths =
             self.paths.as_ref().map_or("None".to_owned(), |paths| serde_json::json!(paths).to_string());
         let (context, live) = if self.live { (LIVE, "True") } else { ("", "False") };
         let prewarm = self.prewarm.as_ref().map(|prewarm| serde_json::json!(prewarm.source).to_string());
         let prewarm = prewarm.as_deref().unwrap_or("None");
-        let settings =
-            format!("{{'preload': {preload}, 'prewarm': {prewarm}, 'paths': {paths}, 'live': {live}}}");
+        let filter: String = filter.unwrap_or_default().iter().map(|byte| format!("{byte:02x}")).collect();
+        let settings = format!(
+            "{{'preload': {preload}, 'prewarm': {prewarm}, 'paths': {paths}, 'live': {live}, 'filter': '{filter}'}}"
+        );
         format!("{}\n{context}\nzygote({settings})\n", source())
     }
 }

@@ -220,8 +220,13 @@ fn ask(standing: &mut Standing, base: u64, shares: bool, files: [&OwnedFd; 2]) -
     standing.is_disturbed();
     let mut nonce = Nonce::default();
     renew(&mut nonce);
-    os::dispatch(standing.channel(), &[], &image_request(nonce, base, shares), &files.map(AsFd::as_fd))
-        .map_err(Error::system("cannot make an image of the interpreter"))?;
+    os::dispatch(
+        standing.channel(),
+        (&[], false),
+        &image_request(nonce, base, shares),
+        &files.map(AsFd::as_fd),
+    )
+    .map_err(Error::system("cannot make an image of the interpreter"))?;
     Ok(nonce)
 }
 
