@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
@@ -78,6 +80,41 @@ def test_what_the_filter_refuses_is_refused_in_calls(start: str) -> None:
     with sandtimer.Sandbox(timeout=20.0, start=start, force=start == "fork") as box:
         outcome = box.run(refusals, _REFUSED)
     assert outcome.value == {name: expected for name, (_, expected) in _REFUSED.items()}
+
+
+def test_what_the_filter_refuses_is_refused_in_contexts() -> None:
+    with sandtimer.Sandbox(timeout=20.0) as box, box.context() as context:
+        context.run("from typing import Any\n" + inspect.getsource(refusals))
+        outcome = context.run(f"refusals({_REFUSED!r})")
+    # An interpreter goes on as its checkpoint, which may be looked at again.
+    expected = {name: expected for name, (_, expected) in _REFUSED.items()}
+    assert outcome.value == {**expected, "prctl PR_SET_DUMPABLE 1": 0}
+
+
+def filters(status: str) -> int:
+    return int(status.partition("Seccomp_filters:")[2].split()[0])
+
+
+def test_a_call_is_under_what_its_zygote_carries_and_the_rest() -> None:
+    own = filters(Path("/proc/self/status").read_text())
+    for start, more in (("zygote", 2), ("spawn", 2), ("fork", 1)):
+        with sandtimer.Sandbox(timeout=20.0, start=start, force=start == "fork") as box:
+            assert filters(box.call(Path.read_text, Path("/proc/self/status"))) == own + more
+
+
+UNFILTERED = '''
+import sys
+inside = sys.modules["_sandtimer_inside"]
+inside.restrict = lambda filter: 0
+'''
+
+
+def test_a_zygote_that_does_not_carry_its_part_has_no_children(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "unfiltered.py").write_text(UNFILTERED)
+    monkeypatch.syspath_prepend(tmp_path)
+    with sandtimer.Sandbox(timeout=20.0, preload=["unfiltered"]) as box, pytest.raises(sandtimer.SandtimerError) as refused:
+        box.call(max, 1, 2)
+    assert "seccomp" in str(refused.value)
 
 
 def test_without_the_filter_the_kernel_gives_other_answers() -> None:

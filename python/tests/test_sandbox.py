@@ -51,6 +51,31 @@ def test_a_call_and_its_threads_may_use_all_processors_of_its_caller(box: sandti
     assert [box.call(_processors) for _ in range(20)] == 20 * [[own, own]]
 
 
+def _begun_on() -> int:
+    """The processor that the call runs on; proc_pid_stat(5)."""
+    with open("/proc/self/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[36])
+
+
+def test_a_call_begins_on_its_callers_processor() -> None:
+    own = os.sched_getaffinity(0)
+    if len(own) < 2:
+        pytest.skip("there is one processor")
+    with sandtimer.Sandbox(timeout=20.0) as box:
+        box.call(_begun_on)
+        try:
+            for processor in sorted(own)[:2]:
+                os.sched_setaffinity(0, {processor})
+                found = []
+                for _ in range(20):
+                    box.warm(2)
+                    found.append(box.call(_begun_on))
+                # The kernel may have moved one since.
+                assert found.count(processor) >= 15, found
+        finally:
+            os.sched_setaffinity(0, own)
+
+
 def test_what_is_printed_is_kept(box: sandtimer.Sandbox) -> None:
     def speak() -> None:
         import sys

@@ -146,6 +146,9 @@ unsafe extern "C" fn shelve(_module: Object, arguments: Object) -> Object {
     unsafe { Py_BuildValue(c"l".as_ptr(), 0 as c_long) }
 }
 
+/// Whether this process, or what it is a fork of, has loaded what children inherit of their filter.
+static IS_RESTRICTED: Static<bool> = Static(core::cell::UnsafeCell::new(false));
+
 /// `restrict(filter) -> int`: loads a filter for this process and all its children; none where it is empty. Always 0.
 unsafe extern "C" fn restrict(_module: Object, arguments: Object) -> Object {
     let mut view = Buffer { start: null_mut(), rest: [0; 9] };
@@ -155,8 +158,10 @@ unsafe extern "C" fn restrict(_module: Object, arguments: Object) -> Object {
     }
     let filter = steps::Text { pointer: view.start.cast(), length: view.rest[1] };
     let failed = filter.length > 0 && steps::seccomp(filter, 0) < 0;
-    // SAFETY: the view is given back; a static message and an exception that the interpreter owns; an int of a C long.
+    // SAFETY: one thread, GIL held; the view is given back; a static message and an exception that the interpreter owns; an int of a
+    // C long.
     unsafe {
+        *IS_RESTRICTED.0.get() = filter.length > 0 && !failed;
         PyBuffer_Release(&raw mut view);
         if failed {
             PyErr_SetString(PyExc_OSError, c"the kernel refuses the filter of this process's children".as_ptr());
@@ -340,14 +345,9 @@ fn drop_streams() {
 /// The channel's descriptor in a child.
 const CHANNEL: Fd = 3;
 
-/// Where a child may run, noted before anybody binds it.
-static PROCESSORS: Static<job::Processors> = Static(core::cell::UnsafeCell::new(job::Processors::UNKNOWN));
-
 /// In the child: takes its place in the sandbox and gives up everything else. Does not return where a step fails.
 fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     sys::close(orders);
-    // SAFETY: one thread, GIL held.
-    unsafe { &mut *PROCESSORS.0.get() }.note();
     for namespace in fds.iter().skip(birth.namespaces as usize) {
         let entered = call!(nr::SETNS, *namespace, 0);
         if entered < 0 {
@@ -364,7 +364,7 @@ fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     for (number, step) in program.enumerate() {
         let result = match step.header.op {
             op::SESSION => call!(nr::SETSID),
-            op::SECCOMP if step.header.number_count == 1 => steps::supervised(&step, fds[BIRTH_CHANNEL]),
+            op::SECCOMP | op::SECCOMP_REST => filter(&step, fds[BIRTH_CHANNEL]),
             _ => steps::apply(&step, &fds[BIRTH_EXTRA..]),
         };
         if result < 0 {
@@ -380,6 +380,17 @@ fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     }
     call!(nr::CLOSE_RANGE, CHANNEL + 1, u32::MAX, 0);
     CHANNEL
+}
+
+/// Loads the filter, or the rest of one of which this process is under the other part.
+fn filter(step: &steps::Step, channel: Fd) -> isize {
+    // SAFETY: one thread, GIL held.
+    let inherits = unsafe { *IS_RESTRICTED.0.get() };
+    match (step.header.op == op::SECCOMP_REST && !inherits, step.header.number_count) {
+        (true, _) => sys::EPERM,
+        (false, 1) => steps::supervised(step, channel),
+        (false, _) => steps::seccomp(step.string(0), 0),
+    }
 }
 
 fn fail(channel: Fd, error: isize, number: u64) -> ! {
@@ -424,8 +435,6 @@ unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
         }
     };
     let Some(start) = job::limit(packet, received.length) else { sys::exit(0) };
-    // SAFETY: as above.
-    unsafe { &*PROCESSORS.0.get() }.free(packet);
     let [first, second, third, fourth] = [0, 1, 2, 3].map(|index: usize| received.fds[index]);
     // SAFETY: the bytes lie within the packet; the interpreter copies them.
     unsafe {

@@ -86,7 +86,6 @@ pub mod nr {
     pub const SETHOSTNAME: usize = 170;
     pub const GETTID: usize = 186;
     pub const SCHED_SETAFFINITY: usize = 203;
-    pub const SCHED_GETAFFINITY: usize = 204;
     pub const GETDENTS64: usize = 217;
     pub const TGKILL: usize = 234;
     pub const CLOCK_GETTIME: usize = 228;
@@ -115,6 +114,7 @@ pub mod nr {
     pub const LANDLOCK_RESTRICT_SELF: usize = 446;
 }
 
+pub const EPERM: isize = -1;
 pub const ENOENT: isize = -2;
 pub const ENAMETOOLONG: isize = -36;
 pub const ESTALE: isize = -116;

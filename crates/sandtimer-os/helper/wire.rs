@@ -49,6 +49,8 @@ pub mod op {
     /// numbers: none; or 1: whoever supervises is sent the listener, seccomp_unotify(2); and then the fd index of the socket it is
     /// sent by, where that is not the channel. strings: the BPF program.
     pub const SECCOMP: u16 = 17;
+    /// As [`SECCOMP`], the rest of a filter of which the process has inherited the other part; without that it fails.
+    pub const SECCOMP_REST: u16 = 34;
     /// strings: path.
     pub const WORKING_DIRECTORY: u16 = 18;
     pub const SESSION: u16 = 19;
@@ -177,8 +179,8 @@ pub const BIRTH_EXTRA: usize = 6;
 #[derive(Debug, Clone, Copy)]
 pub struct JobHeader {
     pub limits: u32,
-    /// 1: the process is bound to one processor until it has read this, and frees itself before anything of the job runs.
-    pub bound: u32,
+    /// Behind them, so many words of a mask: the processors that the process runs on from now on. It was bound to one.
+    pub processors: u32,
 }
 
 /// A resource limit that a job's process puts on itself; prlimit(2).

@@ -9,6 +9,7 @@ pub mod helper;
 pub mod launcher;
 pub mod probe;
 pub mod process;
+pub mod processors;
 pub mod program;
 pub mod seccomp;
 pub mod socket;

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use crate::launcher::Spawned;
 use crate::process;
+use crate::processors::Processors;
 use crate::program::sealed_memfd;
 use crate::socket::{self, bytes_of, from_bytes};
 use crate::wire::{self, Birth, JobHeader, Reply, ResourceLimit};
@@ -157,19 +158,29 @@ pub fn word(channel: BorrowedFd<'_>) -> io::Result<Option<Word>> {
     })
 }
 
-/// Gives a child its job: the limits it puts on itself, the job's bytes and at most two files. `bound`: it was bound to one
-/// processor, of which it frees itself; [`wire::JobHeader`].
+/// What a process does to itself before its job begins.
+#[derive(Debug, Default)]
+pub struct Head<'a> {
+    /// Resource, soft and hard value; prlimit(2).
+    pub limits: &'a [(u64, u64, u64)],
+    /// Where it runs from then on; it was bound to one of them.
+    pub processors: Option<Processors>,
+}
+
+/// Gives a child its job: the job's bytes and at most two files.
 pub fn dispatch(
     channel: BorrowedFd<'_>,
-    (limits, bound): (&[(u64, u64, u64)], bool),
+    head: &Head<'_>,
     job: &[u8],
     files: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let header = JobHeader { limits: limits.len() as u32, bound: u32::from(bound) };
+    let mask = head.processors.as_ref().map_or(&[][..], |processors| processors.words());
+    let header = JobHeader { limits: head.limits.len() as u32, processors: mask.len() as u32 };
     let mut packet = bytes_of(&header).to_vec();
-    for (resource, soft, hard) in limits {
+    for (resource, soft, hard) in head.limits {
         packet.extend_from_slice(bytes_of(&ResourceLimit { resource: *resource, soft: *soft, hard: *hard }));
     }
+    mask.iter().for_each(|word| packet.extend_from_slice(&word.to_ne_bytes()));
     packet.extend_from_slice(job);
     if packet.len() > wire::CHANNEL_PACKET {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -20,6 +20,7 @@ use super::error::Error;
 use super::opened;
 use super::parts::Parts;
 use super::refill::{LOOK_UP, Shared, State, Stats};
+use super::same_processor::UnderWay;
 use super::start;
 use super::zygotes::{self, Zygote};
 use super::{Engine, Inner, Require, Run, Spec};
@@ -228,12 +229,13 @@ fn begin(
     let work = Work { bytes: &call.job, files: &files, program: call.program };
     let opened = opened::open(inner, &spec)?;
     let scope = opened.scope;
-    let here = inner.callers.is_alone(monotonic_nanoseconds());
+    let (under_way, is_alone) = UnderWay::begin(inner);
     let mut again = false;
     let handed = loop {
         let handed = take(again).and_then(|(mut child, path)| {
             child.check(&spec)?;
-            Ok((child.hand_over(&opened, &work, here), child, path))
+            // One that is not parked may be running elsewhere.
+            Ok((child.hand_over(&opened, &work, is_alone && path == Path::Parked), child, path))
         });
         match handed {
             Ok((Ok(handed), child, path)) => break Ok((handed, child, path)),
@@ -244,15 +246,15 @@ fn begin(
     };
     let (handed, child, path) = handed.inspect_err(|_| opened::close(inner, scope))?;
     let given = child.into_run(opened, &spec, work, path, handed).ok_or(Error::Closed)?;
-    Ok(begun(inner, given, scope))
+    Ok(begun(inner, given, scope, under_way))
 }
 
-fn begun(inner: &Arc<Inner>, given: Given, scope: ScopeId) -> Call {
+fn begun(inner: &Arc<Inner>, given: Given, scope: ScopeId, under_way: UnderWay) -> Call {
     let outputs = &given.attachment.outputs;
     let spools = [0, 1].map(|index: usize| outputs[index].as_ref().map(|(_, spool)| spool.clone()));
     let brought = start::watch(inner, given.attachment);
     let run = Run { inner: inner.clone(), running: given.running, scope, spools, pipes: Mutex::default() };
-    Call::of(run, Some(brought))
+    Call::of(run, Some((brought, under_way)))
 }
 
 /// A run that gives no answer, to be waited for as calls are.
@@ -306,6 +308,8 @@ pub struct Call {
     parts: Mutex<Parts>,
     /// The enforcer has not heard yet that the answer was taken.
     accepted: AtomicBool,
+    /// Somebody may be waiting for it.
+    under_way: Mutex<Option<UnderWay>>,
 }
 
 /// What a call's wait ends with.
@@ -388,9 +392,10 @@ impl Drop for Call {
 }
 
 impl Call {
-    fn of(run: Run, brought: Option<Brought>) -> Self {
-        let accepted = AtomicBool::new(false);
-        Call { run, shared: Weak::new(), brought, parts: Mutex::default(), accepted }
+    fn of(run: Run, begun: Option<(Brought, UnderWay)>) -> Self {
+        let (brought, under_way) = begun.unzip();
+        let (accepted, under_way) = (AtomicBool::new(false), Mutex::new(under_way));
+        Call { run, shared: Weak::new(), brought, parts: Mutex::default(), accepted, under_way }
     }
 
     /// The run that it is.
@@ -489,6 +494,7 @@ impl Call {
 
     /// Ends the job if its answer was taken and it has not been told yet. No limit does so any more.
     pub fn end_answered(&self) {
+        drop(self.under_way.lock().unwrap_or_else(PoisonError::into_inner).take());
         if !self.accepted.swap(false, Ordering::Relaxed) {
             return;
         }

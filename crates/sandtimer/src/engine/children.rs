@@ -26,7 +26,7 @@ use super::error::Error;
 use super::opened::{self, Opened};
 use super::park;
 use super::place;
-use super::same_processor::Processors;
+use super::same_processor::bind_here;
 use super::start::{self, Context, Descriptors, Sandbox};
 use super::streams::{WRITING, open_to_all};
 use super::vacancies::{self, Entrance, Vacancies, Vacant};
@@ -103,8 +103,6 @@ impl Drop for OwnWorkspace {
 #[derive(Debug)]
 struct Born {
     process: Spawned,
-    /// Where it may run, once it is ready.
-    processors: Option<Processors>,
     channel: OwnedFd,
     outputs: [OwnedFd; 2],
 }
@@ -247,13 +245,13 @@ impl Child {
             let reason = "the call was forked from its caller and sees all of the caller's memory".to_owned();
             sandbox.plan.degraded.push(Degraded { layer: "memory".to_owned(), reason });
         }
-        self.born = Some(Born { process, processors: None, channel, outputs: [stdout, stderr] });
+        self.born = Some(Born { process, channel, outputs: [stdout, stderr] });
         drop(theirs);
         self.wait_ready(parent.stop)
     }
 
     fn wait_ready(&mut self, stop: Option<BorrowedFd<'_>>) -> Result<(), Error> {
-        let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &mut self.born) else { return Ok(()) };
+        let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &self.born) else { return Ok(()) };
         let names = self.entrance.as_ref().map_or(&[][..], |entrance| &entrance.names);
         let doing = "cannot make a child of the zygote ready";
         loop {
@@ -283,7 +281,6 @@ impl Child {
                 }
             }
         }
-        born.processors = Processors::of(born.process.pid);
         // What making it ready cost is not on the job's bill.
         sandbox.slot.start_counting();
         Ok(())
@@ -338,9 +335,9 @@ impl Child {
         }
         let stamp = file_nanoseconds();
         let directory = self.inner.spool_directory()?;
-        let bound = here && born.processors.as_ref().is_some_and(|all| all.bind_here(born.process.pid));
-        let head = (&limits[..], bound);
-        os::dispatch(born.channel.as_fd(), head, work.bytes, work.files).map_err(Error::system(doing))?;
+        let processors = here.then(|| bind_here(&born.process)).flatten();
+        let head = os::Head { limits: &limits, processors };
+        os::dispatch(born.channel.as_fd(), &head, work.bytes, work.files).map_err(Error::system(doing))?;
         Ok(Handed { begun_at, stamp, until: end, directory })
     }
 
@@ -356,7 +353,7 @@ impl Child {
     ) -> Result<(), Error> {
         let limits = self.limit(opened)?;
         let Some(born) = &self.born else { return Err(Error::Closed) };
-        os::dispatch(born.channel.as_fd(), (&limits, false), settings, files)
+        os::dispatch(born.channel.as_fd(), &os::Head { limits: &limits, processors: None }, settings, files)
             .map_err(Error::system("cannot use a parked child"))
     }
 

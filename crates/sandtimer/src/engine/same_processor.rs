@@ -2,60 +2,77 @@
 //!
 //! The kernel puts a process that wakes on an idle processor, if there is one (select_idle_sibling() in
 //! kernel/sched/fair.c). For a job of some tenths of a millisecond that is the dearer place: the processor must be woken
-//! too, and its caches know nothing of what the caller has just written. So the job's process is bound to the caller's
-//! processor when it is handed its job, and frees itself as the first thing that it does (`helper/job.rs`): nothing of the job
-//! ever sees that, and none of its threads is bound. The caller waits from then on.
+//! too, and its caches know nothing of what the caller has just written. So a parked process is bound to the caller's
+//! processor when it is handed its job. With the job it is told where it may run from then on, and sees to that before
+//! its interpreter has the job (`helper/job.rs`), so that none of the job's threads is bound.
 //!
-//! That is for callers that come one at a time. With several at once no processor is idle for long, and binding would keep work
-//! from one that comes free.
+//! That is for one call at a time: with several no processor is idle for long, and binding would keep work from one that
+//! comes free. A caller that begins a call and goes on working takes the processor from it for as long as the kernel lets him.
+//! Where the job has another uid, binding asks for CAP_SYS_NICE; without it the kernel chooses, as ever.
 
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::launcher::Spawned;
+use sandtimer_os::process;
+use sandtimer_os::processors::{self, Processors};
 
-/// Nanoseconds for which calls must have come from one thread alone.
+use super::Inner;
+
+/// Nanoseconds for which no two calls must have been under way at a time.
 const ALONE: u64 = 5_000_000;
 
-/// Who calls.
+/// The calls of an engine that are under way.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
-    last: AtomicI32,
-    changed_at: AtomicU64,
+    under_way: AtomicUsize,
+    /// When one last began beside another.
+    crowded_at: AtomicU64,
 }
 
 impl Callers {
-    /// Notes a call of this thread's, at this monotonic time; whether it has been the only one to call for a while.
-    pub fn is_alone(&self, now: u64) -> bool {
-        let own = gettid().as_raw_nonzero().get();
-        // Two that come at once may each miss the other: then one job begins in the dearer place.
-        if self.last.swap(own, Ordering::Relaxed) != own {
-            self.changed_at.store(now, Ordering::Relaxed);
+    fn begin(&self, now: u64) -> bool {
+        if self.under_way.fetch_add(1, Ordering::Relaxed) > 0 {
+            self.crowded_at.store(now, Ordering::Relaxed);
         }
-        now.saturating_sub(self.changed_at.load(Ordering::Relaxed)) >= ALONE
+        let crowded_at = self.crowded_at.load(Ordering::Relaxed);
+        crowded_at == 0 || now.saturating_sub(crowded_at) >= ALONE
+    }
+
+    fn end(&self) {
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The processors that a process may run on; sched_setaffinity(2).
+/// A call that somebody may be waiting for, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Processors(CpuSet);
+pub(super) struct UnderWay(Arc<Inner>);
 
-impl Processors {
-    /// None where that cannot be told, or where there is no choice.
-    pub fn of(process: i32) -> Option<Self> {
-        let all = sched_getaffinity(Pid::from_raw(process)).ok()?;
-        (all.count() > 1).then_some(Processors(all))
+impl UnderWay {
+    /// Counts a call; whether calls have come one at a time for a while.
+    pub fn begin(inner: &Arc<Inner>) -> (Self, bool) {
+        let is_alone = inner.callers.begin(monotonic_nanoseconds());
+        (UnderWay(inner.clone()), is_alone)
     }
+}
 
-    /// Binds the process to this thread's processor, if it may run there; whether it is bound, and to free itself.
-    pub fn bind_here(&self, process: i32) -> bool {
-        let here = sched_getcpu();
-        let mut only = CpuSet::new();
-        here < CpuSet::MAX_CPU && self.0.is_set(here) && {
-            only.set(here);
-            sched_setaffinity(Pid::from_raw(process), &only).is_ok()
-        }
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.callers.end();
     }
+}
+
+/// Binds a process that waits to this thread's processor: where it may run otherwise, which it is to be told. None where it
+/// is not bound.
+pub(super) fn bind_here(process: &Spawned) -> Option<Processors> {
+    let all = Processors::of(process.pid).ok()?;
+    let here = processors::current()?;
+    let is_choice = all.count() > 1 && all.has(here);
+    // Its number is its own until it is reaped, which a host program may do that reaps whatever has died.
+    let lives = || process.pid > 0 && !process::is_dead(process.pidfd.as_fd());
+    (is_choice && lives() && Processors::one(here)?.bind(process.pid).is_ok()).then_some(all)
 }
 
 #[cfg(test)]
@@ -63,15 +80,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_alone_once_no_other_has_called_for_a_while() {
+    fn calls_come_one_at_a_time_once_none_has_begun_beside_another_for_a_while() {
         let callers = Callers::default();
-        let other = |now| std::thread::scope(|scope| scope.spawn(|| callers.is_alone(now)).join().ok());
-        assert!(!callers.is_alone(1_000), "the first call");
-        assert!(callers.is_alone(1_000 + ALONE));
-        assert_eq!(other(2_000 + ALONE), Some(false));
-        assert!(!callers.is_alone(3_000 + ALONE));
-        assert!(!callers.is_alone(2_999 + 2 * ALONE));
-        assert!(callers.is_alone(3_000 + 2 * ALONE));
+        assert!(callers.begin(1_000), "the first call");
+        assert!(!callers.begin(2_000), "beside the first");
+        callers.end();
+        callers.end();
+        assert!(!callers.begin(3_000));
+        callers.end();
+        assert!(!callers.begin(1_999 + ALONE));
+        callers.end();
+        assert!(callers.begin(2_000 + ALONE));
+        assert!(!callers.begin(3_000 + ALONE));
     }
 
     #[test]
@@ -79,15 +99,21 @@ mod tests {
     fn a_process_is_bound_to_the_processor_of_who_binds_it() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         let pid = child.id() as i32;
-        let of = || sched_getaffinity(Pid::from_raw(pid)).expect("its processors");
-        let before = of();
-        let all = Processors::of(pid);
-        assert_eq!(all.is_some(), before.count() > 1);
-        if let Some(all) = all {
-            let may_run_here = before.is_set(sched_getcpu());
-            assert_eq!(all.bind_here(pid), may_run_here);
-            assert_eq!(of().count() == 1, may_run_here);
-        }
-        child.kill().and_then(|()| child.wait()).expect("its end");
+        let pidfd = rustix::process::Pid::from_raw(pid)
+            .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok());
+        let process = Spawned { pid, pidfd: pidfd.expect("a pidfd") };
+        let before = Processors::of(pid).expect("its processors");
+        let may_choose = before.count() > 1 && processors::current().is_some_and(|here| before.has(here));
+        assert_eq!(bind_here(&process), may_choose.then_some(before));
+        assert_eq!(
+            Processors::of(pid).expect("its processors").count() == 1,
+            may_choose || before.count() == 1
+        );
+        before.bind(pid).expect("its freedom");
+        child.kill().expect("its end");
+        assert!(process::wait_readable(process.pidfd.as_fd(), 10_000));
+        // Dead, and its number still its own.
+        assert_eq!(bind_here(&process), None);
+        child.wait().expect("its end");
     }
 }

@@ -576,7 +576,8 @@ impl Builder<'_> {
         self.push::<&str>("no new privileges", op::NO_NEW_PRIVILEGES, &[], &[]);
         if let Some(filter) = filter_of(self.host, self.policy, self.plan.flags, part) {
             let numbers = if self.policy.supervised { listener } else { &[] };
-            self.push("seccomp", op::SECCOMP, numbers, &[OsStr::from_bytes(filter)]);
+            let op = if part == Part::Rest { op::SECCOMP_REST } else { op::SECCOMP };
+            self.push("seccomp", op, numbers, &[OsStr::from_bytes(filter)]);
         }
     }
 

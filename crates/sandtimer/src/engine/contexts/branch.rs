@@ -222,7 +222,7 @@ fn ask(standing: &mut Standing, base: u64, shares: bool, files: [&OwnedFd; 2]) -
     renew(&mut nonce);
     os::dispatch(
         standing.channel(),
-        (&[], false),
+        &os::Head::default(),
         &image_request(nonce, base, shares),
         &files.map(AsFd::as_fd),
     )

@@ -100,7 +100,7 @@ impl Shell {
             .map_err(|error| Error::System { doing, source: error.into() })?;
         let [stdin, stdout, stderr] = streams;
         let files = [stdout, stderr, stdin, text.as_fd(), last_words.as_fd()];
-        os::dispatch(channel, (&[], false), b"X", &files).map_err(Error::system(doing))?;
+        os::dispatch(channel, &os::Head::default(), b"X", &files).map_err(Error::system(doing))?;
         let first = shell::FIRST;
         // One line, so that nothing of it is left for whoever takes this shell's place. A shell that was told to end after one
         // line would end with the next command taken and not executed.

@@ -305,7 +305,8 @@ impl Standing {
             }
             (None, None) => cell_request(inline.then_some(source), has_stdin),
         };
-        os::dispatch(self.channel.as_fd(), (&[], false), &request, &files).map_err(Error::system(doing))?;
+        os::dispatch(self.channel.as_fd(), &os::Head::default(), &request, &files)
+            .map_err(Error::system(doing))?;
         Ok(until)
     }
 

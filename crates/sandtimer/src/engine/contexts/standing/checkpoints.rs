@@ -53,7 +53,7 @@ impl Standing {
         let mut nonce = Nonce::default();
         renew(&mut nonce);
         // One that is dead is found so when it is waited for.
-        let _ = os::dispatch(self.channel.as_fd(), (&[], false), &checkpoint_request(nonce), &[]);
+        let _ = os::dispatch(self.channel.as_fd(), &os::Head::default(), &checkpoint_request(nonce), &[]);
         self.awaited = Some(nonce);
     }
 
