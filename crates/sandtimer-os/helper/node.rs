@@ -141,7 +141,7 @@ unsafe extern "C" fn ready(env: Environment, _info: *mut c_void) -> Value {
     // SAFETY: one thread.
     let state = unsafe { &mut *STATE.0.get() };
     let received = receive(&mut state.packet);
-    let Some(start) = job::limit(&state.packet, received.length) else { sys::exit(0) };
+    let Some(start) = job::prepare(&state.packet, received.length) else { sys::exit(0) };
     // SAFETY: the bytes lie within the packet.
     unsafe { string(env, state.packet.as_ptr().add(start), received.length as usize - start) }
 }

@@ -434,7 +434,7 @@ unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
             break received;
         }
     };
-    let Some(start) = job::limit(packet, received.length) else { sys::exit(0) };
+    let Some(start) = job::prepare(packet, received.length) else { sys::exit(0) };
     let [first, second, third, fourth] = [0, 1, 2, 3].map(|index: usize| received.fds[index]);
     // SAFETY: the bytes lie within the packet; the interpreter copies them.
     unsafe {

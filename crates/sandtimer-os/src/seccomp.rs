@@ -48,7 +48,7 @@ pub enum Part {
     /// What a process can be under that makes and seals others: it calls what the rest is about. They inherit it, and a program that
     /// is inherited is not loaded again.
     Inherited,
-    /// What those are put under last: a quarter of the whole.
+    /// What is left for each of those to load by itself: a quarter of the whole.
     Rest,
 }
 

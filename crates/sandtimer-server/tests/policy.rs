@@ -10,7 +10,7 @@ use sandtimer::limits::Setting;
 use sandtimer::model::{LimitKind, Source};
 use sandtimer_server::{Defaults, Pool, Settings};
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens};
+use support::{Client, Serving, tokens, wait_until};
 
 fn wall(milliseconds: u64, source: Source, origin: &str) -> Vec<(Source, Limits)> {
     let limits = Limits::new().wall(Duration::from_millis(milliseconds)).standing_in(origin);
@@ -315,6 +315,8 @@ fn a_session_that_begins_anew_in_another_sandbox_runs_its_prewarm_script_again()
     let (serving, _) = prewarmed("bash", SHELL_SCRIPT, Duration::from_secs(30));
     let client = serving.client();
     let at = opened(&client, "/v1/sessions", json!({}));
+    assert_eq!(printed(&client, &at, ":"), "");
+    wait_until("there is an undo", || client.get(&at).1["can_undo"] == true);
     // No process more, so no checkpoint.
     assert_eq!(printed(&client, &at, "own=changed; ulimit -u 1"), "");
     let looped = outcome(&client, &at, json!({"command": "while :; do :; done", "wall_ms": 300}));

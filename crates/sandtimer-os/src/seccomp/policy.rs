@@ -261,7 +261,7 @@ const PRCTLS_REFUSED: &[u32] = &[
 /// change whose they are, and load a filter with a listener. (`helper/python.rs`)
 const FOR_SEALING: &[u32] = &[number::CLONE3, number::SETNS, number::UNSHARE, number::PRCTL, number::SECCOMP];
 
-/// Whether a rule is none for who seals others. One that asks needs a listener of each sandbox's own.
+/// Whether a rule is of [`super::Part::Rest`]. One that asks needs a listener of each sandbox's own.
 pub(super) fn is_of_the_rest(number: u32, rule: &Rule) -> bool {
     FOR_SEALING.contains(&number) || *rule == Rule::Answer(Answer::Ask)
 }

@@ -4,6 +4,8 @@
 //! faults of the compiler, the written-out cases (with libc's numbers, not the table's) find faults of the
 //! table.
 
+mod parts;
+
 use super::assembler::{AND, Assembler, JUMP, LOAD, Node, RETURN, Test};
 use super::policy::{Answer, Rule};
 use super::{Instruction, Part, Policy, policy, to_bytes};
@@ -186,56 +188,6 @@ fn every_number_is_answered_as_the_table_says() {
                 })
             }),
         );
-    }
-}
-
-/// Strictest first; seccomp(2).
-fn precedence(action: u32) -> i32 {
-    action as i32 & 0xffff_0000_u32 as i32
-}
-
-#[test]
-fn both_parts_together_are_the_whole() {
-    let supervised = Policy { supervised: true, ..SEALED };
-    for policy in POLICIES.iter().chain([&supervised]) {
-        let whole = compile(policy);
-        let parts = [Part::Inherited, Part::Rest].map(|part| compile_part(policy, part));
-        let constants = all_constants(policy);
-        let mut sequence = Sequence(7);
-        for number in 0..=1024 {
-            for _ in 0..200 {
-                let architecture = if sequence.below(16) == 0 { 0x4000_0003 } else { X86_64 };
-                let foreign = if sequence.below(16) == 0 { 0x4000_0000 } else { 0 };
-                let arguments = std::array::from_fn(|_| sequence.argument(&constants));
-                let call = Call { architecture, number: number | foreign, arguments };
-                let strictest = parts
-                    .iter()
-                    .map(|part| interpret(part, &call).0)
-                    .min_by_key(|&answer| precedence(answer));
-                assert_eq!(strictest, Some(interpret(&whole, &call).0), "{policy:?} {call:x?}");
-            }
-        }
-        assert!(parts[1].len() * 4 < whole.len(), "{} of {} instructions", parts[1].len(), whole.len());
-    }
-}
-
-#[test]
-fn what_is_inherited_lets_others_be_sealed() {
-    let supervised = Policy { supervised: true, ..SEALED };
-    for policy in POLICIES.iter().chain([&supervised]) {
-        let inherited = compile_part(policy, Part::Inherited);
-        let calls = [
-            (libc::SYS_clone3, [0, 0]),
-            (libc::SYS_setns, [9, 0]),
-            (libc::SYS_unshare, [libc::CLONE_NEWUSER as u64, 0]),
-            (libc::SYS_prctl, [libc::PR_SET_DUMPABLE as u64, 1]),
-            (libc::SYS_seccomp, [1, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER]),
-        ];
-        for (number, arguments) in calls {
-            assert_eq!(interpret(&inherited, &Call::new(number, &arguments)).0, ALLOW, "{number}");
-        }
-        // And nothing asks: there is nobody to answer.
-        assert!(inherited.iter().all(|each| each.code != RETURN || each.k != 0x7fc0_0000));
     }
 }
 

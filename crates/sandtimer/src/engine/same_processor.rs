@@ -37,8 +37,7 @@ impl Callers {
         if self.under_way.fetch_add(1, Ordering::Relaxed) > 0 {
             self.crowded_at.store(now, Ordering::Relaxed);
         }
-        let crowded_at = self.crowded_at.load(Ordering::Relaxed);
-        crowded_at == 0 || now.saturating_sub(crowded_at) >= ALONE
+        now.saturating_sub(self.crowded_at.load(Ordering::Relaxed)) >= ALONE
     }
 
     fn end(&self) {
@@ -82,16 +81,17 @@ mod tests {
     #[test]
     fn calls_come_one_at_a_time_once_none_has_begun_beside_another_for_a_while() {
         let callers = Callers::default();
-        assert!(callers.begin(1_000), "the first call");
-        assert!(!callers.begin(2_000), "beside the first");
+        let began = 10 * ALONE;
+        assert!(callers.begin(began), "the first call");
+        assert!(!callers.begin(began + 1), "beside the first");
         callers.end();
         callers.end();
-        assert!(!callers.begin(3_000));
+        assert!(!callers.begin(began + 2));
         callers.end();
-        assert!(!callers.begin(1_999 + ALONE));
+        assert!(!callers.begin(began + ALONE));
         callers.end();
-        assert!(callers.begin(2_000 + ALONE));
-        assert!(!callers.begin(3_000 + ALONE));
+        assert!(callers.begin(began + ALONE + 1));
+        assert!(!callers.begin(began + ALONE + 2));
     }
 
     #[test]

@@ -21,6 +21,7 @@ use super::park;
 use super::start::{self, Context, Descriptors};
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
+use crate::isolate::filter::inherited_filter;
 use crate::isolate::plan::{self, Plan};
 use crate::zygote::{BOOT, Prewarm, Profile};
 
@@ -238,7 +239,7 @@ fn begin(
         let executable = files.executable.as_ref()?;
         let mut environment = start::environment(spec, files, None);
         environment.push((BIND_NOW.into(), "1".into()));
-        let filter = plan::inherited_filter(context.host, context.policy, plan.flags);
+        let filter = inherited_filter(context.host, context.policy, plan.flags);
         plan::zygote(plan, context.policy, &spec.command, &executable.path, &environment, &descriptors);
         filter
     };

@@ -5,7 +5,9 @@
 
 pub mod cgroup;
 pub mod files;
+pub mod filter;
 pub mod host;
+mod landlock;
 pub mod lease;
 pub mod plan;
 pub mod root;

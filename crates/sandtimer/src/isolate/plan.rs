@@ -7,13 +7,13 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use sandtimer_os::program::Program;
-use sandtimer_os::seccomp::{self, Part};
+use sandtimer_os::seccomp::Part;
 use sandtimer_os::wire::op;
 
-use super::files::{FilesPlan, HOST_NAME, Kind, Mount, WORKSPACE};
+use super::files::{FilesPlan, HOST_NAME, Mount, WORKSPACE};
+use super::filter::filter_of;
 use super::host::{Host, Namespaces};
 use crate::model::{Degraded, KillClass, Tier};
 
@@ -117,7 +117,7 @@ pub struct Refusal {
 const NEWNS: u64 = 0x0002_0000;
 const NEWCGROUP: u64 = 0x0200_0000;
 const NEWUTS: u64 = 0x0400_0000;
-const NEWIPC: u64 = 0x0800_0000;
+pub(super) const NEWIPC: u64 = 0x0800_0000;
 const NEWPID: u64 = 0x2000_0000;
 /// What a zygote keeps: DAC_OVERRIDE, SETGID, SETUID, SYS_CHROOT, SYS_ADMIN; see the helper's `zygote.rs`.
 const ZYGOTE_CAPABILITIES: u64 = 1 << 1 | 1 << 6 | 1 << 7 | 1 << 18 | 1 << 21;
@@ -209,7 +209,7 @@ pub fn serve(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: us
 }
 
 /// What a zygote's child carries out, in the namespaces of an init that serves and has built its root. `inherits`: it is under
-/// its zygote's [filter](inherited_filter) already.
+/// its zygote's [filter](super::filter::inherited_filter) already.
 pub fn child(host: &Host, policy: &Policy<'_>, flags: u64, cgroup_files: usize, inherits: bool) -> Plan {
     let mut builder = Builder { host, policy, plan: Plan { flags, ..empty() }, idmap_base: 0 };
     builder.take_identity(cgroup_files);
@@ -240,32 +240,6 @@ pub fn zygote(
     push("keep the zygote's capabilities", op::PRIVILEGED_IDENTITY, &[uid, uid, ZYGOTE_CAPABILITIES]);
     execute(&mut plan.program, path, command, environment, descriptors);
     plan.names.push("execute the interpreter");
-}
-
-/// What of its children's filter a zygote loads before it serves; `flags` are those of a sandbox's plan.
-pub fn inherited_filter(host: &Host, policy: &Policy<'_>, flags: u64) -> Option<&'static [u8]> {
-    filter_of(host, policy, flags, Part::Inherited)
-}
-
-/// A part of the filter of a sandbox with these namespaces, if it has one.
-fn filter_of(host: &Host, policy: &Policy<'_>, flags: u64, part: Part) -> Option<&'static [u8]> {
-    let has_one = host.seccomp && !policy.without.contains(&Wall::Seccomp);
-    let Policy { network, supervised, .. } = *policy;
-    let ipc_namespace = flags & NEWIPC != 0;
-    has_one.then(|| filter(seccomp::Policy { network, ipc_namespace, supervised }, part))
-}
-
-/// The compiled filter; compiling takes longer than many a step, and there are only 24.
-fn filter(policy: seccomp::Policy, part: Part) -> &'static [u8] {
-    static FILTERS: [[OnceLock<Vec<u8>>; 8]; 3] = [const { [const { OnceLock::new() }; 8] }; 3];
-    let index = [policy.supervised, policy.network, policy.ipc_namespace];
-    let index = index.iter().fold(0, |index, part| index * 2 + usize::from(*part));
-    let filter = &FILTERS[part as usize][index];
-    filter.get().unwrap_or_else(|| {
-        // Before the cell is taken: in a process that is forked while it is being filled it would never be.
-        let compiled = seccomp::to_bytes(&seccomp::compile(&policy, part));
-        filter.get_or_init(|| compiled)
-    })
 }
 
 fn empty() -> Plan {
@@ -592,63 +566,5 @@ impl Builder<'_> {
         if self.host.landlock_abi > 0 && !self.without(Wall::Landlock) {
             self.landlock();
         }
-    }
-
-    /// Landlock stands behind the mounts: what they show is readable, what they made writable is writable.
-    fn landlock(&mut self) {
-        const EXECUTE: u64 = 1;
-        const WRITE_FILE: u64 = 1 << 1;
-        const READ_FILE: u64 = 1 << 2;
-        const READ_DIR: u64 = 1 << 3;
-        const MAKE_CHARACTER_DEVICE: u64 = 1 << 6;
-        const MAKE_BLOCK_DEVICE: u64 = 1 << 11;
-        const IOCTL_DEVICE: u64 = 1 << 15;
-        let abi = self.host.landlock_abi;
-        let handled: u64 = match abi {
-            1 => (1 << 13) - 1,
-            2 => (1 << 14) - 1,
-            3 | 4 => (1 << 15) - 1,
-            _ => (1 << 16) - 1,
-        };
-        let network = if abi >= 4 && !self.policy.network { 0b11 } else { 0 };
-        // Abstract Unix sockets and signals stay inside the sandbox.
-        let scopes = if abi >= 6 { 0b11 } else { 0 };
-        let read = EXECUTE | READ_FILE | READ_DIR;
-        let write = handled & !(MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE | IOCTL_DEVICE);
-        let devices = handled & (read | WRITE_FILE | (1 << 14) | IOCTL_DEVICE);
-        let file = EXECUTE | WRITE_FILE | READ_FILE | (handled & (1 << 14));
-        let mut numbers = vec![handled, network, scopes];
-        let mut paths: Vec<&Path> = Vec::new();
-        let mut rule = |path, access| {
-            paths.push(path);
-            numbers.push(access);
-        };
-        let mounted = self.host.has_namespaces() && !self.policy.without.contains(&Wall::Mount);
-        if mounted {
-            rule(Path::new("/"), read);
-            rule(Path::new("/proc"), read | WRITE_FILE);
-        }
-        rule(Path::new("/dev"), devices);
-        // The host's own, which stdin is where there is none: by its name it is reached past this /dev.
-        rule(Path::new("/dev/null"), devices & file);
-        for mount in &self.policy.files.mounts {
-            match mount {
-                Mount::Bind { target, writable: true, kind, .. } => {
-                    rule(target, if *kind == Kind::File { file } else { write });
-                }
-                Mount::Bind { source, writable: false, kind, .. } if !mounted => {
-                    rule(source, if *kind == Kind::File { read & file } else { read });
-                }
-                Mount::Tmpfs { target, .. } if mounted => rule(target, write),
-                Mount::Synthetic { target, .. } | Mount::Accounts { target, .. } if !mounted => {
-                    rule(target, read & file)
-                }
-                _ => {}
-            }
-        }
-        if let Some(private) = self.policy.private {
-            rule(private, write);
-        }
-        self.push("landlock", op::LANDLOCK, &numbers, &paths);
     }
 }

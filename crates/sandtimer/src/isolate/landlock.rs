@@ -1,0 +1,68 @@
+//! Landlock's rules for a sandbox: what of its files it may read, write and execute.
+
+use std::path::Path;
+
+use sandtimer_os::wire::op;
+
+use super::files::{Kind, Mount};
+use super::plan::{Builder, Wall};
+
+impl Builder<'_> {
+    /// Landlock stands behind the mounts: what they show is readable, what they made writable is writable.
+    pub(super) fn landlock(&mut self) {
+        const EXECUTE: u64 = 1;
+        const WRITE_FILE: u64 = 1 << 1;
+        const READ_FILE: u64 = 1 << 2;
+        const READ_DIR: u64 = 1 << 3;
+        const MAKE_CHARACTER_DEVICE: u64 = 1 << 6;
+        const MAKE_BLOCK_DEVICE: u64 = 1 << 11;
+        const IOCTL_DEVICE: u64 = 1 << 15;
+        let abi = self.host.landlock_abi;
+        let handled: u64 = match abi {
+            1 => (1 << 13) - 1,
+            2 => (1 << 14) - 1,
+            3 | 4 => (1 << 15) - 1,
+            _ => (1 << 16) - 1,
+        };
+        let network = if abi >= 4 && !self.policy.network { 0b11 } else { 0 };
+        // Abstract Unix sockets and signals stay inside the sandbox.
+        let scopes = if abi >= 6 { 0b11 } else { 0 };
+        let read = EXECUTE | READ_FILE | READ_DIR;
+        let write = handled & !(MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE | IOCTL_DEVICE);
+        let devices = handled & (read | WRITE_FILE | (1 << 14) | IOCTL_DEVICE);
+        let file = EXECUTE | WRITE_FILE | READ_FILE | (handled & (1 << 14));
+        let mut numbers = vec![handled, network, scopes];
+        let mut paths: Vec<&Path> = Vec::new();
+        let mut rule = |path, access| {
+            paths.push(path);
+            numbers.push(access);
+        };
+        let mounted = self.host.has_namespaces() && !self.policy.without.contains(&Wall::Mount);
+        if mounted {
+            rule(Path::new("/"), read);
+            rule(Path::new("/proc"), read | WRITE_FILE);
+        }
+        rule(Path::new("/dev"), devices);
+        // The host's own, which stdin is where there is none: by its name it is reached past this /dev.
+        rule(Path::new("/dev/null"), devices & file);
+        for mount in &self.policy.files.mounts {
+            match mount {
+                Mount::Bind { target, writable: true, kind, .. } => {
+                    rule(target, if *kind == Kind::File { file } else { write });
+                }
+                Mount::Bind { source, writable: false, kind, .. } if !mounted => {
+                    rule(source, if *kind == Kind::File { read & file } else { read });
+                }
+                Mount::Tmpfs { target, .. } if mounted => rule(target, write),
+                Mount::Synthetic { target, .. } | Mount::Accounts { target, .. } if !mounted => {
+                    rule(target, read & file)
+                }
+                _ => {}
+            }
+        }
+        if let Some(private) = self.policy.private {
+            rule(private, write);
+        }
+        self.push("landlock", op::LANDLOCK, &numbers, &paths);
+    }
+}
