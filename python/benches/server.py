@@ -4,13 +4,16 @@
 
 The floor of a context is a bare `python3` that evaluates a line from a pipe, that of a session a bare `bash`; neither has a
 limit, a wall around it, or a way back. The peer is ipykernel, asked by its own client. Calls come 20 ms apart, as from a
-person or an agent, and back to back, where each waits for the checkpoint of the one before. The exit code is 1 if a bound
-is missed.
+person or an agent, and back to back, where each waits for the checkpoint of the one before. What Python's own http.client adds
+to a call, which writes a request in two pieces and reads all of an answer's head, is printed beside. The exit code is 1 if a
+bound is missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
+import json
 import subprocess
 import sys
 import time
@@ -27,6 +30,7 @@ APART = 0.02
 #: Rounds of small calls, new contexts, large outputs, hostile cells, and starts of a server.
 SIZES = {"full": (400, 100, 30, 200, 10), "quick": (60, 20, 5, 20, 3)}
 LARGE = 10 << 20
+BY_LIBRARY = "context, 1+1, asked by http.client"
 #: Is deaf to the interrupt, swallows what it cannot be deaf to, leaves daemons behind, and does not end.
 HOSTILE = """
 import os, signal, time
@@ -129,17 +133,24 @@ def first_byte(client: Client, session: str) -> float:
     return seconds
 
 
+def by_library(connection: http.client.HTTPConnection, context: str) -> None:
+    connection.request("POST", f"{context}/execute", json.dumps({"code": "1+1"}), {"content-type": "application/json"})
+    check(json.loads(connection.getresponse().read())["outcome"], value=2)
+
+
 def small_calls(report: Report, client: Client, rounds: int) -> None:
     context, session = client.open(), client.open("sessions")
     python = Pipe(sys.executable, "-u", "-c", "import sys\nfor line in sys.stdin: print(eval(line))")
     bash, kernel = Pipe("bash"), Kernel()
     execute = lambda: check(client.execute(context, code="1+1"), value=2)
     true = lambda: check(client.execute(session, command="true"), exit_code=0)
+    library = http.client.HTTPConnection("127.0.0.1", client.port)
     contenders = {
         "floor: bare python3, 1+1": lambda: python.ask(b"1+1\n"),
         "floor: bare bash, true": lambda: bash.ask(b"true; echo $?\n"),
         "peer: ipykernel, 1+1": kernel.ask,
         "context, 1+1": execute,
+        BY_LIBRARY: lambda: by_library(library, context),
         "session, true": true,
         "session, true, streamed to its completion": lambda: stream(client, session, "true", "ended"),
     }
@@ -147,7 +158,7 @@ def small_calls(report: Report, client: Client, rounds: int) -> None:
     apart = interleaved(report, contenders, rounds, APART)
     report.head("back to back, each kind by itself")
     together: dict[str, float] = {}
-    for name in ("context, 1+1", "session, true"):
+    for name in ("context, 1+1", BY_LIBRARY, "session, true"):
         together |= interleaved(report, {name: contenders[name]}, rounds, 0.0)
     report.bound("context, 1+1, apart, p50 ms", 1000 * apart["context, 1+1"], 1.5)
     report.bound("context, 1+1, back to back with its checkpoints, p50 ms", 1000 * together["context, 1+1"], 1.5)
@@ -157,6 +168,7 @@ def small_calls(report: Report, client: Client, rounds: int) -> None:
     report.bound(f"{name}, p50 ms", 1000 * apart[name], 5)
     firsts = [first_byte(client, session) for _ in range(rounds // 4)]
     report.bound("first byte of stdout of a streamed command, p50 ms", 1000 * measure.median(firsts), 5)
+    library.close()
     for ended in (python, bash, kernel):
         ended.end()
 

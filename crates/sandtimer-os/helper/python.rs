@@ -92,11 +92,14 @@ const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Obje
     Method { name: name.as_ptr(), function: Some(function), flags: METH_VARARGS, documentation: null() }
 }
 
-static METHODS: Static<[Method; 10]> = Static(core::cell::UnsafeCell::new([
+static METHODS: Static<[Method; 13]> = Static(core::cell::UnsafeCell::new([
     method(c"lay_out", lay_out),
     method(c"shelve", shelve),
     method(c"restrict", restrict),
     method(c"serve", serve),
+    method(c"surroundings", surroundings),
+    method(c"put_streams", put_streams),
+    method(c"reads_nothing", reads_nothing),
     method(c"checkpoint", checkpoint),
     method(c"image", image),
     method(c"take", take),
@@ -261,6 +264,35 @@ fn bear(birth: &Birth, fds: &[Fd], orders: Fd, thread_id: *mut i32) -> Option<c_
 
 /// Where the C library keeps the id of its main thread; the same in all children.
 static THREAD_ID: Static<*mut i32> = Static(core::cell::UnsafeCell::new(null_mut()));
+
+/// `surroundings() -> (int, int, int)`: how many threads this process has, whether it has children, and its resident bytes; numbers
+/// that cannot be had are negative. In one call: each step of Python's writes to pages that a copy shares.
+unsafe extern "C" fn surroundings(_module: Object, _arguments: Object) -> Object {
+    let copy::Surroundings { threads, has_children, resident_bytes } = copy::Surroundings::look();
+    let (threads, resident_bytes) = (threads as c_long, resident_bytes as c_long);
+    // SAFETY: the format makes Python ints of two C longs and of an int between them.
+    unsafe { Py_BuildValue(c"lil".as_ptr(), threads, c_int::from(has_children), resident_bytes) }
+}
+
+/// `put_streams(stdin, stdout, stderr) -> int`: makes the standard streams of these files, which are closed; stdin that is -1 reads
+/// nothing. Always 0.
+unsafe extern "C" fn put_streams(_module: Object, arguments: Object) -> Object {
+    let mut files: [c_int; 3] = [-1; 3];
+    let [stdin, stdout, stderr] = &mut files;
+    // SAFETY: the format asks for three C ints.
+    if unsafe { PyArg_ParseTuple(arguments, c"iii".as_ptr(), &raw mut *stdin, &raw mut *stdout, &raw mut *stderr) } == 0 {
+        return null_mut();
+    }
+    copy::put_streams(files);
+    // SAFETY: the format makes a Python int of a C long.
+    unsafe { Py_BuildValue(c"l".as_ptr(), 0 as c_long) }
+}
+
+/// `reads_nothing() -> int`: whether stdin is /dev/null.
+unsafe extern "C" fn reads_nothing(_module: Object, _arguments: Object) -> Object {
+    // SAFETY: the format makes a Python int of a C int.
+    unsafe { Py_BuildValue(c"i".as_ptr(), c_int::from(copy::reads_nothing())) }
+}
 
 /// `checkpoint(channel, nonce) -> int`: makes a copy of this process that waits until it is to go on, and says so by the channel,
 /// as the interpreter would: the first thing that Python does behind a fork costs more than the saying. The copy's process id

@@ -66,6 +66,20 @@ fn a_short_cell_is_over_at_once_with_all_that_belongs_to_it() {
 }
 
 #[test]
+fn a_cell_that_closes_its_streams_costs_the_next_one_nothing() {
+    for closed in ["1,", "2,", "0,", "1, 2", "0, 2", "0, 1, 2"] {
+        let context = open();
+        run(&context, &format!("import os, sys\nfor stream in ({closed}): os.close(stream)"));
+        let says =
+            "print('out'); print('err', file=sys.stderr)\nsys.stdin.read(), os.system('echo below; cat')";
+        let outcome = run(&context, says);
+        assert_eq!(outcome.ending, Ending::Returned, "{closed}: {outcome:?}");
+        assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\nbelow\n", "err\n"), "{closed}");
+        assert_eq!(outcome.results[0]["text/plain"], "('', 0)", "{closed}");
+    }
+}
+
+#[test]
 fn what_a_short_cell_leaves_running_is_never_said_to_be_dead() {
     let context = open();
     let source = "import subprocess\nchild = subprocess.Popen(['sleep', '95'])";

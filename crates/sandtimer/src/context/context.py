@@ -52,12 +52,8 @@ set_handler, set_mask = _signal.signal, _signal.pthread_sigmask
 BLOCK, UNBLOCK = int(signal.SIG_BLOCK), int(signal.SIG_UNBLOCK)
 SIGINT = int(signal.SIGINT)
 INTERRUPT = {SIGINT}
-# What reads nothing: /dev/null.
-NOTHING = os.makedev(1, 3)
 # What a cell request has beside its stdout and stderr.
 HAS_STDIN, HAS_FILE = 1, 2
-# __WALL of wait(2): also those without an exit signal.
-ALL_CHILDREN = 0x40000000
 
 
 class Context:
@@ -85,15 +81,15 @@ class Context:
     def serve(self):
         while True:
             packet, *files = native.receive(self.channel)
-            files = [file for file in files if file >= 0]
             if packet[:1] == b"C":
                 self.is_new = False
                 self.checkpoint(packet[1:9])
             elif self.is_new:
                 for file in files:
-                    os.close(file)
+                    if file >= 0:
+                        os.close(file)
             elif packet[:1] == b"B":
-                if image(self, packet, files):
+                if image(self, packet, [file for file in files if file >= 0]):
                     # This is the branch, and is asked for its first checkpoint.
                     self.is_new = True
             elif packet[:1] == b"X":
@@ -119,17 +115,17 @@ class Context:
 
     def why_not(self):
         """Why a copy of this process would not be what this process is; empty if it would."""
-        # What costs little: a link for each thread beside the two of every directory, and no list of what is not there.
-        count = os.stat("/proc/self/task").st_nlink - 2
-        if count > 1:
-            return "%d other threads are running in the interpreter, and a copy has none of them" % (count - 1)
-        children = sum(map(is_alive, own_children())) if has_children() else 0
+        threads, has_children, resident = native.surroundings()
+        if threads > 1:
+            return "%d other threads are running in the interpreter, and a copy has none of them" % (threads - 1)
+        if threads < 0 or resident < 0:
+            return "what runs in it cannot be read from /proc: " + os.strerror(-min(threads, resident))
+        children = sum(map(is_alive, own_children())) if has_children else 0
         if children:
             return "%d processes that were started here are running, and they are not children of a copy" % children
         torch = sys.modules.get("torch")
         if torch is not None and getattr(torch, "cuda", None) is not None and torch.cuda.is_initialized():
             return "CUDA is in use, and a copy cannot use it"
-        resident = int(read("/proc/self/statm").split()[1]) * 4096
         if resident > MOST_RESIDENT:
             return "the interpreter uses %d MiB, and is copied up to %d MiB" % (resident >> 20, MOST_RESIDENT >> 20)
         return ""
@@ -137,13 +133,11 @@ class Context:
     # -- a cell ------------------------------------------------------------------------------------------------------
 
     def cell(self, kind, text, files):
-        source = (read_all(files.pop()) if kind & HAS_FILE else text).decode("utf-8")
+        stdout, stderr, *others = files
         self.has_stdin = kind & HAS_STDIN
-        if not self.has_stdin:
-            files.append(os.open("/dev/null", os.O_RDONLY))
-        for file, standard in zip(files, (1, 2, 0)):
-            os.dup2(file, standard)
-            os.close(file)
+        stdin = others.pop(0) if self.has_stdin else -1
+        source = (read_all(others[0]) if kind & HAS_FILE else text).decode("utf-8")
+        native.put_streams(stdin, stdout, stderr)
         self.displayed = 0
         reply = self.reply(source, self.main)
         try:
@@ -151,7 +145,7 @@ class Context:
         except BaseException as error:
             reply = self.raised(error)
         self.count += 1
-        if not self.has_stdin and not reads_nothing(0):
+        if not self.has_stdin and not native.reads_nothing():
             # It may hold what is none of the next cell's.
             self.nothing = None
         flush()
@@ -315,16 +309,6 @@ def read(path):
         os.close(file)
 
 
-def has_children():
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT | ALL_CHILDREN)
-    except ChildProcessError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
 def own_children():
     try:
         return read("/proc/self/task/%d/children" % os.getpid()).split()
@@ -348,7 +332,26 @@ def leave_out_own(trace):
         trace = trace.tb_next
 
 
-encoded = json.JSONEncoder(allow_nan=False).encode
+def encoder():
+    """What writes a value as `json.JSONEncoder(allow_nan=False).encode` does, which makes functions for each value: that touches
+    more pages than the writing."""
+    default, make = json.JSONEncoder(allow_nan=False), json.encoder.c_make_encoder
+    if make is None:
+        return default.encode
+    # What it is writing, by which it knows a value that holds itself.
+    marks = {}
+    pieces = make(marks, default.default, json.encoder.encode_basestring_ascii, None, ": ", ", ", False, False, False)
+
+    def encode(value):
+        try:
+            return "".join(pieces(value, 0))
+        finally:
+            marks.clear()
+
+    return encode
+
+
+encoded = encoder()
 
 
 def as_json(value):
@@ -377,13 +380,6 @@ def read_all(file):
     os.lseek(file, 0, os.SEEK_SET)
     with open(file, "rb") as opened:
         return opened.read()
-
-
-def reads_nothing(descriptor):
-    try:
-        return os.fstat(descriptor).st_rdev == NOTHING
-    except OSError:
-        return False
 
 
 def is_open(stream):
