@@ -23,7 +23,7 @@ from jupyter_client.manager import KernelManager
 
 import measure
 from report import Report, machine, milliseconds
-from serving import Client, Server
+from serving import PATIENCE, Client, Server
 
 #: Seconds between calls that are not back to back.
 APART = 0.02
@@ -144,16 +144,17 @@ def small_calls(report: Report, client: Client, rounds: int) -> None:
     bash, kernel = Pipe("bash"), Kernel()
     execute = lambda: check(client.execute(context, code="1+1"), value=2)
     true = lambda: check(client.execute(session, command="true"), exit_code=0)
-    library = http.client.HTTPConnection("127.0.0.1", client.port)
+    library, other = http.client.HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE), client.open()
     contenders = {
         "floor: bare python3, 1+1": lambda: python.ask(b"1+1\n"),
         "floor: bare bash, true": lambda: bash.ask(b"true; echo $?\n"),
         "peer: ipykernel, 1+1": kernel.ask,
         "context, 1+1": execute,
-        BY_LIBRARY: lambda: by_library(library, context),
+        BY_LIBRARY: lambda: by_library(library, other),
         "session, true": true,
         "session, true, streamed to its completion": lambda: stream(client, session, "true", "ended"),
     }
+    report.line("calls are asked by a client that writes a request in one piece; what http.client takes is printed beside")
     report.head(f"small calls, {APART * 1000:.0f} ms apart: p50, p90, p99 in ms")
     apart = interleaved(report, contenders, rounds, APART)
     report.head("back to back, each kind by itself")

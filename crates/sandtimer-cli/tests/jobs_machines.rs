@@ -104,8 +104,13 @@ fn kill_with_jobs(store: &dyn JobStore, worker: &Work) -> BTreeSet<String> {
     until("it has jobs when it is killed", Duration::from_secs(60), || {
         worker.signal(Signal::STOP);
         until("it has stopped", Duration::from_secs(60), || worker.is_stopped());
-        let leased = in_state(store, JobState::Leased);
-        held = leased.into_iter().filter(|line| worker.is_of(line)).map(|line| line.id).collect();
+        let leased = || in_state(store, JobState::Leased).into_iter().filter(|line| worker.is_of(line));
+        held.clear();
+        // What it sent in its last moment, and is on its way, may be the end of one of them.
+        until("what it had sent has come", Duration::from_secs(60), || {
+            let before = std::mem::replace(&mut held, leased().map(|line| line.id).collect());
+            before == held
+        });
         if held.is_empty() {
             worker.signal(Signal::CONT);
         }

@@ -2,7 +2,7 @@
 
 use core::ptr::null_mut;
 
-use crate::sys::{self, Fd, call, nr};
+use crate::sys::{self, call, nr};
 
 /// Forks a copy that is a child of init and not of this process, whose own children a job waits for: by way of a process
 /// that shares this memory and is gone at once. The copy is out of reach from its first moment: in a session of its own, and
@@ -70,93 +70,6 @@ pub fn make(thread_id: *mut i32) -> isize {
     // Without an exit signal it is a child that only this waits for; wait(2).
     while call!(nr::WAIT4, between, 0, WCLONE, 0) == sys::EINTR {}
     made
-}
-
-/// What a copy would not have, or would have twice.
-pub struct Surroundings {
-    /// This one and the other threads of this process; a negative error.
-    pub threads: isize,
-    /// Living ones, and dead ones that nobody has waited for.
-    pub has_children: bool,
-    /// A negative error.
-    pub resident_bytes: isize,
-}
-
-impl Surroundings {
-    pub fn look() -> Self {
-        const NO_CHILDREN: isize = -10;
-        const P_ALL: usize = 0;
-        const WEXITED: usize = 4;
-        const WNOHANG: usize = 1;
-        const WNOWAIT: usize = 0x0100_0000;
-        // Also those without an exit signal.
-        const WALL: usize = 0x4000_0000;
-        let flags = WEXITED | WNOHANG | WNOWAIT | WALL;
-        let waited = call!(nr::WAITID, P_ALL, 0, 0, flags, 0);
-        Surroundings { threads: threads(), has_children: waited != NO_CHILDREN, resident_bytes: resident_bytes() }
-    }
-}
-
-/// A directory has a link for each one in it beside its own two.
-fn threads() -> isize {
-    let mut status = Status::default();
-    match call!(nr::STAT, c"/proc/self/task".as_ptr(), &raw mut status) {
-        0 => status.links as isize - 2,
-        error => error,
-    }
-}
-
-/// The second number of /proc/self/statm; proc_pid_statm(5).
-fn resident_bytes() -> isize {
-    let file = sys::open_at(sys::AT_FDCWD, c"/proc/self/statm".as_ptr().cast(), sys::O_RDONLY, 0);
-    if file < 0 {
-        return file;
-    }
-    let mut text = [0u8; 128];
-    let length = sys::read(file as Fd, &mut text);
-    sys::close(file as Fd);
-    if length < 0 {
-        return length;
-    }
-    let pages = text[..length as usize].split(|byte| *byte == b' ').nth(1).map_or(0, sys::decimal);
-    pages as isize * 4096
-}
-
-/// `struct stat`, as far as it is read here.
-#[repr(C)]
-#[derive(Default)]
-struct Status {
-    before: [u64; 2],
-    links: u64,
-    owner: [u64; 2],
-    device: u64,
-    rest: [u64; 12],
-}
-
-/// Puts files in the place of the standard streams; nothing where `stdin` is negative.
-pub fn put_streams([stdin, stdout, stderr]: [Fd; 3]) {
-    let stdin = match stdin {
-        ..0 => sys::open_at(sys::AT_FDCWD, c"/dev/null".as_ptr().cast(), sys::O_RDONLY, 0) as Fd,
-        _ => stdin,
-    };
-    // Where a job has closed its own, they have come in their places.
-    let above = [stdin, stdout, stderr].map(|file| match file {
-        0..3 => call!(nr::FCNTL, file, F_DUPFD_CLOEXEC, 3) as Fd,
-        _ => file,
-    });
-    for (standard, file) in above.into_iter().enumerate() {
-        call!(nr::DUP2, file, standard);
-        sys::close(file);
-    }
-}
-
-const F_DUPFD_CLOEXEC: usize = 1030;
-
-/// Whether stdin is /dev/null, still.
-pub fn reads_nothing() -> bool {
-    const NOTHING: u64 = 1 << 8 | 3;
-    let mut status = Status::default();
-    call!(nr::FSTAT, 0, &raw mut status) == 0 && status.device == NOTHING
 }
 
 /// In the copy: until init has it go on.

@@ -10,6 +10,8 @@
 
 mod job;
 mod runtime;
+#[allow(dead_code, reason = "Python uses the rest")]
+mod streams;
 #[allow(dead_code, reason = "the other programs use the rest")]
 mod sys;
 #[allow(dead_code, reason = "the engine and the other programs use the rest")]
@@ -181,17 +183,14 @@ fn no_checkpoint(nonce: &[u8]) {
 /// Puts a cell's streams in place: its stdout, stderr, its stdin where it has one, and its text.
 fn take(env: Environment, cell: &script::Cell, fds: &[Fd]) -> Value {
     let (streams, text) = fds.split_at(fds.len() - 1);
-    for (fd, standard) in streams.iter().zip([1, 2, 0]) {
-        call!(nr::DUP2, *fd, standard);
-        sys::close(*fd);
-    }
-    if streams.len() < 3 {
-        let null = sys::open_at(sys::AT_FDCWD, c"/dev/null".as_ptr().cast(), sys::O_RDONLY, 0);
-        call!(nr::DUP2, null, 0);
-        sys::close(null as Fd);
-    }
+    // Before the streams take their places, where it may have come.
     let mapped = call!(nr::MMAP, 0, cell.length, 1, 2, text[0], 0);
     sys::close(text[0]);
+    let stdin = streams.get(2).copied().unwrap_or(-1);
+    if streams::put([stdin, streams[0], streams[1]]) < 0 {
+        // What it prints would come where it is not looked for.
+        sys::exit(1);
+    }
     if mapped < 0 {
         // Not even its mode: it is no cell.
         // SAFETY: nothing is read.

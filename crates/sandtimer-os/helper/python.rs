@@ -19,6 +19,8 @@ mod layout;
 mod runtime;
 mod shelf;
 mod steps;
+mod streams;
+mod surroundings;
 mod sys;
 #[allow(dead_code, reason = "the other programs use the rest")]
 mod wire;
@@ -28,6 +30,7 @@ use core::ptr::{null, null_mut};
 
 use clone::{CLONE_PARENT, CLONE_PIDFD};
 use steps::Program;
+use surroundings::Surroundings;
 use sys::{Fd, call, nr};
 use wire::{
     BIRTH_CHANNEL, BIRTH_EXTRA, BIRTH_PIDS, BIRTH_PROGRAM, BIRTH_STDIN, Birth, CHANNEL_PACKET, JobHeader, Reply,
@@ -268,14 +271,14 @@ static THREAD_ID: Static<*mut i32> = Static(core::cell::UnsafeCell::new(null_mut
 /// `surroundings() -> (int, int, int)`: how many threads this process has, whether it has children, and its resident bytes; numbers
 /// that cannot be had are negative. In one call: each step of Python's writes to pages that a copy shares.
 unsafe extern "C" fn surroundings(_module: Object, _arguments: Object) -> Object {
-    let copy::Surroundings { threads, has_children, resident_bytes } = copy::Surroundings::look();
+    let Surroundings { threads, has_children, resident_bytes } = surroundings::look();
     let (threads, resident_bytes) = (threads as c_long, resident_bytes as c_long);
     // SAFETY: the format makes Python ints of two C longs and of an int between them.
     unsafe { Py_BuildValue(c"lil".as_ptr(), threads, c_int::from(has_children), resident_bytes) }
 }
 
 /// `put_streams(stdin, stdout, stderr) -> int`: makes the standard streams of these files, which are closed; stdin that is -1 reads
-/// nothing. Always 0.
+/// nothing. 0, or a negated errno.
 unsafe extern "C" fn put_streams(_module: Object, arguments: Object) -> Object {
     let mut files: [c_int; 3] = [-1; 3];
     let [stdin, stdout, stderr] = &mut files;
@@ -283,15 +286,15 @@ unsafe extern "C" fn put_streams(_module: Object, arguments: Object) -> Object {
     if unsafe { PyArg_ParseTuple(arguments, c"iii".as_ptr(), &raw mut *stdin, &raw mut *stdout, &raw mut *stderr) } == 0 {
         return null_mut();
     }
-    copy::put_streams(files);
+    let put = streams::put(files);
     // SAFETY: the format makes a Python int of a C long.
-    unsafe { Py_BuildValue(c"l".as_ptr(), 0 as c_long) }
+    unsafe { Py_BuildValue(c"l".as_ptr(), put as c_long) }
 }
 
 /// `reads_nothing() -> int`: whether stdin is /dev/null.
 unsafe extern "C" fn reads_nothing(_module: Object, _arguments: Object) -> Object {
     // SAFETY: the format makes a Python int of a C int.
-    unsafe { Py_BuildValue(c"i".as_ptr(), c_int::from(copy::reads_nothing())) }
+    unsafe { Py_BuildValue(c"i".as_ptr(), c_int::from(streams::reads_nothing())) }
 }
 
 /// `checkpoint(channel, nonce) -> int`: makes a copy of this process that waits until it is to go on, and says so by the channel,

@@ -43,7 +43,6 @@ pub mod nr {
     pub const READ: usize = 0;
     pub const WRITE: usize = 1;
     pub const CLOSE: usize = 3;
-    pub const STAT: usize = 4;
     pub const FSTAT: usize = 5;
     pub const POLL: usize = 7;
     pub const MMAP: usize = 9;
@@ -96,7 +95,6 @@ pub mod nr {
     pub const UNSHARE: usize = 272;
     pub const TIMERFD_SETTIME: usize = 286;
     pub const SIGNALFD4: usize = 289;
-    pub const WAITID: usize = 247;
     pub const DUP3: usize = 292;
     pub const PIPE2: usize = 293;
     pub const RT_TGSIGQUEUEINFO: usize = 297;

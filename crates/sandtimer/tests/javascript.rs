@@ -60,6 +60,18 @@ fn cells_share_their_variables() {
 }
 
 #[test]
+fn a_cell_that_closes_its_streams_costs_the_next_one_nothing() {
+    for closed in ["[1]", "[2]", "[0]", "[1, 2]", "[0, 1, 2]"] {
+        let context = open();
+        run(&context, cell(&format!("for (const stream of {closed}) require('fs').closeSync(stream)")));
+        let says = "console.log('out'); console.error('err'); require('fs').readFileSync(0, 'utf8')";
+        let outcome = run(&context, cell(says));
+        assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"), "{outcome:?}");
+        assert_eq!(outcome.value, Some("".into()), "{closed}: {outcome:?}");
+    }
+}
+
+#[test]
 fn declarations_may_be_repeated_and_awaited_for() {
     let context = open();
     run(&context, cell("const a = 1; class B {}; let c = 1"));

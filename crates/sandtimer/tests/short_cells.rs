@@ -76,7 +76,47 @@ fn a_cell_that_closes_its_streams_costs_the_next_one_nothing() {
         assert_eq!(outcome.ending, Ending::Returned, "{closed}: {outcome:?}");
         assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\nbelow\n", "err\n"), "{closed}");
         assert_eq!(outcome.results[0]["text/plain"], "('', 0)", "{closed}");
+        run(&context, &format!("for stream in ({closed}): os.close(stream)"));
+        // Its source is a file beside its streams then.
+        let long = format!("{says}\n# {}", "a".repeat(40_000));
+        let with_stdin = Cell { stdin: Some(b"read".to_vec()), ..cell(&long) };
+        let outcome = context.execute(with_stdin, &mut |_| {}).expect("a run");
+        assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\nbelow\n", "err\n"), "{closed}");
+        assert_eq!(outcome.results[0]["text/plain"], "('read', 0)", "{closed}");
     }
+}
+
+#[test]
+fn a_cell_whose_streams_cannot_be_put_in_place_is_not_executed() {
+    let context = open();
+    run(&context, "kept = 1");
+    let closes =
+        "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\nos.close(0); os.close(1)";
+    run(&context, closes);
+    let outcome = run(&context, "print('out')\nkept = 2");
+    assert_eq!(
+        (outcome.ok, outcome.stdout.as_str(), outcome.stderr.as_str()),
+        (false, "", ""),
+        "{outcome:?}"
+    );
+    assert!(context.undo().expect("undone"));
+    assert_eq!(run(&context, "print('out')\nkept").stdout, "out\n");
+}
+
+#[test]
+fn what_is_written_down_may_show_something_itself() {
+    let context = open();
+    let shows = "class D(dict):\n    def items(self): display('within'); return [('a', 1)]\n\
+                 class V:\n    def _repr_mimebundle_(self): return {'application/json': D(a=1)}\n\
+                 class W:\n    def _repr_mimebundle_(self): return {'application/json': E(a=1)}\n\
+                 class E(dict):\n    def items(self): raise RuntimeError\nV()";
+    let outcome = run(&context, shows);
+    assert_eq!((outcome.ending, outcome.state), (Ending::Returned, State::Kept), "{outcome:?}");
+    let last = outcome.results.last().expect("a value");
+    assert_eq!(last["application/json"], serde_json::json!({"a": 1}));
+    let outcome = run(&context, "W()");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Returned, State::Kept), "{outcome:?}");
+    assert!(outcome.results[0].get("application/json").is_none(), "{outcome:?}");
 }
 
 #[test]

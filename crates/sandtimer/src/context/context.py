@@ -54,6 +54,7 @@ SIGINT = int(signal.SIGINT)
 INTERRUPT = {SIGINT}
 # What a cell request has beside its stdout and stderr.
 HAS_STDIN, HAS_FILE = 1, 2
+ENCODER, ENCODE_TEXT = json.JSONEncoder(allow_nan=False), json.encoder.encode_basestring_ascii
 
 
 class Context:
@@ -137,7 +138,10 @@ class Context:
         self.has_stdin = kind & HAS_STDIN
         stdin = others.pop(0) if self.has_stdin else -1
         source = (read_all(others[0]) if kind & HAS_FILE else text).decode("utf-8")
-        native.put_streams(stdin, stdout, stderr)
+        failed = native.put_streams(stdin, stdout, stderr)
+        if failed:
+            # What it prints would come where it is not looked for.
+            raise OSError(-failed, os.strerror(-failed))
         self.displayed = 0
         reply = self.reply(source, self.main)
         try:
@@ -332,32 +336,19 @@ def leave_out_own(trace):
         trace = trace.tb_next
 
 
-def encoder():
-    """What writes a value as `json.JSONEncoder(allow_nan=False).encode` does, which makes functions for each value: that touches
-    more pages than the writing."""
-    default, make = json.JSONEncoder(allow_nan=False), json.encoder.c_make_encoder
+def encoded(value):
+    """Writes a value as `json.JSONEncoder` does, which makes functions for each: that touches more pages than the writing."""
+    make = json.encoder.c_make_encoder
     if make is None:
-        return default.encode
-    # What it is writing, by which it knows a value that holds itself.
-    marks = {}
-    pieces = make(marks, default.default, json.encoder.encode_basestring_ascii, None, ": ", ", ", False, False, False)
-
-    def encode(value):
-        try:
-            return "".join(pieces(value, 0))
-        finally:
-            marks.clear()
-
-    return encode
-
-
-encoded = encoder()
+        return ENCODER.encode(value)
+    # The first is what it is writing, by which it knows a value that holds itself.
+    return "".join(make({}, ENCODER.default, ENCODE_TEXT, None, ": ", ", ", False, False, False)(value, 0))
 
 
 def as_json(value):
     try:
         return encoded(value).encode("utf-8", "replace")
-    except (TypeError, ValueError, RecursionError):
+    except Exception:
         # Something in a bundle is no JSON: the rest of it is.
         return json.dumps(only_json(value)).encode("utf-8", "replace")
 
@@ -372,7 +363,7 @@ def is_json(data):
     try:
         encoded(data)
         return True
-    except (TypeError, ValueError, RecursionError):
+    except Exception:
         return False
 
 
@@ -419,7 +410,7 @@ def bundle(value):
     elif type(value) in (list, tuple, dict) and "application/json" not in shown:
         try:
             shown["application/json"] = json.loads(encoded(value))
-        except (TypeError, ValueError, RecursionError):
+        except Exception:
             pass
     return shown
 
