@@ -10,7 +10,6 @@
 
 mod job;
 mod runtime;
-#[allow(dead_code, reason = "Python uses the rest")]
 mod streams;
 #[allow(dead_code, reason = "the other programs use the rest")]
 mod sys;

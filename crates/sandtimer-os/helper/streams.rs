@@ -23,18 +23,10 @@ pub fn put([stdin, stdout, stderr]: [Fd; 3]) -> isize {
 
 /// A file by a number above those of the standard streams: where a job has closed its own, what comes next has theirs, and would be
 /// closed or replaced there. What it was before is replaced.
-pub fn above(file: isize) -> isize {
+fn above(file: isize) -> isize {
     const F_DUPFD_CLOEXEC: usize = 1030;
     match file {
         0..3 => call!(nr::FCNTL, file, F_DUPFD_CLOEXEC, 3),
         _ => file,
     }
-}
-
-/// Whether stdin is /dev/null, still.
-pub fn reads_nothing() -> bool {
-    // `struct stat`: the sixth word is which device a file stands for.
-    const NOTHING: u64 = 1 << 8 | 3;
-    let mut status = [0u64; 18];
-    call!(nr::FSTAT, 0, &raw mut status) == 0 && status[5] == NOTHING
 }

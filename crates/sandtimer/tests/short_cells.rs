@@ -100,7 +100,8 @@ fn a_cell_whose_streams_cannot_be_put_in_place_is_not_executed() {
         "{outcome:?}"
     );
     assert!(context.undo().expect("undone"));
-    assert_eq!(run(&context, "print('out')\nkept").stdout, "out\n");
+    let outcome = run(&context, "print('out')\nkept");
+    assert_eq!((outcome.stdout.as_str(), outcome.value.clone()), ("out\n", Some(1.into())), "{outcome:?}");
 }
 
 #[test]

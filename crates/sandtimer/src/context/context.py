@@ -54,7 +54,8 @@ SIGINT = int(signal.SIGINT)
 INTERRUPT = {SIGINT}
 # What a cell request has beside its stdout and stderr.
 HAS_STDIN, HAS_FILE = 1, 2
-ENCODER, ENCODE_TEXT = json.JSONEncoder(allow_nan=False), json.encoder.encode_basestring_ascii
+ENCODER = json.JSONEncoder(allow_nan=False)
+ENCODE_TEXT, MAKE_WRITER = json.encoder.encode_basestring_ascii, json.encoder.c_make_encoder
 
 
 class Context:
@@ -336,13 +337,22 @@ def leave_out_own(trace):
         trace = trace.tb_next
 
 
-def encoded(value):
-    """Writes a value as `json.JSONEncoder` does, which makes functions for each: that touches more pages than the writing."""
-    make = json.encoder.c_make_encoder
-    if make is None:
-        return ENCODER.encode(value)
+def written_natively(value):
     # The first is what it is writing, by which it knows a value that holds itself.
-    return "".join(make({}, ENCODER.default, ENCODE_TEXT, None, ": ", ", ", False, False, False)(value, 0))
+    return "".join(MAKE_WRITER({}, ENCODER.default, ENCODE_TEXT, None, ": ", ", ", False, False, False)(value, 0))
+
+
+def encoder():
+    """What writes a value as JSON: what `json.JSONEncoder` has in C, without the functions that it makes for each value, which touch
+    more pages than the writing. It is none of Python's promises, so it is tried."""
+    try:
+        written_natively({"a": [1, "b"]})
+        return written_natively
+    except Exception:
+        return ENCODER.encode
+
+
+encoded = encoder()
 
 
 def as_json(value):
