@@ -32,10 +32,13 @@ use crate::zygote::Language;
 
 /// How long an image may take: writing takes a second for each GB. Infrastructure: always finite.
 const IMAGE_LIMIT: u64 = 30_000_000_000;
-/// What an image over another may grow from one to the next without being asked for twice.
+/// What an image may grow from one to the next without being asked for again.
 const GROWTH: u64 = 256 << 10;
 /// An image up to so long gets its memory while the interpreter prepares: every later one over the first.
 const SHORT: u64 = 8 << 20;
+/// How often an image is asked for: short as the last one was, as long as it is found to be, whole where it has just become too
+/// long for one over another, and once more where the interpreter has grown meanwhile.
+const TRIES: usize = 4;
 /// The largest image, beside its table.
 const MOST_BYTES: u64 = 5 << 30;
 
@@ -163,8 +166,7 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |error: rustix::io::Errno| Error::System { doing, source: error.into() };
     let mut room = standing.delta + GROWTH;
-    // The first is whole and much longer than that: it is asked for twice.
-    for _ in 0..2 {
+    for _ in 0..TRIES {
         let image = memfd_create("sandtimer-image", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(failed)?;
         ftruncate(&image, room).map_err(failed)?;
