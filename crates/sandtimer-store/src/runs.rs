@@ -240,9 +240,9 @@ impl RunStore {
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes files for records to come, so that [`RunStore::begin`] has some.
-    pub fn prepare(&self) {
-        self.spares.refill();
+    /// Makes some files for records to come, so that [`RunStore::begin`] has them. Whether there are as many as are ever kept.
+    pub fn prepare(&self) -> bool {
+        self.spares.refill()
     }
 
     /// Removes what records have replaced, and waits until all so far are on the disk.

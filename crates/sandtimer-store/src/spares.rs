@@ -1,7 +1,8 @@
 //! Empty files for records to come: whoever waits for a record does not wait for an inode.
 //!
 //! A new file is the dear part of a record. On ext4 it costs the more the more files were removed lately: for a minute their inodes
-//! are passed over one by one ([`recently_deleted`]). So files are made while nobody waits. A name that ends in `.spare` belongs to
+//! are passed over one by one ([`recently_deleted`]), and whoever renames a file in this directory waits for it meanwhile. So files
+//! are made while nobody waits, and in quiet times as many as a burst needs. A name that ends in `.spare` belongs to
 //! no run; where there is none left, whoever takes one makes it. No file is used twice: somebody may still be reading it.
 //!
 //! [`recently_deleted`]: https://elixir.bootlin.com/linux/v6.12/source/fs/ext4/ialloc.c#L688
@@ -16,8 +17,9 @@ use crate::record::create;
 
 /// The ending of the names of files that are no record yet.
 pub(crate) const SPARE: &str = "spare";
-/// How many there are at least when somebody has seen to them, and at most.
-const FEWEST: usize = 64;
+/// How many are made at a time in quiet times, which are those in which no more are taken.
+const FEW: usize = 64;
+/// How many there are at most.
 const MOST: usize = 1024;
 
 /// The spare files of a directory.
@@ -71,13 +73,20 @@ impl Spares {
         }
     }
 
-    /// Makes as many as may be needed until somebody sees to them again. What cannot be made is not there.
-    pub fn refill(&self) {
-        let wanted = self.taken.swap(0, Ordering::Relaxed).saturating_mul(2).clamp(FEWEST, MOST);
-        while self.lock().len() < wanted {
-            let Ok((_, path)) = self.make() else { return };
+    /// Makes as many as may be needed until somebody sees to them again: none where there are as many as were taken since the last
+    /// time, a few more in quiet times. What cannot be made is not there. Whether there are as many as are ever kept.
+    pub fn refill(&self) -> bool {
+        let (taken, left) = (self.taken.swap(0, Ordering::Relaxed), self.lock().len());
+        let wanted = match taken {
+            ..=FEW => left + FEW,
+            _ if left < taken => taken.saturating_mul(2),
+            _ => left,
+        };
+        while self.lock().len() < wanted.min(MOST) {
+            let Ok((_, path)) = self.make() else { break };
             self.lock().push(path);
         }
+        self.lock().len() >= MOST
     }
 
     fn make(&self) -> io::Result<(File, PathBuf)> {
@@ -95,5 +104,37 @@ impl Spares {
     fn lock(&self) -> MutexGuard<'_, Vec<PathBuf>> {
         // A list of names; whole whatever happened to the thread that held it.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_finds_files_that_were_made_in_quiet_times() {
+        let place = tempfile::tempdir().expect("a directory");
+        let spares = Spares::new(place.path().to_owned());
+        let count = || fs::read_dir(place.path()).expect("readable").count();
+        assert!(!spares.refill());
+        assert_eq!(count(), FEW, "nobody waits long for the first ones");
+        while !spares.refill() {}
+        assert_eq!(count(), MOST);
+        let use_up = |number| {
+            for _ in 0..number {
+                let (_, path) = spares.take().expect("a file");
+                fs::remove_file(path).expect("removed");
+            }
+        };
+        // In the midst of a burst none is made as long as there are enough for as many again.
+        use_up(MOST / 2);
+        assert!(!spares.refill());
+        assert_eq!(count(), MOST / 2);
+        use_up(MOST / 2 - 1);
+        assert!(!spares.refill());
+        assert_eq!(count(), MOST - 2);
+        // It is over.
+        assert!(spares.refill());
+        assert_eq!(count(), MOST);
     }
 }

@@ -285,26 +285,30 @@ fn record(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcom
     live.end(Record::Memory { run: run.clone(), outcome, ended_at_ms });
 }
 
-/// Sees that records reach the disk, [`SYNC_EVERY`] after the first of them was written, until the server ends.
+/// Sees that records reach the disk, [`SYNC_EVERY`] after the first of them was written, and that there are files for more, until
+/// the server ends.
 pub(crate) async fn sync_records(app: Shared) {
     let mut closing = app.closing.subscribe();
-    prepare_records(&app).await;
+    let mut is_prepared = prepare_records(&app).await;
     loop {
-        tokio::select! {
-            () = app.runs.written.notified() => {}
+        let is_written = tokio::select! {
+            () = app.runs.written.notified() => true,
+            () = tokio::time::sleep(SYNC_EVERY), if !is_prepared => false,
             _ = closing.wait_for(|closing| *closing) => return,
+        };
+        if is_written {
+            tokio::time::sleep(SYNC_EVERY).await;
+            sync(&app).await;
         }
-        tokio::time::sleep(SYNC_EVERY).await;
-        sync(&app).await;
-        prepare_records(&app).await;
+        is_prepared = prepare_records(&app).await;
     }
 }
 
-/// Has files for records to come made.
-async fn prepare_records(app: &Shared) {
+/// Has files for records to come made. Whether there are as many as there ever are.
+async fn prepare_records(app: &Shared) -> bool {
     let store = app.runs.store.clone();
     // A panic there was reported by itself.
-    let _ = tokio::task::spawn_blocking(move || store.prepare()).await;
+    tokio::task::spawn_blocking(move || store.prepare()).await.unwrap_or(true)
 }
 
 /// Waits until all records so far are on the disk.
