@@ -353,6 +353,7 @@ impl Server {
         runtime.spawn(listen::serve(listener, app.clone(), connections.clone()));
         runtime.spawn(runs::keep_house(app.clone()));
         runtime.spawn(runs::sync_records(app.clone()));
+        runtime.spawn(runs::prepare_records(app.clone()));
         runtime.spawn(contexts::keep_house(app.clone()));
         let filling = app.clone();
         runtime.spawn_blocking(move || contexts::fill(&filling));

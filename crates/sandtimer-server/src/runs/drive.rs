@@ -20,6 +20,7 @@ use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_store::Begun;
 use serde_json::Value;
 use tokio::sync::oneshot;
+use tokio::time::MissedTickBehavior;
 
 use super::control::Input;
 use super::copy::Copies;
@@ -36,6 +37,8 @@ use crate::workspaces::{self, Using};
 
 /// How long a record may be written and not yet on the disk.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// How often somebody looks whether there are files for more records.
+const PREPARE_EVERY: Duration = Duration::from_millis(100);
 /// Why a run was cancelled whose request went away.
 pub(crate) const CLIENT_GONE: &str = "the client that waited for it went away";
 /// Why a run is cancelled that the disk does not take.
@@ -285,30 +288,39 @@ fn record(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcom
     live.end(Record::Memory { run: run.clone(), outcome, ended_at_ms });
 }
 
-/// Sees that records reach the disk, [`SYNC_EVERY`] after the first of them was written, and that there are files for more, until
-/// the server ends.
+/// Sees that records reach the disk, [`SYNC_EVERY`] after the first of them was written, until the server ends.
 pub(crate) async fn sync_records(app: Shared) {
     let mut closing = app.closing.subscribe();
-    let mut is_prepared = prepare_records(&app).await;
     loop {
-        let is_written = tokio::select! {
-            () = app.runs.written.notified() => true,
-            () = tokio::time::sleep(SYNC_EVERY), if !is_prepared => false,
+        tokio::select! {
+            () = app.runs.written.notified() => {}
             _ = closing.wait_for(|closing| *closing) => return,
-        };
-        if is_written {
-            tokio::time::sleep(SYNC_EVERY).await;
-            sync(&app).await;
         }
-        is_prepared = prepare_records(&app).await;
+        tokio::time::sleep(SYNC_EVERY).await;
+        sync(&app).await;
+        app.runs.unprepared.notify_one();
     }
 }
 
-/// Has files for records to come made. Whether there are as many as there ever are.
-async fn prepare_records(app: &Shared) -> bool {
-    let store = app.runs.store.clone();
-    // A panic there was reported by itself.
-    tokio::task::spawn_blocking(move || store.prepare()).await.unwrap_or(true)
+/// Sees that there are files for records to come, a few at a time, until the server ends.
+pub(crate) async fn prepare_records(app: Shared) {
+    let mut closing = app.closing.subscribe();
+    let prepare = async {
+        let mut looks = tokio::time::interval(PREPARE_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            let store = app.runs.store.clone();
+            // A panic there was reported by itself.
+            if tokio::task::spawn_blocking(move || store.prepare()).await.unwrap_or(true) {
+                app.runs.unprepared.notified().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = prepare => {}
+        _ = closing.wait_for(|closing| *closing) => {}
+    }
 }
 
 /// Waits until all records so far are on the disk.

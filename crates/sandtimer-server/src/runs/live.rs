@@ -382,6 +382,8 @@ pub(crate) struct Runs {
     thinning: Mutex<()>,
     /// A record was written that is not on the disk yet.
     pub(super) written: Notify,
+    /// There may be fewer files for records to come than are kept.
+    pub(super) unprepared: Notify,
     /// Records are on their way to the disk: who writes one may have to wait.
     pub(super) is_syncing: AtomicBool,
 }
@@ -400,6 +402,7 @@ impl Runs {
             kept: AtomicUsize::new(0),
             thinning: Mutex::default(),
             written: Notify::new(),
+            unprepared: Notify::new(),
             is_syncing: AtomicBool::new(false),
         };
         runs.thin_out();
