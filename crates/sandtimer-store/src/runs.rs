@@ -240,7 +240,7 @@ impl RunStore {
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes some files for records to come, so that [`RunStore::begin`] has them. Whether there are as many as are ever kept.
+    /// Makes some files for records to come, so that [`RunStore::begin`] has them. Whether no more are to be made until some are taken.
     pub fn prepare(&self) -> bool {
         self.spares.refill()
     }

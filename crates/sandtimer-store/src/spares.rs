@@ -19,6 +19,8 @@ use crate::record::create;
 pub(crate) const SPARE: &str = "spare";
 /// How many are made at a time in quiet times, which are those in which no more are taken.
 const FEW: usize = 8;
+/// How many are made at a time beside a burst: who renames a file waits for each of them.
+const AT_A_TIME: usize = 64;
 /// How many there are at most.
 const MOST: usize = 1024;
 
@@ -73,17 +75,18 @@ impl Spares {
         }
     }
 
-    /// Makes as many as may be needed until somebody sees to them again: none where there are as many as were taken since the last
-    /// time, a few more in quiet times. What cannot be made is not there. Whether there are as many as are ever kept.
+    /// Makes some for those who come before somebody sees to them again: none where there are as many as were taken since the last
+    /// time, a few more in quiet times. Whether nothing is to be made until others are taken: there are as many as are ever kept, or
+    /// none can be made.
     pub fn refill(&self) -> bool {
         let (taken, left) = (self.taken.swap(0, Ordering::Relaxed), self.lock().len());
         let wanted = match taken {
-            ..=FEW => left + FEW,
-            _ if left < taken => taken.saturating_mul(2),
-            _ => left,
+            ..=FEW => FEW,
+            _ if left < taken => AT_A_TIME,
+            _ => 0,
         };
-        while self.lock().len() < wanted.min(MOST) {
-            let Ok((_, path)) = self.make() else { break };
+        for _ in 0..wanted.min(MOST.saturating_sub(left)) {
+            let Ok((_, path)) = self.make() else { return true };
             self.lock().push(path);
         }
         self.lock().len() >= MOST
@@ -132,9 +135,15 @@ mod tests {
         assert_eq!(count(), MOST / 2);
         use_up(MOST / 2 - 1);
         assert!(!spares.refill());
-        assert_eq!(count(), MOST - 2);
+        assert_eq!(count(), 1 + AT_A_TIME, "and then not so many that they hold up the burst");
         // It is over.
         while !spares.refill() {}
         assert_eq!(count(), MOST);
+    }
+
+    #[test]
+    fn where_none_can_be_made_nobody_tries_on_and_on() {
+        let spares = Spares::new(PathBuf::from("/proc/no such directory"));
+        assert!(spares.refill() && spares.take().is_err());
     }
 }

@@ -121,19 +121,19 @@ fn a_branch_is_a_context_like_every_other() {
 fn an_interpreter_that_grows_between_two_askings_is_asked_again() {
     let origin = open();
     done(&origin, "x = 1");
-    let growing = |megabytes: &str| {
+    let growing = |pieces: &str| {
         let branch = branches(&origin, 1).remove(0);
         // The interpreter looks where it is each time it is asked.
         let grows = format!(
-            "import os\nheld, more, where = [os.urandom(1 << 20)], {megabytes}, os.getcwd\ndef grow():\n    if more: held.append(os.urandom(more.pop() << 20))\n    return where()\nos.getcwd = grow"
+            "import os\nheld, more, where = [os.urandom(1 << 19)], {pieces}, os.getcwd\ndef grow():\n    if more: held.append(os.urandom(more.pop() << 19))\n    return where()\nos.getcwd = grow"
         );
         done(&branch, &grows);
         branch
     };
-    // By so little that it is still an image over its origin's, and then by so much that it is one no more.
-    for megabytes in ["[1, 1]", "[6, 1]"] {
-        let second = branches(&growing(megabytes), 1).remove(0);
-        assert_eq!(shown(&second, "x, len(held), more"), "(1, 3, [])");
+    // By half a megabyte each time, and by so much at the second that it is no image over its origin's any more.
+    for (pieces, length) in [("[1, 1]", 3), ("[1, 12, 1]", 4)] {
+        let second = branches(&growing(pieces), 1).remove(0);
+        assert_eq!(shown(&second, "x, len(held), more"), format!("(1, {length}, [])"));
     }
     let branch = growing("[1] * 100");
     assert_eq!(refusal(&branch), "it grows while its image is written");

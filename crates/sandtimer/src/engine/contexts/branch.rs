@@ -166,6 +166,9 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |error: rustix::io::Errno| Error::System { doing, source: error.into() };
     let mut room = standing.delta + GROWTH;
+    // What was allocated for it, which whoever forges its answers could hold on to.
+    let mut all_of_it = 0;
+    let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
     for _ in 0..TRIES {
         let image = memfd_create("sandtimer-image", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(failed)?;
@@ -189,11 +192,15 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
         if is_beside {
             allocate()?;
         }
-        let made = answer(standing, nonce)?;
+        let made = answer(standing, nonce, end)?;
         let (length, base) = match made {
             Image::TooShort(length) if length > room && length <= MOST_BYTES => {
                 // What it touches in the meantime counts as well.
                 room = length + GROWTH;
+                all_of_it += room;
+                if all_of_it > MOST_BYTES + GROWTH {
+                    break;
+                }
                 continue;
             }
             Image::Delta(length) if length <= room && standing.image.is_some() => {
@@ -232,11 +239,10 @@ fn ask(standing: &mut Standing, base: u64, shares: bool, files: [&OwnedFd; 2]) -
     Ok(nonce)
 }
 
-/// What the interpreter says of its image.
-fn answer(standing: &mut Standing, nonce: Nonce) -> Result<Image, Error> {
+/// What the interpreter says of its image before `end`.
+fn answer(standing: &mut Standing, nonce: Nonce, end: u64) -> Result<Image, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
-    let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
     let mut packet = vec![0u8; sandtimer_os::wire::CHANNEL_PACKET];
     while standing.wait_for_word(end).map_err(failed)? {
         let length = os::packet(standing.channel(), &mut packet, false).map_err(Error::system(doing))?;
