@@ -1,9 +1,10 @@
 //! Empty files for records to come: whoever waits for a record does not wait for an inode.
 //!
-//! A new file is the dear part of a record. On ext4 it costs the more the more files were removed lately: for a minute their inodes
-//! are passed over one by one ([`recently_deleted`]), and whoever renames a file in this directory waits for it meanwhile. So files
-//! are made while nobody waits, and in quiet times as many as a burst needs. A name that ends in `.spare` belongs to
-//! no run; where there is none left, whoever takes one makes it. No file is used twice: somebody may still be reading it.
+//! A new file is the dear part of a record. On an ext4 without a journal it costs the more the more files were removed lately: for
+//! one to six minutes their inodes are passed over one by one ([`recently_deleted`]), and whoever renames a file in this directory
+//! waits for it meanwhile. So files are made while nobody waits, and in quiet times as many as a burst needs. A name that ends in
+//! `.spare` belongs to no run; where there is none left, whoever takes one makes it. No file is used twice: somebody may still be
+//! reading it.
 //!
 //! [`recently_deleted`]: https://elixir.bootlin.com/linux/v6.12/source/fs/ext4/ialloc.c#L688
 

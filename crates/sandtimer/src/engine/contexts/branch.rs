@@ -166,8 +166,8 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |error: rustix::io::Errno| Error::System { doing, source: error.into() };
     let mut room = standing.delta + GROWTH;
-    // What was allocated for it, which whoever forges its answers could hold on to.
-    let mut all_of_it = 0;
+    // For askings behind the first: whoever forges the answers could hold on to the file of each.
+    let mut allocated = 0;
     let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
     for _ in 0..TRIES {
         let image = memfd_create("sandtimer-image", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
@@ -197,8 +197,8 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
             Image::TooShort(length) if length > room && length <= MOST_BYTES => {
                 // What it touches in the meantime counts as well.
                 room = length + GROWTH;
-                all_of_it += room;
-                if all_of_it > MOST_BYTES + GROWTH {
+                allocated += room;
+                if allocated > MOST_BYTES + GROWTH {
                     break;
                 }
                 continue;
