@@ -34,8 +34,8 @@ const ENTRIES: usize = 8192;
 const GAP: usize = 1;
 /// A run of so many bytes is mapped; shorter ones are copied.
 const MAPPED_FROM: u64 = 64 << 10;
-/// The same in a delta, whose length bounds into how many pieces memory falls by that.
-const MAPPED_FROM_IN_DELTA: u64 = 8 << 10;
+/// The same in a delta, of which most is written to again by the next cell: mapping a page or two costs twice what copying does.
+const MAPPED_FROM_IN_DELTA: u64 = 32 << 10;
 /// A delta of more is written as a whole image.
 const LONGEST_DELTA: u64 = 4 << 20;
 
