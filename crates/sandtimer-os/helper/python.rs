@@ -24,6 +24,7 @@ mod surroundings;
 mod sys;
 #[allow(dead_code, reason = "the other programs use the rest")]
 mod wire;
+mod written;
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::ptr::{null, null_mut};
@@ -95,7 +96,7 @@ const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Obje
     Method { name: name.as_ptr(), function: Some(function), flags: METH_VARARGS, documentation: null() }
 }
 
-static METHODS: Static<[Method; 13]> = Static(core::cell::UnsafeCell::new([
+static METHODS: Static<[Method; 14]> = Static(core::cell::UnsafeCell::new([
     method(c"lay_out", lay_out),
     method(c"shelve", shelve),
     method(c"restrict", restrict),
@@ -104,6 +105,7 @@ static METHODS: Static<[Method; 13]> = Static(core::cell::UnsafeCell::new([
     method(c"put_streams", put_streams),
     method(c"reads_nothing", reads_nothing),
     method(c"checkpoint", checkpoint),
+    method(c"note_written", note_written),
     method(c"image", image),
     method(c"take", take),
     method(c"receive", receive),
@@ -301,13 +303,14 @@ unsafe extern "C" fn reads_nothing(_module: Object, _arguments: Object) -> Objec
     unsafe { Py_BuildValue(c"i".as_ptr(), c_int::from(is_null)) }
 }
 
-/// `checkpoint(channel, nonce) -> int`: makes a copy of this process that waits until it is to go on, and says so by the channel,
-/// as the interpreter would: the first thing that Python does behind a fork costs more than the saying. The copy's process id
-/// here, or a negative error that nothing was said of; 0 in the copy, once it goes on.
+/// `checkpoint(channel, nonce, ahead) -> int`: makes a copy of this process that waits until it is to go on, and says so by the
+/// channel, as the interpreter would: the first thing that Python does behind a fork costs more than the saying. `ahead`: then
+/// writes to pages before a cell does; see `written.rs`. The copy's process id here, or a negative error that nothing was said of;
+/// 0 in the copy, once it goes on.
 unsafe extern "C" fn checkpoint(_module: Object, arguments: Object) -> Object {
-    let (mut channel, mut nonce): (c_int, u64) = (-1, 0);
-    // SAFETY: the format names the two variables' types.
-    if unsafe { PyArg_ParseTuple(arguments, c"iK".as_ptr(), &raw mut channel, &raw mut nonce) } == 0 {
+    let (mut channel, mut nonce, mut ahead): (c_int, u64, c_int) = (-1, 0, 0);
+    // SAFETY: the format names the variables' types.
+    if unsafe { PyArg_ParseTuple(arguments, c"iKi".as_ptr(), &raw mut channel, &raw mut nonce, &raw mut ahead) } == 0 {
         return null_mut();
     }
     let (every, mut before) = (!0u64, 0u64);
@@ -335,8 +338,18 @@ unsafe extern "C" fn checkpoint(_module: Object, arguments: Object) -> Object {
         unsafe { PyOS_AfterFork_Parent() };
     }
     call!(nr::RT_SIGPROCMASK, 2, &raw const before, 0, 8);
+    if made > 0 && ahead != 0 {
+        written::write_ahead(channel);
+    }
     // SAFETY: the format makes a Python int of a C long.
     unsafe { Py_BuildValue(c"l".as_ptr(), made as c_long) }
+}
+
+/// `note_written() -> int`: see `written.rs`. Always 0.
+unsafe extern "C" fn note_written(_module: Object, _arguments: Object) -> Object {
+    written::note();
+    // SAFETY: the format makes a Python int of a C long.
+    unsafe { Py_BuildValue(c"l".as_ptr(), 0 as c_long) }
 }
 
 /// `image(file, base) -> int`: writes what this process is into a file; see `image.rs`. 0 in the process that has become it.

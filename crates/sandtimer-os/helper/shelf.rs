@@ -43,6 +43,12 @@ struct Range {
     end: u64,
 }
 
+/// Whether it is a mapping of the interpreter's data.
+pub fn is_of_it(line: &Line<'_>) -> bool {
+    let path = line.path.strip_prefix(b"/memfd:").unwrap_or(b"");
+    path.starts_with(NAME.to_bytes()) && line.protection == READ | WRITE
+}
+
 /// Called once, in the zygote, by its only thread. `pool`: the bytes of one; `heap`: the C library is one whose heap may be moved.
 pub fn shelve(pool: u64, heap: bool) {
     let address = call!(nr::MMAP, 0, size_of::<Scratch>(), READ | WRITE, PRIVATE_ANONYMOUS, -1isize, 0);
@@ -172,11 +178,34 @@ fn move_into(file: Fd, ranges: &[Range]) {
             (start, at) = (start + length, at + length);
         }
     }
+    enlarge(file, at);
     const ADD_SEALS: usize = 1033;
     const ALL: usize = 0b1111;
     if call!(nr::FCNTL, file, ADD_SEALS, ALL) < 0 {
         // What could still be changed is nothing for children.
         sys::exit(1);
+    }
+}
+
+/// Has the file in large pages (MADV_COLLAPSE, Linux 6.1): then a fork and an exit take entries of neighbours together. Where
+/// that cannot be had it keeps its length, so that it has no hole.
+fn enlarge(file: Fd, length: u64) {
+    const LARGE: u64 = 2 << 20;
+    const FTRUNCATE: usize = 77;
+    const COLLAPSE: usize = 25;
+    const SHARED_FIXED: usize = 0x11;
+    let whole = length.next_multiple_of(LARGE);
+    let room = call!(nr::MMAP, 0, whole + LARGE, READ, PRIVATE_ANONYMOUS, -1isize, 0);
+    if (-4095..0).contains(&room) {
+        return;
+    }
+    let at = (room as u64).next_multiple_of(LARGE);
+    let is_large = call!(FTRUNCATE, file, whole) == 0
+        && call!(nr::MMAP, at, whole, READ, SHARED_FIXED, file, 0) > 0
+        && call!(nr::MADVISE, at, whole, COLLAPSE) == 0;
+    call!(nr::MUNMAP, room, whole + LARGE);
+    if !is_large {
+        call!(FTRUNCATE, file, length);
     }
 }
 

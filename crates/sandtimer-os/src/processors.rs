@@ -29,6 +29,15 @@ impl Processors {
         Some(Processors(mask))
     }
 
+    /// All of these but one.
+    #[must_use]
+    pub fn without(mut self, number: usize) -> Self {
+        if let Some(word) = self.0.get_mut(number / 64) {
+            *word &= !(1 << (number % 64));
+        }
+        self
+    }
+
     /// How many they are.
     #[must_use]
     pub fn count(&self) -> u32 {

@@ -65,6 +65,35 @@ fn a_short_cell_is_over_at_once_with_all_that_belongs_to_it() {
     assert_eq!(run(&context, "x").value, Some(49.into()));
 }
 
+/// Where an interpreter is bound while it is copied, no cell finds it so: not the next one, nor one behind a rollback.
+#[test]
+fn cells_that_come_back_to_back_run_anywhere() {
+    const MASKS: &str =
+        "import os\n[sorted(os.sched_getaffinity(task)) for task in map(int, os.listdir('/proc/self/task'))]";
+    let context = open();
+    let shown = |outcome: &Outcome| outcome.results[0]["text/plain"].to_string();
+    let all = shown(&run(&context, MASKS));
+    for round in 0..4 {
+        for turn in 0..40 {
+            let (_, outcome) = tried(&context, cell(MASKS), LATE);
+            assert_eq!((outcome.state, shown(&outcome)), (State::Kept, all.clone()), "{round}, {turn}");
+            let (_, outcome) = tried(&context, cell(&format!("x = {turn}\nx")), LATE);
+            assert_eq!(outcome.value, Some(turn.into()), "{outcome:?}");
+        }
+        let deaf =
+            "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nx = 'lost'\nwhile True: pass";
+        let ended = Cell { limits: Limits::new().wall(Duration::from_millis(100)), ..cell(deaf) };
+        let (_, outcome) = tried(&context, ended, LATE);
+        assert_eq!((outcome.state, outcome.tree.survivors), (State::RolledBack, Some(0)), "{outcome:?}");
+        let (_, outcome) = tried(&context, cell("x"), LATE);
+        assert_eq!(outcome.value, Some(39.into()), "{outcome:?}");
+        let (_, outcome) = tried(&context, cell(MASKS), LATE);
+        assert_eq!(shown(&outcome), all, "{round}");
+        assert!(context.undo().expect("undone"));
+        assert_eq!(run(&context, "x").value, Some(39.into()));
+    }
+}
+
 #[test]
 fn a_cell_that_closes_its_streams_costs_the_next_one_nothing() {
     for closed in ["1,", "2,", "0,", "1, 2", "0, 2", "0, 1, 2"] {

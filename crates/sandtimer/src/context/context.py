@@ -54,6 +54,8 @@ SIGINT = int(signal.SIGINT)
 INTERRUPT = {SIGINT}
 # What a cell request has beside its stdout and stderr.
 HAS_STDIN, HAS_FILE = 1, 2
+# Rehearsals from one look at what is written to in them to the next.
+NOTED_EVERY = 16
 ENCODER = json.JSONEncoder(allow_nan=False)
 ENCODE_TEXT, MAKE_WRITER = json.encoder.encode_basestring_ascii, json.encoder.c_make_encoder
 
@@ -65,6 +67,7 @@ class Context:
         self.channel = channel
         self.count = 0
         self.loop = None
+        self.rehearsed = 0
         self.displayed = 0
         self.has_stdin = 0
         self.nothing = None
@@ -85,7 +88,7 @@ class Context:
             packet, *files = native.receive(self.channel)
             if packet[:1] == b"C":
                 self.is_new = False
-                self.checkpoint(packet[1:9])
+                self.checkpoint(packet[1:9], len(packet) > 9)
             elif self.is_new:
                 for file in files:
                     if file >= 0:
@@ -97,12 +100,12 @@ class Context:
             elif packet[:1] == b"X":
                 self.cell(packet[1], packet[2:], files)
 
-    def checkpoint(self, nonce):
+    def checkpoint(self, nonce, ahead):
         # One that waits now came too late for the cell before this.
         signal.sigtimedwait(INTERRUPT, 0)
         reason, pid = self.why_not(), 0
         if not reason:
-            pid = native.checkpoint(self.channel, int.from_bytes(nonce, "little"))
+            pid = native.checkpoint(self.channel, int.from_bytes(nonce, "little"), ahead)
             if pid == 0:
                 # This is the copy, and goes on in place of the one it was made from. It is asked again.
                 self.running = False
@@ -200,6 +203,9 @@ class Context:
     def rehearse(self):
         """Does what every cell does, while nobody waits: the first write to a page that is shared with a copy costs a fault."""
         self.packet(self.reply(REHEARSAL, {}, BLOCK))
+        if self.rehearsed % NOTED_EVERY == 0:
+            native.note_written()
+        self.rehearsed += 1
 
     def interrupt(self, *_):
         # One that comes too late is nobody's.

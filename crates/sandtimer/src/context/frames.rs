@@ -15,9 +15,11 @@ const DEEPEST: usize = 100;
 /// Tells what is said now from what was said before.
 pub(crate) type Nonce = [u8; 8];
 
-/// Asks for a checkpoint.
-pub(crate) fn checkpoint_request(nonce: Nonce) -> Vec<u8> {
-    [b"C", &nonce[..]].concat()
+/// Asks for a checkpoint. `ahead`, of Python alone: behind it the interpreter has a processor for itself until the next cell comes,
+/// and something to do for that.
+pub(crate) fn checkpoint_request(nonce: Nonce, ahead: bool) -> Vec<u8> {
+    let ahead: &[u8] = if ahead { b"A" } else { b"" };
+    [b"C", &nonce[..], ahead].concat()
 }
 
 /// Asks for an image of the interpreter, over the base whose inode this is, 0 for none. The image's file comes with it, then one for

@@ -37,6 +37,7 @@ use super::run::Run;
 use super::spec::{Require, Spec, Stdin};
 use super::start;
 use super::streams::Streams;
+use super::which_processor::UnderWay;
 use super::{Engine, Inner};
 use crate::limits::{Limits, nanoseconds};
 #[cfg(feature = "javascript")]
@@ -135,6 +136,7 @@ pub struct Execution {
     brought: Brought,
     heard: Heard,
     turn: Turn,
+    _under_way: UnderWay,
 }
 
 impl Execution {
@@ -411,7 +413,7 @@ impl Context {
         let mut place = self.standing();
         let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
         let (run, brought) = self.begin(standing, cell, asked_at)?;
-        let Some(standing) = place.take() else { return Err(Error::Closed) };
+        let Some(mut standing) = place.take() else { return Err(Error::Closed) };
         drop(place);
         *self.current() = Some(run.clone());
         if self.closed.load(Ordering::SeqCst) {
@@ -420,8 +422,10 @@ impl Context {
         }
         self.executions.fetch_add(1, Ordering::Relaxed);
         tell(Told::Begun(run.clone()));
+        let (under_way, is_alone) = UnderWay::begin(&self.inner);
+        standing.was_sent(is_alone);
         let heard = Heard::of(&run.running);
-        Ok(Execution { standing, run, brought, heard, turn })
+        Ok(Execution { standing, run, brought, heard, turn, _under_way: under_way })
     }
 
     /// Hears a cell to its answer or verdict. False where neither was there by `until`.
@@ -465,10 +469,7 @@ impl Context {
         };
         if stands {
             // Made while nobody waits for it.
-            standing.is_due = true;
-            if prepare {
-                standing.ask_if_due();
-            }
+            standing.is_over(prepare);
             *self.standing() = Some(standing);
         }
         // The next one finds it there.

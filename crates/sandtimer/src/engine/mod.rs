@@ -25,7 +25,6 @@ mod pool;
 mod reading;
 mod refill;
 mod run;
-mod same_processor;
 mod scopes;
 mod spec;
 mod start;
@@ -34,6 +33,7 @@ mod templates;
 mod terminal;
 mod threads;
 mod vacancies;
+mod which_processor;
 mod workspace;
 mod zygotes;
 
@@ -146,7 +146,7 @@ pub(crate) struct Inner {
     collector: CollectorHandle,
     arming: Arming,
     disk: disk::DiskWatch,
-    callers: same_processor::Callers,
+    callers: which_processor::Callers,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pool: Arc<Pool>,
     // Last: released when everything above is gone.
@@ -201,7 +201,7 @@ impl Engine {
             collector: threads.collector,
             arming: threads.arming,
             disk: disk::DiskWatch::default(),
-            callers: same_processor::Callers::default(),
+            callers: which_processor::Callers::default(),
             threads: Mutex::new(threads.handles),
             pool,
             lease,

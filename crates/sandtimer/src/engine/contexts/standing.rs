@@ -37,6 +37,8 @@ use crate::zygote::{Answer, Language};
 const INIT_LIMIT: u64 = 2_000_000_000;
 /// What no interpreter begins under: what it writes to of the memory that it has from before.
 const LEAST_MEMORY: u64 = 8 << 20;
+/// Nanoseconds from the end of one cell to the next within which they come back to back.
+const BACK_TO_BACK: u64 = 1_000_000;
 /// The longest source that is sent in a packet.
 const INLINE_SOURCE: usize = 32 * 1024;
 
@@ -72,7 +74,11 @@ pub(super) struct Standing {
     /// How long the last image over that one was.
     pub delta: u64,
     /// A checkpoint is to be asked for.
-    pub(super) is_due: bool,
+    is_due: bool,
+    /// When the last cell was over.
+    over_at: u64,
+    /// The last cell was sent right behind the one before, and none of another context's beside it.
+    is_burst: bool,
     /// A checkpoint was forgotten that may not be dead yet.
     is_one_dying: bool,
     /// Init knows of no end: it was told so, or that the last run's was over.
@@ -143,6 +149,8 @@ impl Standing {
             image: None,
             delta: 0,
             is_due: false,
+            over_at: 0,
+            is_burst: false,
             is_one_dying: false,
             is_endless: false,
             at_rest: None,
@@ -310,6 +318,11 @@ impl Standing {
         Ok(until)
     }
 
+    /// A cell was sent; `is_alone`: none of another context's has come beside it.
+    pub fn was_sent(&mut self, is_alone: bool) {
+        self.is_burst = is_alone && monotonic_nanoseconds().saturating_sub(self.over_at) < BACK_TO_BACK;
+    }
+
     /// Whether its sandbox may use so many bytes of memory more.
     pub fn has_room_for(&self, bytes: u64) -> bool {
         let slot = &self.place.slot;
@@ -398,6 +411,16 @@ impl Standing {
     /// A run is over, and init was told so.
     pub fn is_kept(&mut self) {
         self.is_endless = true;
+    }
+
+    /// A run is over, and a checkpoint is due. It is asked for at once where somebody wants that (`prepare`), and where the next
+    /// cell comes so soon that the asking is not in its way.
+    pub fn is_over(&mut self, prepare: bool) {
+        self.over_at = monotonic_nanoseconds();
+        self.is_due = true;
+        if prepare || self.is_burst {
+            self.ask_for_checkpoint();
+        }
     }
 
     /// A checkpoint has become the interpreter.

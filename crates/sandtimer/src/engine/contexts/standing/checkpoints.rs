@@ -14,6 +14,7 @@ use sandtimer_os::wire::{notice, order};
 use sandtimer_os::{process, zygote as os};
 
 use super::super::super::error::Error;
+use super::super::super::which_processor::bind_elsewhere;
 use super::{Standing, renew};
 use crate::context::{Frame, Nonce, checkpoint_request};
 use crate::supervise::run::Used;
@@ -48,13 +49,23 @@ impl Standing {
     /// Asks the interpreter for a checkpoint of what it is now.
     pub fn ask_for_checkpoint(&mut self) {
         self.is_due = false;
-        self.end_spare();
         self.is_disturbed();
         let mut nonce = Nonce::default();
         renew(&mut nonce);
+        // The number of a checkpoint that has become the interpreter is not known here.
+        let may_be_bound = self.is_burst && !self.is_inits;
+        let processors = may_be_bound.then(|| bind_elsewhere((self.pid, self.pidfd.as_fd()))).flatten();
+        let request = checkpoint_request(nonce, processors.is_some());
         // One that is dead is found so when it is waited for.
-        let _ = os::dispatch(self.channel.as_fd(), &os::Head::default(), &checkpoint_request(nonce), &[]);
+        let _ = os::dispatch(
+            self.channel.as_fd(),
+            &os::Head { processors, ..os::Head::default() },
+            &request,
+            &[],
+        );
         self.awaited = Some(nonce);
+        // Behind it: what dies is not to keep what is copied from a processor.
+        self.end_spare();
     }
 
     /// One more than are needed is there until a moment when its death is in nobody's way.

@@ -1,4 +1,5 @@
-//! Has a job begin on the processor of the caller that is about to wait for it.
+//! Has a job begin on the processor of the caller that is about to wait for it, and a copy be made on another than that of a
+//! caller who goes on.
 //!
 //! The kernel puts a process that wakes on an idle processor, if there is one (select_idle_sibling() in
 //! kernel/sched/fair.c). For a job of some tenths of a millisecond that is the dearer place: the processor must be woken
@@ -6,11 +7,16 @@
 //! processor when it is handed its job. With the job it is told where it may run from then on, and sees to that before
 //! its interpreter has the job (`helper/job.rs`), so that none of the job's threads is bound.
 //!
-//! That is for one call at a time: with several no processor is idle for long, and binding would keep work from one that
+//! Where cells come back to back it is the other way round: while a context's interpreter is copied, its caller takes the
+//! answer and sends the next cell. The busier the processors, the less the kernel looks for an idle one (SIS_UTIL, there), and
+//! interpreter and caller take turns on one while the other is idle; once apart, they stay so. So the interpreter is bound to all
+//! others when it is asked for a copy, and told to run anywhere with that.
+//!
+//! Both are for one caller at a time: with several no processor is idle for long, and binding would keep work from one that
 //! comes free. A caller that begins a call and goes on working takes the processor from it for as long as the kernel lets him.
 //! Where the job has another uid, binding asks for CAP_SYS_NICE; without it the kernel chooses, as ever.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -24,7 +30,7 @@ use super::Inner;
 /// Nanoseconds for which no two calls must have been under way at a time.
 const ALONE: u64 = 5_000_000;
 
-/// The calls of an engine that are under way.
+/// The calls and cells of an engine that are under way.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     under_way: AtomicUsize,
@@ -45,12 +51,12 @@ impl Callers {
     }
 }
 
-/// A call that somebody may be waiting for, until this is dropped.
+/// A call or a cell that somebody may be waiting for, until this is dropped.
 #[derive(Debug)]
 pub(super) struct UnderWay(Arc<Inner>);
 
 impl UnderWay {
-    /// Counts a call; whether calls have come one at a time for a while.
+    /// Counts it; whether they have come one at a time for a while.
     pub fn begin(inner: &Arc<Inner>) -> (Self, bool) {
         let is_alone = inner.callers.begin(monotonic_nanoseconds());
         (UnderWay(inner.clone()), is_alone)
@@ -66,12 +72,24 @@ impl Drop for UnderWay {
 /// Binds a process that waits to this thread's processor: where it may run otherwise, which it is to be told. None where it
 /// is not bound.
 pub(super) fn bind_here(process: &Spawned) -> Option<Processors> {
-    let all = Processors::of(process.pid).ok()?;
+    bind((process.pid, process.pidfd.as_fd()), |_, here| Processors::one(here))
+}
+
+/// As [`bind_here`], to all processors but this thread's.
+pub(super) fn bind_elsewhere(process: (i32, BorrowedFd<'_>)) -> Option<Processors> {
+    bind(process, |all, here| Some(all.without(here)))
+}
+
+fn bind(
+    (pid, process): (i32, BorrowedFd<'_>),
+    to: impl FnOnce(Processors, usize) -> Option<Processors>,
+) -> Option<Processors> {
+    let all = Processors::of(pid).ok()?;
     let here = processors::current()?;
     let is_choice = all.count() > 1 && all.has(here);
     // Its number is its own until it is reaped, which a host program may do that reaps whatever has died.
-    let lives = || process.pid > 0 && !process::is_dead(process.pidfd.as_fd());
-    (is_choice && lives() && Processors::one(here)?.bind(process.pid).is_ok()).then_some(all)
+    let lives = || pid > 0 && !process::is_dead(process);
+    (is_choice && lives() && to(all, here)?.bind(pid).is_ok()).then_some(all)
 }
 
 #[cfg(test)]
@@ -110,10 +128,15 @@ mod tests {
             may_choose || before.count() == 1
         );
         before.bind(pid).expect("its freedom");
+        let elsewhere = bind_elsewhere((pid, process.pidfd.as_fd()));
+        assert_eq!(elsewhere.is_some(), before.count() > 1, "{elsewhere:?}");
+        let others = Processors::of(pid).expect("its processors").count();
+        assert_eq!(others, (before.count() - 1).max(1));
         child.kill().expect("its end");
         assert!(process::wait_readable(process.pidfd.as_fd(), 10_000));
         // Dead, and its number still its own.
         assert_eq!(bind_here(&process), None);
+        assert_eq!(bind_elsewhere((process.pid, process.pidfd.as_fd())), None);
         child.wait().expect("its end");
     }
 }
