@@ -16,9 +16,10 @@ use crate::sys::{self, Fd, PollFd, call};
 use crate::{Static, shelf};
 
 const PAGE: u64 = 4096;
-/// What is noted at most.
+/// What is noted at most, and of how many pages one run is at most.
 const MOST_RUNS: usize = 256;
-/// Asked for at a time: for so long a cell may be kept waiting, for pages that it would write to itself.
+const LONGEST: u64 = 4 * PAGE;
+/// Runs asked for at a time: for so long a cell may be kept waiting, for pages that it would write to itself.
 const AT_A_TIME: usize = 8;
 /// Pages that are looked at together.
 const ENTRIES: usize = 512;
@@ -84,6 +85,7 @@ impl Noted {
     fn add(&mut self, page: u64) {
         if let Some(last) = self.runs[..self.count].last_mut()
             && last.start + last.length == page
+            && last.length < LONGEST
         {
             last.length += PAGE;
         } else if let Some(free) = self.runs.get_mut(self.count) {
@@ -104,7 +106,9 @@ pub fn write_ahead(channel: Fd) {
             return;
         }
         for run in runs {
-            call!(nr::MADVISE, run.start, run.length, POPULATE_WRITE);
+            if call!(nr::MADVISE, run.start, run.length, POPULATE_WRITE) == sys::EINVAL {
+                return;
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Cells that are tried on a thread which may not wait: what is over at once, what goes on, and who tries to keep that thread.
 #![allow(clippy::disallowed_methods)] // one waits for nothing but time
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Tried};
 use sandtimer::model::State;
 use sandtimer::zygote::Profile;
 use sandtimer::{Ending, Engine, Limits, Outcome};
+use sandtimer_os::processors::Processors;
 
 /// As long as tests may be late on a busy machine, and shorter than every wall here.
 const LATE: Duration = Duration::from_secs(5);
@@ -65,33 +67,88 @@ fn a_short_cell_is_over_at_once_with_all_that_belongs_to_it() {
     assert_eq!(run(&context, "x").value, Some(49.into()));
 }
 
-/// Where an interpreter is bound while it is copied, no cell finds it so: not the next one, nor one behind a rollback.
+/// Children of this process: interpreters of contexts and of the pool, and what they are forked from.
+fn children() -> Vec<i32> {
+    let own = std::process::id().to_string();
+    let is_child = |pid: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.split_whitespace().nth(1) == Some(&own))
+    };
+    let processes = std::fs::read_dir("/proc").expect("readable").filter_map(|entry| {
+        entry.ok().and_then(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok()))
+    });
+    processes.filter(is_child).collect()
+}
+
+/// An interpreter is bound while it is asked for a copy, and no cell finds it so: not the next one, nor one behind a rollback.
 #[test]
-fn cells_that_come_back_to_back_run_anywhere() {
+fn cells_that_come_back_to_back_are_copied_elsewhere_and_run_anywhere() {
     const MASKS: &str =
-        "import os\n[sorted(os.sched_getaffinity(task)) for task in map(int, os.listdir('/proc/self/task'))]";
-    let context = open();
+        "import os\n[sorted(os.sched_getaffinity(int(task))) for task in os.listdir('/proc/self/task')]";
     let shown = |outcome: &Outcome| outcome.results[0]["text/plain"].to_string();
-    let all = shown(&run(&context, MASKS));
-    for round in 0..4 {
-        for turn in 0..40 {
-            let (_, outcome) = tried(&context, cell(MASKS), LATE);
-            assert_eq!((outcome.state, shown(&outcome)), (State::Kept, all.clone()), "{round}, {turn}");
-            let (_, outcome) = tried(&context, cell(&format!("x = {turn}\nx")), LATE);
-            assert_eq!(outcome.value, Some(turn.into()), "{outcome:?}");
-        }
+    let (seen, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let burst = |all: &str| {
+        let context = open();
+        let pids = children();
+        std::thread::scope(|scope| {
+            over.store(false, Ordering::Relaxed);
+            scope.spawn(|| {
+                let is_bound = |pid: &i32| Processors::of(*pid).is_ok_and(|now| now.count() < available());
+                while !over.load(Ordering::Relaxed) {
+                    seen.fetch_or(pids.iter().any(is_bound), Ordering::Relaxed);
+                }
+            });
+            for turn in 0..100 {
+                let (_, outcome) = tried(&context, cell(&format!("x = {turn}\nx")), LATE);
+                assert_eq!(
+                    (outcome.state, outcome.value.clone()),
+                    (State::Kept, Some(turn.into())),
+                    "{outcome:?}"
+                );
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        let (_, outcome) = tried(&context, cell(MASKS), LATE);
+        assert_eq!(shown(&outcome), all);
         let deaf =
             "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nx = 'lost'\nwhile True: pass";
         let ended = Cell { limits: Limits::new().wall(Duration::from_millis(100)), ..cell(deaf) };
         let (_, outcome) = tried(&context, ended, LATE);
         assert_eq!((outcome.state, outcome.tree.survivors), (State::RolledBack, Some(0)), "{outcome:?}");
-        let (_, outcome) = tried(&context, cell("x"), LATE);
-        assert_eq!(outcome.value, Some(39.into()), "{outcome:?}");
-        let (_, outcome) = tried(&context, cell(MASKS), LATE);
-        assert_eq!(shown(&outcome), all, "{round}");
-        assert!(context.undo().expect("undone"));
-        assert_eq!(run(&context, "x").value, Some(39.into()));
+        let (_, outcome) = tried(&context, cell(&format!("assert x == 99\n{MASKS}")), LATE);
+        assert_eq!(shown(&outcome), all, "{outcome:?}");
+    };
+    let all = shown(&run(&open(), MASKS));
+    let until = Instant::now() + LATE * 6;
+    burst(&all);
+    // Another program may keep the processors from whoever looks.
+    while may_be_bound() && !seen.load(Ordering::Relaxed) {
+        assert!(Instant::now() < until, "no interpreter was ever bound");
+        burst(&all);
     }
+}
+
+fn available() -> u32 {
+    Processors::of(0).map_or(1, |own| own.count())
+}
+
+/// There is a choice of processors, and this process may make it for others.
+fn may_be_bound() -> bool {
+    available() > 1 && rustix::process::geteuid().is_root()
+}
+
+/// Beside the copy that is being made there is no room for one that is not needed any more.
+#[test]
+fn checkpoints_are_made_under_a_small_limit_of_processes_too() {
+    let limits = Limits::new().processes(5);
+    let spec = ContextSpec { limits, ..ContextSpec::default() };
+    let context = contexts().open(spec, &mut || false).expect("a context");
+    for turn in 0..50 {
+        let (_, outcome) = tried(&context, cell(&format!("x = {turn}\nx")), LATE);
+        assert_eq!((outcome.state, outcome.value.clone()), (State::Kept, Some(turn.into())), "{outcome:?}");
+    }
+    let info = context.settled_info();
+    assert_eq!((info.checkpoint, info.can_undo), (Ok(()), true));
 }
 
 #[test]

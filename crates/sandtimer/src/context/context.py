@@ -203,7 +203,8 @@ class Context:
     def rehearse(self):
         """Does what every cell does, while nobody waits: the first write to a page that is shared with a copy costs a fault."""
         self.packet(self.reply(REHEARSAL, {}, BLOCK))
-        if self.rehearsed % NOTED_EVERY == 0:
+        # The first time there is no copy yet that all other pages are shared with.
+        if self.rehearsed % NOTED_EVERY == 1:
             native.note_written()
         self.rehearsed += 1
 

@@ -229,7 +229,7 @@ fn begin(
     let work = Work { bytes: &call.job, files: &files, program: call.program };
     let opened = opened::open(inner, &spec)?;
     let scope = opened.scope;
-    let (under_way, is_alone) = UnderWay::begin(inner);
+    let (under_way, is_alone) = UnderWay::begin(&inner.callers);
     let mut again = false;
     let handed = loop {
         let handed = take(again).and_then(|(mut child, path)| {

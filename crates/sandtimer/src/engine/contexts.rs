@@ -136,7 +136,7 @@ pub struct Execution {
     brought: Brought,
     heard: Heard,
     turn: Turn,
-    _under_way: UnderWay,
+    under_way: UnderWay,
 }
 
 impl Execution {
@@ -422,10 +422,10 @@ impl Context {
         }
         self.executions.fetch_add(1, Ordering::Relaxed);
         tell(Told::Begun(run.clone()));
-        let (under_way, is_alone) = UnderWay::begin(&self.inner);
-        standing.was_sent(is_alone);
+        standing.was_sent(asked_at);
+        let (under_way, _) = UnderWay::begin(&self.inner.cells);
         let heard = Heard::of(&run.running);
-        Ok(Execution { standing, run, brought, heard, turn, _under_way: under_way })
+        Ok(Execution { standing, run, brought, heard, turn, under_way })
     }
 
     /// Hears a cell to its answer or verdict. False where neither was there by `until`.
@@ -447,7 +447,7 @@ impl Context {
     /// Waits for the Outcome, and puts the interpreter back where the next run finds it. `prepare`: that has its checkpoint made
     /// at once.
     fn finish(&self, execution: Execution, prepare: bool) -> Arc<Outcome> {
-        let Execution { mut standing, run, turn, .. } = execution;
+        let Execution { mut standing, run, turn, under_way, .. } = execution;
         let mut outcome = run.running.waiting.wait_outcome(false);
         if outcome.state == State::None {
             // What is left of the interpreter is known when what was killed is dead.
@@ -469,9 +469,10 @@ impl Context {
         };
         if stands {
             // Made while nobody waits for it.
-            standing.is_over(prepare);
+            standing.is_over(prepare, under_way.is_alone());
             *self.standing() = Some(standing);
         }
+        drop(under_way);
         // The next one finds it there.
         drop(turn);
         outcome

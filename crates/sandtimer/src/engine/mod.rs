@@ -146,7 +146,9 @@ pub(crate) struct Inner {
     collector: CollectorHandle,
     arming: Arming,
     disk: disk::DiskWatch,
-    callers: which_processor::Callers,
+    callers: Arc<which_processor::Callers>,
+    /// The same of cells.
+    cells: Arc<which_processor::Callers>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pool: Arc<Pool>,
     // Last: released when everything above is gone.
@@ -201,7 +203,8 @@ impl Engine {
             collector: threads.collector,
             arming: threads.arming,
             disk: disk::DiskWatch::default(),
-            callers: which_processor::Callers::default(),
+            callers: Arc::default(),
+            cells: Arc::default(),
             threads: Mutex::new(threads.handles),
             pool,
             lease,

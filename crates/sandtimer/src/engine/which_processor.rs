@@ -12,8 +12,8 @@
 //! interpreter and caller take turns on one while the other is idle; once apart, they stay so. So the interpreter is bound to all
 //! others when it is asked for a copy, and told to run anywhere with that.
 //!
-//! Both are for one caller at a time: with several no processor is idle for long, and binding would keep work from one that
-//! comes free. A caller that begins a call and goes on working takes the processor from it for as long as the kernel lets him.
+//! Each is for one at a time, calls beside calls and cells beside cells: with several no processor is idle for long, and binding
+//! would keep work from one that comes free. A caller that begins a call and goes on working takes the processor from it for as long as the kernel lets him.
 //! Where the job has another uid, binding asks for CAP_SYS_NICE; without it the kernel chooses, as ever.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,12 +25,10 @@ use sandtimer_os::launcher::Spawned;
 use sandtimer_os::process;
 use sandtimer_os::processors::{self, Processors};
 
-use super::Inner;
-
 /// Nanoseconds for which no two calls must have been under way at a time.
 const ALONE: u64 = 5_000_000;
 
-/// The calls and cells of an engine that are under way.
+/// The calls of an engine that are under way, or its cells.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     under_way: AtomicUsize,
@@ -49,23 +47,34 @@ impl Callers {
     fn end(&self) {
         self.under_way.fetch_sub(1, Ordering::Relaxed);
     }
+
+    /// Whether the only one under way has been that for a while.
+    fn is_one_alone(&self, now: u64) -> bool {
+        self.under_way.load(Ordering::Relaxed) == 1
+            && now.saturating_sub(self.crowded_at.load(Ordering::Relaxed)) >= ALONE
+    }
 }
 
 /// A call or a cell that somebody may be waiting for, until this is dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<Inner>);
+pub(super) struct UnderWay(Arc<Callers>);
 
 impl UnderWay {
     /// Counts it; whether they have come one at a time for a while.
-    pub fn begin(inner: &Arc<Inner>) -> (Self, bool) {
-        let is_alone = inner.callers.begin(monotonic_nanoseconds());
-        (UnderWay(inner.clone()), is_alone)
+    pub fn begin(callers: &Arc<Callers>) -> (Self, bool) {
+        let is_alone = callers.begin(monotonic_nanoseconds());
+        (UnderWay(callers.clone()), is_alone)
+    }
+
+    /// Whether it has been the only one for a while.
+    pub fn is_alone(&self) -> bool {
+        self.0.is_one_alone(monotonic_nanoseconds())
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.callers.end();
+        self.0.end();
     }
 }
 
@@ -109,7 +118,11 @@ mod tests {
         assert!(!callers.begin(began + ALONE));
         callers.end();
         assert!(callers.begin(began + ALONE + 1));
+        assert!(callers.is_one_alone(began + ALONE + 2));
         assert!(!callers.begin(began + ALONE + 2));
+        callers.end();
+        assert!(!callers.is_one_alone(began + ALONE + 3), "another has begun beside it");
+        assert!(callers.is_one_alone(began + 2 * ALONE + 2));
     }
 
     #[test]

@@ -39,6 +39,8 @@ const INIT_LIMIT: u64 = 2_000_000_000;
 const LEAST_MEMORY: u64 = 8 << 20;
 /// Nanoseconds from the end of one cell to the next within which they come back to back.
 const BACK_TO_BACK: u64 = 1_000_000;
+/// Nanoseconds. Of the next one after a longer one nothing is known.
+const SHORT_CELL: u64 = 2_000_000;
 /// The longest source that is sent in a packet.
 const INLINE_SOURCE: usize = 32 * 1024;
 
@@ -77,7 +79,8 @@ pub(super) struct Standing {
     is_due: bool,
     /// When the last cell was over.
     over_at: u64,
-    /// The last cell was sent right behind the one before, and none of another context's beside it.
+    /// When the last one was sent, and whether it was asked for right behind the one before.
+    sent_at: u64,
     is_burst: bool,
     /// A checkpoint was forgotten that may not be dead yet.
     is_one_dying: bool,
@@ -150,6 +153,7 @@ impl Standing {
             delta: 0,
             is_due: false,
             over_at: 0,
+            sent_at: 0,
             is_burst: false,
             is_one_dying: false,
             is_endless: false,
@@ -318,9 +322,10 @@ impl Standing {
         Ok(until)
     }
 
-    /// A cell was sent; `is_alone`: none of another context's has come beside it.
-    pub fn was_sent(&mut self, is_alone: bool) {
-        self.is_burst = is_alone && monotonic_nanoseconds().saturating_sub(self.over_at) < BACK_TO_BACK;
+    /// A cell was sent that somebody asked for then.
+    pub fn was_sent(&mut self, asked_at: u64) {
+        self.is_burst = asked_at.saturating_sub(self.over_at) < BACK_TO_BACK;
+        self.sent_at = monotonic_nanoseconds();
     }
 
     /// Whether its sandbox may use so many bytes of memory more.
@@ -413,13 +418,15 @@ impl Standing {
         self.is_endless = true;
     }
 
-    /// A run is over, and a checkpoint is due. It is asked for at once where somebody wants that (`prepare`), and where the next
-    /// cell comes so soon that the asking is not in its way.
-    pub fn is_over(&mut self, prepare: bool) {
+    /// A run is over, and a checkpoint is due. It is asked for at once where somebody wants that (`prepare`), and where the next cell
+    /// will come soon and the checkpoint can be made on another processor; `is_alone`: no other context's cell is executed.
+    pub fn is_over(&mut self, prepare: bool, is_alone: bool) {
         self.over_at = monotonic_nanoseconds();
         self.is_due = true;
-        if prepare || self.is_burst {
-            self.ask_for_checkpoint();
+        let is_short = self.over_at.saturating_sub(self.sent_at) < SHORT_CELL;
+        let elsewhere = (self.is_burst && is_short && is_alone).then(|| self.bind_elsewhere()).flatten();
+        if prepare || elsewhere.is_some() {
+            self.ask_for(elsewhere);
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{Timespec, poll};
 use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::processors::Processors;
 use sandtimer_os::wire::{notice, order};
 use sandtimer_os::{process, zygote as os};
 
@@ -27,6 +28,8 @@ const DYING_LIMIT: u64 = 250_000_000;
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 /// The one to go back to, and the one before.
 const MOST_CHECKPOINTS: usize = 2;
+/// Processes that there may be for a checkpoint to be made before a forgotten one is dead.
+const ROOM: u64 = 16;
 /// How long a checkpoint takes, as a rule: an interpreter that takes longer may be writing to streams that nobody reads.
 const SOON: u64 = 2_000_000;
 
@@ -48,14 +51,20 @@ impl Standing {
 
     /// Asks the interpreter for a checkpoint of what it is now.
     pub fn ask_for_checkpoint(&mut self) {
+        self.ask_for(None);
+    }
+
+    /// The same, of one that was bound and is to run on these processors again.
+    pub(super) fn ask_for(&mut self, processors: Option<Processors>) {
         self.is_due = false;
+        let is_ahead = processors.is_some();
+        if !is_ahead {
+            self.end_spare();
+        }
         self.is_disturbed();
         let mut nonce = Nonce::default();
         renew(&mut nonce);
-        // The number of a checkpoint that has become the interpreter is not known here.
-        let may_be_bound = self.is_burst && !self.is_inits;
-        let processors = may_be_bound.then(|| bind_elsewhere((self.pid, self.pidfd.as_fd()))).flatten();
-        let request = checkpoint_request(nonce, processors.is_some());
+        let request = checkpoint_request(nonce, is_ahead);
         // One that is dead is found so when it is waited for.
         let _ = os::dispatch(
             self.channel.as_fd(),
@@ -64,8 +73,18 @@ impl Standing {
             &[],
         );
         self.awaited = Some(nonce);
-        // Behind it: what dies is not to keep what is copied from a processor.
+        // What dies is not to keep what is copied from a processor.
         self.end_spare();
+    }
+
+    /// Binds the interpreter to all processors but this thread's: those to give back to it.
+    pub(super) fn bind_elsewhere(&self) -> Option<Processors> {
+        // Of Python's only. The number of a checkpoint that has become the interpreter is not known here; others are init's too.
+        let is_known = !self.is_inits && !self.is_listed();
+        // Beside the next copy there is one that is not needed, and the process that makes it, for a moment.
+        let limit = self.place.slot.limits().and_then(|limits| limits.processes);
+        let has_room = limit.is_none_or(|most| most >= ROOM);
+        (is_known && has_room).then(|| bind_elsewhere((self.pid, self.pidfd.as_fd()))).flatten()
     }
 
     /// One more than are needed is there until a moment when its death is in nobody's way.
