@@ -574,7 +574,7 @@ while frame:
     if type(found).__name__ == 'Context': context = found
     frame = frame.f_back
 libc = ctypes.CDLL(None)
-def forge(nonce):
+def forge(nonce, ahead):
     r, w = os.pipe()
     between = os.fork()
     if between == 0:

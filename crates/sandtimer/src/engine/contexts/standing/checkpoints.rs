@@ -61,6 +61,10 @@ impl Standing {
         if !is_ahead {
             self.end_spare();
         }
+        if !self.has_room() {
+            // One that lives takes the place of the copy.
+            self.is_dead_by(monotonic_nanoseconds() + SOON);
+        }
         self.is_disturbed();
         let mut nonce = Nonce::default();
         renew(&mut nonce);
@@ -81,10 +85,13 @@ impl Standing {
     pub(super) fn bind_elsewhere(&self) -> Option<Processors> {
         // Of Python's only. The number of a checkpoint that has become the interpreter is not known here; others are init's too.
         let is_known = !self.is_inits && !self.is_listed();
-        // Beside the next copy there is one that is not needed, and the process that makes it, for a moment.
+        (is_known && self.has_room()).then(|| bind_elsewhere((self.pid, self.pidfd.as_fd()))).flatten()
+    }
+
+    /// Whether there may be one that is not needed beside the next copy, with the process that makes that.
+    fn has_room(&self) -> bool {
         let limit = self.place.slot.limits().and_then(|limits| limits.processes);
-        let has_room = limit.is_none_or(|most| most >= ROOM);
-        (is_known && has_room).then(|| bind_elsewhere((self.pid, self.pidfd.as_fd()))).flatten()
+        limit.is_none_or(|most| most >= ROOM)
     }
 
     /// One more than are needed is there until a moment when its death is in nobody's way.
