@@ -187,26 +187,22 @@ fn move_into(file: Fd, ranges: &[Range]) {
     }
 }
 
-/// Has the file in large pages (MADV_COLLAPSE, Linux 6.1): then a fork and an exit take entries of neighbours together. Where
-/// that cannot be had it keeps its length, so that it has no hole.
+/// Has the file in large pages, as far as it fills them (MADV_COLLAPSE, Linux 6.1): then a fork and an exit take entries of
+/// neighbours together.
 fn enlarge(file: Fd, length: u64) {
     const LARGE: u64 = 2 << 20;
-    const FTRUNCATE: usize = 77;
     const COLLAPSE: usize = 25;
     const SHARED_FIXED: usize = 0x11;
-    let whole = length.next_multiple_of(LARGE);
+    let whole = length - length % LARGE;
     let room = call!(nr::MMAP, 0, whole + LARGE, READ, PRIVATE_ANONYMOUS, -1isize, 0);
     if (-4095..0).contains(&room) {
         return;
     }
     let at = (room as u64).next_multiple_of(LARGE);
-    let is_large = call!(FTRUNCATE, file, whole) == 0
-        && call!(nr::MMAP, at, whole, READ, SHARED_FIXED, file, 0) > 0
-        && call!(nr::MADVISE, at, whole, COLLAPSE) == 0;
-    call!(nr::MUNMAP, room, whole + LARGE);
-    if !is_large {
-        call!(FTRUNCATE, file, length);
+    if whole > 0 && call!(nr::MMAP, at, whole, READ, SHARED_FIXED, file, 0) > 0 {
+        call!(nr::MADVISE, at, whole, COLLAPSE);
     }
+    call!(nr::MUNMAP, room, whole + LARGE);
 }
 
 /// Maps a piece of the file in the place of what it was written from; elsewhere first, so that where that fails nothing is changed.
