@@ -87,6 +87,7 @@ fn cells_that_come_back_to_back_are_copied_elsewhere_and_run_anywhere() {
         "import os\n[sorted(os.sched_getaffinity(int(task))) for task in os.listdir('/proc/self/task')]";
     let shown = |outcome: &Outcome| outcome.results[0]["text/plain"].to_string();
     let (seen, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let until = Instant::now() + LATE * 6;
     let burst = |all: &str| {
         let context = open();
         let pids = children();
@@ -94,7 +95,8 @@ fn cells_that_come_back_to_back_are_copied_elsewhere_and_run_anywhere() {
             over.store(false, Ordering::Relaxed);
             scope.spawn(|| {
                 let is_bound = |pid: &i32| Processors::of(*pid).is_ok_and(|now| now.count() < available());
-                while !over.load(Ordering::Relaxed) {
+                // Bounded: a cell that is not as it should be leaves it looking.
+                while !over.load(Ordering::Relaxed) && Instant::now() < until {
                     seen.fetch_or(pids.iter().any(is_bound), Ordering::Relaxed);
                 }
             });
@@ -119,10 +121,13 @@ fn cells_that_come_back_to_back_are_copied_elsewhere_and_run_anywhere() {
         assert_eq!(shown(&outcome), all, "{outcome:?}");
     };
     let all = shown(&run(&open(), MASKS));
-    let until = Instant::now() + LATE * 6;
     burst(&all);
+    if !may_be_bound() {
+        println!("not looked for: whether one is bound, which takes two processors and CAP_SYS_NICE");
+        return;
+    }
     // Another program may keep the processors from whoever looks.
-    while may_be_bound() && !seen.load(Ordering::Relaxed) {
+    while !seen.load(Ordering::Relaxed) {
         assert!(Instant::now() < until, "no interpreter was ever bound");
         burst(&all);
     }
@@ -132,9 +137,13 @@ fn available() -> u32 {
     Processors::of(0).map_or(1, |own| own.count())
 }
 
-/// There is a choice of processors, and this process may make it for others.
+/// There is a choice of processors, and this process may make it for others; capabilities(7).
 fn may_be_bound() -> bool {
-    available() > 1 && rustix::process::geteuid().is_root()
+    const SYS_NICE: u32 = 23;
+    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("a line of it");
+    let effective = u64::from_str_radix(effective.trim(), 16).expect("a number");
+    available() > 1 && effective >> SYS_NICE & 1 == 1
 }
 
 /// Beside the copy that is being made there is no room for one that is not needed any more.
