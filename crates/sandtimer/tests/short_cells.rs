@@ -1,5 +1,5 @@
 //! Cells that are tried on a thread which may not wait: what is over at once, what goes on, and who tries to keep that thread.
-#![allow(clippy::disallowed_methods)] // one waits for nothing but time
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // one waits for nothing but time, and says what is not looked for
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
