@@ -5,8 +5,10 @@
 //! <id>.run     what was there │ bytes of stdout that were kept │ of stderr │ JSON of `Ended` │ its length, 8 bytes │ MARK
 //! ```
 //! A `.run` file is written under another name and then renamed: a writer that is killed leaves it whole or not at all. As a rule
-//! that is the `.begun` file, continued: making a file takes longer than writing it. After a loss of power it may be cut short, which the missing mark shows. Its head comes last because only then it is known which
-//! parts of the output were kept.
+//! that is the `.begun` file, continued: making a file takes longer than writing it. A later record of the same run continues a copy
+//! of the earlier one and replaces it: the output stays where it was, for whoever has read the earlier head. After a loss of power
+//! a file may be cut short, which the missing mark shows. Its head comes last because only then it is known which parts of the
+//! output were kept.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -59,7 +61,7 @@ pub struct Ended {
 
 /// Which parts of a stream were kept, and where in the file they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+pub(crate) struct Kept {
     /// Bytes ever written to the stream.
     total: u64,
     /// Where in the file the first part begins; the others follow.
@@ -81,6 +83,31 @@ impl Kept {
     }
 }
 
+/// Where a record is written: behind what a file has already.
+#[derive(Debug)]
+pub(crate) struct Beginning {
+    /// At its end.
+    pub file: File,
+    /// Its length.
+    pub at: u64,
+    /// What of the output it has.
+    pub streams: [Kept; 2],
+}
+
+impl Beginning {
+    /// Behind the bytes of a file, or in a new one, without any output.
+    pub fn behind(file: File, at: u64) -> Self {
+        Beginning { file, at, streams: Default::default() }
+    }
+
+    /// In a copy of an earlier record of the same run, in place of its head.
+    pub fn copied(mut file: File, earlier: &Path) -> io::Result<Self> {
+        let (run, head) = StoredRun::found(earlier)?;
+        let at = io::copy(&mut File::open(earlier)?.take(head), &mut file)?;
+        Ok(Beginning { file, at, streams: run.streams })
+    }
+}
+
 /// The record of a run that is over. Its output is read from the disk each time.
 #[derive(Debug, Clone)]
 pub struct StoredRun {
@@ -92,18 +119,21 @@ pub struct StoredRun {
 pub(crate) type Source<'a> = dyn FnMut(Stream, u64, usize) -> io::Result<Chunk> + 'a;
 
 impl StoredRun {
-    /// Writes a record behind what a file has, which is `at` bytes.
+    /// Writes a record. Output that is there already is not written again.
     pub(crate) fn write(
-        (file, mut at): (File, u64),
+        beginning: Beginning,
         begun: Begun,
         ended_at_ms: u64,
         outcome: &Outcome,
         source: &mut Source<'_>,
     ) -> io::Result<Ended> {
+        let Beginning { file, mut at, mut streams } = beginning;
         let mut file = BufWriter::new(file);
-        let mut streams = [Kept::default(), Kept::default()];
         for (stream, kept) in [Stream::Stdout, Stream::Stderr].into_iter().zip(&mut streams) {
-            kept.at = at;
+            if kept.total > 0 && source(stream, kept.total, 1)?.next_cursor == kept.total {
+                continue;
+            }
+            *kept = Kept { at, ..Kept::default() };
             copy(stream, kept, source, &mut file)?;
             at += kept.length();
         }
@@ -132,8 +162,14 @@ impl StoredRun {
 
     /// Reads the head of a file.
     pub(crate) fn read(path: PathBuf) -> io::Result<Self> {
+        let (ended, _) = Self::found(&path)?;
+        Ok(Self::new(path, ended))
+    }
+
+    /// The head of a file, and where it begins.
+    fn found(path: &Path) -> io::Result<(Ended, u64)> {
         let broken = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-        let mut file = File::open(&path)?;
+        let mut file = File::open(path)?;
         let length = file.metadata()?.len();
         if length < 16 {
             return Err(broken("it is too short"));
@@ -146,10 +182,11 @@ impl StoredRun {
         if &tail[8..] != MARK || head_length > (length - 16).min(LONGEST_HEAD) {
             return Err(broken("it is not the whole record of a run"));
         }
-        file.seek(SeekFrom::Start(length - 16 - head_length))?;
+        let begins = length - 16 - head_length;
+        file.seek(SeekFrom::Start(begins))?;
         let mut head = Vec::new();
         file.take(head_length).read_to_end(&mut head)?;
-        Ok(Self::new(path, serde_json::from_slice(&head)?))
+        Ok((serde_json::from_slice(&head)?, begins))
     }
 
     pub(crate) fn new(path: PathBuf, ended: Ended) -> Self {

@@ -20,7 +20,7 @@ use sandtimer::model::{
 use sandtimer::supervise::output::Chunk;
 
 use crate::journal::{Journal, Left};
-use crate::record::{Begun, StoredRun, create};
+use crate::record::{Beginning, Begun, StoredRun, create};
 use crate::spares::{SPARE, Spares};
 
 /// What a run that ended with its server has for a reason.
@@ -186,7 +186,7 @@ impl RunStore {
     }
 
     /// Records that a run is over. When this returns, the record outlives this process; after the next [`RunStore::sync`] also a
-    /// loss of power. May be called again with a later Outcome.
+    /// loss of power. May be called again with a later Outcome: whoever has the earlier record can go on to read it.
     ///
     /// # Errors
     /// When its output cannot be read, or the disk does not take it.
@@ -198,35 +198,27 @@ impl RunStore {
         output: &mut dyn FnMut(Stream, u64, usize) -> io::Result<Chunk>,
     ) -> io::Result<StoredRun> {
         let path = self.path(&begun.run_id, "run");
-        let (file, at, from) = self.continued(&begun.run_id)?;
-        let written = file
-            .try_clone()
-            .and_then(|copy| StoredRun::write((copy, at), begun, ended_at_ms, outcome, output));
-        let written = written.and_then(|ended| fs::rename(&from, &path).map(|()| ended));
-        let written = written.inspect_err(|_| {
-            // As it was. What stays all the same the next start sweeps.
-            let _ = if at == 0 { fs::remove_file(&from) } else { file.set_len(at) };
-        })?;
+        let [from, part] = [BEGUN, "part"].map(|name| self.path(&begun.run_id, name));
+        let write = |beginning, from: &Path| {
+            let ended = StoredRun::write(beginning, begun, ended_at_ms, outcome, output)?;
+            fs::rename(from, &path).map(|()| ended)
+        };
+        let written = match File::options().write(true).open(&from) {
+            Ok(mut file) => {
+                let at = file.seek(SeekFrom::End(0))?;
+                let written = write(Beginning::behind(file.try_clone()?, at), &from);
+                // As it was. What stays all the same the next start sweeps.
+                written.inspect_err(|_| drop(file.set_len(at)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let written = renewed(&part, &path).and_then(|beginning| write(beginning, &part));
+                written.inspect_err(|_| drop(fs::remove_file(&part)))
+            }
+            Err(error) => Err(error),
+        }?;
         self.replaced().push(path.clone());
         self.unsynced.store(true, Ordering::Release);
         Ok(StoredRun::new(path, written))
-    }
-
-    /// Where the record of a run that is over is written: the file from its beginning, or, where that is not there any more, a new
-    /// one; how long it is, and its name.
-    fn continued(&self, run_id: &str) -> io::Result<(File, u64, PathBuf)> {
-        let begun = self.path(run_id, BEGUN);
-        match File::options().write(true).open(&begun) {
-            Ok(mut file) => {
-                let at = file.seek(SeekFrom::End(0))?;
-                Ok((file, at, begun))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let part = self.path(run_id, "part");
-                Ok((create(&part)?, 0, part))
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Removes what records have replaced.
@@ -270,6 +262,12 @@ impl RunStore {
             _ => Ok(()),
         }
     }
+}
+
+/// A new file for a record, with the output that an earlier one of the same run has.
+fn renewed(part: &Path, earlier: &Path) -> io::Result<Beginning> {
+    let file = create(part)?;
+    if earlier.exists() { Beginning::copied(file, earlier) } else { Ok(Beginning::behind(file, 0)) }
 }
 
 /// Removes what the record replaces. What stays is removed at the next start.
@@ -401,6 +399,38 @@ mod tests {
         assert_eq!(left, 0, "what it had replaced goes with it");
         opened.store.remove(run).expect("twice is no error");
         assert!(run.outcome().is_err());
+    }
+
+    #[test]
+    fn who_holds_an_earlier_record_reads_what_it_says_behind_a_later_one() {
+        let place = tempfile::tempdir().expect("a directory");
+        let store = RunStore::open(place.path(), 5).expect("it opens").store;
+        store.begin(&begun("a")).expect("begun");
+        let first = store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished");
+        let again = store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished again");
+        // What it had left running has said more meanwhile.
+        let more = &mut |stream: Stream, cursor: u64, most: usize| match (stream, cursor) {
+            (Stream::Stdout, 12..) => {
+                let bytes = b"xy"[(cursor - 12).min(2) as usize..].to_vec();
+                Ok(Chunk { bytes, next_cursor: 14, dropped_before: 0 })
+            }
+            _ => gap(stream, cursor, most),
+        };
+        let grown = store.finish(begun("a"), 9, &outcome(), more).expect("and again");
+        drop(store);
+        let found = RunStore::open(place.path(), 10).expect("it opens again").runs;
+        for (run, total, last) in
+            [(&first, 12, "tail"), (&again, 12, "tail"), (&grown, 14, "tailxy"), (&found[0], 14, "tailxy")]
+        {
+            let read = |stream, cursor| run.output(stream, cursor, 100).expect("readable");
+            assert_eq!(read(Stream::Stdout, 1).bytes, b"ead");
+            assert_eq!(
+                (read(Stream::Stdout, 5).bytes, read(Stream::Stdout, 5).next_cursor),
+                (last.into(), total)
+            );
+            assert_eq!(read(Stream::Stderr, 0), nothing());
+        }
+        assert_eq!(fs::read_dir(place.path().join("runs")).expect("readable").count(), 1);
     }
 
     #[test]
