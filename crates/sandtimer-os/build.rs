@@ -42,5 +42,7 @@ fn main() {
     build("helper/main.rs", "bin", "sandtimer_helper", &executable, &directory.join("helper"));
     build("helper/shell.rs", "cdylib", "sandtimer_shell", &[], &directory.join("shell.so"));
     build("helper/node.rs", "cdylib", "sandtimer_node", &[], &directory.join("node.so"));
-    build("helper/python.rs", "cdylib", "sandtimer_zygote", &[], &directory.join("python.so"));
+    // Its own memcpy and not the C library's: that reads variables, which are gone while a process becomes another.
+    let own = ["-C", "link-arg=-Wl,-Bsymbolic"];
+    build("helper/python.rs", "cdylib", "sandtimer_zygote", &own, &directory.join("python.so"));
 }

@@ -4,6 +4,7 @@
 //! origin ── write: a table, then the pages that are its own ──▶ file, sealed by the engine
 //!                                                                 └─▶ take: lets go of its own memory, maps the file's,
 //!                                                                     and goes on where the origin wrote
+//!                 the image before as its base, meanwhile ──▶ most of that, ahead
 //! ```
 //! The first image of an origin is whole, and the origin maps it in place of the memory it was written from. Later ones of it, and
 //! of whoever took it, hold what has changed since (a delta) and refer to that first one, the base: as long as that is little.
@@ -12,12 +13,14 @@
 //! memory. Whoever takes an image is sealed in a sandbox of its own and gains nothing by it but the origin's state; of a
 //! forged one it dies.
 
+mod ahead;
 pub mod maps;
 mod pages;
 mod take;
 mod write;
 
 use crate::sys::{self, Fd, call};
+use crate::wire::IMAGE_CONTENTS;
 use maps::{EXECUTE, MAPS, READ, WRITE};
 pub use maps::note_common;
 pub use take::take;
@@ -137,7 +140,12 @@ struct Table {
 }
 
 /// Where pages begin in the file.
-const CONTENTS: u64 = size_of::<Table>().next_multiple_of(PAGE) as u64;
+const CONTENTS: u64 = IMAGE_CONTENTS;
+const _: () = assert!(size_of::<Table>().next_multiple_of(PAGE) as u64 == CONTENTS);
+
+/// Where [`Scratch`] lies as a rule: far below what mmap(2) chooses by itself, and above programs that want a place of their own, so
+/// that it is the same from one image to the next.
+const ADDRESS: usize = 0x1000_0000_0000;
 
 /// Memory of neither process's own, at the same address in both.
 #[repr(C, align(4096))]
@@ -146,6 +154,9 @@ struct Scratch {
     /// There is memory that was not written since the base was.
     has_base: bool,
     entries: [u64; ENTRIES],
+    /// What whoever takes an image has laid before it came.
+    laid: [Segment; SEGMENTS],
+    laid_count: usize,
     maps: [u8; MAPS],
     stack: [u8; STACK],
 }

@@ -370,17 +370,16 @@ unsafe extern "C" fn image(_module: Object, arguments: Object) -> Object {
     unsafe { Py_BuildValue(c"l".as_ptr(), written as c_long) }
 }
 
-/// `take(image, files, base) -> int`: becomes what is written in a file, where `files` is descriptor 4 then. A negated errno if it
-/// cannot.
+/// `take(base, last) -> int`: becomes what is written in the image that comes next over the channel, over `base`, over which there was
+/// `last`; -1 for none. The file that comes along is descriptor 4 then. A negated errno if it cannot.
 unsafe extern "C" fn take(_module: Object, arguments: Object) -> Object {
-    let mut files: [c_int; 3] = [-1; 3];
-    let [image, companion, base] = &mut files;
-    // SAFETY: the format asks for three C ints.
-    if unsafe { PyArg_ParseTuple(arguments, c"iii".as_ptr(), &raw mut *image, &raw mut *companion, &raw mut *base) } == 0 {
+    let (mut base, mut last): (c_int, c_int) = (-1, -1);
+    // SAFETY: the format asks for two C ints.
+    if unsafe { PyArg_ParseTuple(arguments, c"ii".as_ptr(), &raw mut base, &raw mut last) } == 0 {
         return null_mut();
     }
     // SAFETY: one thread, GIL held.
-    let failed = image::take(files, CHANNEL, unsafe { *THREAD_ID.0.get() });
+    let failed = image::take([base, last], CHANNEL, unsafe { *THREAD_ID.0.get() });
     // SAFETY: as above.
     unsafe { Py_BuildValue(c"l".as_ptr(), failed as c_long) }
 }

@@ -302,6 +302,9 @@ pub struct Notice {
     pub f: u64,
 }
 
+/// Where in the image of an interpreter the contents of its memory begin, in bytes: behind a table, of which most is a hole.
+pub const IMAGE_CONTENTS: u64 = 209 * 4096;
+
 /// Kinds of [`Order`], from the engine to init.
 pub mod order {
     /// Ends the sandbox at `value` (monotonic nanoseconds, u64::MAX: never) if the engine has not. With `argument` 1,

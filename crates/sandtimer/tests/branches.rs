@@ -140,6 +140,59 @@ fn an_interpreter_that_grows_between_two_askings_is_asked_again() {
     assert_eq!(shown(&branch, "x"), "1", "it goes on");
 }
 
+/// A branch lays ahead what it expects: the image before, whose memory is none of the origin's any more here.
+#[test]
+fn what_has_changed_since_the_last_image_is_as_it_is_in_the_origin() {
+    let origin = open();
+    done(
+        &origin,
+        "import ctypes, mmap, os, hashlib\n\
+         blocks = [mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(8)]\n\
+         for block in blocks: block[:] = os.urandom(1 << 20)\n\
+         small = [os.urandom(3000) for _ in range(2000)]\n\
+         def digest():\n    \
+             total = hashlib.sha256()\n    \
+             for part in (*blocks, *small): total.update(part[:] if part is not None else b'-')\n    \
+             return total.hexdigest()",
+    );
+    drop(branches(&origin, 1));
+    let changes = [
+        // Memory of the base is gone: holes, and what is mapped into them anew.
+        "for index in (1, 3, 4): blocks[index].close(); blocks[index] = None",
+        "blocks[3] = mmap.mmap(-1, 300_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\nblocks[3][5000:5003] = b'abc'",
+        // Half of a mapping has another protection.
+        "libc = ctypes.CDLL(None, use_errno=True)\n\
+         at = ctypes.addressof(ctypes.c_char.from_buffer(blocks[0]))\n\
+         assert libc.mprotect(ctypes.c_void_p(at + (512 << 10)), ctypes.c_size_t(256 << 10), 1) == 0",
+        // More and less heap, more libraries, a deeper stack.
+        "libc.malloc.restype = ctypes.c_void_p\nheld = [libc.malloc(ctypes.c_size_t(100_000)) for _ in range(20)]",
+        "for pointer in held: libc.free(ctypes.c_void_p(pointer))\nlibc.malloc_trim(0)",
+        "import sys, sqlite3, decimal, xml.dom.minidom, curses, lzma",
+        "sys.setrecursionlimit(6000)\ndef deep(n): return max([n, deep(n - 1)]) if n else 0\ndeep(1500)\ndel small[::3]",
+        // Where images are written as a rule.
+        "libc.mmap.restype = ctypes.c_void_p\n\
+         taken = libc.mmap(ctypes.c_void_p(0x1000_0000_0000), ctypes.c_size_t(8 << 20), 3, 0x100022, -1, ctypes.c_size_t(0))\n\
+         assert taken == 0x1000_0000_0000, ctypes.get_errno()\n\
+         ctypes.memset(ctypes.c_void_p(taken + 12345), 7, 9)",
+    ];
+    for change in changes {
+        done(&origin, change);
+        let expected = shown(&origin, "digest()");
+        let mut branch = branches(&origin, 1).remove(0);
+        for _ in 0..2 {
+            assert_eq!(shown(&branch, "digest()"), expected, "{change}");
+            done(&branch, "small.append(b'its own')");
+            assert_eq!(shown(&branch, "digest() == 1, small.pop()"), "(False, b'its own')");
+            branch = branches(&branch, 1).remove(0);
+        }
+        done(&branch, "import fractions, csv\nassert sum(range(100_000)) == 4999950000");
+    }
+    let taken = "ctypes.string_at(taken + 12345, 10)";
+    assert_eq!(shown(&branches(&origin, 1)[0], taken), r"b'\x07\x07\x07\x07\x07\x07\x07\x07\x07\x00'");
+    done(&origin, "assert libc.munmap(ctypes.c_void_p(taken), ctypes.c_size_t(8 << 20)) == 0");
+    assert_eq!(shown(&branches(&origin, 1)[0], "digest()"), shown(&origin, "digest()"));
+}
+
 #[test]
 fn many_branches_one_after_the_other() {
     let origin = open();

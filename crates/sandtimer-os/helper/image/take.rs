@@ -1,44 +1,100 @@
 //! The other side: lets go of its own memory, puts the image's in its place, and goes on where that was written.
+//!
+//! ```text
+//! told which base ─▶ the base's segments laid, pages there for the runs of the image before ─▶ the image comes ─▶ what differs laid anew ─▶ its runs
+//! told of none    ──────────────────────────────────────────────────────────────────────────▶ the image comes ─▶ its segments laid ─▶ its runs
+//! ```
+//! What is done before the image comes is done while the origin writes it, on another processor.
 
 use super::*;
 
 /// Where the file that comes along is found by whoever has taken an image.
 const COMPANION: Fd = 4;
+/// What comes with an image is one packet: this behind a head.
+const IMAGE: u8 = b'I';
 
-/// Becomes what is written in `file`, over `base` (-1: none). Returns a negated errno where nothing was changed yet; dies of later ones, and says so.
-pub fn take([file, companion, base]: [Fd; 3], channel: Fd, thread_id: *mut i32) -> isize {
+/// Becomes what is written in the file that comes next over `channel`, over `base`, over which there was `last` (each -1: none). Returns
+/// a negated errno where nothing was changed yet; dies of later ones, and says so.
+pub fn take([base, last]: [Fd; 2], channel: Fd, thread_id: *mut i32) -> isize {
     let every = !0u64;
     call!(nr::RT_SIGPROCMASK, 0, &raw const every, 0, 8);
-    let mut head = [0u64; 1];
-    if let Err(error) = transfer(nr::PREAD, file, head.as_mut_ptr() as u64, 8, 0) {
+    let mut taking = Taking { image: -1, base: above(base), last: above(last), channel, thread_id };
+    call!(nr::CLOSE_RANGE, COMPANION, 15, 0);
+    if base < 0
+        && let Err(error) = taking.receive()
+    {
         return error;
     }
-    // Free in the origin, so nothing of this process is there that is needed from now on.
-    let length = size_of::<Scratch>();
-    let mapped = call!(nr::MMAP, head[0], length, READ | WRITE, PRIVATE | ANONYMOUS | FIXED, -1isize, 0);
-    if mapped < 0 || mapped as u64 != head[0] {
-        return if mapped < 0 { mapped } else { sys::EINVAL };
-    }
-    // SAFETY: just mapped; zeros are a value of it.
-    let scratch = unsafe { &mut *(mapped as *mut Scratch) };
-    scratch.table.address = head[0];
-    let above = |fd: Fd| call!(nr::FCNTL, fd, 0, 16) as Fd;
-    let taking = Taking { file: above(file), base: above(base), channel, thread_id };
-    let companion = above(companion);
-    call!(nr::CLOSE_RANGE, COMPANION, 15, 0);
-    call!(nr::DUP2, companion, COMPANION);
-    sys::close(companion);
-    let top = (scratch.stack.as_mut_ptr() as u64 + STACK as u64) & !15;
-    on_stack(scratch, &raw const taking, top)
+    taking.go_on_there()
+}
+
+/// The same file by a number that none is closed at; negative where there is none.
+fn above(fd: Fd) -> Fd {
+    call!(nr::FCNTL, fd, 0, 16) as Fd
 }
 
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Taking {
-    file: Fd,
+    /// -1 until it has come.
+    image: Fd,
     base: Fd,
+    last: Fd,
     channel: Fd,
     thread_id: *mut i32,
+}
+
+impl Taking {
+    /// Waits for the image, and for the file that comes along.
+    fn receive(&mut self) -> Result<(), isize> {
+        let mut packet = [0u8; 64];
+        let received = loop {
+            let received = sys::receive(self.channel, &mut packet, 0);
+            if received.length != sys::EINTR {
+                break received;
+            }
+        };
+        if received.length <= 0 {
+            // Nobody wants it any more.
+            sys::exit(0);
+        }
+        let length = size_of::<crate::wire::JobHeader>();
+        if received.length as usize != length + 1 || packet[length] != IMAGE || received.fd_count < 2 {
+            return Err(sys::EINVAL);
+        }
+        self.image = above(received.fds[0]);
+        let companion = above(received.fds[1]);
+        call!(nr::CLOSE_RANGE, COMPANION, 15, 0);
+        call!(nr::DUP2, companion, COMPANION);
+        sys::close(companion);
+        Ok(())
+    }
+
+    /// Where the table of what is known so far lies in whoever wrote it.
+    fn address(&self) -> Result<u64, isize> {
+        let file = if self.image < 0 { self.base } else { self.image };
+        let mut head = [0u64; 1];
+        transfer(nr::PREAD, file, head.as_mut_ptr() as u64, 8, 0).map(|()| head[0])
+    }
+
+    /// Goes on in memory that is free in the origin, so that nothing of this process is there that is needed from now on. Returns
+    /// a negated errno if it cannot.
+    fn go_on_there(self) -> isize {
+        let address = match self.address() {
+            Ok(address) => address,
+            Err(error) => return error,
+        };
+        let length = size_of::<Scratch>();
+        let mapped = call!(nr::MMAP, address, length, READ | WRITE, PRIVATE | ANONYMOUS | FIXED, -1isize, 0);
+        if mapped < 0 || mapped as u64 != address {
+            return if mapped < 0 { mapped } else { sys::EINVAL };
+        }
+        // SAFETY: just mapped; zeros are a value of it.
+        let scratch = unsafe { &mut *(mapped as *mut Scratch) };
+        scratch.table.address = address;
+        let top = (scratch.stack.as_mut_ptr() as u64 + STACK as u64) & !15;
+        on_stack(scratch, &raw const self, top)
+    }
 }
 
 #[unsafe(naked)]
@@ -61,17 +117,83 @@ extern "C" fn take_on(scratch: *mut Scratch, taking: *const Taking) -> ! {
     go_on(scratch.table.stack)
 }
 
-fn become_it(scratch: &mut Scratch, taking: Taking) -> Result<(), (isize, usize)> {
-    let own = (&raw const *scratch as u64, size_of::<Scratch>() as u64);
+/// What went wrong, a negated errno, and at which stage.
+type Step = Result<(), (isize, usize)>;
+
+fn become_it(scratch: &mut Scratch, mut taking: Taking) -> Step {
+    let at = |stage: usize| move |error: isize| (error, stage);
+    if taking.image < 0 {
+        lay_ahead(scratch, taking.base, taking.last)?;
+        taking.receive().map_err(at(6))?;
+        let (address, here) = (taking.address().map_err(at(6))?, &raw const *scratch as u64);
+        if address != here {
+            // The origin has something else where this stands: what was laid is nothing to go by.
+            let apart = address.abs_diff(here) >= size_of::<Scratch>() as u64;
+            return Err((if apart { taking.go_on_there() } else { sys::EINVAL }, 7));
+        }
+    }
+    read_table(scratch, taking.image)?;
+    lay_all(scratch, taking.base)?;
+    for run in &scratch.table.runs[..scratch.table.run_count] {
+        let put = match run.mapped {
+            true => map(run.start, run.length, run.protection, PRIVATE | FIXED, taking.image, run.at),
+            false => copy(taking.image, run),
+        };
+        put.map_err(at(5))?;
+    }
+    call!(nr::CLOSE_RANGE, COMPANION + 1, u32::MAX, 0);
+    let table = &scratch.table;
+    for signal in 1..65 {
+        if signal != sys::SIGKILL as usize && signal != sys::SIGSTOP as usize {
+            call!(nr::RT_SIGACTION, signal, table.actions[signal].as_ptr(), 0, 8);
+        }
+    }
+    call!(nr::SIGALTSTACK, table.alternate_stack.as_ptr(), 0);
+    call!(nr::UMASK, table.umask);
+    // SAFETY: the word where the C library keeps it, which is mapped again.
+    unsafe { taking.thread_id.write(call!(nr::GETTID) as i32) };
+    Ok(())
+}
+
+fn read_table(scratch: &mut Scratch, file: Fd) -> Step {
+    let own = &raw const *scratch as u64;
     let table = &mut scratch.table;
     // First how long the parts are.
     for part in 0..4 {
         let (start, length) = parts(table)[part];
-        transfer(nr::PREAD, taking.file, start, length, start - own.0).map_err(|error| (error, 1))?;
+        transfer(nr::PREAD, file, start, length, start - own).map_err(|error| (error, 1))?;
         if table.segment_count > SEGMENTS || table.run_count > RUNS || table.text_length > TEXTS {
             return Err((sys::EINVAL, 2));
         }
     }
+    Ok(())
+}
+
+/// Lays what an image over this base will most likely be of, and notes it; has pages where the last one had its runs, or else where
+/// the origin has had its own ever since it wrote the base.
+fn lay_ahead(scratch: &mut Scratch, base: Fd, last: Fd) -> Step {
+    read_table(scratch, base)?;
+    lay_all(scratch, base)?;
+    for run in &scratch.table.runs[..scratch.table.run_count] {
+        if run.mapped {
+            map(run.start, run.length, run.protection, PRIVATE | FIXED, base, run.at).map_err(|error| (error, 5))?;
+        }
+    }
+    ahead::note(scratch);
+    if last >= 0 {
+        read_table(scratch, last)?;
+    }
+    let is_written = |run: &&Run| !run.mapped && run.protection & WRITE != 0;
+    for run in scratch.table.runs[..scratch.table.run_count].iter().filter(is_written) {
+        call!(nr::MADVISE, run.start, run.length, POPULATE_WRITE);
+    }
+    Ok(())
+}
+
+/// Lays the segments of a table; those that are there already stay.
+fn lay_all(scratch: &Scratch, base: Fd) -> Step {
+    let own = (&raw const *scratch as u64, size_of::<Scratch>() as u64);
+    let table = &scratch.table;
     if call!(nr::BRK, table.brk) as u64 != table.brk {
         return Err((NO_MEMORY, 3));
     }
@@ -83,26 +205,12 @@ fn become_it(scratch: &mut Scratch, taking: Taking) -> Result<(), (isize, usize)
     }
     const LAST: u64 = 0x7fff_ffff_f000;
     let_go(free, LAST, own);
+    let mut laid = ahead::Laid::of(scratch);
     for segment in segments {
-        lay(segment, &table.texts, taking.base).map_err(|error| (error, 4))?;
-    }
-    for run in &table.runs[..table.run_count] {
-        let put = match run.mapped {
-            true => map(run.start, run.length, run.protection, PRIVATE | FIXED, taking.file, run.at),
-            false => copy(taking.file, run),
-        };
-        put.map_err(|error| (error, 5))?;
-    }
-    call!(nr::CLOSE_RANGE, COMPANION + 1, u32::MAX, 0);
-    for signal in 1..65 {
-        if signal != sys::SIGKILL as usize && signal != sys::SIGSTOP as usize {
-            call!(nr::RT_SIGACTION, signal, table.actions[signal].as_ptr(), 0, 8);
+        if !laid.has(segment, table.stack).map_err(|error| (error, 8))? {
+            lay(segment, &table.texts, base).map_err(|error| (error, 4))?;
         }
     }
-    call!(nr::SIGALTSTACK, table.alternate_stack.as_ptr(), 0);
-    call!(nr::UMASK, table.umask);
-    // SAFETY: the word where the C library keeps it, which is mapped again.
-    unsafe { taking.thread_id.write(call!(nr::GETTID) as i32) };
     Ok(())
 }
 
@@ -141,14 +249,16 @@ fn lay(segment: &Segment, texts: &[u8], base: Fd) -> Result<(), isize> {
     }
 }
 
+/// MADV_POPULATE_WRITE (Linux 5.14).
+const POPULATE_WRITE: usize = 23;
+
 fn copy(file: Fd, run: &Run) -> Result<(), isize> {
     let allow = |protection: u64| match run.protection & WRITE {
         0 => checked(call!(nr::MPROTECT, run.start, run.length, protection)).map(|_| ()),
         _ => Ok(()),
     };
     allow(READ | WRITE)?;
-    // All pages at once, where the kernel can (Linux 5.14): one by one each costs a fault.
-    const POPULATE_WRITE: usize = 23;
+    // All pages at once, where the kernel can: one by one each costs a fault.
     call!(nr::MADVISE, run.start, run.length, POPULATE_WRITE);
     transfer(nr::PREAD, file, run.start, run.length, run.at)?;
     allow(run.protection)

@@ -36,8 +36,15 @@ extern "C" fn write_here(file: Fd, base: u64) -> isize {
 }
 
 extern "C" fn write_all(file: Fd, base: u64, stack: u64) -> isize {
-    // Shared, so that it is no part of what lies beside it.
-    let address = call!(nr::MMAP, 0, size_of::<Scratch>(), READ | WRITE, SHARED | ANONYMOUS, -1isize, 0);
+    // Shared, so that it is no part of what lies beside it. Linux before 4.17 takes the address for a wish.
+    const FIXED_NO_REPLACE: usize = 0x10_0000;
+    let reserve =
+        |at: usize, flags: usize| call!(nr::MMAP, at, size_of::<Scratch>(), READ | WRITE, SHARED | ANONYMOUS | flags, -1isize, 0);
+    let mut address = reserve(ADDRESS, FIXED_NO_REPLACE);
+    if (-4095..0).contains(&address) {
+        // Something of the code's own lies there.
+        address = reserve(0, 0);
+    }
     if (-4095..0).contains(&address) {
         return address;
     }

@@ -28,6 +28,9 @@ pub(crate) fn image_request(nonce: Nonce, base: u64, shares: bool) -> Vec<u8> {
     [b"B", &nonce[..], &base.to_le_bytes(), &[u8::from(shares)]].concat()
 }
 
+/// Comes with an image for who is to become it, and with the file that comes along.
+pub(crate) const IMAGE: &[u8] = b"I";
+
 /// What became of an image.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(crate) enum Image {

@@ -27,6 +27,6 @@ pub(crate) const NODE_BOOT: &str = "((require, process, load) => { \
      })(require, process, (name, options) => import(name, options))";
 
 pub(crate) use frames::{
-    Frame, Image, Nonce, Said, ScriptNonce, bundle, cell_request, checkpoint_request, image_request, reply,
-    said, script_request, shown_bytes,
+    Frame, IMAGE, Image, Nonce, Said, ScriptNonce, bundle, cell_request, checkpoint_request, image_request,
+    reply, said, script_request, shown_bytes,
 };

@@ -341,7 +341,7 @@ impl Child {
         Ok(Handed { begun_at, stamp, until: end, directory })
     }
 
-    /// Has it become the interpreter of a context, under the limits of `opened`.
+    /// Has it become the interpreter of a context, under the limits of `opened`. `here`: as in [`Child::hand_over`].
     ///
     /// # Errors
     /// As [`Child::hand_over`].
@@ -350,10 +350,12 @@ impl Child {
         opened: &Opened,
         settings: &[u8],
         files: &[BorrowedFd<'_>],
+        here: bool,
     ) -> Result<(), Error> {
         let limits = self.limit(opened)?;
         let Some(born) = &self.born else { return Err(Error::Closed) };
-        os::dispatch(born.channel.as_fd(), &os::Head { limits: &limits, processors: None }, settings, files)
+        let processors = here.then(|| bind_here(&born.process)).flatten();
+        os::dispatch(born.channel.as_fd(), &os::Head { limits: &limits, processors }, settings, files)
             .map_err(Error::system("cannot use a parked child"))
     }
 

@@ -4,6 +4,7 @@
 //! origin idle ─▶ image written ─▶ sealed ─▶ taken by sealed children of the same zygote ─▶ checkpoint made: contexts
 //!                    └─▶ why not: refused, the origin is as it was      └─▶ a failure: all of them are ended
 //! ```
+//! Children that stand ready are told before the image is written, and over which base it most likely will be: they lay that meanwhile.
 //! An image is the engine's file, written by the origin's interpreter and sealed before anybody maps it. Here it is owned by the
 //! origin and by each branch, for later images over it. docs/design/branches.md says why it is not a fork.
 
@@ -17,16 +18,20 @@ use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate, memfd_create,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::processors::Processors;
+use sandtimer_os::wire::IMAGE_CONTENTS;
 use sandtimer_os::zygote as os;
 
 use super::super::children::Child;
 use super::super::error::{BRANCHES, Error};
-use super::super::opened;
+use super::super::opened::{self, Opened};
 use super::super::refill::Shared;
+use super::super::spec::Spec;
+use super::super::which_processor::UnderWay;
 use super::super::zygotes::Zygote;
 use super::standing::{Standing, renew, run_of};
 use super::{Context, ContextSpec, Turn, variables};
-use crate::context::{Frame, Image, Nonce, image_request};
+use crate::context::{Frame, IMAGE, Image, Nonce, image_request};
 use crate::limits::Limits;
 use crate::zygote::Language;
 
@@ -51,6 +56,17 @@ pub struct BranchSpec {
     pub limits: Limits,
     /// They work in the origin's [`ContextSpec::workspace`]. Otherwise each has a copy of the files that are there.
     pub shares_workspace: bool,
+}
+
+/// The images that an interpreter's memory is from.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Images {
+    /// Where it has not changed since.
+    base: Option<Arc<OwnedFd>>,
+    /// The last one over that.
+    last: Option<Arc<OwnedFd>>,
+    /// How long the last one was.
+    delta: u64,
 }
 
 impl Context {
@@ -97,22 +113,31 @@ impl Context {
         let limits = spec.limits.clone().or(&self.spec.limits);
         let own = ContextSpec { limits, workspace, ..self.spec.clone() };
         // One that stands ready has a workspace of its own.
-        let mut children = match own.workspace {
+        let children = match own.workspace {
             None => source.take_of(&zygote, spec.count),
             Some(_) => Vec::new(),
         };
-        let written = match spec.count - children.len() {
-            0 => write(standing, spec.shares_workspace)?,
-            lacking => {
+        let (lacking, none) = (spec.count - children.len(), Images::default());
+        let mut waiting = Waiting::open(source, &own)?;
+        let (_under_way, is_alone) = UnderWay::begin(&self.inner.cells);
+        // One of the two works here, one elsewhere.
+        let apart = is_alone && children.len() == 1 && standing.images.base.is_some();
+        waiting.tell(children, &standing.images, apart)?;
+        let mut write = || write(standing, spec.shares_workspace, apart);
+        let written = match lacking {
+            0 => write()?,
+            _ => {
                 let (written, born) = std::thread::scope(|scope| {
                     let born = scope.spawn(|| bear(source, &zygote, &own, lacking));
-                    (write(standing, spec.shares_workspace), born.join())
+                    (write(), born.join())
                 });
-                children.extend(born.map_err(|_| Error::Closed)??);
-                written?
+                let (born, written) = (born.map_err(|_| Error::Closed)??, written?);
+                let is_whole = written.images.last.is_none();
+                waiting.tell(born, if is_whole { &none } else { &written.images }, false)?;
+                written
             }
         };
-        let standings = take(source, &own, &written, children)?;
+        let standings = waiting.take(&written)?;
         let context = |mut standing: Standing| {
             let workspace = own.workspace.clone().or_else(|| standing.own_workspace.take());
             Context::new(
@@ -157,15 +182,15 @@ fn bear(
 struct Written {
     image: Arc<OwnedFd>,
     files: OwnedFd,
-    /// What the image is over.
-    base: Option<Arc<OwnedFd>>,
+    /// Of who wrote it, and of everybody who takes it.
+    images: Images,
 }
 
-/// Has the interpreter write an image of itself.
-fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
+/// Has the interpreter write an image of itself. `apart`: not on this thread's processor, where it can be bound.
+fn write(standing: &mut Standing, shares: bool, apart: bool) -> Result<Written, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |error: rustix::io::Errno| Error::System { doing, source: error.into() };
-    let mut room = standing.delta + GROWTH;
+    let mut room = standing.images.delta + GROWTH;
     // For askings behind the first: whoever forges the answers could hold on to the file of each.
     let mut allocated = 0;
     let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
@@ -176,7 +201,12 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
         fcntl_add_seals(&image, SealFlags::GROW).map_err(failed)?;
         // Here, so that it is on the engine's account: it may outlive the origin. What is short is there before the interpreter
         // begins to write, which looks at itself first; if it is not, that is no harm to one that has room for it.
-        let allocate = || fallocate(&image, FallocateFlags::empty(), 0, room).map_err(failed);
+        let contents = room.saturating_sub(IMAGE_CONTENTS);
+        let allocate = || match contents {
+            // It can only say how long it is to be.
+            0 => Ok(()),
+            _ => fallocate(&image, FallocateFlags::empty(), IMAGE_CONTENTS, contents).map_err(failed),
+        };
         let is_beside = room <= SHORT && standing.has_room_for(room.saturating_mul(2));
         if !is_beside {
             allocate()?;
@@ -184,16 +214,18 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
         let files = memfd_create("sandtimer-files", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(failed)?;
         let inode = standing
-            .image
+            .images
+            .base
             .as_ref()
             .map_or(Ok(0), |base| fstat(base).map(|stat| stat.st_ino))
             .map_err(failed)?;
-        let nonce = ask(standing, inode, shares, [&image, &files])?;
+        let processors = apart.then(|| standing.bind_elsewhere()).flatten();
+        let nonce = ask(standing, processors, (inode, shares), [&image, &files])?;
         if is_beside {
             allocate()?;
         }
         let made = answer(standing, nonce, end)?;
-        let (length, base) = match made {
+        let (length, is_whole) = match made {
             Image::TooShort(length) if length > room && length <= MOST_BYTES => {
                 // What it touches in the meantime counts as well.
                 room = length + GROWTH;
@@ -203,10 +235,8 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
                 }
                 continue;
             }
-            Image::Delta(length) if length <= room && standing.image.is_some() => {
-                (length, standing.image.clone())
-            }
-            Image::Whole(length) if length <= room => (length, None),
+            Image::Delta(length) if length <= room && standing.images.base.is_some() => (length, false),
+            Image::Whole(length) if length <= room => (length, true),
             _ => return Err(Error::NoBranch("its image has no size that can be right".to_owned())),
         };
         ftruncate(&image, length).map_err(failed)?;
@@ -215,27 +245,30 @@ fn write(standing: &mut Standing, shares: bool) -> Result<Written, Error> {
         fcntl_add_seals(&image, all).map_err(failed)?;
         fcntl_add_seals(&files, all).map_err(failed)?;
         let image = Arc::new(image);
-        match base {
-            Some(_) => standing.delta = length,
-            None => (standing.image, standing.delta) = (Some(image.clone()), 0),
-        }
-        return Ok(Written { image, files, base });
+        let own = Some(image.clone());
+        standing.images = match is_whole {
+            true => Images { base: own, ..Images::default() },
+            false => Images { last: own, delta: length, base: standing.images.base.take() },
+        };
+        return Ok(Written { image, files, images: standing.images.clone() });
     }
     Err(Error::NoBranch("it grows while its image is written".to_owned()))
 }
 
-/// Asks the interpreter for its image; what its answer is known by.
-fn ask(standing: &mut Standing, base: u64, shares: bool, files: [&OwnedFd; 2]) -> Result<Nonce, Error> {
+/// Asks the interpreter for its image, which may run on these processors from then on; what its answer is known by.
+fn ask(
+    standing: &mut Standing,
+    processors: Option<Processors>,
+    (base, shares): (u64, bool),
+    files: [&OwnedFd; 2],
+) -> Result<Nonce, Error> {
     standing.is_disturbed();
     let mut nonce = Nonce::default();
     renew(&mut nonce);
-    os::dispatch(
-        standing.channel(),
-        &os::Head::default(),
-        &image_request(nonce, base, shares),
-        &files.map(AsFd::as_fd),
-    )
-    .map_err(Error::system("cannot make an image of the interpreter"))?;
+    let head = os::Head { processors, ..os::Head::default() };
+    let request = image_request(nonce, base, shares);
+    os::dispatch(standing.channel(), &head, &request, &files.map(AsFd::as_fd))
+        .map_err(Error::system("cannot make an image of the interpreter"))?;
     Ok(nonce)
 }
 
@@ -257,49 +290,59 @@ fn answer(standing: &mut Standing, nonce: Nonce, end: u64) -> Result<Image, Erro
     Err(failed(format!("it took longer than {:?}", Duration::from_nanos(IMAGE_LIMIT))))
 }
 
-/// Has children become the image. Their checkpoints are made while nobody waits for them.
-fn take(
-    source: &Arc<Shared>,
-    spec: &ContextSpec,
-    written: &Written,
-    children: Vec<Child>,
-) -> Result<Vec<Standing>, Error> {
-    let begins = variables(spec, true).to_string();
-    let files: Vec<_> = [&*written.image, &written.files]
-        .into_iter()
-        .chain(written.base.as_deref())
-        .map(AsFd::as_fd)
-        .collect();
-    let run = run_of(source, spec);
-    let opened = opened::open(&source.inner, &run)?;
-    let scope = opened.scope;
-    let mut standings = Vec::new();
-    let mut made = Vec::new();
-    let mut result = Ok(());
-    for mut child in children {
-        result = child
-            .check(&run)
-            .and_then(|()| child.become_context(&opened, begins.as_bytes(), &files))
-            .and_then(|()| child.into_parts().ok_or(Error::Closed))
-            .map(|parts| {
-                made.extend(parts.own_workspace.clone());
-                let mut standing = Standing::new(source.inner.clone(), parts, None);
-                standing.image = Some(written.base.as_ref().unwrap_or(&written.image).clone());
-                standings.push(standing);
-            });
-        if result.is_err() {
-            break;
-        }
+/// Branches that have been told so, and what ends them unless they become the image.
+struct Waiting<'a> {
+    source: &'a Arc<Shared>,
+    run: Spec,
+    opened: Opened,
+    settings: String,
+    standings: Vec<Standing>,
+    made: Vec<PathBuf>,
+}
+
+impl<'a> Waiting<'a> {
+    fn open(source: &'a Arc<Shared>, spec: &ContextSpec) -> Result<Self, Error> {
+        let run = run_of(source, spec);
+        let opened = opened::open(&source.inner, &run)?;
+        let settings = variables(spec, true).to_string();
+        Ok(Waiting { source, run, opened, settings, standings: Vec::new(), made: Vec::new() })
     }
-    opened::close(&source.inner, scope);
-    let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
-    let result = result.and_then(|()| standings.iter_mut().try_for_each(|standing| taken(standing, end)));
-    match result {
-        Ok(()) => Ok(standings),
-        Err(error) => {
-            drop(standings);
-            remove(made);
-            Err(error)
+
+    /// Tells children what they will be, and which images theirs will be over. `here`: they are to begin on this thread's processor.
+    fn tell(&mut self, children: Vec<Child>, images: &Images, here: bool) -> Result<(), Error> {
+        let files: Vec<_> = [&images.base, &images.last].into_iter().flatten().map(AsFd::as_fd).collect();
+        for mut child in children {
+            child.check(&self.run)?;
+            child.become_context(&self.opened, self.settings.as_bytes(), &files, here)?;
+            let parts = child.into_parts().ok_or(Error::Closed)?;
+            self.made.extend(parts.own_workspace.clone());
+            self.standings.push(Standing::new(self.source.inner.clone(), parts, None));
+        }
+        Ok(())
+    }
+
+    /// Has them become the image. Their checkpoints are made while nobody waits for them.
+    fn take(mut self, written: &Written) -> Result<Vec<Standing>, Error> {
+        let files = [&*written.image, &written.files].map(AsFd::as_fd);
+        for standing in &mut self.standings {
+            standing.images = written.images.clone();
+            os::dispatch(standing.channel(), &os::Head::default(), IMAGE, &files)
+                .map_err(Error::system("cannot hand an image over"))?;
+        }
+        let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
+        self.standings.iter_mut().try_for_each(|standing| taken(standing, end))?;
+        self.made.clear();
+        Ok(std::mem::take(&mut self.standings))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        opened::close(&self.source.inner, self.opened.scope);
+        self.standings.clear();
+        for directory in &self.made {
+            // What stays is removed with the directory that all of them are in.
+            let _ = std::fs::remove_dir_all(directory);
         }
     }
 }
@@ -325,12 +368,4 @@ fn taken(standing: &mut Standing, end: u64) -> Result<(), Error> {
         }
     }
     Err(failed(format!("it took longer than {:?}", Duration::from_nanos(IMAGE_LIMIT))))
-}
-
-/// Workspaces of branches that did not come to be.
-fn remove(made: Vec<PathBuf>) {
-    for directory in made {
-        // What stays is removed with the directory that all of them are in.
-        let _ = std::fs::remove_dir_all(directory);
-    }
 }

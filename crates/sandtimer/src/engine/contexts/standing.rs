@@ -23,6 +23,7 @@ use super::super::refill::Shared;
 use super::super::streams::Streams;
 use super::super::zygotes::Zygote;
 use super::super::{Inner, Spec};
+use super::branch::Images;
 use super::shell::Shell;
 use super::{ContextSpec, interpreter, variables};
 use crate::context::{Frame, Nonce, Said, ScriptNonce, cell_request, said, script_request};
@@ -71,10 +72,7 @@ pub(super) struct Standing {
     pub own_workspace: Option<PathBuf>,
     /// What it was forked from, for what is to have its memory.
     pub zygote: Option<Arc<Zygote>>,
-    /// The image that its memory is from, as far as that has not changed.
-    pub image: Option<Arc<OwnedFd>>,
-    /// How long the last image over that one was.
-    pub delta: u64,
+    pub images: Images,
     /// A checkpoint is to be asked for.
     is_due: bool,
     /// When the last cell was over.
@@ -114,7 +112,7 @@ impl Standing {
                 Ok(taken) => taken,
                 Err(error) => break Err(error),
             };
-            match child.become_context(&opened, begun.as_bytes(), &[]) {
+            match child.become_context(&opened, begun.as_bytes(), &[], false) {
                 Ok(()) => break child.into_parts().ok_or(Error::Closed),
                 // It died while it waited: the next one.
                 Err(Error::System { .. }) if spec.workspace.is_none() => source.lock().stats.lost += 1,
@@ -149,8 +147,7 @@ impl Standing {
             left_over: 0,
             own_workspace: parts.own_workspace,
             zygote: parts.zygote,
-            image: None,
-            delta: 0,
+            images: Images::default(),
             is_due: false,
             over_at: 0,
             sent_at: 0,

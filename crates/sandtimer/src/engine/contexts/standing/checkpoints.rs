@@ -82,7 +82,7 @@ impl Standing {
     }
 
     /// Binds the interpreter to all processors but this thread's: those to give back to it.
-    pub(super) fn bind_elsewhere(&self) -> Option<Processors> {
+    pub fn bind_elsewhere(&self) -> Option<Processors> {
         // Of Python's only. The number of a checkpoint that has become the interpreter is not known here; others are init's too.
         let is_known = !self.is_inits && !self.is_listed();
         (is_known && self.has_room()).then(|| bind_elsewhere((self.pid, self.pidfd.as_fd()))).flatten()
