@@ -20,7 +20,7 @@ mod take;
 mod write;
 
 use crate::sys::{self, Fd, call};
-use crate::wire::IMAGE_CONTENTS;
+use crate::wire::{IMAGE_CONTENTS, IMAGE_DELTA};
 use maps::{EXECUTE, MAPS, READ, WRITE};
 pub use maps::note_common;
 pub use take::take;
@@ -39,8 +39,8 @@ const GAP: usize = 1;
 const MAPPED_FROM: u64 = 64 << 10;
 /// The same in a delta, of which most is written to again by the next cell: mapping a page or two costs twice what copying does.
 const MAPPED_FROM_IN_DELTA: u64 = 32 << 10;
-/// A delta of more is written as a whole image.
-const LONGEST_DELTA: u64 = 4 << 20;
+/// Pieces of an image's segments: each run is one, with one before it, and so is what lies behind the last one.
+const PIECES: usize = SEGMENTS + 2 * RUNS;
 
 const PRIVATE: usize = 0x02;
 const SHARED: usize = 0x01;
@@ -80,6 +80,8 @@ mod kind {
     pub const FILE: u64 = 2;
     /// The base, with what the runs put over it.
     pub const BASE: u64 = 3;
+    /// What could not be laid ahead.
+    pub const MISSING: u64 = 4;
 }
 
 #[repr(C)]
@@ -155,7 +157,7 @@ struct Scratch {
     has_base: bool,
     entries: [u64; ENTRIES],
     /// What whoever takes an image has laid before it came.
-    laid: [Segment; SEGMENTS],
+    laid: [Segment; PIECES],
     laid_count: usize,
     maps: [u8; MAPS],
     stack: [u8; STACK],

@@ -47,6 +47,14 @@ unsafe extern "C" fn memcmp(left: *const u8, right: *const u8, count: usize) -> 
     0
 }
 
+/// # Safety
+/// The compiler's contract for bcmp, which it calls where only equality counts.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bcmp(left: *const u8, right: *const u8, count: usize) -> i32 {
+    // SAFETY: the same contract.
+    unsafe { memcmp(left, right, count) }
+}
+
 /// The prebuilt core library names it although nothing here unwinds.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}

@@ -304,6 +304,8 @@ pub struct Notice {
 
 /// Where in the image of an interpreter the contents of its memory begin, in bytes: behind a table, of which most is a hole.
 pub const IMAGE_CONTENTS: u64 = 209 * 4096;
+/// The most contents of an image over another, in bytes: one of more is written whole.
+pub const IMAGE_DELTA: u64 = 4 << 20;
 
 /// Kinds of [`Order`], from the engine to init.
 pub mod order {

@@ -211,7 +211,8 @@ impl RunStore {
                 written.inspect_err(|_| drop(file.set_len(at)))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let written = renewed(&part, &path).and_then(|beginning| write(beginning, &part));
+                let file = create(&part)?;
+                let written = renewed(file, &path).and_then(|beginning| write(beginning, &part));
                 written.inspect_err(|_| drop(fs::remove_file(&part)))
             }
             Err(error) => Err(error),
@@ -264,10 +265,18 @@ impl RunStore {
     }
 }
 
-/// A new file for a record, with the output that an earlier one of the same run has.
-fn renewed(part: &Path, earlier: &Path) -> io::Result<Beginning> {
-    let file = create(part)?;
-    if earlier.exists() { Beginning::copied(file, earlier) } else { Ok(Beginning::behind(file, 0)) }
+/// In a new file, with the output that an earlier record of the same run has.
+fn renewed(file: File, earlier: &Path) -> io::Result<Beginning> {
+    use io::ErrorKind::{InvalidData, NotFound, UnexpectedEof};
+    match Beginning::copied(file.try_clone()?, earlier) {
+        // There is none, or none that could be read.
+        Err(error) if matches!(error.kind(), NotFound | InvalidData | UnexpectedEof) => {
+            file.set_len(0)?;
+            (&file).rewind()?;
+            Ok(Beginning::behind(file, 0))
+        }
+        copied => copied,
+    }
 }
 
 /// Removes what the record replaces. What stays is removed at the next start.

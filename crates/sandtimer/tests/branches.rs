@@ -400,13 +400,14 @@ fn an_event_loop_goes_on_in_each() {
 
 #[test]
 fn a_forged_image_gains_a_process_that_ends() {
-    let forge = "import sys, os
+    let found = "import sys, os
 frame = sys._getframe()
 while frame:
     found = frame.f_locals.get('self')
     if type(found).__name__ == 'Context': context = found
     frame = frame.f_back
-def forged(context, packet, files, kind=KIND):
+";
+    let forge = "def forged(context, packet, files, kind=KIND):
     os.pwrite(files[0], FORGED, 0)
     for file in files: os.close(file)
     os.write(3, b'B' + packet[1:9] + (1 << 22 << 2 | kind).to_bytes(8, 'little'))
@@ -416,11 +417,24 @@ type(context).serve.__globals__['image'] = forged";
         [("bytes(4096)", 1), ("b'\\xff' * (1 << 20)", 1), ("os.urandom(1 << 20)", 1), ("b''", 2), ("b''", 3)]
     {
         let origin = open();
-        done(&origin, &forge.replace("KIND", &kind.to_string()).replace("FORGED", bytes));
+        let forged = forge.replace("KIND", &kind.to_string()).replace("FORGED", bytes);
+        done(&origin, &format!("{found}{forged}"));
         let asked = origin.branch(&BranchSpec { count: 2, ..BranchSpec::default() });
         assert!(asked.is_err(), "{bytes}: {asked:?}");
         assert_eq!(shown(&origin, "1 + 1"), "2");
     }
+    // Over one that is not forged, and longer than any over another is: the engine would hold on to it.
+    let origin = open();
+    drop(branches(&origin, 1));
+    let long = "def forged(context, packet, files):
+    said = 16 << 20 << 2 | (2 if os.fstat(files[0]).st_size >= 16 << 20 else 3)
+    for file in files: os.close(file)
+    os.write(3, b'B' + packet[1:9] + said.to_bytes(8, 'little'))
+    return False
+type(context).serve.__globals__['image'] = forged";
+    done(&origin, &format!("{found}{long}"));
+    let reason = refusal(&origin);
+    assert_eq!(reason, "its image has no size that can be right");
 }
 
 #[test]

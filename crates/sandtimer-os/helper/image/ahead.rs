@@ -5,12 +5,15 @@
 
 use super::*;
 
+/// Where a run comes from that could not be mapped.
+pub(super) const NOWHERE: u64 = u64::MAX;
+
 /// Notes the segments that were just laid by the table, as the table of an image over it has them.
 pub(super) fn note(scratch: &mut Scratch) {
     let Scratch { table, laid, laid_count, .. } = scratch;
     let mut runs = table.runs[..table.run_count].iter().filter(|run| run.mapped).peekable();
     let mut add = |piece: Segment| {
-        if piece.start >= piece.end {
+        if piece.start >= piece.end || piece.kind == kind::MISSING {
             return;
         }
         // Two that go on in each other are one.
@@ -30,7 +33,8 @@ pub(super) fn note(scratch: &mut Scratch) {
         while let Some(run) = runs.next_if(|run| run.start < segment.end) {
             add(rest(at, run.start));
             at = run.start.saturating_add(run.length);
-            add(Segment { start: run.start, end: at, kind: kind::BASE, offset: run.at, ..*segment });
+            let kind = if run.at == NOWHERE { kind::MISSING } else { kind::BASE };
+            add(Segment { start: run.start, end: at, kind, offset: run.at, ..*segment });
         }
         add(rest(at, segment.end));
     }
@@ -49,7 +53,8 @@ impl<'a> Laid<'a> {
     }
 
     /// Whether a segment is there as it is to be; they are asked for in the order of addresses. An error where it is to be as it was
-    /// in the zygote and is not any more, which no origin comes to without tricks.
+    /// in the zygote and is not any more: no origin gets back what it had lost when the base was written, unless it goes back itself,
+    /// and then nothing is laid ahead.
     pub(super) fn has(&mut self, segment: &Segment, stack: u64) -> Result<bool, isize> {
         while self.left.first().is_some_and(|laid| laid.end <= segment.start) {
             self.left = &self.left[1..];

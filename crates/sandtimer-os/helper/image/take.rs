@@ -4,7 +4,8 @@
 //! told which base ─▶ the base's segments laid, pages there for the runs of the image before ─▶ the image comes ─▶ what differs laid anew ─▶ its runs
 //! told of none    ──────────────────────────────────────────────────────────────────────────▶ the image comes ─▶ its segments laid ─▶ its runs
 //! ```
-//! What is done before the image comes is done while the origin writes it, on another processor.
+//! What is done before the image comes is done while the origin writes it, on another processor. What of it fails is not missed: the
+//! image may not need it.
 
 use super::*;
 
@@ -13,16 +14,17 @@ const COMPANION: Fd = 4;
 /// What comes with an image is one packet: this behind a head.
 const IMAGE: u8 = b'I';
 
-/// Becomes what is written in the file that comes next over `channel`, over `base`, over which there was `last` (each -1: none). Returns
-/// a negated errno where nothing was changed yet; dies of later ones, and says so.
+/// Becomes what is written in the file that comes next over `channel`. If that is over `base`, as the `last` one was (each -1: none),
+/// much is there already. Returns a negated errno where nothing was changed yet; dies of later ones, and says so.
 pub fn take([base, last]: [Fd; 2], channel: Fd, thread_id: *mut i32) -> isize {
     let every = !0u64;
     call!(nr::RT_SIGPROCMASK, 0, &raw const every, 0, 8);
-    let mut taking = Taking { image: -1, base: above(base), last: above(last), channel, thread_id };
+    let files = [above(base), above(last)];
+    let mut taking = Taking { image: -1, base: files[0], last: files[1], channel, thread_id, from: core::ptr::null() };
     call!(nr::CLOSE_RANGE, COMPANION, 15, 0);
-    if base < 0
-        && let Err(error) = taking.receive()
-    {
+    // Elsewhere the place of the image may overlap with that of its base.
+    let is_ahead = taking.base >= 0 && taking.address() == Ok(ADDRESS as u64);
+    if !is_ahead && let Err(error) = taking.receive() {
         return error;
     }
     taking.go_on_there()
@@ -42,10 +44,12 @@ struct Taking {
     last: Fd,
     channel: Fd,
     thread_id: *mut i32,
+    /// Where it was laid ahead; null where it was not.
+    from: *const Scratch,
 }
 
 impl Taking {
-    /// Waits for the image, and for the file that comes along.
+    /// Waits for the image, for the file that comes along, and for the base if the image is over one.
     fn receive(&mut self) -> Result<(), isize> {
         let mut packet = [0u8; 64];
         let received = loop {
@@ -63,6 +67,9 @@ impl Taking {
             return Err(sys::EINVAL);
         }
         self.image = above(received.fds[0]);
+        if received.fd_count > 2 {
+            self.base = above(received.fds[2]);
+        }
         let companion = above(received.fds[1]);
         call!(nr::CLOSE_RANGE, COMPANION, 15, 0);
         call!(nr::DUP2, companion, COMPANION);
@@ -123,14 +130,20 @@ type Step = Result<(), (isize, usize)>;
 fn become_it(scratch: &mut Scratch, mut taking: Taking) -> Step {
     let at = |stage: usize| move |error: isize| (error, stage);
     if taking.image < 0 {
-        lay_ahead(scratch, taking.base, taking.last)?;
+        lay_ahead(scratch, taking.base, taking.last);
         taking.receive().map_err(at(6))?;
         let (address, here) = (taking.address().map_err(at(6))?, &raw const *scratch as u64);
         if address != here {
-            // The origin has something else where this stands: what was laid is nothing to go by.
+            // The origin has something else where this stands.
+            taking.from = &raw const *scratch;
             let apart = address.abs_diff(here) >= size_of::<Scratch>() as u64;
             return Err((if apart { taking.go_on_there() } else { sys::EINVAL }, 7));
         }
+    } else if !taking.from.is_null() {
+        // SAFETY: mapped until all that is not the image's is let go.
+        let from = unsafe { &*taking.from };
+        scratch.laid_count = from.laid_count;
+        scratch.laid[..from.laid_count].copy_from_slice(&from.laid[..from.laid_count]);
     }
     read_table(scratch, taking.image)?;
     lay_all(scratch, taking.base)?;
@@ -170,48 +183,64 @@ fn read_table(scratch: &mut Scratch, file: Fd) -> Step {
 }
 
 /// Lays what an image over this base will most likely be of, and notes it; has pages where the last one had its runs, or else where
-/// the origin has had its own ever since it wrote the base.
-fn lay_ahead(scratch: &mut Scratch, base: Fd, last: Fd) -> Step {
-    read_table(scratch, base)?;
-    lay_all(scratch, base)?;
-    for run in &scratch.table.runs[..scratch.table.run_count] {
-        if run.mapped {
-            map(run.start, run.length, run.protection, PRIVATE | FIXED, base, run.at).map_err(|error| (error, 5))?;
+/// the origin has had its own ever since it wrote the base. Nothing is noted where the base has no table.
+fn lay_ahead(scratch: &mut Scratch, base: Fd, last: Fd) {
+    if read_table(scratch, base).is_err() {
+        return;
+    }
+    call!(nr::BRK, scratch.table.brk);
+    let_all_go(scratch);
+    let table = &mut scratch.table;
+    for segment in &mut table.segments[..table.segment_count] {
+        if lay(segment, &table.texts, base).is_err() {
+            segment.kind = kind::MISSING;
+        }
+    }
+    for run in table.runs[..table.run_count].iter_mut().filter(|run| run.mapped) {
+        if map(run.start, run.length, run.protection, PRIVATE | FIXED, base, run.at).is_err() {
+            run.at = ahead::NOWHERE;
         }
     }
     ahead::note(scratch);
-    if last >= 0 {
-        read_table(scratch, last)?;
+    if last >= 0 && read_table(scratch, last).is_err() {
+        return;
     }
     let is_written = |run: &&Run| !run.mapped && run.protection & WRITE != 0;
+    // More are nobody's delta.
+    let mut left = IMAGE_DELTA;
     for run in scratch.table.runs[..scratch.table.run_count].iter().filter(is_written) {
+        let Some(rest) = left.checked_sub(run.length) else { return };
+        left = rest;
         call!(nr::MADVISE, run.start, run.length, POPULATE_WRITE);
     }
-    Ok(())
 }
 
 /// Lays the segments of a table; those that are there already stay.
 fn lay_all(scratch: &Scratch, base: Fd) -> Step {
-    let own = (&raw const *scratch as u64, size_of::<Scratch>() as u64);
     let table = &scratch.table;
     if call!(nr::BRK, table.brk) as u64 != table.brk {
         return Err((NO_MEMORY, 3));
     }
-    let segments = &table.segments[..table.segment_count];
-    let mut free = PAGE as u64;
-    for segment in segments {
-        let_go(free, segment.start, own);
-        free = free.max(segment.end);
-    }
-    const LAST: u64 = 0x7fff_ffff_f000;
-    let_go(free, LAST, own);
+    let_all_go(scratch);
     let mut laid = ahead::Laid::of(scratch);
-    for segment in segments {
+    for segment in &table.segments[..table.segment_count] {
         if !laid.has(segment, table.stack).map_err(|error| (error, 8))? {
             lay(segment, &table.texts, base).map_err(|error| (error, 4))?;
         }
     }
     Ok(())
+}
+
+/// Unmaps all that is no segment of the table's, but for the scratch memory.
+fn let_all_go(scratch: &Scratch) {
+    let own = (&raw const *scratch as u64, size_of::<Scratch>() as u64);
+    let mut free = PAGE as u64;
+    for segment in &scratch.table.segments[..scratch.table.segment_count] {
+        let_go(free, segment.start, own);
+        free = free.max(segment.end);
+    }
+    const LAST: u64 = 0x7fff_ffff_f000;
+    let_go(free, LAST, own);
 }
 
 /// Unmaps a range, but for the scratch memory.

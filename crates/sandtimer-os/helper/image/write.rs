@@ -15,7 +15,7 @@ const TOO_SHORT: u64 = 3;
 pub fn write(file: Fd, base: u64) -> isize {
     let result = write_here(file, base);
     // SAFETY: one thread; in the process that took the image it is what the origin had written there.
-    let scratch = unsafe { *SCRATCH.0.get() };
+    let scratch = unsafe { SCRATCH.0.get().replace(0) };
     if scratch != 0 {
         call!(nr::MUNMAP, scratch, size_of::<Scratch>());
     }
@@ -63,7 +63,7 @@ extern "C" fn write_all(file: Fd, base: u64, stack: u64) -> isize {
 
 fn written(scratch: &mut Scratch, file: Fd, base: u64) -> Result<u64, isize> {
     let mut length = describe(scratch, base)?;
-    let delta = scratch.has_base && length - CONTENTS <= LONGEST_DELTA;
+    let delta = scratch.has_base && length - CONTENTS <= IMAGE_DELTA;
     if scratch.has_base && !delta {
         length = describe(scratch, 0)?;
     }

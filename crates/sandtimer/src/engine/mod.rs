@@ -147,7 +147,7 @@ pub(crate) struct Inner {
     arming: Arming,
     disk: disk::DiskWatch,
     callers: Arc<which_processor::Callers>,
-    /// The same of cells.
+    /// The same of cells and branches.
     cells: Arc<which_processor::Callers>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pool: Arc<Pool>,

@@ -12,7 +12,10 @@
 //! interpreter and caller take turns on one while the other is idle; once apart, they stay so. So the interpreter is bound to all
 //! others when it is asked for a copy, and told to run anywhere with that.
 //!
-//! Each is for one at a time, calls beside calls and cells beside cells: with several no processor is idle for long, and binding
+//! With one branch it is both: its origin is bound to the others while it writes its image, and the child that will be the branch to this
+//! one.
+//!
+//! Each is for one at a time, calls beside calls and cells and branches beside each other: with several no processor is idle for long, and binding
 //! would keep work from one that comes free. A caller that begins a call and goes on working takes the processor from it for as long as the kernel lets him.
 //! Where the job has another uid, binding asks for CAP_SYS_NICE; without it the kernel chooses, as ever.
 

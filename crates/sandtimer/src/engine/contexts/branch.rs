@@ -17,9 +17,10 @@ use std::time::Duration;
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate, memfd_create,
 };
+use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::processors::Processors;
-use sandtimer_os::wire::IMAGE_CONTENTS;
+use sandtimer_os::wire::{IMAGE_CONTENTS, IMAGE_DELTA};
 use sandtimer_os::zygote as os;
 
 use super::super::children::Child;
@@ -44,6 +45,8 @@ const SHORT: u64 = 8 << 20;
 /// How often an image is asked for: short as the last one was, as long as it is found to be, whole where it has just become too
 /// long for one over another, and once more where the interpreter has grown meanwhile.
 const TRIES: usize = 4;
+/// The longest image over another.
+const LONGEST_DELTA: u64 = IMAGE_CONTENTS + IMAGE_DELTA;
 /// The largest image, beside its table.
 const MOST_BYTES: u64 = 5 << 30;
 
@@ -67,6 +70,20 @@ pub(super) struct Images {
     last: Option<Arc<OwnedFd>>,
     /// How long the last one was.
     delta: u64,
+    /// It has gone back to a checkpoint since, which may be older than the base.
+    are_behind: bool,
+}
+
+impl Images {
+    /// Its interpreter has gone back to a checkpoint.
+    pub fn went_back(&mut self) {
+        self.are_behind = true;
+    }
+
+    /// Whether the next one is over the base as a rule.
+    fn are_next(&self) -> bool {
+        self.base.is_some() && !self.are_behind
+    }
 }
 
 impl Context {
@@ -117,12 +134,13 @@ impl Context {
             None => source.take_of(&zygote, spec.count),
             Some(_) => Vec::new(),
         };
-        let (lacking, none) = (spec.count - children.len(), Images::default());
+        let lacking = spec.count - children.len();
         let mut waiting = Waiting::open(source, &own)?;
         let (_under_way, is_alone) = UnderWay::begin(&self.inner.cells);
         // One of the two works here, one elsewhere.
-        let apart = is_alone && children.len() == 1 && standing.images.base.is_some();
-        waiting.tell(children, &standing.images, apart)?;
+        let over = Some(&standing.images).filter(|images| images.are_next());
+        let apart = is_alone && children.len() == 1 && over.is_some();
+        waiting.tell(children, over, apart)?;
         let mut write = || write(standing, spec.shares_workspace, apart);
         let written = match lacking {
             0 => write()?,
@@ -132,8 +150,7 @@ impl Context {
                     (write(), born.join())
                 });
                 let (born, written) = (born.map_err(|_| Error::Closed)??, written?);
-                let is_whole = written.images.last.is_none();
-                waiting.tell(born, if is_whole { &none } else { &written.images }, false)?;
+                waiting.tell(born, None, false)?;
                 written
             }
         };
@@ -235,7 +252,9 @@ fn write(standing: &mut Standing, shares: bool, apart: bool) -> Result<Written, 
                 }
                 continue;
             }
-            Image::Delta(length) if length <= room && standing.images.base.is_some() => (length, false),
+            Image::Delta(length) if length <= room.min(LONGEST_DELTA) && standing.images.base.is_some() => {
+                (length, false)
+            }
             Image::Whole(length) if length <= room => (length, true),
             _ => return Err(Error::NoBranch("its image has no size that can be right".to_owned())),
         };
@@ -248,7 +267,9 @@ fn write(standing: &mut Standing, shares: bool, apart: bool) -> Result<Written, 
         let own = Some(image.clone());
         standing.images = match is_whole {
             true => Images { base: own, ..Images::default() },
-            false => Images { last: own, delta: length, base: standing.images.base.take() },
+            false => {
+                Images { base: standing.images.base.take(), last: own, delta: length, are_behind: false }
+            }
         };
         return Ok(Written { image, files, images: standing.images.clone() });
     }
@@ -309,8 +330,9 @@ impl<'a> Waiting<'a> {
     }
 
     /// Tells children what they will be, and which images theirs will be over. `here`: they are to begin on this thread's processor.
-    fn tell(&mut self, children: Vec<Child>, images: &Images, here: bool) -> Result<(), Error> {
-        let files: Vec<_> = [&images.base, &images.last].into_iter().flatten().map(AsFd::as_fd).collect();
+    fn tell(&mut self, children: Vec<Child>, over: Option<&Images>, here: bool) -> Result<(), Error> {
+        let files = over.into_iter().flat_map(|images| [&images.base, &images.last]).flatten();
+        let files: Vec<_> = files.map(AsFd::as_fd).collect();
         for mut child in children {
             child.check(&self.run)?;
             child.become_context(&self.opened, self.settings.as_bytes(), &files, here)?;
@@ -323,11 +345,14 @@ impl<'a> Waiting<'a> {
 
     /// Has them become the image. Their checkpoints are made while nobody waits for them.
     fn take(mut self, written: &Written) -> Result<Vec<Standing>, Error> {
-        let files = [&*written.image, &written.files].map(AsFd::as_fd);
+        let images = &written.images;
+        let base = images.base.as_deref().filter(|_| images.last.is_some());
+        let files: Vec<_> =
+            [&*written.image, &written.files].into_iter().chain(base).map(AsFd::as_fd).collect();
         for standing in &mut self.standings {
-            standing.images = written.images.clone();
-            os::dispatch(standing.channel(), &os::Head::default(), IMAGE, &files)
-                .map_err(Error::system("cannot hand an image over"))?;
+            standing.images = images.clone();
+            // One that has ended has said why, or is found to have.
+            let _ = os::dispatch(standing.channel(), &os::Head::default(), IMAGE, &files);
         }
         let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
         self.standings.iter_mut().try_for_each(|standing| taken(standing, end))?;
@@ -355,8 +380,19 @@ fn taken(standing: &mut Standing, end: u64) -> Result<(), Error> {
     };
     let mut packet = [0u8; 1024];
     while standing.wait_for_word(end).map_err(failed)? {
-        let length =
-            os::packet(standing.channel(), &mut packet, false).map_err(|error| failed(error.to_string()))?;
+        let length = match os::packet(standing.channel(), &mut packet, false) {
+            Ok(length) => length,
+            // One that ended with something unread is told of once, before what it has said.
+            Err(error)
+                if matches!(
+                    Errno::from_io_error(&error),
+                    Some(Errno::AGAIN | Errno::INTR | Errno::CONNRESET)
+                ) =>
+            {
+                continue;
+            }
+            Err(error) => return Err(failed(error.to_string())),
+        };
         match Frame::parse(&packet[..length.min(packet.len())]) {
             Frame::Begun => {
                 standing.ask_for_checkpoint();

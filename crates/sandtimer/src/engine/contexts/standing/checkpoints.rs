@@ -259,6 +259,7 @@ impl Standing {
 
     pub(super) fn become_checkpoint(&mut self, checkpoint: i32, process: Option<OwnedFd>) {
         self.checkpoints.retain(|pid| *pid != checkpoint);
+        self.images.went_back();
         self.is_inits = true;
         if let Some(process) = process {
             self.pidfd = Arc::new(process);
