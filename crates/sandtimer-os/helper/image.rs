@@ -4,7 +4,7 @@
 //! origin ── write: a table, then the pages that are its own ──▶ file, sealed by the engine
 //!                                                                 └─▶ take: lets go of its own memory, maps the file's,
 //!                                                                     and goes on where the origin wrote
-//!                 the image before as its base, meanwhile ──▶ most of that, ahead
+//! while the origin writes a later image, whoever will take it lays its base
 //! ```
 //! The first image of an origin is whole, and the origin maps it in place of the memory it was written from. Later ones of it, and
 //! of whoever took it, hold what has changed since (a delta) and refer to that first one, the base: as long as that is little.

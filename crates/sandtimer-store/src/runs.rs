@@ -271,8 +271,6 @@ fn renewed(file: File, earlier: &Path) -> io::Result<Beginning> {
     match Beginning::copied(file.try_clone()?, earlier) {
         // There is none, or none that could be read.
         Err(error) if matches!(error.kind(), NotFound | InvalidData | UnexpectedEof) => {
-            file.set_len(0)?;
-            (&file).rewind()?;
             Ok(Beginning::behind(file, 0))
         }
         copied => copied,

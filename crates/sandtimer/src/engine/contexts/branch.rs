@@ -17,7 +17,6 @@ use std::time::Duration;
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate, memfd_create,
 };
-use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::processors::Processors;
 use sandtimer_os::wire::{IMAGE_CONTENTS, IMAGE_DELTA};
@@ -378,28 +377,13 @@ fn taken(standing: &mut Standing, end: u64) -> Result<(), Error> {
         doing: "an interpreter did not become the context's image",
         source: std::io::Error::other(reason),
     };
-    let mut packet = [0u8; 1024];
-    while standing.wait_for_word(end).map_err(failed)? {
-        let length = match os::packet(standing.channel(), &mut packet, false) {
-            Ok(length) => length,
-            // One that ended with something unread is told of once, before what it has said.
-            Err(error)
-                if matches!(
-                    Errno::from_io_error(&error),
-                    Some(Errno::AGAIN | Errno::INTR | Errno::CONNRESET)
-                ) =>
-            {
-                continue;
-            }
-            Err(error) => return Err(failed(error.to_string())),
-        };
-        match Frame::parse(&packet[..length.min(packet.len())]) {
+    while let Some(packet) = standing.word(end).map_err(failed)? {
+        match Frame::parse(&packet) {
             Frame::Begun => {
                 standing.ask_for_checkpoint();
                 return Ok(());
             }
             Frame::Failed(reason) => return Err(failed(reason)),
-            _ if length == 0 => return Err(failed("it has ended".to_owned())),
             _ => {}
         }
     }

@@ -224,7 +224,7 @@ impl Standing {
     }
 
     /// The next packet that it says before `end`.
-    fn word(&self, end: u64) -> Result<Option<Vec<u8>>, String> {
+    pub(super) fn word(&self, end: u64) -> Result<Option<Vec<u8>>, String> {
         while self.wait_for_word(end)? {
             match os::whole_packet(self.channel.as_fd(), false) {
                 Ok(packet) if !packet.is_empty() => return Ok(Some(packet)),
