@@ -129,14 +129,11 @@ fn the_whole_tree_is_seen_with_numbers_from_inside() {
     };
     let expected =
         [(0, "sh"), (1, "sh"), (2, "sleep"), (1, "sleep")].map(|(depth, name)| (depth, name.to_owned()));
-    let look =
-        wait_until(&run, |look| shape(look) == expected && look.waiting_for == Some(WaitingFor::Child));
+    // A sleep that has its name is on its way to sleeping.
+    let begins = "It waits for a process that it started (sleep, which sleeps), ";
+    let look = wait_until(&run, |look| shape(look) == expected && look.sentence().starts_with(begins));
+    assert_eq!(look.waiting_for, Some(WaitingFor::Child), "{look:?}");
     assert!(look.processes.iter().all(|process| process.pid < 100 && process.threads == 1), "{look:?}");
-    let sentence = look.sentence();
-    assert!(
-        sentence.starts_with("It waits for a process that it started (sleep, which sleeps), "),
-        "{sentence}"
-    );
     run.cancel("seen");
 }
 
