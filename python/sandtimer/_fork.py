@@ -51,11 +51,14 @@ def _program() -> dict[str, Any]:
         return _loaded
 
 
+_CUDA = "CUDA is in use, which a forked process cannot go on with"
+
+
 def reason_against() -> Optional[str]:
     """Why forking this process now may go wrong; None where nothing is known against it."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return "CUDA is in use, which a forked process cannot go on with"
+        return _CUDA
     ours = [thread for thread in threading.enumerate() if thread.name == "sandtimer"]
     others = [thread.name for thread in threading.enumerate() if thread not in (*ours, threading.current_thread())]
     if threading.current_thread() in ours:
@@ -74,6 +77,9 @@ def reason_against() -> Optional[str]:
         # A thread of the engine's may just have been started, and have no name yet.
         time.sleep(0.002)
     if surplus > 0:
+        # libcuda names those it starts, whichever library initialised it.
+        if any(name.startswith("cuda") for name in foreign):
+            return _CUDA
         names = ", ".join(sorted(set(foreign))[:3])
         return f"{_threads(surplus, 'native')} ({names}), and locks held there would stay held{_likely_of()}"
     return None

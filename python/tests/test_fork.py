@@ -125,6 +125,24 @@ def test_threads_of_a_library_that_computes_are_named_with_the_remedy() -> None:
     assert "force=True" in said and 'start="zygote"' in said
 
 
+def test_threads_of_cuda_are_told_from_others_by_their_names() -> None:
+    said = run_alone("""
+        import ctypes
+        library = ctypes.CDLL(None)
+        thread = ctypes.c_ulong()
+        library.pthread_create(ctypes.byref(thread), None, library.pause, None)
+        for name in (b"worker", b"cuda-EvtHandlr"):
+            library.pthread_setname_np(thread, name)
+            with sandtimer.Sandbox(timeout=20.0, start="fork") as box:
+                try:
+                    box.call(abs, -3)
+                except sandtimer.SandboxUnavailable as error:
+                    print(error)
+    """).splitlines()
+    assert "worker), and locks held there would stay held" in said[0] and "CUDA" not in said[0]
+    assert 'start="fork" is refused: CUDA is in use, which a forked process cannot go on with' in said[1]
+
+
 def test_a_worker_that_was_forked_has_an_engine_of_its_own() -> None:
     said = run_alone("""
         import os

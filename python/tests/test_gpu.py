@@ -1,6 +1,6 @@
 """`gpu=True`, with made-up nodes: each test runs in a mount namespace of its own, where /dev is a private one.
 
-The nodes are those of /dev/zero under the names of GPUs. What the driver behind a real one does is not shown here.
+The nodes are those of /dev/zero under the names of GPUs. What the driver behind a real one does is shown by the last test, where there is one.
 """
 
 from __future__ import annotations
@@ -113,6 +113,30 @@ def test_a_call_is_given_the_gpu_and_is_told_to_have_it(run: Run) -> None:
     assert said[1] == usual + " nvidia-cap2", "others are absent"
     assert said[2] == f"spawn returned ['the run was given the GPU: {given}: its driver is reached without a wall']"
     assert said[3:] == ["4", "timeout True", "True", "['/dev/nvidia0', 'fine']"]
+
+
+def test_threads_are_named_as_libcuda_names_its_own(run: Run) -> None:
+    """From another thread, by a file that is opened to be cut off first: where that fails, libcuda takes the system for broken."""
+    said = run(NVIDIA, """
+        import threading
+        def rename():
+            done = threading.Event()
+            thread = threading.Thread(target=done.wait)
+            thread.start()
+            path = f"/proc/self/task/{thread.native_id}/comm"
+            with open(path, "w") as file:
+                file.write("named")
+            name = open(path).read()
+            done.set()
+            return name
+        with sandtimer.Sandbox(timeout=60.0, start="spawn", gpu=True) as box:
+            print(box.call(rename), end="")
+        with sandtimer.Sandbox(timeout=60.0) as box:
+            print(box.call(rename), end="")
+            print(box.command(["sh", "-c", "echo me > /proc/self/comm && cat /proc/$$/comm && echo 0 > /proc/1/oom_score_adj"]))
+    """)
+    assert said.startswith("named\nnamed\n")
+    assert "exited with 2" in said, "what is not its own stays shut"
 
 
 def test_without_gpu_nothing_of_it_is_there(run: Run) -> None:
@@ -273,3 +297,72 @@ def test_pools_of_other_machines_check_what_they_can() -> None:
             sandtimer.ray.Pool(gpu=True, **start)
     # Whether there is one is for the nodes to say, which begin with the first call.
     sandtimer.ray.Pool(gpu=True, start="spawn").close()
+
+
+class Cuda:
+    """A CUDA context of this process, by the driver's own library."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self.ctypes, self.library = ctypes, ctypes.CDLL("libcuda.so.1")
+        context = ctypes.c_void_p()
+        self.do("cuInit", 0)
+        self.do("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        self.do("cuCtxSetCurrent", context)
+
+    def do(self, name: str, *arguments: object) -> None:
+        error = getattr(self.library, name)(*arguments)
+        if error:
+            raise OSError(f"{name}: {error}")
+
+    def allocate(self, size: int) -> object:
+        address = self.ctypes.c_uint64()
+        self.do("cuMemAlloc_v2", self.ctypes.byref(address), self.ctypes.c_size_t(size))
+        self.do("cuMemsetD8_v2", address, 7, self.ctypes.c_size_t(size))
+        return address
+
+    def read(self, address: object) -> bytes:
+        kept = self.ctypes.create_string_buffer(8)
+        self.do("cuMemcpyDtoH_v2", kept, address, self.ctypes.c_size_t(8))
+        return kept.raw
+
+    def free(self) -> int:
+        free, total = self.ctypes.c_size_t(), self.ctypes.c_size_t()
+        self.do("cuMemGetInfo_v2", self.ctypes.byref(free), self.ctypes.byref(total))
+        return free.value
+
+
+def compute() -> bytes:
+    cuda = Cuda()
+    return cuda.read(cuda.allocate(1 << 20))
+
+
+def hold() -> None:
+    cuda = Cuda()
+    held = cuda.allocate(4 << 30)
+    print("holds", flush=True)
+    while True:
+        cuda.read(held)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/nvidia0"), reason="this host has no NVIDIA GPU: no /dev/nvidia0")
+def test_a_real_gpu_computes_and_is_free_again_when_a_call_that_holds_it_is_ended() -> None:
+    cuda = Cuda()
+    mine = cuda.allocate(1 << 20)
+    with pytest.raises(sandtimer.SandboxUnavailable, match="CUDA is in use"):
+        sandtimer.Sandbox(timeout=60.0, start="fork").call(abs, -1)
+    with sandtimer.Sandbox(timeout=60.0) as box:
+        assert [box.call(abs, -n) for n in range(100)] == list(range(100))
+        refused = box.run(compute)
+        assert refused.ending == "raised" and "cuInit: " in str(refused.error), "the control: without gpu=True there is none"
+        hung = box.limits(timeout=0.3).run(exec, "while True: pass")
+        assert hung.ending == "timeout"
+    with sandtimer.Sandbox(timeout=60.0, memory="8GB", start="spawn", gpu=True) as box:
+        assert box.call(compute) == bytes([7] * 8)
+        before = cuda.free()
+        outcome = box.limits(timeout=10.0).run(hold)
+        assert (outcome.ending, outcome.stdout) == ("timeout", "holds\n"), outcome
+        assert outcome.tree.survivors == 0 and cuda.free() > before - (1 << 30), "its 4 GiB are free at once"
+        assert box.call(compute) == bytes([7] * 8)
+    assert cuda.read(mine) == bytes([7] * 8), "this process's own is as it was"

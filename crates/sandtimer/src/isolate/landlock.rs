@@ -16,6 +16,7 @@ impl Builder<'_> {
         const READ_DIR: u64 = 1 << 3;
         const MAKE_CHARACTER_DEVICE: u64 = 1 << 6;
         const MAKE_BLOCK_DEVICE: u64 = 1 << 11;
+        const TRUNCATE: u64 = 1 << 14;
         const IOCTL_DEVICE: u64 = 1 << 15;
         let abi = self.host.landlock_abi;
         let handled: u64 = match abi {
@@ -29,8 +30,8 @@ impl Builder<'_> {
         let scopes = if abi >= 6 { 0b11 } else { 0 };
         let read = EXECUTE | READ_FILE | READ_DIR;
         let write = handled & !(MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE | IOCTL_DEVICE);
-        let devices = handled & (read | WRITE_FILE | (1 << 14) | IOCTL_DEVICE);
-        let file = EXECUTE | WRITE_FILE | READ_FILE | (handled & (1 << 14));
+        let devices = handled & (read | WRITE_FILE | TRUNCATE | IOCTL_DEVICE);
+        let file = handled & (EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE);
         let mut numbers = vec![handled, network, scopes];
         let mut paths: Vec<&Path> = Vec::new();
         let mut rule = |path, access| {
@@ -40,7 +41,8 @@ impl Builder<'_> {
         let mounted = self.host.has_namespaces() && !self.policy.without.contains(&Wall::Mount);
         if mounted {
             rule(Path::new("/"), read);
-            rule(Path::new("/proc"), read | WRITE_FILE);
+            // Whoever names a thread there opens the name to be cut off first: a shell's `>`, and libcuda, which gives up otherwise.
+            rule(Path::new("/proc"), handled & (read | WRITE_FILE | TRUNCATE));
         }
         rule(Path::new("/dev"), devices);
         // The host's own, which stdin is where there is none: by its name it is reached past this /dev.
