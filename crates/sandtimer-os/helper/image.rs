@@ -65,6 +65,7 @@ pub mod nr {
     pub const MADVISE: usize = 28;
     pub const PREAD: usize = 17;
     pub const PWRITE: usize = 18;
+    pub const PREADV: usize = 295;
     pub const PWRITEV: usize = 296;
     pub const SIGALTSTACK: usize = 131;
     pub const FSTATFS: usize = 138;
@@ -159,6 +160,8 @@ struct Scratch {
     /// What whoever takes an image has laid before it came.
     laid: [Segment; PIECES],
     laid_count: usize,
+    /// There are pages where the last image had its runs.
+    has_pages: bool,
     maps: [u8; MAPS],
     stack: [u8; STACK],
 }
@@ -205,22 +208,23 @@ pub fn transfer(number: usize, file: Fd, mut start: u64, mut length: u64, mut at
     Ok(())
 }
 
-/// Runs that lie one behind the other in the file, by pwritev(2).
-fn write_runs(file: Fd, runs: &[Run]) -> Result<(), isize> {
+/// Runs that lie one behind the other in the file, by preadv(2) or pwritev(2).
+fn transfer_runs(number: usize, file: Fd, runs: &[Run]) -> Result<(), isize> {
     const MOST: usize = 128;
+    let by_itself = if number == nr::PREADV { nr::PREAD } else { nr::PWRITE };
     for runs in runs.chunks(MOST) {
         let mut vectors = [[0u64; 2]; MOST];
         for (vector, run) in vectors.iter_mut().zip(runs) {
             *vector = [run.start, run.length];
         }
-        let (at, length) = (runs[0].at, runs.iter().map(|run| run.length).sum::<u64>());
-        let written = call!(nr::PWRITEV, file, vectors.as_ptr(), runs.len(), at, 0);
-        if written == length as isize {
+        let (at, length) = (runs[0].at, runs.iter().fold(0u64, |length, run| length.wrapping_add(run.length)));
+        let moved = call!(number, file, vectors.as_ptr(), runs.len(), at, 0);
+        if moved >= 0 && moved as u64 == length {
             continue;
         }
         // Interrupted, or cut short: what is wrong is said of the one that it is wrong with.
         for run in runs {
-            transfer(nr::PWRITE, file, run.start, run.length, run.at)?;
+            transfer(by_itself, file, run.start, run.length, run.at)?;
         }
     }
     Ok(())

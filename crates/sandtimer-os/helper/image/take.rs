@@ -144,16 +144,11 @@ fn become_it(scratch: &mut Scratch, mut taking: Taking) -> Step {
         let from = unsafe { &*taking.from };
         scratch.laid_count = from.laid_count;
         scratch.laid[..from.laid_count].copy_from_slice(&from.laid[..from.laid_count]);
+        scratch.has_pages = from.has_pages;
     }
     read_table(scratch, taking.image)?;
     lay_all(scratch, taking.base)?;
-    for run in &scratch.table.runs[..scratch.table.run_count] {
-        let put = match run.mapped {
-            true => map(run.start, run.length, run.protection, PRIVATE | FIXED, taking.image, run.at),
-            false => copy(taking.image, run),
-        };
-        put.map_err(at(5))?;
-    }
+    put_runs(scratch, taking.image).map_err(at(5))?;
     call!(nr::CLOSE_RANGE, COMPANION + 1, u32::MAX, 0);
     let table = &scratch.table;
     for signal in 1..65 {
@@ -205,14 +200,14 @@ fn lay_ahead(scratch: &mut Scratch, base: Fd, last: Fd) {
     if last >= 0 && read_table(scratch, last).is_err() {
         return;
     }
-    let is_written = |run: &&Run| !run.mapped && run.protection & WRITE != 0;
     // More are nobody's delta.
     let mut left = IMAGE_DELTA;
-    for run in scratch.table.runs[..scratch.table.run_count].iter().filter(is_written) {
+    for run in scratch.table.runs[..scratch.table.run_count].iter().filter(|run| is_copied_as_it_is(run)) {
         let Some(rest) = left.checked_sub(run.length) else { return };
         left = rest;
         call!(nr::MADVISE, run.start, run.length, POPULATE_WRITE);
     }
+    scratch.has_pages = last >= 0;
 }
 
 /// Lays the segments of a table; those that are there already stay.
@@ -281,16 +276,44 @@ fn lay(segment: &Segment, texts: &[u8], base: Fd) -> Result<(), isize> {
 /// MADV_POPULATE_WRITE (Linux 5.14).
 const POPULATE_WRITE: usize = 23;
 
-fn copy(file: Fd, run: &Run) -> Result<(), isize> {
-    let allow = |protection: u64| match run.protection & WRITE {
-        0 => checked(call!(nr::MPROTECT, run.start, run.length, protection)).map(|_| ()),
-        _ => Ok(()),
-    };
-    allow(READ | WRITE)?;
-    // All pages at once, where the kernel can: one by one each costs a fault.
-    call!(nr::MADVISE, run.start, run.length, POPULATE_WRITE);
-    transfer(nr::PREAD, file, run.start, run.length, run.at)?;
-    allow(run.protection)
+/// Nothing needs to be allowed for it.
+fn is_copied_as_it_is(run: &Run) -> bool {
+    !run.mapped && run.protection & WRITE != 0
+}
+
+/// Puts the runs where they belong.
+fn put_runs(scratch: &Scratch, file: Fd) -> Result<(), isize> {
+    let mut left = &scratch.table.runs[..scratch.table.run_count];
+    while let Some(run) = left.first() {
+        let mut at = run.at;
+        let together = left.iter().take_while(|run| {
+            let goes_on = is_copied_as_it_is(run) && run.at == at;
+            at = at.wrapping_add(run.length);
+            goes_on
+        });
+        let (now, later) = left.split_at(together.count().max(1));
+        left = later;
+        match run.mapped {
+            true => map(run.start, run.length, run.protection, PRIVATE | FIXED, file, run.at)?,
+            false if run.protection & WRITE == 0 => {
+                protect(run, READ | WRITE)?;
+                transfer(nr::PREAD, file, run.start, run.length, run.at)?;
+                protect(run, run.protection)?;
+            }
+            false => {
+                for run in now.iter().filter(|_| !scratch.has_pages) {
+                    // All pages at once, where the kernel can: one by one each costs a fault.
+                    call!(nr::MADVISE, run.start, run.length, POPULATE_WRITE);
+                }
+                transfer_runs(nr::PREADV, file, now)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn protect(run: &Run, protection: u64) -> Result<(), isize> {
+    checked(call!(nr::MPROTECT, run.start, run.length, protection)).map(|_| ())
 }
 
 /// Returns from [`write_here`], with 0.

@@ -74,7 +74,7 @@ fn written(scratch: &mut Scratch, file: Fd, base: u64) -> Result<u64, isize> {
     for (start, length) in parts(table) {
         transfer(nr::PWRITE, file, start, length, start - table.address)?;
     }
-    write_runs(file, &table.runs[..table.run_count])?;
+    transfer_runs(nr::PWRITEV, file, &table.runs[..table.run_count])?;
     // From here on this is a process that has taken the image, too: what it changes is told from what it does not.
     for run in table.runs[..table.run_count].iter().filter(|run| run.mapped && !delta) {
         map(run.start, run.length, run.protection, PRIVATE | FIXED, file, run.at)?;
