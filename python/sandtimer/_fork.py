@@ -12,6 +12,7 @@ import gc
 import importlib.machinery
 import importlib.util
 import os
+import re
 import socket
 import sys
 import threading
@@ -52,6 +53,8 @@ def _program() -> dict[str, Any]:
 
 
 _CUDA = "CUDA is in use, which a forked process cannot go on with"
+# libcuda's own, whichever library initialised it.
+_OF_CUDA = re.compile("cuda(-EvtHandlr|[0-9a-f]{11})")
 
 
 def reason_against() -> Optional[str]:
@@ -77,8 +80,7 @@ def reason_against() -> Optional[str]:
         # A thread of the engine's may just have been started, and have no name yet.
         time.sleep(0.002)
     if surplus > 0:
-        # libcuda names those it starts, whichever library initialised it.
-        if any(name.startswith("cuda") for name in foreign):
+        if any(map(_OF_CUDA.fullmatch, foreign)):
             return _CUDA
         names = ", ".join(sorted(set(foreign))[:3])
         return f"{_threads(surplus, 'native')} ({names}), and locks held there would stay held{_likely_of()}"

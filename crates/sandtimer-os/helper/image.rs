@@ -160,7 +160,7 @@ struct Scratch {
     /// What whoever takes an image has laid before it came.
     laid: [Segment; PIECES],
     laid_count: usize,
-    /// There are pages where the last image had its runs.
+    /// Pages were made where the last image had its runs; most are where the next one has them.
     has_pages: bool,
     maps: [u8; MAPS],
     stack: [u8; STACK],

@@ -207,6 +207,8 @@ pub mod channel {
     pub const SEND: u8 = b'S';
     /// What it may signal is asked of whoever holds the descriptor that comes with this, from before it has its job.
     pub const LISTENER: u8 = b'L';
+    /// From the engine, to who has been told to become an image: the image, its files, and the base that it is over.
+    pub const IMAGE: u8 = b'I';
 }
 
 /// What a shell session's library and its script agree on.

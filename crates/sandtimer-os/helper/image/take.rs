@@ -8,11 +8,10 @@
 //! image may not need it.
 
 use super::*;
+use crate::wire::channel::IMAGE;
 
 /// Where the file that comes along is found by whoever has taken an image.
 const COMPANION: Fd = 4;
-/// What comes with an image is one packet: this behind a head.
-const IMAGE: u8 = b'I';
 
 /// Becomes what is written in the file that comes next over `channel`. If that is over `base`, as the `last` one was (each -1: none),
 /// much is there already. Returns a negated errno where nothing was changed yet; dies of later ones, and says so.

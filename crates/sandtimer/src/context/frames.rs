@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandtimer_os::wire::script;
+use sandtimer_os::wire::{channel, script};
 use serde::de::{Deserialize, Deserializer, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -29,7 +29,7 @@ pub(crate) fn image_request(nonce: Nonce, base: u64, shares: bool) -> Vec<u8> {
 }
 
 /// Comes with an image for who is to become it, and with the file that comes along.
-pub(crate) const IMAGE: &[u8] = b"I";
+pub(crate) const IMAGE: &[u8] = &[channel::IMAGE];
 
 /// What became of an image.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
