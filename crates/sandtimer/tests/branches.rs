@@ -9,7 +9,7 @@ use std::time::Duration;
 use as_user::as_a_user;
 use sandtimer::engine::{BranchSpec, Cell, Context, ContextSpec, Contexts, make_workspace};
 use sandtimer::model::State;
-use sandtimer::zygote::{Language, Profile};
+use sandtimer::zygote::{Language, Prewarm, Profile};
 use sandtimer::{Ending, Engine, Error, Limits, Outcome};
 
 fn profile() -> Profile {
@@ -143,7 +143,8 @@ fn an_interpreter_that_grows_between_two_askings_is_asked_again() {
 /// A branch lays ahead what it expects: the image before, whose memory is none of the origin's any more here.
 #[test]
 fn what_has_changed_since_the_last_image_is_as_it_is_in_the_origin() {
-    let origin = open();
+    let pool = Engine::new().expect("an engine").contexts(profile(), 2).expect("a pool");
+    let origin = pool.open(ContextSpec::default(), &mut || false).expect("a context");
     done(
         &origin,
         "import ctypes, mmap, os, hashlib\n\
@@ -191,6 +192,7 @@ fn what_has_changed_since_the_last_image_is_as_it_is_in_the_origin() {
     assert_eq!(shown(&branches(&origin, 1)[0], taken), r"b'\x07\x07\x07\x07\x07\x07\x07\x07\x07\x00'");
     done(&origin, "assert libc.munmap(ctypes.c_void_p(taken), ctypes.c_size_t(8 << 20)) == 0");
     assert_eq!(shown(&branches(&origin, 1)[0], "digest()"), shown(&origin, "digest()"));
+    assert_eq!(pool.stats().lost, 0, "nothing that was laid ahead was in the way");
 }
 
 #[test]
@@ -435,6 +437,42 @@ type(context).serve.__globals__['image'] = forged";
     done(&origin, &format!("{found}{long}"));
     let reason = refusal(&origin);
     assert_eq!(reason, "its image has no size that can be right");
+}
+
+/// Interpreters of this process under this name that are in pid namespaces of their own.
+fn ready_ones(name: &str) -> Vec<rustix::process::Pid> {
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let ready = |entry: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(entry.path().join("status")).ok()?;
+        let of = |field: &str| status.lines().find_map(|line| line.strip_prefix(field));
+        let is_inside = of("NSpid:")?.split_whitespace().count() > 1;
+        let is_ours = of("PPid:")?.trim() == std::process::id().to_string();
+        let pid = rustix::process::Pid::from_raw(of("Pid:")?.trim().parse().ok()?)?;
+        (of("Name:")?.trim() == name && is_inside && is_ours).then_some(pid)
+    };
+    processes.filter_map(ready).collect()
+}
+
+#[test]
+fn interpreters_that_died_while_they_stood_ready_are_replaced() {
+    let named = |name: &str| format!("import ctypes; ctypes.CDLL(None).prctl(15, b'{name}')");
+    let mark = format!("ready-{}", std::process::id());
+    let prewarm = Prewarm { source: named(&mark), limit: Duration::from_secs(20) };
+    let engine = Engine::new().expect("an engine");
+    let pool = engine.contexts(Profile { prewarm: Some(prewarm), ..profile() }, 2).expect("a pool");
+    let origin = pool.open(ContextSpec::default(), &mut || false).expect("a context");
+    done(&origin, &format!("{}\nx = 1", named("origin")));
+    let until = std::time::Instant::now() + Duration::from_secs(30);
+    while pool.stats().ready < 2 {
+        assert!(std::time::Instant::now() < until, "{:?}", pool.stats());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for pid in ready_ones(&mark) {
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("one of this test's");
+    }
+    let all = branches(&origin, 3);
+    assert_eq!(all.iter().map(|branch| shown(branch, "x")).collect::<Vec<_>>(), ["1"; 3]);
+    assert!(pool.stats().lost > 0, "{:?}", pool.stats());
 }
 
 #[test]

@@ -469,7 +469,13 @@ impl Shared {
 
     /// A child of this zygote, whichever serves now, made while the caller waits.
     pub fn make_of(&self, zygote: &Arc<Zygote>, workspace: Option<&Path>) -> Result<Child, Error> {
-        self.make(Some(zygote), true, workspace)
+        for attempt in 1.. {
+            match self.make(Some(zygote), true, workspace) {
+                Err(Error::System { .. }) if attempt < TRIES && !zygote.is_dead() => {}
+                child => return child,
+            }
+        }
+        Err(Error::Closed)
     }
 
     /// Children of this zygote that stand ready, so many at most.

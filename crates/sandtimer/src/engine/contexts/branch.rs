@@ -2,14 +2,13 @@
 //!
 //! ```text
 //! origin idle ─▶ image written ─▶ sealed ─▶ taken by sealed children of the same zygote ─▶ checkpoint made: contexts
-//!                    └─▶ why not: refused, the origin is as it was      └─▶ a failure: all of them are ended
+//!                    └─▶ why not: refused, the origin is as it was      └─▶ some fail: others, once ─▶ again: all of them are ended
 //! ```
 //! Children that stand ready are told before the image is written, and over which base it most likely will be: they lay that meanwhile.
 //! An image is the engine's file, written by the origin's interpreter and sealed before anybody maps it. Here it is owned by the
 //! origin and by each branch, for later images over it. docs/design/branches.md says why it is not a fork.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -133,13 +132,19 @@ impl Context {
             None => source.take_of(&zygote, spec.count),
             Some(_) => Vec::new(),
         };
-        let lacking = spec.count - children.len();
         let mut waiting = Waiting::open(source, &own)?;
         let (_under_way, is_alone) = UnderWay::begin(&self.inner.cells);
         // One of the two works here, one elsewhere.
         let over = Some(&standing.images).filter(|images| images.are_next());
         let apart = is_alone && children.len() == 1 && over.is_some();
-        waiting.tell(children, over, apart)?;
+        for child in children {
+            match waiting.tell(child, over, apart) {
+                // It died while it waited: another one is made.
+                Err(Error::System { .. }) => source.lock().stats.lost += 1,
+                told => told?,
+            }
+        }
+        let lacking = spec.count - waiting.standings.len();
         let mut write = || write(standing, spec.shares_workspace, apart);
         let written = match lacking {
             0 => write()?,
@@ -149,11 +154,17 @@ impl Context {
                     (write(), born.join())
                 });
                 let (born, written) = (born.map_err(|_| Error::Closed)??, written?);
-                waiting.tell(born, None, false)?;
+                born.into_iter().try_for_each(|child| waiting.tell(child, None, false))?;
                 written
             }
         };
-        let standings = waiting.take(&written)?;
+        if waiting.take(&written).is_err() {
+            // One that was told may have died since, or have something in its way that was laid ahead: once more, with others.
+            let born = bear(source, &zygote, &own, spec.count - waiting.became.len())?;
+            born.into_iter().try_for_each(|child| waiting.tell(child, None, false))?;
+            waiting.take(&written)?;
+        }
+        let standings = std::mem::take(&mut waiting.became);
         let context = |mut standing: Standing| {
             let workspace = own.workspace.clone().or_else(|| standing.own_workspace.take());
             Context::new(
@@ -317,7 +328,8 @@ struct Waiting<'a> {
     opened: Opened,
     settings: String,
     standings: Vec<Standing>,
-    made: Vec<PathBuf>,
+    /// Those that have become the image.
+    became: Vec<Standing>,
 }
 
 impl<'a> Waiting<'a> {
@@ -325,25 +337,25 @@ impl<'a> Waiting<'a> {
         let run = run_of(source, spec);
         let opened = opened::open(&source.inner, &run)?;
         let settings = variables(spec, true).to_string();
-        Ok(Waiting { source, run, opened, settings, standings: Vec::new(), made: Vec::new() })
+        Ok(Waiting { source, run, opened, settings, standings: Vec::new(), became: Vec::new() })
     }
 
-    /// Tells children what they will be, and which images theirs will be over. `here`: they are to begin on this thread's processor.
-    fn tell(&mut self, children: Vec<Child>, over: Option<&Images>, here: bool) -> Result<(), Error> {
+    /// Tells a child what it will be, and which images its own will be over. `here`: it is to begin on this thread's processor.
+    ///
+    /// # Errors
+    /// `System` when it died while it waited.
+    fn tell(&mut self, mut child: Child, over: Option<&Images>, here: bool) -> Result<(), Error> {
         let files = over.into_iter().flat_map(|images| [&images.base, &images.last]).flatten();
         let files: Vec<_> = files.map(AsFd::as_fd).collect();
-        for mut child in children {
-            child.check(&self.run)?;
-            child.become_context(&self.opened, self.settings.as_bytes(), &files, here)?;
-            let parts = child.into_parts().ok_or(Error::Closed)?;
-            self.made.extend(parts.own_workspace.clone());
-            self.standings.push(Standing::new(self.source.inner.clone(), parts, None));
-        }
+        child.check(&self.run)?;
+        child.become_context(&self.opened, self.settings.as_bytes(), &files, here)?;
+        let parts = child.into_parts().ok_or(Error::Closed)?;
+        self.standings.push(Standing::new(self.source.inner.clone(), parts, None));
         Ok(())
     }
 
-    /// Has them become the image. Their checkpoints are made while nobody waits for them.
-    fn take(mut self, written: &Written) -> Result<Vec<Standing>, Error> {
+    /// Has them become the image. Their checkpoints are made while nobody waits for them. Who does not is ended.
+    fn take(&mut self, written: &Written) -> Result<(), Error> {
         let images = &written.images;
         let base = images.base.as_deref().filter(|_| images.last.is_some());
         let files: Vec<_> =
@@ -354,21 +366,34 @@ impl<'a> Waiting<'a> {
             let _ = os::dispatch(standing.channel(), &os::Head::default(), IMAGE, &files);
         }
         let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
-        self.standings.iter_mut().try_for_each(|standing| taken(standing, end))?;
-        self.made.clear();
-        Ok(std::mem::take(&mut self.standings))
+        let mut result = Ok(());
+        for mut standing in std::mem::take(&mut self.standings) {
+            match taken(&mut standing, end) {
+                Ok(()) => self.became.push(standing),
+                Err(error) => {
+                    discard(standing);
+                    self.source.lock().stats.lost += 1;
+                    result = Err(error);
+                }
+            }
+        }
+        result
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         opened::close(&self.source.inner, self.opened.scope);
-        self.standings.clear();
-        for directory in &self.made {
-            // What stays is removed with the directory that all of them are in.
-            let _ = std::fs::remove_dir_all(directory);
-        }
+        self.standings.drain(..).chain(self.became.drain(..)).for_each(discard);
     }
+}
+
+/// Ends one that is to be nobody's context.
+fn discard(mut standing: Standing) {
+    let directory = standing.own_workspace.take();
+    drop(standing);
+    // What stays is removed with the directory that all of them are in.
+    let _ = directory.map(std::fs::remove_dir_all);
 }
 
 /// Waits until it is what the image was of.
