@@ -111,7 +111,7 @@ pub struct Stats {
     pub cold: u64,
     /// Children that were put into a sandbox which an earlier call had left as it found it.
     pub reused: u64,
-    /// Children that died or became useless while they waited.
+    /// Children that died or became useless while they waited, or did not become the branch that they were to be.
     pub lost: u64,
     pub zygotes: u64,
     /// Zygotes, and interpreters without one, that were ended because of their pre-warm script.

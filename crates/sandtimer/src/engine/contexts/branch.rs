@@ -145,7 +145,7 @@ impl Context {
             }
         }
         let lacking = spec.count - waiting.standings.len();
-        let mut write = || write(standing, spec.shares_workspace, apart);
+        let mut write = || write(standing, spec.shares_workspace, apart && lacking == 0);
         let written = match lacking {
             0 => write()?,
             _ => {
@@ -158,11 +158,16 @@ impl Context {
                 written
             }
         };
-        if waiting.take(&written).is_err() {
+        let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
+        if let Err(error) = waiting.take(&written, end) {
+            if monotonic_nanoseconds() >= end {
+                return Err(error);
+            }
+            self.check_wanted(is_withdrawn)?;
             // One that was told may have died since, or have something in its way that was laid ahead: once more, with others.
-            let born = bear(source, &zygote, &own, spec.count - waiting.became.len())?;
+            let born = bear(source, &zygote, &own, spec.count - waiting.became.len()).map_err(|_| error)?;
             born.into_iter().try_for_each(|child| waiting.tell(child, None, false))?;
-            waiting.take(&written)?;
+            waiting.take(&written, end)?;
         }
         let standings = std::mem::take(&mut waiting.became);
         let context = |mut standing: Standing| {
@@ -354,8 +359,8 @@ impl<'a> Waiting<'a> {
         Ok(())
     }
 
-    /// Has them become the image. Their checkpoints are made while nobody waits for them. Who does not is ended.
-    fn take(&mut self, written: &Written) -> Result<(), Error> {
+    /// Has them become the image before `end`. Their checkpoints are made while nobody waits for them. Who does not is ended.
+    fn take(&mut self, written: &Written, end: u64) -> Result<(), Error> {
         let images = &written.images;
         let base = images.base.as_deref().filter(|_| images.last.is_some());
         let files: Vec<_> =
@@ -365,18 +370,18 @@ impl<'a> Waiting<'a> {
             // One that has ended has said why, or is found to have.
             let _ = os::dispatch(standing.channel(), &os::Head::default(), IMAGE, &files);
         }
-        let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
-        let mut result = Ok(());
+        let (mut failed, mut result) = (Vec::new(), Ok(()));
         for mut standing in std::mem::take(&mut self.standings) {
             match taken(&mut standing, end) {
                 Ok(()) => self.became.push(standing),
                 Err(error) => {
-                    discard(standing);
-                    self.source.lock().stats.lost += 1;
-                    result = Err(error);
+                    failed.push(standing);
+                    result = result.and(Err(error));
                 }
             }
         }
+        self.source.lock().stats.lost += failed.len() as u64;
+        failed.into_iter().for_each(discard);
         result
     }
 }
