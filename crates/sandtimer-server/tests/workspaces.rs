@@ -108,6 +108,10 @@ fn a_workspace_is_its_owners_and_outlives_the_server() {
     assert_eq!(std::fs::read_dir(&own).expect("a directory").count(), 0, "contexts' own go with them");
     // As a server that was killed leaves one.
     sandtimer::engine::make_workspace(&own.join("left")).expect("made");
+    // As root it is root's still: its server was killed before it could give it away.
+    std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+        .create(own.join("nobodys"))
+        .expect("made");
     let serving =
         Serving::at(state, |settings| settings.tokens = Some(tokens("a aaaaaaaaaaaaaaaaaaaaaaaa\n")));
     let a = serving.client_with("aaaaaaaaaaaaaaaaaaaaaaaa");
