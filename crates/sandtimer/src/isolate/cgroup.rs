@@ -190,6 +190,10 @@ impl Cgroups {
             start_run_queue: 0,
         };
         slot.tasks = slot.open_task_files()?;
+        if let Some(unified) = &slot.unified {
+            // Its proof of death is to need no descriptor, which there may be none of by then.
+            slot.kept.hold(unified.as_fd(), "cgroup.events")?;
+        }
         if slot.v2_limits {
             // The whole run dies of one out-of-memory, not a process of the kernel's choice.
             slot.write(&slot.unified, "memory.oom.group", "1");

@@ -27,6 +27,11 @@ impl Kept {
         Kept(((row as u64) < *rows).then(Mutex::default))
     }
 
+    /// Opens a file that is to be read later, if any are held.
+    pub fn hold(&self, directory: BorrowedFd<'_>, name: &'static str) -> Result<(), Errno> {
+        self.0.as_ref().map_or(Ok(()), |_| self.read(directory, name).map(drop))
+    }
+
     /// What is in a small file of a directory.
     pub fn read(&self, directory: BorrowedFd<'_>, name: &'static str) -> Result<String, Errno> {
         let open = || openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
