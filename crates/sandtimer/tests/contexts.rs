@@ -240,38 +240,6 @@ fn what_cannot_be_copied_is_said_and_ends_in_a_reset() {
 }
 
 #[test]
-fn cells_show_what_notebooks_show() {
-    let context = open();
-    let mut displayed = Vec::new();
-    let source = "class Rich:\n    def _repr_html_(self): return '<b>7</b>'\n    def _repr_png_(self): return b'\\x89PNG'\ndisplay(Rich())\nRich()";
-    let outcome = context
-        .execute(cell(source), &mut |told| {
-            if let Told::Displayed(value) = told {
-                displayed.push(value);
-            }
-        })
-        .expect("a run");
-    for shown in [&displayed[0], &outcome.results[0]] {
-        assert_eq!((&shown["text/html"], &shown["image/png"]), (&"<b>7</b>".into(), &"iVBORw==".into()));
-    }
-    let outcome = run(&context, cell("import asyncio\nawait asyncio.sleep(0)\n{'a': [1, None]}"));
-    assert_eq!(outcome.value, Some(serde_json::json!({"a": [1, null]})));
-    let stdin = Cell { stdin: Some(b"one\ntwo".to_vec()), ..cell("[input(), input()]") };
-    assert_eq!(run(&context, stdin).value, Some(serde_json::json!(["one", "two"])));
-    assert_eq!(run(&context, cell("input()")).error.as_ref().expect("at its end")["type"], "EOFError");
-    let long = format!("x = '{}'\nlen(x)", "y".repeat(300_000));
-    assert_eq!(run(&context, cell(&long)).value, Some(300_000.into()));
-    assert_eq!(run(&context, cell("'z' * 300_000")).value, Some("z".repeat(300_000).into()));
-    let outcome = run(
-        &context,
-        cell(
-            "import os, subprocess\nos.system('echo one')\nsubprocess.run(['echo', 'two'])\nprint('three');",
-        ),
-    );
-    assert_eq!((outcome.stdout.as_str(), outcome.results.len()), ("one\ntwo\nthree\n", 0));
-}
-
-#[test]
 fn runs_of_one_context_come_one_after_the_other() {
     let context = open();
     run(&context, cell("order = []"));
@@ -461,24 +429,6 @@ fn an_interrupt_is_heard_however_early_it_comes() {
         assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{round}: {outcome:?}");
         assert_eq!(shown(&context, "1 + 1"), "2", "{round}: it is nobody else's");
     }
-}
-
-#[test]
-fn the_result_limit_holds_for_what_is_short_too() {
-    let context = open();
-    let limited = |source: &str, bytes: u64| {
-        let limits = Limits::new().wall(Duration::from_secs(20)).result(bytes);
-        let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
-        context.execute(cell, &mut |_| {}).expect("a run")
-    };
-    let outcome = limited("x = 'y' * 200; x", 100);
-    assert_eq!(outcome.ending, Ending::Raised, "{outcome:?}");
-    let error = outcome.error.as_ref().expect("an error");
-    assert_eq!(error["type"], "ResultTooLarge", "{outcome:?}");
-    assert!(outcome.results.is_empty() && outcome.value.is_none(), "{outcome:?}");
-    // Nothing is shown, and the state is there.
-    assert_eq!(limited("assert len(x) == 200", 1).ending, Ending::Returned);
-    assert_eq!(limited("len(x)", 100).value, Some(serde_json::json!(200)));
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod prewarm;
 mod shell;
 mod standing;
 mod turns;
+mod words;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -40,9 +41,7 @@ use super::streams::Streams;
 use super::which_processor::UnderWay;
 use super::{Engine, Inner};
 use crate::limits::{Limits, nanoseconds};
-#[cfg(feature = "javascript")]
-use crate::model::LimitKind;
-use crate::model::{Outcome, Source, State};
+use crate::model::{LimitKind, Outcome, Source, State};
 use crate::scope::ScopeId;
 #[cfg(feature = "javascript")]
 use crate::script;
@@ -376,7 +375,7 @@ impl Context {
         if !self.hear(&mut execution, Some(until), tell) || !execution.is_settled() {
             return Ok(Tried::GoesOn(Box::new(execution)));
         }
-        Ok(Tried::Over(self.finish(execution, false)))
+        Ok(Tried::Over(self.finish(execution, false, tell)))
     }
 
     /// Has the interpreter make the checkpoint that is due since the last cell that was tried, unless that has been asked for.
@@ -412,7 +411,7 @@ impl Context {
         }
         let mut place = self.standing();
         let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
-        let (run, brought) = self.begin(standing, cell, asked_at)?;
+        let (run, brought, heard) = self.begin(standing, cell, asked_at)?;
         let Some(mut standing) = place.take() else { return Err(Error::Closed) };
         drop(place);
         *self.current() = Some(run.clone());
@@ -424,7 +423,6 @@ impl Context {
         tell(Told::Begun(run.clone()));
         standing.was_sent(asked_at);
         let (under_way, _) = UnderWay::begin(&self.inner.cells);
-        let heard = Heard::of(&run.running);
         Ok(Execution { standing, run, brought, heard, turn, under_way })
     }
 
@@ -441,18 +439,19 @@ impl Context {
             execution.standing.let_streams_go();
             self.hear(&mut execution, None, tell);
         }
-        self.finish(execution, true)
+        self.finish(execution, true, tell)
     }
 
     /// Waits for the Outcome, and puts the interpreter back where the next run finds it. `prepare`: that has its checkpoint made
     /// at once.
-    fn finish(&self, execution: Execution, prepare: bool) -> Arc<Outcome> {
-        let Execution { mut standing, run, turn, under_way, .. } = execution;
+    fn finish(&self, execution: Execution, prepare: bool, tell: &mut dyn FnMut(Told)) -> Arc<Outcome> {
+        let Execution { mut standing, run, heard, turn, under_way, .. } = execution;
         let mut outcome = run.running.waiting.wait_outcome(false);
         if outcome.state == State::None {
             // What is left of the interpreter is known when what was killed is dead.
             outcome = run.running.waiting.wait_outcome(true);
         }
+        heard.close(tell);
         *self.current() = None;
         let stands = match outcome.state {
             State::Kept => {
@@ -538,7 +537,7 @@ impl Context {
         standing: &mut Standing,
         cell: Cell,
         asked_at: u64,
-    ) -> Result<(Arc<Run>, Brought), Error> {
+    ) -> Result<(Arc<Run>, Brought, Heard), Error> {
         let inner = &self.inner;
         let mut spec = Spec::command(["python3"]);
         spec.limits = cell.limits;
@@ -557,7 +556,9 @@ impl Context {
         let mut opened = opened::open_as(inner, &spec, id)?;
         let scope = opened.scope;
         opened.submitted_at = asked_at;
-        let live = standing.live().inspect_err(|_| opened::close(inner, scope))?;
+        let limit = opened.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
+        let words = standing.next_words(limit);
+        let live = standing.live(words.clone()).inspect_err(|_| opened::close(inner, scope))?;
         // Its time begins when somebody begins to read it.
         let begun_at = monotonic_nanoseconds();
         let sent = self.source(standing, cell.source, &opened).and_then(|source| {
@@ -584,7 +585,7 @@ impl Context {
         let brought = start::watch(inner, attachment);
         inner.disk.watch(&running, self.spec.workspace.as_slice(), &inner.enforcer);
         let run = Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::default() };
-        Ok((Arc::new(run), brought))
+        Ok((Arc::new(run), brought, Heard::new(words, limit)))
     }
 
     /// The cell as its interpreter is sent it. It is read within its wall limit.

@@ -82,8 +82,7 @@ pub(crate) struct Live {
     pub over: OwnedFd,
     /// What the sandbox had counted when the job began.
     pub before: Used,
-    /// What was displayed so far.
-    pub displayed: Mutex<Displayed>,
+    pub words: Arc<dyn Words>,
     /// What came with the answer.
     pub reply: Mutex<Option<Reply>>,
     /// The checkpoint that has become the interpreter.
@@ -115,6 +114,12 @@ impl Idle {
             },
         }
     }
+}
+
+/// What a job in a live sandbox says while it goes on.
+pub(crate) trait Words: std::fmt::Debug + Send + Sync {
+    /// What it has displayed, with what nobody has heard before.
+    fn displayed(&self, run: &Running) -> Displayed;
 }
 
 /// What a job has displayed, up to its result limit.

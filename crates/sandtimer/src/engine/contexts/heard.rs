@@ -1,7 +1,7 @@
-//! What the interpreter says while a cell of its is on: what it displays, and its answer.
+//! What the interpreter says while a cell of its is on: what it [displays](super::words), and its answer.
 //!
-//! Heard by whoever executes, until there is an answer or a verdict. Nothing of it is trusted: pieces are kept
-//! up to the result limit, and an answer counts only if it seals the run's deadline cell first.
+//! Heard by whoever executes, until there is an answer or a verdict. Nothing of it is trusted: an answer counts only if it seals
+//! the run's deadline cell first.
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
@@ -10,13 +10,12 @@ use std::sync::{Arc, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::zygote as os;
 
 use super::super::Inner;
 use super::Told;
 use super::standing::Standing;
-use crate::context::{Frame, Said, bundle, reply, shown_bytes};
-use crate::model::LimitKind;
+use super::words::{CellWords, Pieces};
+use crate::context::{Frame, Said, reply, shown_bytes};
 use crate::supervise::at_once::Brought;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Job, Live, Reply, Running};
 use crate::zygote::{Answer, Kind, REPORT};
@@ -24,7 +23,7 @@ use crate::zygote::{Answer, Kind, REPORT};
 /// What was heard of a cell so far.
 #[derive(Debug)]
 pub(super) struct Heard {
-    displayed: Pieces,
+    words: Arc<CellWords>,
     replied: Pieces,
     /// An answer whose parts are still to be asked for.
     held: Option<Vec<u8>>,
@@ -32,9 +31,18 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    pub fn of(running: &Running) -> Self {
-        let limit = running.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
-        Heard { displayed: Pieces::new(limit), replied: Pieces::new(limit), held: None, is_over: false }
+    pub fn new(words: Arc<CellWords>, limit: u64) -> Self {
+        Heard { words, replied: Pieces::new(limit), held: None, is_over: false }
+    }
+
+    /// The Outcome is out: tells what was displayed before it, and nobody else has heard.
+    pub fn close(&self, tell: &mut dyn FnMut(Told)) {
+        self.words.close();
+        self.tell(tell);
+    }
+
+    fn tell(&self, tell: &mut dyn FnMut(Told)) {
+        self.words.take_untold().into_iter().for_each(|value| tell(Told::Displayed(value)));
     }
 }
 
@@ -66,8 +74,9 @@ pub(super) fn hear(
                 continue;
             }
         }
-        match os::whole_packet(hearing.standing.channel(), false) {
-            Ok(packet) if !packet.is_empty() => {
+        match hearing.heard.words.next() {
+            Ok(None) => hearing.heard.tell(tell),
+            Ok(Some(packet)) if !packet.is_empty() => {
                 hearing.heard.is_over = hearing.packet(&packet, until, tell);
             }
             // One that is too long says nothing that anybody asked for.
@@ -107,7 +116,6 @@ impl Hearing<'_> {
         let said = match self.standing.is_script() {
             true => self.standing.said(packet),
             false => match Frame::parse(packet) {
-                Frame::Display { bytes, last } => Some(Said::Display { bytes, last }),
                 Frame::Answer => match Answer::parse(packet) {
                     Ok(answer) if until.is_some() && !answer.parts.is_empty() => {
                         self.heard.held = Some(packet.to_vec());
@@ -120,7 +128,8 @@ impl Hearing<'_> {
                     Err(_) => None,
                 },
                 // Nothing that is asked for now.
-                Frame::Checkpoint { .. }
+                Frame::Display { .. }
+                | Frame::Checkpoint { .. }
                 | Frame::Image { .. }
                 | Frame::Begun
                 | Frame::Failed(_)
@@ -128,20 +137,15 @@ impl Hearing<'_> {
             },
         };
         match said {
-            Some(Said::Display { bytes, last }) => {
-                let value = self.heard.displayed.hear(bytes, last).and_then(|shown| shown.note(self.live));
-                if let Some(value) = value {
-                    tell(Told::Displayed(value));
-                }
-            }
             Some(Said::Part(bytes)) => drop(self.heard.replied.hear(bytes, false)),
             Some(Said::Answer { bytes, raised }) => {
                 if let Some(whole) = self.heard.replied.hear(bytes, true) {
-                    self.take_reply(whole.reply(), raised, tell);
+                    self.take_reply(whole_reply(&whole), raised, tell);
                 }
                 return true;
             }
-            None => {}
+            // Kept where it was received.
+            Some(Said::Display { .. }) | None => {}
         }
         false
     }
@@ -167,6 +171,7 @@ impl Hearing<'_> {
     /// Takes what came with an answer; from then on no limit ends the run.
     fn take_reply(&mut self, mut said: Reply, raised: bool, tell: &mut dyn FnMut(Told)) {
         let Some(job) = &self.running.job else { return };
+        self.heard.words.close();
         let raised = raised || said.error.is_some();
         if let Some(serde_json::Value::String(pickled)) = said.take_pickled() {
             tell(Told::Raised(pickled));
@@ -214,49 +219,9 @@ fn wait_for_word(live: &Live, job: &Job, until: Option<u64>) -> Word {
     }
 }
 
-/// Something that is said in several packets, of which no more than `limit` bytes are kept.
-#[derive(Debug)]
-struct Pieces {
-    bytes: Vec<u8>,
-    length: u64,
-    limit: u64,
-}
-
-impl Pieces {
-    fn new(limit: u64) -> Self {
-        Pieces { bytes: Vec::new(), length: 0, limit }
-    }
-
-    /// Hears one part; all of it with the last one.
-    fn hear(&mut self, bytes: &[u8], last: bool) -> Option<Pieces> {
-        self.length = self.length.saturating_add(bytes.len() as u64);
-        if self.length <= self.limit {
-            self.bytes.extend_from_slice(bytes);
-        }
-        last.then(|| std::mem::replace(self, Pieces::new(self.limit)))
-    }
-
-    /// Keeps what was displayed for the Outcome, as far as the result limit goes, and gives it as a value. What is longer than
-    /// all of that limit is no value.
-    fn note(&self, live: &Live) -> Option<serde_json::Value> {
-        let mut shown = live.displayed.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.bytes = shown.bytes.saturating_add(self.length);
-        let value = match bundle(&self.bytes) {
-            Some(value) => Some(value),
-            _ if self.length > self.limit => None,
-            _ => return None,
-        };
-        match &value {
-            Some(value) if shown.bytes <= self.limit => shown.values.push(value.clone()),
-            _ => shown.dropped += 1,
-        }
-        value
-    }
-
-    /// The interpreter's words on its cell.
-    fn reply(&self) -> Reply {
-        if self.length > self.limit { too_large(self.length, self.limit) } else { reply(&self.bytes) }
-    }
+/// The interpreter's words on its cell.
+fn whole_reply(said: &Pieces) -> Reply {
+    if said.length > said.limit { too_large(said.length, said.limit) } else { reply(&said.bytes) }
 }
 
 /// What is said in place of an answer that nobody wants.

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::super::error::Error;
-use super::heard::{self, Heard};
+use super::heard;
 use super::standing::Standing;
 use super::{Cell, Context, begun};
 use crate::limits::Limits;
@@ -107,8 +107,7 @@ impl Context {
             limits: Limits::new().wall(prewarm.script.limit).output(KEPT_OUTPUT),
             ..Cell::default()
         };
-        let (run, brought) = self.begin(standing, cell, monotonic_nanoseconds())?;
-        let mut heard = Heard::of(&run.running);
+        let (run, brought, mut heard) = self.begin(standing, cell, monotonic_nanoseconds())?;
         while !run.is_over() {
             if self.check_wanted(is_withdrawn).is_err() {
                 run.cancel(UNWANTED);
@@ -121,6 +120,7 @@ impl Context {
         }
         heard::hear(&self.inner, &run.running, standing, (&mut heard, &brought), None, &mut |_| {});
         let outcome = run.running.waiting.wait_outcome(false);
+        heard.close(&mut |_| {});
         self.check_wanted(is_withdrawn)?;
         if let Some(reason) = failed(&outcome, prewarm) {
             return Ok(Err(reason));

@@ -25,6 +25,7 @@ use super::super::zygotes::Zygote;
 use super::super::{Inner, Spec};
 use super::branch::Images;
 use super::shell::Shell;
+use super::words::CellWords;
 use super::{ContextSpec, interpreter, variables};
 use crate::context::{Frame, Nonce, Said, ScriptNonce, cell_request, said, script_request};
 use crate::limits::{Key, check_at_least};
@@ -64,7 +65,7 @@ pub(super) struct Standing {
     /// Why it does not begin, as it has said.
     pub(super) refusal: Option<String>,
     pub(super) shell: Option<Shell>,
-    /// It speaks JavaScript: what tells the words of the cell that is on.
+    /// It speaks JavaScript: what tells the words of the cell that is on, or comes next.
     script: Option<ScriptNonce>,
     /// Processes that earlier cells have left, when they were last counted.
     left_over: u64,
@@ -303,15 +304,12 @@ impl Standing {
         }
         self.is_endless = false;
         self.at_rest = None;
-        let request = match (&mut self.shell, &mut self.script) {
+        let request = match (&mut self.shell, &self.script) {
             (Some(shell), _) => {
                 shell.send(self.channel.as_fd(), source, streams.inside())?;
                 return Ok(until);
             }
-            (None, Some(nonce)) => {
-                renew(nonce);
-                script_request(*nonce, source.len() as u64)
-            }
+            (None, Some(nonce)) => script_request(*nonce, source.len() as u64),
             (None, None) => cell_request(inline.then_some(source), has_stdin),
         };
         os::dispatch(self.channel.as_fd(), &os::Head::default(), &request, &files)
@@ -334,8 +332,16 @@ impl Standing {
         }
     }
 
-    /// What a job finds here. Looked at before the job is sent: what that starts is not here yet.
-    pub fn live(&self) -> Result<Live, Error> {
+    /// What the next cell will say, which is to show no more than `limit` bytes.
+    pub fn next_words(&mut self, limit: u64) -> Arc<CellWords> {
+        if let Some(nonce) = &mut self.script {
+            renew(nonce);
+        }
+        Arc::new(CellWords::new(self.channel.clone(), self.script, limit))
+    }
+
+    /// What a job with these words finds here. Looked at before the job is sent: what that starts is not here yet.
+    pub fn live(&self, words: Arc<CellWords>) -> Result<Live, Error> {
         // Init, the interpreter and its checkpoints.
         let idle = match self.is_listed() {
             true => Idle::Processes(self.place.slot.process_ids()),
@@ -348,7 +354,7 @@ impl Standing {
             is_inits: self.is_inits,
             over,
             before: self.at_rest.unwrap_or_else(|| Used::of(&self.place.slot)),
-            displayed: Mutex::default(),
+            words,
             reply: Mutex::default(),
             resumed: Mutex::default(),
             idle,

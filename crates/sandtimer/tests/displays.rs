@@ -1,0 +1,126 @@
+//! What cells display and show: what comes while they go on, and what is in the Outcome, however they end.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
+use sandtimer::zygote::{Language, Profile};
+use sandtimer::{Ending, Engine, Limits, Outcome};
+
+fn pool(interpreter: &str, language: Language) -> Contexts {
+    let profile = Profile { interpreter: interpreter.into(), language, live: true, ..Profile::default() };
+    Engine::new().expect("an engine").contexts(profile, 2).expect("a pool")
+}
+
+fn open() -> Context {
+    static PYTHON: OnceLock<Contexts> = OnceLock::new();
+    let pool = PYTHON.get_or_init(|| pool("python3", Language::Python));
+    pool.open(ContextSpec::default(), &mut || false).expect("a context")
+}
+
+fn cell(source: &str) -> Cell {
+    Cell { source: source.to_owned(), limits: Limits::new().wall(Duration::from_secs(20)), ..Cell::default() }
+}
+
+fn run(context: &Context, cell: Cell) -> Arc<Outcome> {
+    context.execute(cell, &mut |_| {}).expect("a run")
+}
+
+/// The Outcome of a cell that displays more while whoever executes it is kept until that Outcome is there; and what that one was
+/// told.
+fn heard_by_nobody(context: &Context, cell: Cell) -> (Arc<Outcome>, Vec<serde_json::Value>) {
+    let (mut told, mut run) = (Vec::new(), None);
+    let outcome = context.execute(cell, &mut |said| match (said, &run) {
+        (Told::Begun(begun), _) => run = Some(begun),
+        (Told::Displayed(value), Some(run)) => {
+            told.push(value);
+            run.wait_blocking();
+        }
+        _ => {}
+    });
+    (outcome.expect("a run"), told)
+}
+
+fn texts(values: &[serde_json::Value]) -> Vec<&str> {
+    values.iter().map(|value| value["text/plain"].as_str().expect("a text")).collect()
+}
+
+#[test]
+fn what_nobody_has_heard_at_the_end_is_in_the_outcome() {
+    let context = open();
+    let both = ["'first'", "'second'"];
+    let ends = "display('first'); display('second')\nimport os; os._exit(1)";
+    let (outcome, told) = heard_by_nobody(&context, cell(ends));
+    assert_eq!(
+        (outcome.exit_code, texts(&outcome.results), texts(&told)),
+        (Some(1), both.into(), both.into())
+    );
+    let hangs = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\ndisplay('first'); display('second')\nwhile True: pass";
+    let limits = Limits::new().wall(Duration::from_millis(300));
+    let (outcome, told) = heard_by_nobody(&context, Cell { limits, ..cell(hangs) });
+    assert_eq!(outcome.ending, Ending::Timeout);
+    assert_eq!((texts(&outcome.results), texts(&told)), (both.into(), both.into()));
+    // What comes next has its own.
+    assert_eq!(texts(&run(&context, cell("display('third')\n4")).results), ["'third'", "4"]);
+}
+
+#[test]
+fn what_nobody_has_heard_of_a_script_is_in_the_outcome() {
+    let pool = pool("node", Language::JavaScript);
+    let context = pool.open(ContextSpec::default(), &mut || false).expect("a context");
+    let ends = "display('first'); display('second'); process.kill(process.pid, 'SIGKILL')";
+    let (outcome, told) = heard_by_nobody(&context, cell(ends));
+    let both = ["'first'", "'second'"];
+    assert_eq!((texts(&outcome.results), texts(&told)), (both.into(), both.into()), "{outcome:?}");
+    assert_eq!(texts(&run(&context, cell("display('third'); 4")).results), ["'third'", "4"]);
+}
+
+#[test]
+fn cells_show_what_notebooks_show() {
+    let context = open();
+    let mut displayed = Vec::new();
+    let source = "class Rich:\n    def _repr_html_(self): return '<b>7</b>'\n    def _repr_png_(self): return b'\\x89PNG'\ndisplay(Rich())\nRich()";
+    let outcome = context
+        .execute(cell(source), &mut |told| {
+            if let Told::Displayed(value) = told {
+                displayed.push(value);
+            }
+        })
+        .expect("a run");
+    for shown in [&displayed[0], &outcome.results[0]] {
+        assert_eq!((&shown["text/html"], &shown["image/png"]), (&"<b>7</b>".into(), &"iVBORw==".into()));
+    }
+    let outcome = run(&context, cell("import asyncio\nawait asyncio.sleep(0)\n{'a': [1, None]}"));
+    assert_eq!(outcome.value, Some(serde_json::json!({"a": [1, null]})));
+    let stdin = Cell { stdin: Some(b"one\ntwo".to_vec()), ..cell("[input(), input()]") };
+    assert_eq!(run(&context, stdin).value, Some(serde_json::json!(["one", "two"])));
+    assert_eq!(run(&context, cell("input()")).error.as_ref().expect("at its end")["type"], "EOFError");
+    let long = format!("x = '{}'\nlen(x)", "y".repeat(300_000));
+    assert_eq!(run(&context, cell(&long)).value, Some(300_000.into()));
+    assert_eq!(run(&context, cell("'z' * 300_000")).value, Some("z".repeat(300_000).into()));
+    let outcome = run(
+        &context,
+        cell(
+            "import os, subprocess\nos.system('echo one')\nsubprocess.run(['echo', 'two'])\nprint('three');",
+        ),
+    );
+    assert_eq!((outcome.stdout.as_str(), outcome.results.len()), ("one\ntwo\nthree\n", 0));
+}
+
+#[test]
+fn the_result_limit_holds_for_what_is_short_too() {
+    let context = open();
+    let limited = |source: &str, bytes: u64| {
+        let limits = Limits::new().wall(Duration::from_secs(20)).result(bytes);
+        let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+        context.execute(cell, &mut |_| {}).expect("a run")
+    };
+    let outcome = limited("x = 'y' * 200; x", 100);
+    assert_eq!(outcome.ending, Ending::Raised, "{outcome:?}");
+    let error = outcome.error.as_ref().expect("an error");
+    assert_eq!(error["type"], "ResultTooLarge", "{outcome:?}");
+    assert!(outcome.results.is_empty() && outcome.value.is_none(), "{outcome:?}");
+    // Nothing is shown, and the state is there.
+    assert_eq!(limited("assert len(x) == 200", 1).ending, Ending::Returned);
+    assert_eq!(limited("len(x)", 100).value, Some(serde_json::json!(200)));
+}
