@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::Errno;
 
 /// A program under construction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,6 +64,10 @@ fn length(value: usize) -> u32 {
     u32::try_from(value).expect("programs are far below 4 GiB")
 }
 
+/// How often sealing is tried. It fails with EBUSY as well, of which fcntl(2) says nothing, where the kernel itself is still at one
+/// of the pages when it has waited for 150 ms (memfd_wait_for_pins in mm/memfd.c).
+const SEALING: usize = 20;
+
 /// A memfd with these bytes that nobody can change, grow or shrink.
 pub(crate) fn sealed_memfd(name: &str, bytes: &[u8], executable: bool) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -74,6 +79,21 @@ pub(crate) fn sealed_memfd(name: &str, bytes: &[u8], executable: bool) -> io::Re
         let written = rustix::io::write(&fd, rest)?;
         rest = &rest[written..];
     }
-    fcntl_add_seals(&fd, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    seal(&fd)?;
     Ok(fd)
+}
+
+/// Sees that nobody can change, grow or shrink a memfd any more. As a rule that takes microseconds, at most three seconds.
+///
+/// # Errors
+/// As F_ADD_SEALS in fcntl(2): EBUSY where somebody could write to it.
+pub fn seal(file: &OwnedFd) -> io::Result<()> {
+    let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    for _ in 1..SEALING {
+        match fcntl_add_seals(file, all) {
+            Err(Errno::BUSY) => {}
+            done => return Ok(done?),
+        }
+    }
+    Ok(fcntl_add_seals(file, all)?)
 }

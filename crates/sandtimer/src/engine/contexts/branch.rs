@@ -18,6 +18,7 @@ use rustix::fs::{
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::processors::Processors;
+use sandtimer_os::program::seal;
 use sandtimer_os::wire::{IMAGE_CONTENTS, IMAGE_DELTA};
 use sandtimer_os::zygote as os;
 
@@ -274,10 +275,9 @@ fn write(standing: &mut Standing, shares: bool, apart: bool) -> Result<Written, 
             _ => return Err(Error::NoBranch("its image has no size that can be right".to_owned())),
         };
         ftruncate(&image, length).map_err(failed)?;
-        // Fails where somebody could still write to it.
-        let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&image, all).map_err(failed)?;
-        fcntl_add_seals(&files, all).map_err(failed)?;
+        for file in [&image, &files] {
+            seal(file).map_err(Error::system(doing))?;
+        }
         let image = Arc::new(image);
         let own = Some(image.clone());
         standing.images = match is_whole {
