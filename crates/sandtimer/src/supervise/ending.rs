@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::process::Signal;
+use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 use sandtimer_os::wire::order;
 
@@ -29,8 +30,9 @@ use crate::time::{Fire, Moment, Stopwatch};
 const SPAWN_LIMIT: u64 = 60_000_000_000;
 /// How long the outcome waits for the proof of death.
 const PROOF_LIMIT: u64 = 250_000_000;
-/// After this long without death a slot counts as unkillable and is not used again.
-const UNKILLABLE_AFTER: u64 = 2_000_000_000;
+/// After this long without death a slot counts as unkillable and is not used again: from when the outcome was given without its
+/// proof, since this thread may not have run before.
+const UNKILLABLE_AFTER: u64 = 1_750_000_000;
 /// Where no pid namespace dies with init: how long init may sweep before it is killed itself.
 const SWEEP_LIMIT: u64 = 100_000_000;
 /// How long a job that is ended without its sandbox may take, and init to look after it; then the sandbox is ended.
@@ -97,6 +99,8 @@ pub(crate) struct Ending {
     interrupted_before: u64,
     /// Going back to a checkpoint was tried.
     last_resort_is_sandbox: bool,
+    /// When the outcome was given without its proof.
+    pending_since: u64,
     pause: Option<Stopwatch>,
     processors: u64,
 }
@@ -130,6 +134,7 @@ impl Ending {
             warned_of_quiet: 0,
             interrupted_before: 0,
             last_resort_is_sandbox: false,
+            pending_since: 0,
             pause: None,
             processors: sandtimer_os::probe::processors() as u64,
         };
@@ -142,6 +147,10 @@ impl Ending {
     /// Whether it counts as unkillable: nothing waits for it any more.
     pub fn is_given_up(&self) -> bool {
         self.facts.overdue == Some(true)
+    }
+
+    pub fn is_killed(&self) -> bool {
+        self.phase == Phase::Killed
     }
 
     pub fn is_dead(&self) -> bool {
@@ -178,7 +187,7 @@ impl Ending {
                 let killed = self.facts.killed_at.unwrap_or(0);
                 let proof = match self.told {
                     Told::Nothing => Some(killed + PROOF_LIMIT),
-                    Told::Pending => Some(killed + UNKILLABLE_AFTER),
+                    Told::Pending => Some(self.pending_since + UNKILLABLE_AFTER),
                     _ => None,
                 };
                 [proof, self.last_resort, self.next_look].into_iter().flatten().min()
@@ -276,12 +285,16 @@ impl Ending {
         if self.next_look.is_some_and(|at| at <= now) {
             self.buried(now);
         }
-        let since = now.saturating_sub(self.facts.killed_at.unwrap_or(now));
-        if since >= UNKILLABLE_AFTER {
-            self.facts.overdue = Some(true);
-            self.facts.state = self.run.live().map(|_| State::Lost);
-        } else if since >= PROOF_LIMIT {
-            self.facts.overdue = Some(false);
+        match self.facts.overdue {
+            None if now >= self.facts.killed_at.unwrap_or(now) + PROOF_LIMIT => {
+                self.facts.overdue = Some(false);
+                self.pending_since = now;
+            }
+            Some(false) if now >= self.pending_since + UNKILLABLE_AFTER => {
+                self.facts.overdue = Some(true);
+                self.facts.state = self.run.live().map(|_| State::Lost);
+            }
+            _ => {}
         }
     }
 
@@ -289,7 +302,7 @@ impl Ending {
     fn publish(&mut self) {
         if !self.published {
             self.published = true;
-            self.facts.verdict_at = sandtimer_os::clock::monotonic_nanoseconds();
+            self.facts.verdict_at = monotonic_nanoseconds();
             let ending = self.facts.cause.as_ref().and_then(sentence::ending_of);
             self.run.waiting.verdict(self.facts.verdict_at, ending);
             if let Some(job) = &self.run.job {
@@ -329,6 +342,8 @@ impl Ending {
             // Before the kill: that takes milliseconds with thousands of threads, and the verdict does not change.
             self.publish();
         }
+        // Where memory is short this thread may have waited for some since: what is killed has its time from here.
+        let now = monotonic_nanoseconds();
         if self.roll_back(now) {
             return;
         }

@@ -324,10 +324,13 @@ impl Enforcer {
                     if let Some(ending) = self.runs[row].as_mut()
                         && ending.scheduled == Some(at)
                     {
-                        // What init or the watchdog did while this thread could not run comes first.
+                        // What was done or has died while this thread could not run comes first.
                         ending.hear(now);
                         if self.table.fired(row) {
                             ending.ended_by_watchdog(now);
+                        }
+                        if ending.is_killed() {
+                            ending.died(&self.table, now);
                         }
                         ending.time(now);
                         self.follow(row);
