@@ -151,13 +151,24 @@ fn may_be_bound() -> bool {
 fn checkpoints_are_made_under_a_small_limit_of_processes_too() {
     let limits = Limits::new().processes(5);
     let spec = ContextSpec { limits, ..ContextSpec::default() };
-    let context = contexts().open(spec, &mut || false).expect("a context");
-    for turn in 0..50 {
-        let (_, outcome) = tried(&context, cell(&format!("x = {turn}\nx")), LATE);
-        assert_eq!((outcome.state, outcome.value.clone()), (State::Kept, Some(turn.into())), "{outcome:?}");
-    }
-    let info = context.settled_info();
-    assert_eq!((info.checkpoint, info.can_undo), (Ok(()), true));
+    let open = || contexts().open(spec.clone(), &mut || false).expect("a context");
+    let short_cells = |context: Context| {
+        for turn in 0..50 {
+            let (_, outcome) = tried(&context, cell(&format!("x = {turn}\nx")), LATE);
+            assert_eq!(
+                (outcome.state, outcome.value.clone()),
+                (State::Kept, Some(turn.into())),
+                "{outcome:?}"
+            );
+            let info = context.info();
+            assert_eq!(info.checkpoint, Ok(()), "{turn}");
+        }
+        let info = context.settled_info();
+        assert_eq!((info.checkpoint, info.can_undo), (Ok(()), true));
+    };
+    short_cells(open());
+    // And where what dies has to wait for a processor.
+    std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(|| short_cells(open())))));
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::supervise::run::Used;
 
 /// How long an interpreter may take to make a checkpoint: forking takes 20 ms for each GB. Infrastructure: always finite.
 const CHECKPOINT_LIMIT: u64 = 10_000_000_000;
-/// How long the next cell is kept back for a forgotten checkpoint to die.
+/// How long the next cell, or a copy that has no other place, is kept back for a forgotten checkpoint to die.
 const DYING_LIMIT: u64 = 250_000_000;
 /// How soon to look again whether it is dead: nothing tells.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
@@ -61,9 +61,10 @@ impl Standing {
         if !is_ahead {
             self.end_spare();
         }
-        if !self.has_room() {
-            // One that lives takes the place of the copy.
-            self.is_dead_by(monotonic_nanoseconds() + SOON);
+        if !self.has_room() && !self.is_dead_by(monotonic_nanoseconds() + SOON) {
+            // What is dying has the place of the copy: it is asked for when somebody waits for it.
+            self.is_due = true;
+            return;
         }
         self.is_disturbed();
         let mut nonce = Nonce::default();
@@ -117,7 +118,7 @@ impl Standing {
         loop {
             let reason = match self.await_checkpoint(monotonic_nanoseconds().saturating_add(limit)) {
                 Ok(true) => {
-                    self.await_dying();
+                    self.await_dying(u64::MAX);
                     return Ok(lost);
                 }
                 Ok(false) => {
@@ -145,6 +146,10 @@ impl Standing {
 
     /// The answer to the last request for a checkpoint; what was said before is passed over. False where it is not there by `end`.
     pub(super) fn await_checkpoint(&mut self, end: u64) -> Result<bool, String> {
+        self.ask_if_due();
+        if self.is_due && !self.await_dying(end) {
+            return Ok(false);
+        }
         self.ask_if_due();
         while let Some(nonce) = self.awaited {
             let Some(packet) = self.word(end)? else { return Ok(false) };
@@ -188,12 +193,17 @@ impl Standing {
     }
 
     /// Waits until the checkpoint that was forgotten is dead: of the next cell it would be taken for a survivor. What does not
-    /// die, an earlier cell has left.
-    pub(super) fn await_dying(&mut self) {
-        if self.is_one_dying && !self.is_dead_by(monotonic_nanoseconds() + DYING_LIMIT) {
+    /// die, an earlier cell has left. False where neither is known by `end`.
+    pub(super) fn await_dying(&mut self, end: u64) -> bool {
+        let most = end.min(monotonic_nanoseconds().saturating_add(DYING_LIMIT));
+        if self.is_one_dying && !self.is_dead_by(most) {
+            if most == end {
+                return false;
+            }
             self.left_over = self.extra();
             self.is_one_dying = false;
         }
+        true
     }
 
     /// Whether nothing is left by then of a checkpoint that was forgotten.
@@ -226,7 +236,7 @@ impl Standing {
     /// Ends the checkpoints that nothing goes back to any more.
     pub fn end_surplus(&mut self) {
         self.end_spare();
-        self.await_dying();
+        self.await_dying(u64::MAX);
     }
 
     /// Reads what the sandbox has counted, in a moment when nobody waits for that and nothing goes on there.
