@@ -181,8 +181,10 @@ fn move_into(file: Fd, ranges: &[Range]) {
     enlarge(file, at);
     const ADD_SEALS: usize = 1033;
     const ALL: usize = 0b1111;
+    const BUSY: isize = -16;
     // More than once for the reason that `program::seal` of the engine gives.
-    if !(0..20).any(|_| call!(nr::FCNTL, file, ADD_SEALS, ALL) == 0) {
+    let sealed = || call!(nr::FCNTL, file, ADD_SEALS, ALL);
+    if (0..20).map(|_| sealed()).find(|result| *result != BUSY) != Some(0) {
         // What could still be changed is nothing for children.
         sys::exit(1);
     }

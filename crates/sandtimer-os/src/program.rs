@@ -97,3 +97,57 @@ pub fn seal(file: &OwnedFd) -> io::Result<()> {
     }
     Ok(fcntl_add_seals(file, all)?)
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // one waits to see that nothing happens
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    use rustix::pipe::{SpliceFlags, pipe, splice};
+
+    use super::*;
+
+    fn page() -> OwnedFd {
+        let file = memfd_create("a page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memfd");
+        rustix::io::write(&file, &[7; 4096]).expect("a page");
+        file
+    }
+
+    #[test]
+    fn a_file_is_sealed_when_its_pages_are_not_in_use_any_more() {
+        let file = page();
+        let (read, write) = pipe().expect("a pipe");
+        let flags = SpliceFlags::empty();
+        assert_eq!(
+            splice(&file, Some(&mut 0), &write, None, 4096, flags).expect("its page, not a copy"),
+            4096
+        );
+        let began = Instant::now();
+        // For longer than the kernel waits by itself.
+        let user = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(500));
+            drop((read, write));
+        });
+        seal(&file).expect("it is free in time");
+        assert!(began.elapsed() >= Duration::from_millis(500), "it was sealed with a page in use");
+        user.join().expect("no panic");
+        assert_eq!(rustix::io::pwrite(&file, b"x", 0), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn a_file_that_somebody_can_write_to_is_not_sealed() {
+        let file = page();
+        let writable = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, which nobody else knows of.
+        let at = unsafe { mmap(std::ptr::null_mut(), 4096, writable, MapFlags::SHARED, &file, 0) };
+        let at = at.expect("a mapping");
+        assert_eq!(
+            seal(&file).expect_err("it can be written to").raw_os_error(),
+            Some(Errno::BUSY.raw_os_error())
+        );
+        // SAFETY: mapped above, and not used again.
+        unsafe { munmap(at, 4096) }.expect("a mapping");
+        seal(&file).expect("nobody can write to it any more");
+    }
+}

@@ -1,7 +1,7 @@
 //! The engine's side of a zygote: one order, one child, one answer; and the library that is its native half.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use crate::launcher::Spawned;
@@ -156,6 +156,24 @@ pub fn word(channel: BorrowedFd<'_>) -> io::Result<Option<Word>> {
         }),
         _ => Some(Word::Other),
     })
+}
+
+/// Has the kernel refuse descriptors that the other end sends from now on. Those of a packet are closed by whoever receives it, and
+/// that may take as long as the sender has seen to: the last one of a socket may wait for its peer (SO_LINGER in socket(7)).
+/// Where there is no SO_PASSRIGHTS (Linux 6.16) that stays so.
+pub fn refuse_descriptors(channel: BorrowedFd<'_>) {
+    const SO_PASSRIGHTS: i32 = 83;
+    let off = 0i32;
+    // SAFETY: a live descriptor, and a pointer to as many bytes as are named.
+    unsafe {
+        libc::setsockopt(
+            channel.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            std::ptr::from_ref(&off).cast(),
+            size_of_val(&off) as u32,
+        );
+    }
 }
 
 /// What a process does to itself before its job begins.

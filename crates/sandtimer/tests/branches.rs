@@ -3,12 +3,8 @@
 
 mod as_user;
 
-use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use as_user::as_a_user;
 use sandtimer::engine::{BranchSpec, Cell, Context, ContextSpec, Contexts, make_workspace};
@@ -142,53 +138,6 @@ fn an_interpreter_that_grows_between_two_askings_is_asked_again() {
     let branch = growing("[1] * 100");
     assert_eq!(refusal(&branch), "it grows while its image is written");
     assert_eq!(shown(&branch, "x"), "1", "it goes on");
-}
-
-/// The kernel refuses to seal a file while anybody, itself included, is at one of its pages.
-#[test]
-fn an_image_with_a_page_in_use_is_sealed_when_it_is_free() {
-    let origin = open();
-    // Long enough for the page to be taken before anything is written.
-    let pauses =
-        "import os, time\nx, where = 1, os.getcwd\nos.getcwd = lambda: (time.sleep(0.5), where())[1]";
-    done(&origin, pauses);
-    let asked_at = Instant::now();
-    // It may be asked twice. Of each file a page is held for longer than the kernel waits by itself.
-    let holder = std::thread::spawn(move || {
-        let mut held = HashMap::new();
-        while asked_at.elapsed() < Duration::from_secs(2) {
-            if let Some((number, image)) = unsealed_image() {
-                held.entry(number).or_insert_with(|| page_in_use(&image));
-            }
-        }
-        held.len()
-    });
-    let branch = branches(&origin, 1).remove(0);
-    assert!(asked_at.elapsed() >= Duration::from_secs(2), "it was sealed while a page of it was in use");
-    assert!(holder.join().expect("it was free again") > 0);
-    assert_eq!(shown(&branch, "x"), "1");
-}
-
-/// The file of an image that is being written, opened once more, and its inode.
-fn unsealed_image() -> Option<(u64, File)> {
-    std::fs::read_dir("/proc/self/fd").expect("descriptors").find_map(|entry| {
-        let path = entry.expect("a descriptor").path();
-        let link = std::fs::read_link(&path).ok()?;
-        link.to_str()?.starts_with("/memfd:sandtimer-image").then_some(())?;
-        let image = File::options().read(true).write(true).open(&path).ok()?;
-        let seals = rustix::fs::fcntl_get_seals(&image).ok()?;
-        let number = image.metadata().ok()?.ino();
-        (!seals.contains(rustix::fs::SealFlags::WRITE)).then_some((number, image))
-    })
-}
-
-/// A pipe with the first page of a file.
-fn page_in_use(file: &File) -> [OwnedFd; 2] {
-    rustix::io::pwrite(file, b"x", 0).expect("a page");
-    let (read, write) = rustix::pipe::pipe().expect("a pipe");
-    let flags = rustix::pipe::SpliceFlags::empty();
-    rustix::pipe::splice(file, Some(&mut 0), &write, None, 4096, flags).expect("the page");
-    [read, write]
 }
 
 /// A branch lays ahead what it expects: the image before, whose memory is none of the origin's any more here.

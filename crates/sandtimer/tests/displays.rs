@@ -56,7 +56,7 @@ fn what_nobody_has_heard_at_the_end_is_in_the_outcome() {
         (Some(1), both.into(), both.into())
     );
     let hangs = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\ndisplay('first'); display('second')\nwhile True: pass";
-    let limits = Limits::new().wall(Duration::from_millis(300));
+    let limits = Limits::new().wall(Duration::from_secs(1));
     let (outcome, told) = heard_by_nobody(&context, Cell { limits, ..cell(hangs) });
     assert_eq!(outcome.ending, Ending::Timeout);
     assert_eq!((texts(&outcome.results), texts(&told)), (both.into(), both.into()));

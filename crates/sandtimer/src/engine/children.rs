@@ -281,6 +281,7 @@ impl Child {
                 }
             }
         }
+        os::refuse_descriptors(born.channel.as_fd());
         // What making it ready cost is not on the job's bill.
         sandbox.slot.start_counting();
         Ok(())

@@ -451,8 +451,8 @@ impl Context {
             // What is left of the interpreter is known when what was killed is dead.
             outcome = run.running.waiting.wait_outcome(true);
         }
-        heard.close(tell);
         *self.current() = None;
+        heard.close(tell);
         let stands = match outcome.state {
             State::Kept => {
                 standing.is_kept();

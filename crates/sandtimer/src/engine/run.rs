@@ -98,7 +98,7 @@ impl Run {
         Wait { running: self.running.clone(), settled: false }
     }
 
-    /// Waits for the Outcome with its final proof: dead, or after 2 s unkillable.
+    /// Waits for the Outcome with its final proof: dead, or after 2 s at the earliest unkillable.
     pub fn settled(&self) -> Settled {
         Settled(Wait { running: self.running.clone(), settled: true })
     }

@@ -1,8 +1,9 @@
 //! The thread that moves bytes and writes outcomes.
 //!
-//! It drains the output of runs into spools (all that `at_once` has not), feeds stdin, and looks at /proc, shortly before a limit ends a run, for what
-//! the command waits for. Once the enforcer says that a run is dead, it waits a bounded time for the pipes to end, puts
-//! the Outcome together and gives the slot back. It may be late or busy: no deadline depends on it.
+//! It drains the output of runs into spools (all that `at_once` has not), feeds stdin, and looks at /proc, shortly before a limit
+//! ends a run, for what the command waits for. Once the enforcer says that a run is dead, it waits a bounded time for the pipes to
+//! end and for what a cell has displayed to be heard (`words`), puts the Outcome together and gives the slot back. It may be late
+//! or busy: no deadline depends on it.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,7 +23,7 @@ use super::output::Spool;
 use super::reports::Reports;
 use super::run::{Facts, Running};
 use super::seen::{measure, note, note_stacks};
-use super::sentence;
+use super::{sentence, words};
 use crate::model::{LimitKind, Warning};
 
 /// What the collector is told.
@@ -52,6 +53,8 @@ pub(crate) enum ToCollector {
         run: Arc<Running>,
         facts: Box<Facts>,
     },
+    /// What was left of its words when it was dead was heard.
+    Heard(Arc<Running>),
     Shutdown,
 }
 
@@ -74,7 +77,8 @@ pub(crate) struct Attachment {
     pub notices: Option<OwnedFd>,
 }
 
-/// After death, how long the pipes may take to end: only something outside the sandbox could hold one open.
+/// After death, how long the pipes may take to end, which only something outside the sandbox could hold open, and what is left of
+/// its words to be heard.
 const DRAIN_LIMIT: u64 = 200_000_000;
 /// Messages that are taken before output is looked at again.
 const MOST_AT_A_TIME: u32 = 64;
@@ -96,6 +100,8 @@ struct Streams {
     notices: Option<OwnedFd>,
     dead: Option<Box<Facts>>,
     drain_until: u64,
+    /// Until when it is waited for what is left of its words; 0 where nothing is.
+    heard_until: u64,
     limit_reported: bool,
     /// Its run counts as unkillable, or is over and something of it goes on in a live sandbox; nobody waits for it.
     given_up: bool,
@@ -139,6 +145,8 @@ pub(crate) struct Collector {
     epoll: Arc<OwnedFd>,
     wake: Arc<OwnedFd>,
     messages: Receiver<ToCollector>,
+    /// For threads that work for it.
+    sender: Sender<ToCollector>,
     streams: HashMap<usize, Streams>,
     /// By row, until there is something to do: most of a short job's are taken back.
     offered: HashMap<usize, Arc<Offer<Box<Attachment>>>>,
@@ -223,6 +231,7 @@ impl Collector {
             epoll: epoll.clone(),
             wake: wake.clone(),
             messages,
+            sender: sender.clone(),
             streams: HashMap::new(),
             offered: HashMap::new(),
             enforcer: None,
@@ -262,12 +271,8 @@ impl Collector {
     }
 
     fn next_drain_end(&self) -> Option<Timespec> {
-        let end = self
-            .streams
-            .values()
-            .filter(|stream| stream.dead.is_some())
-            .map(|stream| stream.drain_until)
-            .min()?;
+        let end =
+            self.streams.values().filter(|stream| stream.dead.is_some()).map(Streams::settles_by).min()?;
         let left = end.saturating_sub(monotonic_nanoseconds());
         Some(Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 })
     }
@@ -329,6 +334,14 @@ impl Collector {
                     if let Some(streams) = self.streams.get_mut(&run.row) {
                         // In a live sandbox they go on. What the run itself has written is there.
                         streams.drain_until = if facts.stands { now } else { now + DRAIN_LIMIT };
+                        let (sender, wake) = (self.sender.clone(), self.wake.clone());
+                        let heard = move |run| {
+                            let _ = sender.send(ToCollector::Heard(run));
+                            let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+                        };
+                        if words::hear_rest(&run, heard) {
+                            streams.heard_until = now + DRAIN_LIMIT;
+                        }
                         streams.dead = Some(facts);
                         // What nobody will read any more need not be written.
                         streams.close_stdin(&self.epoll);
@@ -338,6 +351,12 @@ impl Collector {
                         for output in 0..2 {
                             self.stream(run.row, output);
                         }
+                    }
+                }
+                ToCollector::Heard(run) => {
+                    let streams = self.streams.get_mut(&run.row);
+                    if let Some(streams) = streams.filter(|streams| Arc::ptr_eq(&streams.run, &run)) {
+                        streams.heard_until = 0;
                     }
                 }
                 ToCollector::Shutdown => {
@@ -429,10 +448,7 @@ impl Collector {
         let done: Vec<usize> = self
             .streams
             .iter()
-            .filter(|(_, streams)| {
-                streams.dead.is_some()
-                    && (streams.outputs.iter().all(Option::is_none) || now >= streams.drain_until)
-            })
+            .filter(|(_, streams)| streams.dead.is_some() && now >= streams.settles_by())
             .map(|(row, _)| *row)
             .collect();
         for row in done {
@@ -491,6 +507,12 @@ pub(super) fn store(run: &Running, index: usize, spool: &SharedSpool, bytes: &[u
 }
 
 impl Streams {
+    /// When its Outcome is made, if it is dead.
+    fn settles_by(&self) -> u64 {
+        let is_drained = self.outputs.iter().all(Option::is_none);
+        self.heard_until.max(if is_drained { 0 } else { self.drain_until })
+    }
+
     /// Of a run that has none yet.
     fn of(run: Arc<Running>) -> Self {
         Streams {
@@ -503,6 +525,7 @@ impl Streams {
             notices: None,
             dead: None,
             drain_until: u64::MAX,
+            heard_until: 0,
             limit_reported: false,
             given_up: false,
         }

@@ -10,6 +10,7 @@
 mod death;
 mod hearing;
 mod live;
+mod overdue;
 mod watching;
 
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 use sandtimer_os::wire::order;
 
+use overdue::Overdue;
+
 use super::collector::ToCollector;
 use super::run::{Cause, Facts, Job, Running};
 use super::sentence;
@@ -28,11 +31,6 @@ use crate::time::{Fire, Moment, Stopwatch};
 
 /// How long building a sandbox may take. Infrastructure: always finite.
 const SPAWN_LIMIT: u64 = 60_000_000_000;
-/// How long the outcome waits for the proof of death.
-const PROOF_LIMIT: u64 = 250_000_000;
-/// After this long without death a slot counts as unkillable and is not used again: from when the outcome was given without its
-/// proof, since this thread may not have run before.
-const UNKILLABLE_AFTER: u64 = 1_750_000_000;
 /// Where no pid namespace dies with init: how long init may sweep before it is killed itself.
 const SWEEP_LIMIT: u64 = 100_000_000;
 /// How long a job that is ended without its sandbox may take, and init to look after it; then the sandbox is ended.
@@ -99,8 +97,7 @@ pub(crate) struct Ending {
     interrupted_before: u64,
     /// Going back to a checkpoint was tried.
     last_resort_is_sandbox: bool,
-    /// When the outcome was given without its proof.
-    pending_since: u64,
+    overdue: Overdue,
     pause: Option<Stopwatch>,
     processors: u64,
 }
@@ -134,7 +131,7 @@ impl Ending {
             warned_of_quiet: 0,
             interrupted_before: 0,
             last_resort_is_sandbox: false,
-            pending_since: 0,
+            overdue: Overdue::default(),
             pause: None,
             processors: sandtimer_os::probe::processors() as u64,
         };
@@ -149,8 +146,9 @@ impl Ending {
         self.facts.overdue == Some(true)
     }
 
-    pub fn is_killed(&self) -> bool {
-        self.phase == Phase::Killed
+    /// Whether it was killed and has not been seen to die yet.
+    pub fn is_dying(&self) -> bool {
+        self.phase == Phase::Killed && self.next_look.is_none() && self.facts.overdue != Some(true)
     }
 
     pub fn is_dead(&self) -> bool {
@@ -185,11 +183,8 @@ impl Ending {
             Phase::Grace => Some(self.facts.due_at),
             Phase::Killed => {
                 let killed = self.facts.killed_at.unwrap_or(0);
-                let proof = match self.told {
-                    Told::Nothing => Some(killed + PROOF_LIMIT),
-                    Told::Pending => Some(self.pending_since + UNKILLABLE_AFTER),
-                    _ => None,
-                };
+                let proof =
+                    matches!(self.told, Told::Nothing | Told::Pending).then(|| self.overdue.next(killed));
                 [proof, self.last_resort, self.next_look].into_iter().flatten().min()
             }
             Phase::Dead => None,
@@ -285,16 +280,11 @@ impl Ending {
         if self.next_look.is_some_and(|at| at <= now) {
             self.buried(now);
         }
-        match self.facts.overdue {
-            None if now >= self.facts.killed_at.unwrap_or(now) + PROOF_LIMIT => {
-                self.facts.overdue = Some(false);
-                self.pending_since = now;
-            }
-            Some(false) if now >= self.pending_since + UNKILLABLE_AFTER => {
-                self.facts.overdue = Some(true);
+        if self.facts.overdue != Some(true) {
+            self.facts.overdue = self.overdue.look(self.facts.killed_at.unwrap_or(now), now);
+            if self.facts.overdue == Some(true) {
                 self.facts.state = self.run.live().map(|_| State::Lost);
             }
-            _ => {}
         }
     }
 
@@ -342,7 +332,7 @@ impl Ending {
             // Before the kill: that takes milliseconds with thousands of threads, and the verdict does not change.
             self.publish();
         }
-        // Where memory is short this thread may have waited for some since: what is killed has its time from here.
+        // Where memory is short this thread may have waited for some since.
         let now = monotonic_nanoseconds();
         if self.roll_back(now) {
             return;

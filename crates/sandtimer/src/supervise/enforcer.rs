@@ -329,7 +329,7 @@ impl Enforcer {
                         if self.table.fired(row) {
                             ending.ended_by_watchdog(now);
                         }
-                        if ending.is_killed() {
+                        if ending.is_dying() {
                             ending.died(&self.table, now);
                         }
                         ending.time(now);

@@ -6,6 +6,7 @@
 //! (`orders`); from then on only the enforcer moves it. Until one of the two threads has looked at its part of a run, whoever
 //! brought it may take that part back: what is over by then was nobody else's (`at_once`, `burial`).
 
+mod apart;
 pub(crate) mod at_once;
 pub(crate) mod burial;
 pub(crate) mod collector;
@@ -25,6 +26,7 @@ pub(crate) mod run;
 pub(crate) mod seen;
 pub(crate) mod sentence;
 pub(crate) mod waiting;
+pub(crate) mod words;
 
 pub use seen::{Look, SeenProcess};
 pub use sentence::signal_number;

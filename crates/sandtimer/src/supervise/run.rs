@@ -19,6 +19,7 @@ use super::follower::Follower;
 use super::orders::Shown;
 use super::seen::{Moves, Noted};
 use super::waiting::Waiting;
+use super::words::Words;
 use crate::isolate::cgroup::{Counters, Slot};
 use crate::limits::{Effect, Effective};
 use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, State};
@@ -114,21 +115,6 @@ impl Idle {
             },
         }
     }
-}
-
-/// What a job in a live sandbox says while it goes on.
-pub(crate) trait Words: std::fmt::Debug + Send + Sync {
-    /// What it has displayed, with what nobody has heard before.
-    fn displayed(&self, run: &Running) -> Displayed;
-}
-
-/// What a job has displayed, up to its result limit.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Displayed {
-    pub values: Vec<serde_json::Value>,
-    /// Of those and of what was dropped.
-    pub bytes: u64,
-    pub dropped: u64,
 }
 
 /// What came with a job's answer, beside that there is one.

@@ -333,7 +333,7 @@ pub(super) fn note_stacks(run: Arc<Running>) {
         return;
     }
     // Where all readers are at work there are none.
-    python::apart(move || {
+    python::READERS.have(move || {
         let now = monotonic_nanoseconds();
         let found = tree(&run).0.into_iter().find(|(pid, _)| python::is_python(*pid));
         if let Some((pid, _)) = found
@@ -358,7 +358,7 @@ fn add_stacks(run: &Arc<Running>, processes: &mut [(u32, SeenProcess)], now: u64
     }
     let (sender, receiver) = channel();
     let (until, reader) = (now + MOST_TIME, run.clone());
-    python::apart(move || {
+    python::READERS.have(move || {
         for pid in interpreters {
             // Nobody may wait any more.
             let _ = sender.send((pid, stacks_of(&reader, pid, until)));

@@ -36,9 +36,8 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
     let end = facts.dead_at.or(facts.killed_at).unwrap_or(facts.verdict_at);
     let finished = facts.exit.map_or(end, |exit| exit.at);
     let usage = usage(run, facts, &used, finished);
-    // Before the verdict: what nobody has heard yet may also say how far it is.
-    let reply = reply(run, facts);
     let verdict = verdict(run, facts, kernel, ending, &usage);
+    let reply = reply(run, facts);
     Outcome {
         run_id: run.id.clone(),
         ending,
@@ -70,7 +69,7 @@ fn reply(run: &Running, facts: &Facts) -> Reply {
     let answered = facts.state == Some(State::Kept);
     let given = || live.reply.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut reply = answered.then(given).flatten().unwrap_or_default();
-    let displayed = live.words.displayed(run);
+    let displayed = live.words.displayed();
     let mut results = displayed.values;
     if displayed.dropped > 0 {
         let limit = run.effective.get(LimitKind::Result).map_or(0, |effect| effect.value);

@@ -337,7 +337,12 @@ impl Standing {
         if let Some(nonce) = &mut self.script {
             renew(nonce);
         }
-        Arc::new(CellWords::new(self.channel.clone(), self.script, limit))
+        let words = CellWords::new(self.channel.clone(), self.script, limit);
+        if self.is_shell() {
+            // It displays nothing, and what earlier commands have left may write to its channel.
+            words.close();
+        }
+        Arc::new(words)
     }
 
     /// What a job with these words finds here. Looked at before the job is sent: what that starts is not here yet.

@@ -1,28 +1,32 @@
-//! What a cell displays: heard by whoever executes it, and behind its end by whoever puts its Outcome together.
+//! What a cell displays: heard by whoever executes it, and behind its end by whoever is first.
 //!
 //! ```text
 //! displayed ─┬─ before a verdict ─▶ heard by whoever executes
-//!            └─ still in the channel when the job is dead ─▶ heard for the Outcome, told by whoever executes
-//! answered, or the Outcome is out ─▶ closed: what comes is not this cell's
+//!            └─ still in the channel when the job is dead ─▶ heard for the Outcome, which waits a bounded time for it, on a thread
+//!                                                            of its own; told by whoever executes
+//! answered, or heard behind the end ─▶ closed: what comes is not this cell's
 //! ```
-//! Both may be at it at the same time. A packet is received and noted under one lock, so that none is with somebody who is too
-//! late with it, and what comes in parts is put together in its order. Nothing of it is trusted: no more is kept than the
-//! result limit.
+//! One receives at a time, and notes what was displayed before another one receives: what comes in parts is put together in its
+//! order, and none is with somebody who is too late with it. Receiving may take as long as the job has seen to: it can send
+//! descriptors, and closing the last one of a socket may wait for its peer. So nobody but who executes waits for who receives.
+//! Nothing of it is trusted: no more is kept than the result limit.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::zygote as os;
+use sandtimer_os::{process, zygote as os};
 use serde_json::Value;
 
 use crate::context::{Frame, Said, ScriptNonce, bundle, said};
-use crate::supervise::run::{Displayed, Running, Words};
+use crate::supervise::run::Running;
+use crate::supervise::words::{Displayed, Words};
 use crate::zygote::REPORT;
 
-/// Packets that are heard behind an end: more than a channel holds.
-const MOST_LEFT: usize = 4096;
+/// Bytes and packets that are heard behind an end, more than a channel holds: what the job has left may go on writing.
+const MOST_LEFT_BYTES: usize = 1 << 20;
+const MOST_LEFT_PACKETS: usize = 4096;
 
 /// The words of one cell.
 #[derive(Debug)]
@@ -30,12 +34,13 @@ pub(super) struct CellWords {
     channel: Arc<OwnedFd>,
     /// Of a JavaScript cell, whose words it tells.
     script: Option<ScriptNonce>,
+    /// Who receives, with what has come of the next thing that is displayed.
+    receiving: Mutex<Pieces>,
     noted: Mutex<Noted>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Noted {
-    parts: Pieces,
     displayed: Displayed,
     untold: Vec<Value>,
     is_closed: bool,
@@ -43,18 +48,16 @@ struct Noted {
 
 impl CellWords {
     pub fn new(channel: Arc<OwnedFd>, script: Option<ScriptNonce>, limit: u64) -> Self {
-        let (parts, displayed) = (Pieces::new(limit), Displayed::default());
-        let noted = Noted { parts, displayed, untold: Vec::new(), is_closed: false };
-        CellWords { channel, script, noted: Mutex::new(noted) }
+        CellWords { channel, script, receiving: Mutex::new(Pieces::new(limit)), noted: Mutex::default() }
     }
 
-    /// The next packet, without waiting: `None` where that was something displayed, which is noted. Empty where the interpreter has
-    /// closed its end.
+    /// The next packet, without waiting for one: `None` where that was something displayed, which is noted. Empty where the
+    /// interpreter has closed its end.
     ///
     /// # Errors
     /// As [`os::whole_packet`].
     pub fn next(&self) -> io::Result<Option<Vec<u8>>> {
-        self.receive(&mut self.noted())
+        self.receive(&mut self.receiving()).map(|(_, other)| other)
     }
 
     /// What was displayed since this was asked for the last time.
@@ -62,69 +65,95 @@ impl CellWords {
         std::mem::take(&mut self.noted().untold)
     }
 
-    /// Nothing that comes from now on is this cell's.
+    /// Nothing that comes from now on is this cell's, and nobody receives for it any more.
     pub fn close(&self) {
         self.noted().is_closed = true;
+        drop(self.receiving());
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn receive(&self, noted: &mut Noted) -> io::Result<Option<Vec<u8>>> {
+    fn receiving(&self) -> MutexGuard<'_, Pieces> {
+        self.receiving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next packet's length, and all of it where that was nothing displayed.
+    fn receive(&self, parts: &mut Pieces) -> io::Result<(usize, Option<Vec<u8>>)> {
         let packet = os::whole_packet(self.channel.as_fd(), false)?;
+        let length = packet.len();
         let (bytes, last) = match &self.script {
             Some(nonce) => match said(&packet, nonce) {
                 Some(Said::Display { bytes, last }) => (bytes, last),
-                _ => return Ok(Some(packet)),
+                _ => return Ok((length, Some(packet))),
             },
             None => match Frame::parse(&packet) {
                 Frame::Display { bytes, last } => (bytes, last),
-                _ => return Ok(Some(packet)),
+                _ => return Ok((length, Some(packet))),
             },
         };
-        if let Some(whole) = noted.parts.hear(bytes, last) {
-            noted.keep(&whole);
+        if let Some(whole) = parts.hear(bytes, last) {
+            self.note(&whole);
         }
-        Ok(None)
+        Ok((length, None))
     }
-}
 
-impl Words for CellWords {
-    fn displayed(&self, run: &Running) -> Displayed {
-        let mut noted = self.noted();
-        let most = if noted.is_closed { 0 } else { MOST_LEFT };
-        for _ in 0..most {
-            match self.receive(&mut noted) {
-                Ok(Some(packet)) if packet.is_empty() => break,
-                Ok(Some(packet)) => {
-                    if let Some(report) = packet.strip_prefix(REPORT) {
-                        run.hear_report(report, monotonic_nanoseconds());
-                    }
-                }
-                Ok(None) => {}
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
-                Err(_) => break,
-            }
-        }
-        noted.displayed.clone()
-    }
-}
-
-impl Noted {
-    /// Keeps what was displayed, as far as the result limit goes. What is longer than all of that limit is no value, and nobody
-    /// is told.
-    fn keep(&mut self, whole: &Pieces) {
-        self.displayed.bytes = self.displayed.bytes.saturating_add(whole.length);
+    /// Notes what was displayed, as far as the result limit goes. What is no value because of that limit is counted.
+    fn note(&self, whole: &Pieces) {
         let value = bundle(&whole.bytes);
         if value.is_none() && whole.length <= whole.limit {
             return;
         }
-        match &value {
-            Some(value) if self.displayed.bytes <= whole.limit => self.displayed.values.push(value.clone()),
-            _ => self.displayed.dropped += 1,
+        let mut noted = self.noted();
+        if noted.is_closed {
+            return;
         }
-        self.untold.extend(value);
+        let displayed = &mut noted.displayed;
+        displayed.bytes = displayed.bytes.saturating_add(whole.length);
+        match &value {
+            Some(value) if displayed.bytes <= whole.limit => displayed.values.push(value.clone()),
+            _ => displayed.dropped += 1,
+        }
+        noted.untold.extend(value);
+    }
+}
+
+impl Words for CellWords {
+    fn displayed(&self) -> Displayed {
+        self.noted().displayed.clone()
+    }
+
+    fn are_heard(&self) -> bool {
+        // Who is receiving may have what is not noted yet.
+        self.noted().is_closed
+            || self
+                .receiving
+                .try_lock()
+                .is_ok_and(|_parts| !process::any_readable([self.channel.as_fd()].into_iter()))
+    }
+
+    fn hear_rest(&self, run: &Running) {
+        let mut parts = self.receiving();
+        let mut bytes = 0;
+        for _ in 0..MOST_LEFT_PACKETS {
+            if bytes > MOST_LEFT_BYTES || self.noted().is_closed {
+                break;
+            }
+            match self.receive(&mut parts) {
+                // Its end is closed.
+                Ok((0, _)) => break,
+                Ok((length, other)) => {
+                    bytes += length;
+                    if let Some(report) = other.as_deref().and_then(|packet| packet.strip_prefix(REPORT)) {
+                        run.hear_report(report, monotonic_nanoseconds());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {}
+            }
+        }
+        self.noted().is_closed = true;
     }
 }
 

@@ -10,12 +10,12 @@ mod lines;
 mod memory;
 
 use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use image::Image;
 use layout::Layout;
 use memory::Memory;
 
+use super::apart::Apart;
 use super::look::read_most;
 use crate::model::{PythonFrame, PythonThread};
 
@@ -33,30 +33,7 @@ const MOST_MAPS: u64 = 256 << 10;
 /// Readers at a time.
 const MOST_READERS: usize = 4;
 
-static READERS: AtomicUsize = AtomicUsize::new(0);
-
-/// One of the readers, as long as it lives.
-struct Reader;
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        READERS.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Has this done on a thread of its own. False where all of them are at work, perhaps for ever.
-pub(super) fn apart(work: impl FnOnce() + Send + 'static) -> bool {
-    let taken = READERS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
-        (count < MOST_READERS).then_some(count + 1)
-    });
-    let Ok(_) = taken else { return false };
-    let reader = Reader;
-    let work = move || {
-        let _reader = reader;
-        work();
-    };
-    std::thread::Builder::new().name("st-look".to_owned()).stack_size(256 << 10).spawn(work).is_ok()
-}
+pub(super) static READERS: Apart = Apart::new("st-look", MOST_READERS);
 
 /// Whether its file is called as interpreters are.
 pub(super) fn is_python(pid: u32) -> bool {

@@ -1,0 +1,43 @@
+//! Work on threads that nobody depends on, of which there are a few: what one waits for may never come.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Deep values are read on them as well.
+const STACK_BYTES: usize = 1 << 20;
+
+/// Threads for one kind of work.
+#[derive(Debug)]
+pub(super) struct Apart {
+    name: &'static str,
+    most: usize,
+    at_work: AtomicUsize,
+}
+
+/// One of them, as long as it lives.
+struct AtWork(&'static Apart);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.at_work.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Apart {
+    pub const fn new(name: &'static str, most: usize) -> Self {
+        Apart { name, most, at_work: AtomicUsize::new(0) }
+    }
+
+    /// Has this done on a thread of its own. False where all of them are at work, perhaps for ever.
+    pub fn have(&'static self, work: impl FnOnce() + Send + 'static) -> bool {
+        let taken = self.at_work.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
+            (count < self.most).then_some(count + 1)
+        });
+        let Ok(_) = taken else { return false };
+        let at_work = AtWork(self);
+        let work = move || {
+            let _at_work = at_work;
+            work();
+        };
+        std::thread::Builder::new().name(self.name.to_owned()).stack_size(STACK_BYTES).spawn(work).is_ok()
+    }
+}

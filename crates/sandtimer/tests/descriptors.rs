@@ -1,0 +1,68 @@
+//! Nobody waits for what a job sends along with its packets.
+#![allow(clippy::disallowed_methods)] // one is about how long its caller waits
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sandtimer::engine::{Cell, Context, ContextSpec};
+use sandtimer::zygote::Profile;
+use sandtimer::{Ending, Engine, Limits, Outcome};
+
+fn run(context: &Context, source: &str, wall: u64) -> Arc<Outcome> {
+    let limits = Limits::new().wall(Duration::from_secs(wall));
+    let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+    context.execute(cell, &mut |_| {}).expect("a run")
+}
+
+/// Whether the kernel can refuse them at all.
+fn can_be_refused() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let can = (numbers.next(), numbers.next()) >= (Some(6), Some(16));
+    if !can {
+        eprintln!("not tested: Linux {} has no SO_PASSRIGHTS (6.16)", release.trim());
+    }
+    can
+}
+
+#[test]
+fn a_socket_that_lingers_keeps_no_caller() {
+    if !can_be_refused() {
+        return;
+    }
+    // A peer that reads nothing.
+    let peer = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = peer.local_addr().expect("an address").port();
+    let profile = Profile { interpreter: "python3".into(), live: true, network: true, ..Profile::default() };
+    let contexts = Engine::new().expect("an engine").contexts(profile, 1).expect("a pool");
+    let context = contexts.open(ContextSpec::default(), &mut || false).expect("a context");
+    // It is sent on each socket that the interpreter has, behind packets that keep whoever receives them.
+    let lingers = format!(
+        "
+import array, os, signal, socket, struct
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+lingering = socket.create_connection(('127.0.0.1', {port}))
+lingering.setblocking(False)
+try:
+    while True: lingering.send(bytes(65536))
+except BlockingIOError: pass
+lingering.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 30))
+lingering.setblocking(True)
+for fd in range(lingering.fileno()):
+    try: channel = socket.socket(fileno=os.dup(fd))
+    except OSError: continue
+    try:
+        for _ in range(150): channel.send(b'D' + b'x' * 700, socket.MSG_DONTWAIT)
+        channel.sendmsg([b'Z'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [lingering.fileno()]))])
+        print('sent', flush=True)
+    except OSError as error: print(error.errno, flush=True)
+os.close(lingering.detach())
+while True: pass"
+    );
+    let began = Instant::now();
+    let outcome = run(&context, &lingers, 2);
+    assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Timeout, "1\n"), "{outcome:?}");
+    assert!(began.elapsed() < Duration::from_secs(12), "its caller was kept for {:?}", began.elapsed());
+    assert_eq!(run(&context, "1 + 1", 20).value, Some(2.into()));
+}
