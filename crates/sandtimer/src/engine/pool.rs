@@ -125,7 +125,8 @@ impl Pool {
 
     /// A row's run has died after all.
     pub fn release(&self) {
-        self.lock().quarantined -= 1;
+        let mut pool = self.lock();
+        pool.quarantined = pool.quarantined.saturating_sub(1);
     }
 
     /// Rows in quarantine.

@@ -1,4 +1,4 @@
-//! Work on threads that nobody depends on, of which there are a few: what one waits for may never come.
+//! Work on threads of its own, of which there are a bounded number: what one waits for may never come.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

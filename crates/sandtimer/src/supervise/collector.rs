@@ -304,9 +304,8 @@ impl Collector {
                 }
                 ToCollector::Warn(run, warning) => {
                     self.see(run.row);
-                    let streams =
-                        self.streams.get(&run.row).filter(|streams| Arc::ptr_eq(&streams.run, &run));
-                    let channel = streams.and_then(|streams| streams.notices.as_ref());
+                    let channel =
+                        streams_of(&mut self.streams, &run).and_then(|streams| streams.notices.as_ref());
                     notices::give(&run, warning, channel, monotonic_nanoseconds());
                 }
                 ToCollector::Reap(run) => {
@@ -316,13 +315,13 @@ impl Collector {
                 }
                 ToCollector::Overdue { run, facts } => {
                     self.see(run.row);
-                    let spools =
-                        self.streams.get(&run.row).map(|streams| streams.spools.clone()).unwrap_or_default();
+                    let streams = streams_of(&mut self.streams, &run);
+                    let spools = streams.map(|streams| streams.spools.clone()).unwrap_or_default();
                     // Unkillable is a last word too, until the kernel lets it die after all.
                     let last = facts.overdue == Some(true);
                     run.waiting.outcome(sentence::outcome(&run, &facts, &spools), last);
                     if facts.overdue == Some(true) {
-                        if let Some(streams) = self.streams.get_mut(&run.row) {
+                        if let Some(streams) = streams_of(&mut self.streams, &run) {
                             streams.given_up = true;
                         }
                         self.recycle.tell(&run, Fate::Quarantined);
@@ -331,7 +330,7 @@ impl Collector {
                 ToCollector::Dead { run, facts } => {
                     self.see(run.row);
                     let now = monotonic_nanoseconds();
-                    if let Some(streams) = self.streams.get_mut(&run.row) {
+                    if let Some(streams) = streams_of(&mut self.streams, &run) {
                         // In a live sandbox they go on. What the run itself has written is there.
                         streams.drain_until = if facts.stands { now } else { now + DRAIN_LIMIT };
                         let (sender, wake) = (self.sender.clone(), self.wake.clone());
@@ -354,8 +353,7 @@ impl Collector {
                     }
                 }
                 ToCollector::Heard(run) => {
-                    let streams = self.streams.get_mut(&run.row);
-                    if let Some(streams) = streams.filter(|streams| Arc::ptr_eq(&streams.run, &run)) {
+                    if let Some(streams) = streams_of(&mut self.streams, &run) {
                         streams.heard_until = 0;
                     }
                 }
@@ -504,6 +502,11 @@ pub(super) fn store(run: &Running, index: usize, spool: &SharedSpool, bytes: &[u
     drop(spool);
     run.waiting.output.ring();
     truncated
+}
+
+/// The streams of this run: by now its row may be another's.
+fn streams_of<'a>(streams: &'a mut HashMap<usize, Streams>, run: &Arc<Running>) -> Option<&'a mut Streams> {
+    streams.get_mut(&run.row).filter(|streams| Arc::ptr_eq(&streams.run, run))
 }
 
 impl Streams {

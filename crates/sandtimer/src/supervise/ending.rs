@@ -98,6 +98,8 @@ pub(crate) struct Ending {
     /// Going back to a checkpoint was tried.
     last_resort_is_sandbox: bool,
     overdue: Overdue,
+    /// When it was killed in a harder way than before.
+    killed_anew: u64,
     pause: Option<Stopwatch>,
     processors: u64,
 }
@@ -132,6 +134,7 @@ impl Ending {
             interrupted_before: 0,
             last_resort_is_sandbox: false,
             overdue: Overdue::default(),
+            killed_anew: 0,
             pause: None,
             processors: sandtimer_os::probe::processors() as u64,
         };
@@ -182,9 +185,8 @@ impl Ending {
             }
             Phase::Grace => Some(self.facts.due_at),
             Phase::Killed => {
-                let killed = self.facts.killed_at.unwrap_or(0);
-                let proof =
-                    matches!(self.told, Told::Nothing | Told::Pending).then(|| self.overdue.next(killed));
+                let is_waited_for = matches!(self.told, Told::Nothing | Told::Pending);
+                let proof = is_waited_for.then(|| self.overdue.next(self.last_kill()));
                 [proof, self.last_resort, self.next_look].into_iter().flatten().min()
             }
             Phase::Dead => None,
@@ -269,19 +271,25 @@ impl Ending {
         self.facts.signals.push((name, now));
     }
 
+    /// When something was last done to end it.
+    fn last_kill(&self) -> u64 {
+        self.killed_anew.max(self.facts.killed_at.unwrap_or(0))
+    }
+
     fn time_killed(&mut self, now: u64) {
         if self.last_resort.is_some_and(|at| at <= now) && self.run.live().is_some() {
             self.last_resort = None;
             self.harder(now);
         } else if self.last_resort.is_some_and(|at| at <= now) {
             self.last_resort = None;
+            self.killed_anew = now;
             let _ = process::kill(std::os::fd::AsFd::as_fd(&self.run.pidfd));
         }
         if self.next_look.is_some_and(|at| at <= now) {
             self.buried(now);
         }
-        if self.facts.overdue != Some(true) {
-            self.facts.overdue = self.overdue.look(self.facts.killed_at.unwrap_or(now), now);
+        if self.phase == Phase::Killed && self.facts.overdue != Some(true) {
+            self.facts.overdue = self.overdue.look(self.last_kill(), now);
             if self.facts.overdue == Some(true) {
                 self.facts.state = self.run.live().map(|_| State::Lost);
             }

@@ -69,7 +69,7 @@ fn reply(run: &Running, facts: &Facts) -> Reply {
     let answered = facts.state == Some(State::Kept);
     let given = || live.reply.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut reply = answered.then(given).flatten().unwrap_or_default();
-    let displayed = live.words.displayed();
+    let displayed = live.words.displayed(facts.dead_at.is_some());
     let mut results = displayed.values;
     if displayed.dropped > 0 {
         let limit = run.effective.get(LimitKind::Result).map_or(0, |effect| effect.value);

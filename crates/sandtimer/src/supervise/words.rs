@@ -6,12 +6,12 @@ use super::apart::Apart;
 use super::run::Running;
 
 /// Runs whose words are heard behind their ends at a time.
-static HEARERS: Apart = Apart::new("st-words", 64);
+static HEARERS: Apart = Apart::new("st-words", 256);
 
 /// What a job in a live sandbox says while it goes on: what it displays, and how far it is.
 pub(crate) trait Words: std::fmt::Debug + Send + Sync {
-    /// What it has displayed, as far as that was heard.
-    fn displayed(&self) -> Displayed;
+    /// What it has displayed, as far as that was heard. `last`: nothing counts from then on.
+    fn displayed(&self, last: bool) -> Displayed;
 
     /// Whether all that counts was heard. Does not wait.
     fn are_heard(&self) -> bool;

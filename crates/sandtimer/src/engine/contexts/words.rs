@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::{process, zygote as os};
+use sandtimer_os::zygote as os;
 use serde_json::Value;
 
 use crate::context::{Frame, Said, ScriptNonce, bundle, said};
@@ -24,7 +24,7 @@ use crate::supervise::run::Running;
 use crate::supervise::words::{Displayed, Words};
 use crate::zygote::REPORT;
 
-/// Bytes and packets that are heard behind an end, more than a channel holds: what the job has left may go on writing.
+/// Bytes and packets that are heard behind an end, more than a channel holds as a rule: what the job has left may go on writing.
 const MOST_LEFT_BYTES: usize = 1 << 20;
 const MOST_LEFT_PACKETS: usize = 4096;
 
@@ -120,17 +120,19 @@ impl CellWords {
 }
 
 impl Words for CellWords {
-    fn displayed(&self) -> Displayed {
-        self.noted().displayed.clone()
+    fn displayed(&self, last: bool) -> Displayed {
+        let mut noted = self.noted();
+        noted.is_closed |= last;
+        noted.displayed.clone()
     }
 
     fn are_heard(&self) -> bool {
-        // Who is receiving may have what is not noted yet.
+        // Who is receiving may have what is not noted yet. An end that is closed is readable, and nothing is left there.
         self.noted().is_closed
             || self
                 .receiving
                 .try_lock()
-                .is_ok_and(|_parts| !process::any_readable([self.channel.as_fd()].into_iter()))
+                .is_ok_and(|_parts| rustix::io::ioctl_fionread(&self.channel).is_ok_and(|bytes| bytes == 0))
     }
 
     fn hear_rest(&self, run: &Running) {

@@ -64,6 +64,7 @@ impl Ending {
         {
             self.last_resort = Some(now + VACATE_LIMIT);
             if process::order(&*self.run.control, order::VACATE, 0, began).is_err() {
+                self.killed_anew = now;
                 self.run.slot.kill_all();
             }
         }
@@ -76,6 +77,7 @@ impl Ending {
             return;
         }
         if !vacant || self.facts.cause.is_none() {
+            self.killed_anew = now;
             self.run.slot.kill_all();
             return;
         }

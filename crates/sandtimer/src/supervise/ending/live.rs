@@ -128,6 +128,7 @@ impl Ending {
     /// Init did not report in time: the next harder way.
     pub(super) fn harder(&mut self, now: u64) {
         if self.last_resort_is_sandbox || !self.roll_back(now) {
+            self.killed_anew = now;
             let _ = process::kill(self.run.pidfd.as_fd());
         }
     }
@@ -165,6 +166,7 @@ impl Ending {
         self.facts.goes_on = false;
         let (0, Some(process)) = (notice.a, process) else {
             // Nothing to go back to, or something that does not die.
+            self.killed_anew = now;
             if !run.slot.kill_all() {
                 let _ = process::kill(run.pidfd.as_fd());
             }
