@@ -1,7 +1,8 @@
 //! Nobody waits for what a job sends along with its packets.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // how long a caller waits; and why it is not tested
 
-use std::net::TcpListener;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,21 @@ fn can_be_refused() -> bool {
         eprintln!("not tested: Linux {} has no SO_PASSRIGHTS (6.16)", release.trim());
     }
     can
+}
+
+/// What makes the attack below one: closing such a socket keeps whoever closes it.
+#[test]
+fn closing_a_socket_that_lingers_waits_for_its_peer() {
+    let peer = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let mut lingering = TcpStream::connect(peer.local_addr().expect("an address")).expect("a connection");
+    lingering.set_nonblocking(true).expect("a socket");
+    while lingering.write(&[0; 1 << 16]).is_ok() {}
+    lingering.set_nonblocking(false).expect("a socket");
+    let wait = Duration::from_secs(1);
+    rustix::net::sockopt::set_socket_linger(&lingering, Some(wait)).expect("a socket");
+    let began = Instant::now();
+    drop(lingering);
+    assert!(began.elapsed() >= wait, "closed after {:?}", began.elapsed());
 }
 
 #[test]
@@ -49,6 +65,10 @@ try:
 except BlockingIOError: pass
 lingering.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 30))
 lingering.setblocking(True)
+# Any other socket takes descriptors.
+mine, other = socket.socketpair()
+mine.sendmsg([b'Z'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0]))])
+mine.close(); other.close()
 for fd in range(lingering.fileno()):
     try: channel = socket.socket(fileno=os.dup(fd))
     except OSError: continue

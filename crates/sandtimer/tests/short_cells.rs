@@ -46,6 +46,12 @@ fn tried(context: &Context, cell: Cell, most: Duration) -> (bool, Arc<Outcome>) 
     }
 }
 
+/// A cell that is tried is answered, and its state kept.
+fn is_kept(context: &Context, turn: u64) {
+    let (_, outcome) = tried(context, cell(&format!("x = {turn}\nx")), LATE);
+    assert_eq!((outcome.state, outcome.value.clone()), (State::Kept, Some(turn.into())), "{outcome:?}");
+}
+
 #[test]
 fn a_short_cell_is_over_at_once_with_all_that_belongs_to_it() {
     let context = open();
@@ -100,14 +106,7 @@ fn cells_that_come_back_to_back_are_copied_elsewhere_and_run_anywhere() {
                     seen.fetch_or(pids.iter().any(is_bound), Ordering::Relaxed);
                 }
             });
-            for turn in 0..100 {
-                let (_, outcome) = tried(&context, cell(&format!("x = {turn}\nx")), LATE);
-                assert_eq!(
-                    (outcome.state, outcome.value.clone()),
-                    (State::Kept, Some(turn.into())),
-                    "{outcome:?}"
-                );
-            }
+            (0..100).for_each(|turn| is_kept(&context, turn));
             over.store(true, Ordering::Relaxed);
         });
         let (_, outcome) = tried(&context, cell(MASKS), LATE);
@@ -154,12 +153,7 @@ fn checkpoints_are_made_under_a_small_limit_of_processes_too() {
     let open = || contexts().open(spec.clone(), &mut || false).expect("a context");
     let short_cells = |context: Context| {
         for turn in 0..50 {
-            let (_, outcome) = tried(&context, cell(&format!("x = {turn}\nx")), LATE);
-            assert_eq!(
-                (outcome.state, outcome.value.clone()),
-                (State::Kept, Some(turn.into())),
-                "{outcome:?}"
-            );
+            is_kept(&context, turn);
             let info = context.info();
             assert_eq!(info.checkpoint, Ok(()), "{turn}");
         }

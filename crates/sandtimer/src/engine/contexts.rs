@@ -9,6 +9,7 @@
 //! Whoever executes drives the interpreter's channel; no deadline depends on that.
 
 mod branch;
+mod execution;
 mod heard;
 mod prewarm;
 mod shell;
@@ -29,42 +30,26 @@ use sandtimer_os::wire::order;
 
 use super::calls::Calls;
 use super::error::Error;
-use super::opened;
-use super::place;
-#[cfg(feature = "javascript")]
-use super::reading;
 use super::refill::{Shared, Stats};
 use super::run::Run;
-use super::spec::{Require, Spec, Stdin};
-use super::start;
-use super::streams::Streams;
-use super::which_processor::UnderWay;
+use super::spec::Require;
 use super::{Engine, Inner};
 use crate::limits::{Limits, nanoseconds};
-use crate::model::{LimitKind, Outcome, Source, State};
+use crate::model::{Source, State};
 use crate::scope::ScopeId;
-#[cfg(feature = "javascript")]
-use crate::script;
-use crate::supervise::at_once::Brought;
 use crate::zygote::{Language, Profile};
 pub use branch::BranchSpec;
-use heard::Heard;
+pub use execution::{Cell, Execution, Told, Tried};
 pub use prewarm::ShellPrewarm;
 use standing::Standing;
 pub use turns::Turn;
 use turns::Turns;
 
 const CLOSED: &str = "the context was closed";
-/// How long an answer's Outcome takes, as a rule, where others have a part in it.
-const SETTLES: Duration = Duration::from_millis(1);
-/// How long a short cell takes. One that takes longer may be writing to streams of earlier ones, which are held.
-const SOON: Duration = Duration::from_millis(2);
 /// How long nobody has to want anything of an interpreter before what it needs no more is ended.
 const LULL: Duration = Duration::from_millis(2);
 /// Why a shell does not begin in its directory.
 const NOT_ENTERED: &str = "it is not there and may not be made, or is no directory, or may not be entered";
-/// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
-const DEFAULT_RESULT: u64 = 64 << 20;
 
 /// A pool of interpreters that stand ready to become contexts. Dropping it ends those; contexts go on.
 #[derive(Debug)]
@@ -90,69 +75,6 @@ pub struct ContextSpec {
     pub typescript: bool,
     /// What each of its shells runs before the first command, for a session.
     pub prewarm: Option<Arc<ShellPrewarm>>,
-}
-
-/// A piece of code for a context, and what bounds it.
-#[derive(Debug, Default)]
-pub struct Cell {
-    pub source: String,
-    /// What it reads from stdin; nothing by default.
-    pub stdin: Option<Vec<u8>>,
-    pub limits: Limits,
-    pub defaults: Vec<(Source, Limits)>,
-    /// As [`Spec::warn`] and [`Spec::warn_signal`].
-    pub warn: Option<Duration>,
-    pub warn_signal: Option<i32>,
-    pub end_on_output_limit: bool,
-    /// The scope that its run belongs to, instead of the context's.
-    pub parent: Option<ScopeId>,
-    /// Its place in the order of this context's runs, from [`Context::queue`]; the last one by default.
-    pub turn: Option<Turn>,
-    /// Set by a caller who has left: what has not begun then does not begin.
-    pub withdrawn: Option<Arc<AtomicBool>>,
-    /// The run's id, from [`new_run_id`](super::new_run_id), for a caller who names it before it begins.
-    pub run_id: Option<String>,
-}
-
-/// What is told of a cell while it runs.
-#[derive(Debug)]
-pub enum Told {
-    /// It has begun; its output can be read, and it can be cancelled.
-    Begun(Arc<Run>),
-    /// Something that it displays, by MIME type.
-    Displayed(serde_json::Value),
-    /// The exception that ends it, pickled, as base64: for callers that can rebuild one. Not to be trusted.
-    Raised(String),
-    /// The interpreter was lost since the last cell: what remains of its state, and why.
-    Lost(State, String),
-}
-
-/// A cell that goes on, and the interpreter it is executed in. One that is dropped takes the interpreter along.
-#[derive(Debug)]
-pub struct Execution {
-    standing: Standing,
-    run: Arc<Run>,
-    brought: Brought,
-    heard: Heard,
-    turn: Turn,
-    under_way: UnderWay,
-}
-
-impl Execution {
-    /// Whether its Outcome is there, and says what is left of the interpreter.
-    fn is_settled(&self) -> bool {
-        let waiting = &self.run.running.waiting;
-        waiting.wait_for(SETTLES, true, true) && waiting.wait_outcome(false).state != State::None
-    }
-}
-
-/// What became of a cell that was tried.
-#[derive(Debug)]
-pub enum Tried {
-    Over(Arc<Outcome>),
-    GoesOn(Box<Execution>),
-    /// It has not begun: others come before it, or its interpreter is not ready.
-    NotNow(Box<Cell>),
 }
 
 /// What is known of a context.
@@ -338,46 +260,6 @@ impl Context {
         self.turns.enter()
     }
 
-    /// Executes code when its turn has come, blocking the calling thread until the Outcome is there. `tell` is told of it as
-    /// it goes on. Waiting for the turn is not on the run's bill.
-    ///
-    /// # Errors
-    /// What stops Sandtimer before a run exists; a closed context.
-    pub fn execute(&self, mut cell: Cell, tell: &mut dyn FnMut(Told)) -> Result<Arc<Outcome>, Error> {
-        let asked_at = monotonic_nanoseconds();
-        let turn = cell.turn.take().unwrap_or_else(|| self.queue());
-        turn.wait();
-        self.ready(&mut self.standing(), &|| is_withdrawn(&cell.withdrawn))?;
-        let execution = self.start(cell, (turn, asked_at), tell)?;
-        Ok(self.go_on(execution, tell))
-    }
-
-    /// As [`Context::execute`] for code that ends soon, on a thread that is not to be kept for longer than `most`: what is not
-    /// over by then, [`Context::go_on`] sees to its end on another. Only Python's cells are tried.
-    ///
-    /// # Errors
-    /// As [`Context::execute`].
-    pub fn try_execute(
-        &self,
-        mut cell: Cell,
-        most: Duration,
-        tell: &mut dyn FnMut(Told),
-    ) -> Result<Tried, Error> {
-        let asked_at = monotonic_nanoseconds();
-        let until = asked_at.saturating_add(nanoseconds(most));
-        let turn = cell.turn.take().unwrap_or_else(|| self.queue());
-        if !turn.has_come() || !self.is_ready_by(until) {
-            cell.turn = Some(turn);
-            return Ok(Tried::NotNow(Box::new(cell)));
-        }
-        self.check_wanted(&|| is_withdrawn(&cell.withdrawn))?;
-        let mut execution = self.start(cell, (turn, asked_at), tell)?;
-        if !self.hear(&mut execution, Some(until), tell) || !execution.is_settled() {
-            return Ok(Tried::GoesOn(Box::new(execution)));
-        }
-        Ok(Tried::Over(self.finish(execution, false, tell)))
-    }
-
     /// Has the interpreter make the checkpoint that is due since the last cell that was tried, unless that has been asked for.
     /// For when the answer is on its way: a copy that is made beside it keeps a processor from whoever takes it.
     pub fn prepare(&self) {
@@ -386,95 +268,6 @@ impl Context {
         {
             standing.ask_if_due();
         }
-    }
-
-    /// Whether an interpreter stands there and has made its checkpoint, without anything that may take longer.
-    fn is_ready_by(&self, end: u64) -> bool {
-        let mut place = self.standing();
-        let Some(standing) = place.as_mut().filter(|standing| !standing.is_shell()) else { return false };
-        let is_ready = standing.is_ready_by(end);
-        if is_ready {
-            self.note(standing);
-        }
-        is_ready
-    }
-
-    /// Begins a cell in an interpreter that is ready.
-    fn start(
-        &self,
-        cell: Cell,
-        (turn, asked_at): (Turn, u64),
-        tell: &mut dyn FnMut(Told),
-    ) -> Result<Execution, Error> {
-        if let Some((state, reason)) = self.lost().take() {
-            tell(Told::Lost(state, reason));
-        }
-        let mut place = self.standing();
-        let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
-        let (run, brought, heard) = self.begin(standing, cell, asked_at)?;
-        let Some(mut standing) = place.take() else { return Err(Error::Closed) };
-        drop(place);
-        *self.current() = Some(run.clone());
-        if self.closed.load(Ordering::SeqCst) {
-            // Whoever closed it may have looked before.
-            run.cancel(CLOSED);
-        }
-        self.executions.fetch_add(1, Ordering::Relaxed);
-        tell(Told::Begun(run.clone()));
-        standing.was_sent(asked_at);
-        let (under_way, _) = UnderWay::begin(&self.inner.cells);
-        Ok(Execution { standing, run, brought, heard, turn, under_way })
-    }
-
-    /// Hears a cell to its answer or verdict. False where neither was there by `until`.
-    fn hear(&self, execution: &mut Execution, until: Option<u64>, tell: &mut dyn FnMut(Told)) -> bool {
-        let Execution { standing, run, brought, heard, .. } = execution;
-        heard::hear(&self.inner, &run.running, standing, (heard, brought), until, tell)
-    }
-
-    /// Sees a cell that goes on to its end, blocking the calling thread until the Outcome is there.
-    pub fn go_on(&self, mut execution: Execution, tell: &mut dyn FnMut(Told)) -> Arc<Outcome> {
-        let soon = monotonic_nanoseconds().saturating_add(nanoseconds(SOON));
-        if !self.hear(&mut execution, Some(soon), tell) {
-            execution.standing.let_streams_go();
-            self.hear(&mut execution, None, tell);
-        }
-        self.finish(execution, true, tell)
-    }
-
-    /// Waits for the Outcome, and puts the interpreter back where the next run finds it. `prepare`: that has its checkpoint made
-    /// at once.
-    fn finish(&self, execution: Execution, prepare: bool, tell: &mut dyn FnMut(Told)) -> Arc<Outcome> {
-        let Execution { mut standing, run, heard, turn, under_way, .. } = execution;
-        let mut outcome = run.running.waiting.wait_outcome(false);
-        if outcome.state == State::None {
-            // What is left of the interpreter is known when what was killed is dead.
-            outcome = run.running.waiting.wait_outcome(true);
-        }
-        *self.current() = None;
-        heard.close(tell);
-        let stands = match outcome.state {
-            State::Kept => {
-                standing.is_kept();
-                true
-            }
-            State::RolledBack => {
-                standing.resumed(&run.running);
-                true
-            }
-            // The shell ended by itself: a new one goes on where it was.
-            State::Reset => standing.is_shell() && standing.begin_anew(&run.running),
-            _ => false,
-        };
-        if stands {
-            // Made while nobody waits for it.
-            standing.is_over(prepare, under_way.is_alone());
-            *self.standing() = Some(standing);
-        }
-        drop(under_way);
-        // The next one finds it there.
-        drop(turn);
-        outcome
     }
 
     /// Sees that an interpreter stands there and has made its checkpoint.
@@ -529,82 +322,6 @@ impl Context {
         if !matches!(*lost, Some((State::Reset, _))) {
             *lost = Some((state, reason));
         }
-    }
-
-    /// Makes the cell a run, and sends it.
-    fn begin(
-        &self,
-        standing: &mut Standing,
-        cell: Cell,
-        asked_at: u64,
-    ) -> Result<(Arc<Run>, Brought, Heard), Error> {
-        let inner = &self.inner;
-        let mut spec = Spec::command(["python3"]);
-        spec.limits = cell.limits;
-        let builtin = (Source::Builtin, Limits::new().result(DEFAULT_RESULT));
-        // The context's own are in force already, and are what a verdict is to name.
-        let whole = (Source::Session, self.spec.limits.clone());
-        spec.defaults = [whole].into_iter().chain(cell.defaults).chain([builtin]).collect();
-        spec.parent = cell.parent.or(self.spec.parent);
-        (spec.warn, spec.warn_signal) = (cell.warn, cell.warn_signal);
-        spec.end_on_output_limit = cell.end_on_output_limit;
-        let has_stdin = cell.stdin.is_some();
-        if let Some(bytes) = cell.stdin {
-            spec.stdin = Stdin::Bytes(bytes);
-        }
-        let id = cell.run_id.unwrap_or_else(opened::new_run_id);
-        let mut opened = opened::open_as(inner, &spec, id)?;
-        let scope = opened.scope;
-        opened.submitted_at = asked_at;
-        let limit = opened.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
-        let words = standing.next_words(limit);
-        let live = standing.live(words.clone()).inspect_err(|_| opened::close(inner, scope))?;
-        // Its time begins when somebody begins to read it.
-        let begun_at = monotonic_nanoseconds();
-        let sent = self.source(standing, cell.source, &opened).and_then(|source| {
-            let streams = Streams::make(inner, &mut spec, &opened.effective)?;
-            let until = standing.send_cell((&source, begun_at), has_stdin, &streams, &opened)?;
-            Ok((streams, until))
-        });
-        let (streams, until) = sent.inspect_err(|_| {
-            // Init may have been told already when it was to end.
-            let _ = standing.place.control.end_by(u64::MAX);
-            opened::close(inner, scope);
-        })?;
-        let job = standing.job(live, begun_at, until);
-        let spools = streams.spools();
-        standing.place.spawned_at = begun_at;
-        let running = place::running_at(
-            inner,
-            &standing.place,
-            opened,
-            &spec,
-            (Some(job), place::Belongings::default()),
-        );
-        let (attachment, _) = streams.attach(running.clone());
-        let brought = start::watch(inner, attachment);
-        inner.disk.watch(&running, self.spec.workspace.as_slice(), &inner.enforcer);
-        let run = Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::default() };
-        Ok((Arc::new(run), brought, Heard::new(words, limit)))
-    }
-
-    /// The cell as its interpreter is sent it. It is read within its wall limit.
-    #[cfg(feature = "javascript")]
-    fn source(&self, standing: &Standing, source: String, opened: &opened::Opened) -> Result<String, Error> {
-        match (standing.is_script(), self.spec.typescript) {
-            (false, _) => Ok(source),
-            (true, false) => Ok(script::cell(&source, false)),
-            (true, true) => {
-                let wall = opened.effective.get(LimitKind::Wall);
-                let within = wall.map(|effect| Duration::from_nanos(effect.value));
-                reading::read(&self.inner, script::Wanted::Cell, &source, within)
-            }
-        }
-    }
-
-    #[cfg(not(feature = "javascript"))]
-    fn source(&self, _: &Standing, source: String, _: &opened::Opened) -> Result<String, Error> {
-        Ok(source)
     }
 
     /// Interrupts the run that is on, as Ctrl-C does: the interpreter, or what a shell's command has started. False when none is.
@@ -673,10 +390,6 @@ impl Drop for Context {
             std::mem::forget(place.take());
         }
     }
-}
-
-fn is_withdrawn(withdrawn: &Option<Arc<AtomicBool>>) -> bool {
-    withdrawn.as_ref().is_some_and(|withdrawn| withdrawn.load(Ordering::Acquire))
 }
 
 /// Waits until a new interpreter stands there as it is to be.
