@@ -342,9 +342,10 @@ def test_an_argument_that_cannot_be_sent_is_refused_with_the_remedy(box: sandtim
     # The pool grew with `map`, and children have descriptors too.
     box.warm(box.stats()["wanted"])
     before = len(os.listdir("/proc/self/fd"))
-    for _ in range(30):
+    for _ in range(200):
         refused(sandtimer.Unserializable, ["pickle"], lambda: box.call(max, bytearray(1 << 18), argument))
-    assert len(os.listdir("/proc/self/fd")) < before + 30
+    # Far more than what others' pools may grow by meanwhile.
+    assert len(os.listdir("/proc/self/fd")) < before + 200
     assert box.call(abs, -3) == 3
     if name == "socket":
         argument.close()
