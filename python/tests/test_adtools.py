@@ -255,9 +255,10 @@ def test_what_keeps_a_call_from_beginning_raises() -> None:
 def test_no_engine_is_started_for_a_call() -> None:
     do("result = 1")
     threads = threading.active_count(), len(os.listdir("/proc/self/task"))
-    for _ in range(5):
+    for _ in range(20):
         assert do("result = 1")["result"] == 1
-    assert (threading.active_count(), len(os.listdir("/proc/self/task"))) == threads
+    # Others' engines have threads that come and go; each engine has several that stay.
+    assert threading.active_count() <= threads[0] and len(os.listdir("/proc/self/task")) < threads[1] + 20
 
 
 def test_decorated_functions_and_methods_run_elsewhere() -> None:

@@ -1,10 +1,13 @@
 //! Questions to the kernel that change nothing.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::OnceLock;
+
+use crate::zygote::refuse_descriptors;
 
 /// The Landlock ABI, 0 where there is none; landlock(7).
 pub fn landlock_abi() -> u32 {
@@ -22,6 +25,11 @@ pub fn seccomp_available() -> bool {
     let action = RETURN_ERRNO;
     // SAFETY: a valid pointer to the action asked about.
     unsafe { libc::syscall(libc::SYS_seccomp, GET_ACTION_AVAILABLE, 0, &raw const action) == 0 }
+}
+
+/// Whether a socket can refuse descriptors that come in messages; SO_PASSRIGHTS, Linux 6.16.
+pub fn descriptors_can_be_refused() -> bool {
+    UnixDatagram::pair().is_ok_and(|(one, _)| refuse_descriptors(one.as_fd()))
 }
 
 /// Processors this process may use, as it was when first asked: the answer takes reading files.

@@ -160,8 +160,8 @@ pub fn word(channel: BorrowedFd<'_>) -> io::Result<Option<Word>> {
 
 /// Has the kernel refuse descriptors that the other end sends from now on. Those of a packet are closed by whoever receives it, and
 /// that may take as long as the sender has seen to: the last one of a socket may wait for its peer (SO_LINGER in socket(7)).
-/// Where there is no SO_PASSRIGHTS (Linux 6.16) that stays so.
-pub fn refuse_descriptors(channel: BorrowedFd<'_>) {
+/// False where there is no SO_PASSRIGHTS (before Linux 6.16).
+pub fn refuse_descriptors(channel: BorrowedFd<'_>) -> bool {
     const SO_PASSRIGHTS: i32 = 83;
     let off = 0i32;
     // SAFETY: a live descriptor, and a pointer to as many bytes as are named.
@@ -172,7 +172,7 @@ pub fn refuse_descriptors(channel: BorrowedFd<'_>) {
             SO_PASSRIGHTS,
             std::ptr::from_ref(&off).cast(),
             size_of_val(&off) as u32,
-        );
+        ) == 0
     }
 }
 

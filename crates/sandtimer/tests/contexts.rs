@@ -240,6 +240,28 @@ fn what_cannot_be_copied_is_said_and_ends_in_a_reset() {
 }
 
 #[test]
+fn a_thread_that_has_ended_and_is_not_gone_is_waited_for() {
+    let context = open();
+    // As one that has been joined and that the kernel still has: none of Python's, and gone in a moment.
+    run(
+        &context,
+        cell(
+            "import ctypes
+libc = ctypes.CDLL(None)
+def sleep(microseconds):
+    assert not libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, libc.usleep, ctypes.c_void_p(microseconds))
+sleep(20_000)",
+        ),
+    );
+    assert_eq!(context.settled_info().checkpoint, Ok(()));
+    // One that stays is waited for once, and others beside it are still.
+    run(&context, cell("sleep(600_000_000)"));
+    assert!(context.settled_info().checkpoint.expect_err("it sleeps").contains("1 other threads"));
+    run(&context, cell("sleep(20_000)"));
+    assert!(context.settled_info().checkpoint.expect_err("it sleeps").contains("1 other threads"));
+}
+
+#[test]
 fn runs_of_one_context_come_one_after_the_other() {
     let context = open();
     run(&context, cell("order = []"));

@@ -15,13 +15,13 @@ const ALLOW: u32 = 0x7fff_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const X86_64: u32 = 0xc000_003e;
 const POLICIES: [Policy; 4] = [
-    Policy { network: false, ipc_namespace: false, supervised: false },
-    Policy { network: false, ipc_namespace: true, supervised: false },
-    Policy { network: true, ipc_namespace: false, supervised: false },
-    Policy { network: true, ipc_namespace: true, supervised: false },
+    Policy { network: false, ipc_namespace: false, lingering: false, supervised: false },
+    Policy { network: false, ipc_namespace: true, lingering: false, supervised: false },
+    Policy { network: true, ipc_namespace: false, lingering: false, supervised: false },
+    Policy { network: true, ipc_namespace: true, lingering: false, supervised: false },
 ];
-const SEALED: Policy = Policy { network: false, ipc_namespace: true, supervised: false };
-const NETWORKED: Policy = Policy { network: true, ipc_namespace: true, supervised: false };
+const SEALED: Policy = Policy { network: false, ipc_namespace: true, lingering: false, supervised: false };
+const NETWORKED: Policy = Policy { network: true, ipc_namespace: true, lingering: false, supervised: false };
 
 fn compile(policy: &Policy) -> Vec<Instruction> {
     compile_part(policy, Part::Whole)
@@ -437,6 +437,22 @@ fn arguments_decide_where_the_policy_says_so() {
         for &(number, arguments, errno) in ARGUMENT_CASES {
             check_case(policy, number, arguments, errno);
         }
+    }
+}
+
+#[test]
+fn sockets_linger_only_where_nobody_has_to_close_them_for_a_job() {
+    let lingering = [3, libc::SOL_SOCKET as u64, libc::SO_LINGER as u64, 0, 8];
+    let wide = lingering.map(|argument| argument | 0xffff_ffff_0000_0000);
+    // The same number at another level.
+    let elsewhere = [3, libc::IPPROTO_TCP as u64, libc::SO_LINGER as u64, 0, 4];
+    for policy in &POLICIES {
+        let refused = if policy.network { libc::EPERM } else { 0 };
+        check_case(policy, libc::SYS_setsockopt, &lingering, refused);
+        check_case(policy, libc::SYS_setsockopt, &wide, refused);
+        check_case(policy, libc::SYS_setsockopt, &elsewhere, 0);
+        check_case(policy, libc::SYS_getsockopt, &lingering, 0);
+        check_case(&Policy { lingering: true, ..*policy }, libc::SYS_setsockopt, &lingering, 0);
     }
 }
 

@@ -281,7 +281,8 @@ impl Child {
                 }
             }
         }
-        os::refuse_descriptors(born.channel.as_fd());
+        // Where the kernel cannot, no socket of a job lingers.
+        let _ = os::refuse_descriptors(born.channel.as_fd());
         // What making it ready cost is not on the job's bill.
         sandbox.slot.start_counting();
         Ok(())

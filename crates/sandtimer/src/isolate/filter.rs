@@ -17,7 +17,9 @@ pub(super) fn filter_of(host: &Host, policy: &Policy<'_>, flags: u64, part: Part
     let has_one = host.seccomp && !policy.without.contains(&Wall::Seccomp);
     let Policy { network, supervised, .. } = *policy;
     let ipc_namespace = flags & NEWIPC != 0;
-    has_one.then(|| filter(seccomp::Policy { network, ipc_namespace, supervised }, part))
+    // No part of which filter it is: the machine has one kernel.
+    let lingering = host.refuses_descriptors;
+    has_one.then(|| filter(seccomp::Policy { network, ipc_namespace, lingering, supervised }, part))
 }
 
 /// The compiled filter; compiling takes longer than many a step, and there are only 24.

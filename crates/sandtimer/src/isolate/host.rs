@@ -38,6 +38,8 @@ pub struct Host {
     /// Landlock ABI, 0 for none.
     pub landlock_abi: u32,
     pub seccomp: bool,
+    /// Whether a channel can refuse descriptors that a job sends.
+    pub refuses_descriptors: bool,
 }
 
 /// Brings a launcher into the namespaces its sandboxes inherit. With `network`, the host's network stays.
@@ -89,6 +91,7 @@ impl Host {
             cgroup_kill: if cgroups.kill() { Ok(()) } else { Err(missing()) },
             landlock_abi: probe::landlock_abi(),
             seccomp: probe::seccomp_available(),
+            refuses_descriptors: probe::descriptors_can_be_refused(),
         }
     }
 

@@ -213,7 +213,7 @@ fn begin(
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let (control, their_control) = pair()?;
     let (channel, their_channel) = pair()?;
-    os::refuse_descriptors(channel.as_fd());
+    let _ = os::refuse_descriptors(channel.as_fd());
     let library = os::node_library().map_err(Error::system("cannot write the interpreter's library"))?;
     let prewarm = profile.prewarm.as_ref().map(|prewarm| cell(&prewarm.source));
     let program = os::sealed_text("sandtimer-node", node_program(prewarm.as_deref()).as_bytes())

@@ -229,7 +229,7 @@ impl Standing {
             }
             _ => return Err(failed(self.why_not_started())),
         }
-        os::refuse_descriptors(self.channel());
+        let _ = os::refuse_descriptors(self.channel());
         loop {
             if !process::wait_readable(self.place.control.as_fd(), left()) {
                 return Err(Error::SpawnLimit(limit));
