@@ -344,8 +344,8 @@ def test_an_argument_that_cannot_be_sent_is_refused_with_the_remedy(box: sandtim
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(200):
         refused(sandtimer.Unserializable, ["pickle"], lambda: box.call(max, bytearray(1 << 18), argument))
-    # Far more than what others' pools may grow by meanwhile.
-    assert len(os.listdir("/proc/self/fd")) < before + 200
+    # Others' pools may grow meanwhile.
+    assert len(os.listdir("/proc/self/fd")) < before + 100
     assert box.call(abs, -3) == 3
     if name == "socket":
         argument.close()

@@ -19,8 +19,10 @@ pub fn look() -> Surroundings {
     const WNOWAIT: usize = 0x0100_0000;
     // Also those without an exit signal.
     const WALL: usize = 0x4000_0000;
+    // First: where there is one, nobody starts children meanwhile.
+    let threads = threads();
     let waited = call!(WAITID, P_ALL, 0, 0, WEXITED | WNOHANG | WNOWAIT | WALL, 0);
-    Surroundings { threads: threads(), has_children: waited != sys::ECHILD, resident_bytes: resident_bytes() }
+    Surroundings { threads, has_children: waited != sys::ECHILD, resident_bytes: resident_bytes() }
 }
 
 /// A directory has a link for each one in it beside its own two.

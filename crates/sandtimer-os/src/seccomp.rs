@@ -36,9 +36,9 @@ pub struct Policy {
     /// The sandbox has an IPC namespace of its own, so System V IPC and POSIX message queues end with it.
     /// Without one they would outlive the run and connect it with others, and are refused.
     pub ipc_namespace: bool,
-    /// Sockets may wait for their peer when they are closed. Without it SO_LINGER is refused wherever there is a network:
-    /// a job could send its supervisor such a socket, and whoever drops the message waits
-    /// ([`refuse_descriptors`](crate::zygote::refuse_descriptors)).
+    /// Sockets may wait for their peer when they are closed. Without it SO_LINGER is refused: a job could send its supervisor
+    /// such a socket, and whoever drops the message waits ([`refuse_descriptors`](crate::zygote::refuse_descriptors)). One
+    /// without the network may have it from another.
     pub lingering: bool,
     /// Calls that send signals are asked of the listener's holder: the filter must be loaded with one.
     pub supervised: bool,

@@ -1,5 +1,5 @@
 //! Nobody waits for what a job sends along with its packets.
-#![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // how long a caller waits; and why it is not tested
+#![allow(clippy::disallowed_methods)] // how long a caller waits
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};

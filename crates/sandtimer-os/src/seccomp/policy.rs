@@ -281,7 +281,7 @@ pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
     rules.extend([
         (number::SOCKET, socket(policy.network)),
         (number::SOCKETPAIR, case(int(0), &[libc::AF_UNIX as u32], ALLOW, errno(libc::EAFNOSUPPORT))),
-        (number::SETSOCKOPT, setsockopt(policy.network && !policy.lingering)),
+        (number::SETSOCKOPT, setsockopt(policy.lingering)),
     ]);
     rules
 }
@@ -411,11 +411,11 @@ fn internet_socket() -> Rule {
 
 /// setsockopt(2): no upper layer protocol may be put on TCP, because that turns an allowed socket into
 /// another kind (SMC) or hands it to another driver (kTLS). ENOPROTOOPT is what a kernel without them says.
-fn setsockopt(no_lingering: bool) -> Rule {
+fn setsockopt(lingering: bool) -> Rule {
     const TCP_ULP: u32 = 31;
     let of_tcp = case(int(2), &[TCP_ULP], errno(libc::ENOPROTOOPT), ALLOW);
     let of_sockets =
-        if no_lingering { case(int(2), &[libc::SO_LINGER as u32], errno(libc::EPERM), ALLOW) } else { ALLOW };
+        if lingering { ALLOW } else { case(int(2), &[libc::SO_LINGER as u32], errno(libc::EPERM), ALLOW) };
     let others = case(int(1), &[libc::SOL_SOCKET as u32], of_sockets, ALLOW);
     case(int(1), &[libc::IPPROTO_TCP as u32], of_tcp, others)
 }

@@ -46,16 +46,15 @@ def tell(kind, text):
     os.write(ORDERS, (kind + text)[:32000].encode("utf-8", "replace"))
 
 
-def threads(foreign=0):
-    """How many threads this process has, `foreign` of which are known not to be Python's.
-
-    Without those that have ended: when a thread has been joined, the kernel has it for a moment yet, and a busy machine for longer.
+def tasks(waited_for=frozenset()):
+    """The threads of this process, without those that have ended: when one has been joined, the kernel has it for a moment yet,
+    and on a busy machine for longer. Those that were waited for and stayed are not waited for again.
     """
     end = monotonic() + PARTING
     while True:
-        count = len(os.listdir("/proc/self/task"))
-        if count <= len(sys._current_frames()) + foreign or monotonic() >= end:
-            return count
+        found = frozenset(os.listdir("/proc/self/task"))
+        if len(found) <= len(sys._current_frames()) or found <= waited_for or monotonic() >= end:
+            return found
         sleep(0.001)
 
 
@@ -91,10 +90,11 @@ def preload(names):
                 "uses the GPU once %r is preloaded, and a process that is forked from it could not; "
                 "leave it out of preload (it is then imported by the calls that need it)" % name
             )
-        if threads() > 1:
+        others = len(tasks()) - 1
+        if others:
             return (
                 "has other threads once %r is preloaded (%d of them), and a process with threads cannot be forked safely; "
-                "leave it out of preload (it is then imported by the calls that need it)" % (name, threads() - 1)
+                "leave it out of preload (it is then imported by the calls that need it)" % (name, others)
             )
     return None
 
@@ -107,8 +107,9 @@ def prewarm(source, namespace):
     except BaseException as error:
         tell("W", "it raised " + traceback.format_exception_only(type(error), error)[-1].strip())
         os._exit(1)
-    if threads() > 1:
-        tell("W", "it has left %d threads running, and a process with threads cannot be forked safely" % (threads() - 1))
+    others = len(tasks()) - 1
+    if others:
+        tell("W", "it has left %d threads running, and a process with threads cannot be forked safely" % others)
         os._exit(1)
 
 
@@ -140,8 +141,8 @@ def zygote(settings):
     except ImportError:
         pass
     reason = preload(settings["preload"])
-    if reason is None and threads() > 1:
-        reason = "has %d threads before anything is imported" % threads()
+    if reason is None and (others := len(tasks()) - 1):
+        reason = "has %d other threads before anything is imported" % others
     if reason is not None:
         tell("E", reason)
         os._exit(1)
