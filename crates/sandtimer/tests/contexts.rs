@@ -239,20 +239,18 @@ fn what_cannot_be_copied_is_said_and_ends_in_a_reset() {
     assert_eq!(run(&context, cell("x")).error.as_ref().expect("it begins anew")["type"], "NameError");
 }
 
+/// For so many microseconds, in a thread that is none of Python's.
+const SLEEP_IN_A_THREAD: &str = "import ctypes
+libc = ctypes.CDLL(None)
+def sleep(microseconds):
+    assert not libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, libc.usleep, ctypes.c_void_p(microseconds))
+";
+
 #[test]
 fn a_thread_that_has_ended_and_is_not_gone_is_waited_for() {
     let context = open();
     // As one that has been joined and that the kernel still has: none of Python's, and gone in a moment.
-    run(
-        &context,
-        cell(
-            "import ctypes
-libc = ctypes.CDLL(None)
-def sleep(microseconds):
-    assert not libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, libc.usleep, ctypes.c_void_p(microseconds))
-sleep(20_000)",
-        ),
-    );
+    run(&context, cell(&format!("{SLEEP_IN_A_THREAD}sleep(20_000)")));
     assert_eq!(context.settled_info().checkpoint, Ok(()));
     // Also beside one that stays, which is not waited for again.
     run(&context, cell("sleep(600_000_000)"));
@@ -266,6 +264,22 @@ sleep(20_000)",
         stays();
     }
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[test]
+fn what_is_known_of_a_context_is_not_old_where_several_ask() {
+    let context = open();
+    run(&context, cell(&format!("{SLEEP_IN_A_THREAD}sleep(600_000)")));
+    assert!(context.settled_info().checkpoint.is_err(), "it sleeps for longer than is waited");
+    std::thread::sleep(Duration::from_millis(700));
+    // The checkpoint comes when this one has ended.
+    run(&context, cell("sleep(20_000)"));
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..4).map(|_| scope.spawn(|| context.settled_info().checkpoint)).collect();
+        for info in asked {
+            assert_eq!(info.join().expect("an answer"), Ok(()));
+        }
+    });
 }
 
 #[test]

@@ -98,6 +98,8 @@ pub struct Context {
     source: Option<Arc<Shared>>,
     spec: ContextSpec,
     turns: Arc<Turns>,
+    /// Of whoever settles it, who has the turn meanwhile.
+    settling: Mutex<()>,
     standing: Mutex<Option<Standing>>,
     info: Mutex<(Result<(), String>, bool)>,
     /// A loss that was met where no run could be told of it.
@@ -190,6 +192,7 @@ impl Context {
             source,
             spec,
             turns: Arc::default(),
+            settling: Mutex::default(),
             standing: Mutex::new(standing),
             info: Mutex::new((Ok(()), false)),
             lost: Mutex::default(),
@@ -228,6 +231,7 @@ impl Context {
 
     /// What is known of it once the checkpoint is made, or why not, that follows the last run; at once where another is on.
     pub fn settled_info(&self) -> Info {
+        let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(_turn) = self.turns.enter_free() {
             let mut place = self.standing();
             if place.is_some() {
@@ -263,7 +267,8 @@ impl Context {
     /// Has the interpreter make the checkpoint that is due since the last cell that was tried, unless that has been asked for.
     /// For when the answer is on its way: a copy that is made beside it keeps a processor from whoever takes it.
     pub fn prepare(&self) {
-        if let Some(_turn) = self.turns.enter_free()
+        if let Ok(_alone) = self.settling.try_lock()
+            && let Some(_turn) = self.turns.enter_free()
             && let Some(standing) = self.standing().as_mut()
         {
             standing.ask_if_due();
