@@ -5,7 +5,7 @@ mod as_user;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use as_user::as_a_user;
 use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
@@ -239,41 +239,23 @@ fn what_cannot_be_copied_is_said_and_ends_in_a_reset() {
     assert_eq!(run(&context, cell("x")).error.as_ref().expect("it begins anew")["type"], "NameError");
 }
 
-/// For so many microseconds, in a thread that is none of Python's.
-const SLEEP_IN_A_THREAD: &str = "import ctypes
-libc = ctypes.CDLL(None)
-def sleep(microseconds):
-    assert not libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, libc.usleep, ctypes.c_void_p(microseconds))
-";
-
-#[test]
-fn a_thread_that_has_ended_and_is_not_gone_is_waited_for() {
-    let context = open();
-    // As one that has been joined and that the kernel still has: none of Python's, and gone in a moment.
-    run(&context, cell(&format!("{SLEEP_IN_A_THREAD}sleep(20_000)")));
-    assert_eq!(context.settled_info().checkpoint, Ok(()));
-    // Also beside one that stays, which is not waited for again.
-    run(&context, cell("sleep(600_000_000)"));
-    let stays = || context.settled_info().checkpoint.expect_err("it sleeps");
-    assert!(stays().contains("1 other threads"));
-    run(&context, cell("sleep(20_000)"));
-    assert!(stays().contains("1 other threads"));
-    let began = Instant::now();
-    for _ in 0..30 {
-        run(&context, cell("1"));
-        stays();
-    }
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-}
-
 #[test]
 fn what_is_known_of_a_context_is_not_old_where_several_ask() {
     let context = open();
-    run(&context, cell(&format!("{SLEEP_IN_A_THREAD}sleep(600_000)")));
-    assert!(context.settled_info().checkpoint.is_err(), "it sleeps for longer than is waited");
-    std::thread::sleep(Duration::from_millis(700));
-    // The checkpoint comes when this one has ended.
-    run(&context, cell("sleep(20_000)"));
+    // What is looked at for each checkpoint, and takes its time.
+    run(
+        &context,
+        cell(
+            "import sys, time, types
+in_use = True
+def is_initialized():
+    time.sleep(0.05)
+    return in_use
+sys.modules['torch'] = types.SimpleNamespace(cuda=types.SimpleNamespace(is_initialized=is_initialized))",
+        ),
+    );
+    assert!(context.settled_info().checkpoint.expect_err("it is in use").contains("CUDA"));
+    run(&context, cell("in_use = False"));
     std::thread::scope(|scope| {
         let asked: Vec<_> = (0..4).map(|_| scope.spawn(|| context.settled_info().checkpoint)).collect();
         for info in asked {

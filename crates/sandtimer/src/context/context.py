@@ -70,7 +70,6 @@ class Context:
         self.rehearsed = 0
         self.displayed = 0
         self.has_stdin = 0
-        self.lasting = frozenset()
         self.nothing = None
         self.running = False
         # It was a checkpoint: what was sent to the interpreter before it is not for this one.
@@ -123,9 +122,6 @@ class Context:
         """Why a copy of this process would not be what this process is; empty if it would."""
         threads, has_children, resident = native.surroundings()
         if threads > 1:
-            self.wait_for_threads()
-            threads, has_children, resident = native.surroundings()
-        if threads > 1:
             return "%d other threads are running in the interpreter, and a copy has none of them" % (threads - 1)
         if threads < 0 or resident < 0:
             return "what runs in it cannot be read from /proc: " + os.strerror(-min(threads, resident))
@@ -138,14 +134,6 @@ class Context:
         if resident > MOST_RESIDENT:
             return "the interpreter uses %d MiB, and is copied up to %d MiB" % (resident >> 20, MOST_RESIDENT >> 20)
         return ""
-
-    def wait_for_threads(self):
-        """Waits for those that have ended."""
-        try:
-            self.lasting = tasks(self.lasting)
-        except BaseException:
-            # No descriptor is left, or a cell has put something in the way: they count as they are.
-            pass
 
     # -- a cell ------------------------------------------------------------------------------------------------------
 

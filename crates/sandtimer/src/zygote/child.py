@@ -11,7 +11,6 @@ import pickle
 import sys
 import traceback
 import types
-from time import monotonic, sleep
 
 ORDERS = 5
 LIBRARY = 4
@@ -20,8 +19,6 @@ VALUE, RAISED, REFUSED = 0, 1, 2
 INLINE = 48 * 1024
 # So many addresses and lengths fit into a packet.
 MOST_BUFFERS = 2000
-# Seconds that a thread which has ended is given to be gone.
-PARTING = 0.1
 # What a job without options asks for.
 PLAIN_CALL = {"kind": "call", "seed": None, "stdout": "capture"}
 # Types whose values hold nothing and run nothing when they are written down.
@@ -46,16 +43,8 @@ def tell(kind, text):
     os.write(ORDERS, (kind + text)[:32000].encode("utf-8", "replace"))
 
 
-def tasks(waited_for=frozenset()):
-    """The threads of this process, without those that have ended: when one has been joined, the kernel has it for a moment yet,
-    and on a busy machine for longer. Those that were waited for and stayed are not waited for again.
-    """
-    end = monotonic() + PARTING
-    while True:
-        found = frozenset(os.listdir("/proc/self/task"))
-        if len(found) <= len(sys._current_frames()) or found <= waited_for or monotonic() >= end:
-            return found
-        sleep(0.001)
+def threads():
+    return len(os.listdir("/proc/self/task"))
 
 
 def uses_gpu():
@@ -90,11 +79,10 @@ def preload(names):
                 "uses the GPU once %r is preloaded, and a process that is forked from it could not; "
                 "leave it out of preload (it is then imported by the calls that need it)" % name
             )
-        others = len(tasks()) - 1
-        if others:
+        if threads() > 1:
             return (
                 "has other threads once %r is preloaded (%d of them), and a process with threads cannot be forked safely; "
-                "leave it out of preload (it is then imported by the calls that need it)" % (name, others)
+                "leave it out of preload (it is then imported by the calls that need it)" % (name, threads() - 1)
             )
     return None
 
@@ -107,9 +95,8 @@ def prewarm(source, namespace):
     except BaseException as error:
         tell("W", "it raised " + traceback.format_exception_only(type(error), error)[-1].strip())
         os._exit(1)
-    others = len(tasks()) - 1
-    if others:
-        tell("W", "it has left %d threads running, and a process with threads cannot be forked safely" % others)
+    if threads() > 1:
+        tell("W", "it has left %d threads running, and a process with threads cannot be forked safely" % (threads() - 1))
         os._exit(1)
 
 
@@ -141,8 +128,8 @@ def zygote(settings):
     except ImportError:
         pass
     reason = preload(settings["preload"])
-    if reason is None and (others := len(tasks()) - 1):
-        reason = "has %d other threads before anything is imported" % others
+    if reason is None and threads() > 1:
+        reason = "has %d threads before anything is imported" % threads()
     if reason is not None:
         tell("E", reason)
         os._exit(1)
