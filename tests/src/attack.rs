@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::census::{Census, left_over};
-use crate::command::{Run, bare, hostile, hostile_arguments};
+use crate::command::{Run, Visitor, bare, hostile, hostile_arguments};
 use crate::outcome::{Outcome, finding};
 use crate::process::{Finished, Started, marked, new_marker, start};
 use crate::scene::Scene;
@@ -269,7 +269,9 @@ fn bounded(row: &Row, outcome: &Outcome, finished: &Finished) -> Result<(), Stri
 fn control(row: &Row, scene: &mut Scene) -> Result<(), String> {
     match row.control {
         Control::Without(layers) => {
-            let (outcome, _) = prepared(Run::new(), row, scene).without(layers).outcome()?;
+            let visitor = layers.contains(&"mount").then(|| Visitor::new(0));
+            let run = visitor.as_ref().map_or_else(Run::new, |visitor| Run::new().with_binaries_of(visitor));
+            let (outcome, _) = prepared(run, row, scene).without(layers).outcome()?;
             shown(&finding(outcome.stdout()).ok_or(format!("no finding: {}", outcome.0))?)
         }
         _ => bare_control(row, scene),

@@ -100,7 +100,7 @@ pub struct Run {
     /// Layers to leave out, for negative controls.
     pub without: Vec<String>,
     /// The user the command line itself runs as, where not the test's.
-    pub user: Option<u32>,
+    user: Option<u32>,
     /// Where the binaries are, where not in the target directory.
     copies: Option<PathBuf>,
     flags: Vec<OsString>,
@@ -174,8 +174,14 @@ impl Run {
     #[must_use]
     pub fn by(mut self, visitor: &Visitor) -> Self {
         self.user = Some(visitor.user);
+        self.with_binaries_of(visitor).environment("HOME", visitor.directory.path())
+    }
+
+    /// With a visitor's copies of the binaries, for those who see the host's files as they are.
+    #[must_use]
+    pub fn with_binaries_of(mut self, visitor: &Visitor) -> Self {
         self.copies = Some(visitor.directory.path().into());
-        self.environment("HOME", visitor.directory.path())
+        self
     }
 
     fn binary(&self, name: &str, built: fn() -> PathBuf) -> PathBuf {
@@ -242,7 +248,9 @@ pub fn read_outcome(finished: Finished) -> Result<(Outcome, Finished), String> {
 /// Runs `hostile` bare: bounded, unsandboxed. For payloads that leave the host as it is.
 #[must_use]
 pub fn bare(payload: &[String], user: Option<u32>) -> Finished {
-    let mut command = Command::new(hostile());
+    let visitor = user.map(Visitor::new);
+    let binary = visitor.as_ref().map_or_else(hostile, |visitor| visitor.binary("hostile"));
+    let mut command = Command::new(binary);
     command.args(hostile_arguments(&new_marker(), Duration::from_secs(10), payload));
     if let Some(user) = user {
         command.uid(user).gid(user);

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use sandtimer_tests::census::{Census, assert_clean};
-use sandtimer_tests::command::Run;
+use sandtimer_tests::command::{Run, Visitor};
 use sandtimer_tests::honest::honest_run;
 use sandtimer_tests::outcome::finding;
 use sandtimer_tests::process::Finished;
@@ -98,8 +98,8 @@ fn what_a_command_exits_with_is_what_is_exited_with() {
 /// An ordinary user who can have no cgroup of its own must be refused rather than given less.
 #[test]
 fn a_required_tier_that_cannot_be_had_is_refused() {
-    let mut run = Run::new().flags(&["--require", "T3"]).command(&["/bin/true"]);
-    run.user = Some(65534);
+    let visitor = Visitor::new(65534);
+    let run = Run::new().by(&visitor).flags(&["--require", "T3"]).command(&["/bin/true"]);
     // The directory of a user's locks is made once, and stays.
     refused(&run.finish(), 125, &["T3", "cgroup"]);
     let (_alone, before) = quiet("tier");
