@@ -639,7 +639,13 @@ fn without_namespaces_the_tree_is_swept_and_the_tier_says_so() {
         let options = Options { no_namespaces: true, ..Options::default() };
         let engine = Engine::with_options(options).unwrap();
         // The caller's own may be where only he enters.
-        let shell = |script| Spec { working_directory: Some("/".into()), ..shell(script) };
+        let place = tempfile::tempdir().unwrap();
+        let at = place.path().to_owned();
+        let shell = |script| Spec {
+            working_directory: Some(at.clone()),
+            workspaces: vec![at.clone()],
+            ..shell(script)
+        };
         let outcome = engine
             .run_blocking(shell("setsid sleep 1000 & echo ok; echo x > $HOME/file && cat $HOME/file"))
             .unwrap();
