@@ -160,7 +160,7 @@ pub fn word(channel: BorrowedFd<'_>) -> io::Result<Option<Word>> {
 
 /// Has the kernel refuse descriptors that the other end sends from now on. Those of a packet are closed by whoever receives it, and
 /// that may take as long as the sender has seen to: the last one of a socket may wait for its peer (SO_LINGER in socket(7)).
-/// False where there is no SO_PASSRIGHTS (before Linux 6.16).
+/// False where there is no SO_PASSRIGHTS (before Linux 6.16): there the filter lets no socket linger.
 pub fn refuse_descriptors(channel: BorrowedFd<'_>) -> bool {
     const SO_PASSRIGHTS: i32 = 83;
     let off = 0i32;

@@ -281,7 +281,6 @@ impl Child {
                 }
             }
         }
-        // Where the kernel cannot, the filter lets no socket linger.
         let _ = os::refuse_descriptors(born.channel.as_fd());
         // What making it ready cost is not on the job's bill.
         sandbox.slot.start_counting();
