@@ -9,6 +9,7 @@
 
 mod compat;
 mod crate_arrows;
+mod flaky;
 mod generate;
 mod module_arrows;
 mod prove;

@@ -1,7 +1,9 @@
 //! `cargo xtask test`: everything a change must pass, in the order in which it fails soonest.
 
+use std::process::Command;
 use std::time::Instant;
 
+use crate::flaky::FlakyTests;
 use crate::{Result, compat, deps, generate, root, setup, step};
 
 /// What `cargo xtask lint` runs.
@@ -9,6 +11,7 @@ pub(crate) const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets", "
 
 pub(crate) fn run() -> Result {
     let start = Instant::now();
+    let mut flaky = FlakyTests::default();
     step::timed("system packages", setup::system_packages)?;
     step::timed("tools", setup::tools)?;
     step::timed("python environment", setup::python_environment)?;
@@ -17,39 +20,46 @@ pub(crate) fn run() -> Result {
     step::timed("arrows between crates and modules", deps)?;
     step::timed("clippy", || step::cargo(CLIPPY))?;
     step::timed("build", || step::cargo(&["build", "--workspace"]))?;
-    step::timed("tests", tests)?;
-    step::timed("documentation tests", || with_python(&["test", "--workspace", "--doc"]))?;
-    python()?;
-    typescript()?;
+    step::timed("tests", || tests(&mut flaky))?;
+    step::timed("documentation tests", || step::run(with_python(&["test", "--workspace", "--doc"])))?;
+    python_with(&mut flaky)?;
+    typescript_with(&mut flaky)?;
     step::timed("generated files", generate::check)?;
+    flaky.report()?;
     println!("== all steps: ok, {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
 }
 
-fn tests() -> Result {
+fn tests(flaky: &mut FlakyTests) -> Result {
     if step::succeeds(&["cargo", "nextest", "--version"]) {
-        return with_python(&["nextest", "run", "--workspace"]);
+        return flaky.nextest(with_python(&["nextest", "run", "--workspace"]));
     }
     println!("cargo-nextest is not installed: no hard stop per test; `cargo install --locked cargo-nextest`");
-    with_python(&["test", "--workspace", "--lib", "--bins", "--tests"])
+    step::run(with_python(&["test", "--workspace", "--lib", "--bins", "--tests"]))
 }
 
-/// Runs cargo with the binary that was built and the prepared Python and npm packages named to the tests.
-fn with_python(arguments: &[&str]) -> Result {
+/// Cargo with the binary that was built and the prepared Python and npm packages named to the tests.
+fn with_python(arguments: &[&str]) -> Command {
     let mut command = step::command("cargo", arguments);
     let (name, modules) = compat::variable();
     command.env("SANDTIMER_BIN", setup::binary());
     command.env("SANDTIMER_TEST_PYTHON", setup::python(&root())).env(name, modules);
-    step::run(command)
+    command
 }
 
 /// What `cargo xtask python` runs: types and tests of the package as it is installed.
 pub(crate) fn python() -> Result {
+    let mut flaky = FlakyTests::default();
+    python_with(&mut flaky)?;
+    flaky.report()
+}
+
+fn python_with(flaky: &mut FlakyTests) -> Result {
     step::timed("python environment", setup::python_environment)?;
     step::timed("python package", setup::python_package)?;
     step::timed("command line", command_line)?;
     step::timed("python types", python_types)?;
-    step::timed("python tests", python_tests)
+    step::timed("python tests", || flaky.pytest(python_tests))
 }
 
 fn python_types() -> Result {
@@ -57,10 +67,10 @@ fn python_types() -> Result {
     step::run(setup::in_environment(&[&check[..], &["python/sandtimer"]].concat()))
 }
 
-fn python_tests() -> Result {
+fn python_tests() -> Command {
     let mut command = setup::in_environment(&["-m", "pytest", "python/tests"]);
     command.env("SANDTIMER_BIN", setup::binary());
-    step::run(command)
+    command
 }
 
 /// The server that clients are tested against.
@@ -70,6 +80,12 @@ fn command_line() -> Result {
 
 /// What `cargo xtask typescript` runs: generated types, types and tests of the client, its examples among them.
 pub(crate) fn typescript() -> Result {
+    let mut flaky = FlakyTests::default();
+    typescript_with(&mut flaky)?;
+    flaky.report()
+}
+
+fn typescript_with(flaky: &mut FlakyTests) -> Result {
     if let Err(reason) = setup::node() {
         println!("== typescript: SKIPPED: {reason}");
         return Ok(());
@@ -79,9 +95,5 @@ pub(crate) fn typescript() -> Result {
     step::timed("typescript generated types", || {
         step::run(setup::npm(&["run", "--silent", "generate:check"]))
     })?;
-    step::timed("typescript tests", || {
-        let mut command = setup::npm(&["test"]);
-        command.env("SANDTIMER_BIN", setup::binary());
-        step::run(command)
-    })
+    step::timed("typescript tests", || flaky.node())
 }

@@ -1,0 +1,174 @@
+//! Tests that fail and pass when they are run once more: each runner's list of them, and how many a run may have.
+//!
+//! A flaky test is a fault of the product until proven otherwise, so every one is named at the end; a few do not
+//! cost the result of the whole run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Result, root, setup, step};
+
+/// A run with more flaky tests than this fails.
+const MAX_FLAKY: usize = 3;
+
+/// The flaky tests of one run of all suites.
+#[derive(Default)]
+pub(crate) struct FlakyTests(Vec<String>);
+
+impl FlakyTests {
+    /// Prints the flaky tests; fails if there were more than [`MAX_FLAKY`].
+    pub(crate) fn report(&self) -> Result {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        println!("== flaky tests (failed once, passed when repeated): {}", self.0.len());
+        for name in &self.0 {
+            println!("  {name}");
+        }
+        if self.0.len() > MAX_FLAKY {
+            return Err(format!("{} tests were flaky; at most {MAX_FLAKY} may be", self.0.len()));
+        }
+        Ok(())
+    }
+
+    /// Runs nextest's `command`, which lists its own retries in a JUnit file.
+    pub(crate) fn nextest(&mut self, mut command: Command) -> Result {
+        command.args(["--retries", "1"]);
+        let report = target().join("nextest/default/junit.xml");
+        remove(&report)?;
+        step::run(command)?;
+        self.add("nextest", test_cases(&report, &["flakyFailure", "flakyError"])?);
+        Ok(())
+    }
+
+    /// Runs pytest's `command`; if it ends with failed tests, runs these again.
+    pub(crate) fn pytest(&mut self, command: impl Fn() -> Command) -> Result {
+        let cache = target().join("pytest");
+        let failed = cache.join("v/cache/lastfailed");
+        // What an earlier run left there would be run again.
+        remove(&failed)?;
+        let run = |arguments: &[&str]| {
+            let mut command = command();
+            command.arg("-o").arg(format!("cache_dir={}", cache.display())).args(arguments);
+            step::run(command)
+        };
+        let Err(message) = run(&[]) else { return Ok(()) };
+        let text = fs::read_to_string(&failed).map_err(|_| message)?;
+        let failed: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| format!("{}: {error}", failed.display()))?;
+        let names: Vec<String> =
+            failed.as_object().into_iter().flat_map(|tests| tests.keys().cloned()).collect();
+        step::timed("failed python tests once more", || {
+            run(&["--last-failed", "--last-failed-no-failures", "none"])
+        })?;
+        self.add("pytest", names);
+        Ok(())
+    }
+
+    /// Runs the tests of the TypeScript client; if some fail, runs these again.
+    pub(crate) fn node(&mut self) -> Result {
+        let report = target().join("node-tests.xml");
+        let run = |pattern: Option<String>| {
+            let mut command = setup::npm(&["test"]);
+            let options = format!(
+                "--test-reporter=spec --test-reporter-destination=stdout \
+                 --test-reporter=junit --test-reporter-destination={} {}",
+                report.display(),
+                pattern.map(|pattern| format!("--test-name-pattern={pattern}")).unwrap_or_default()
+            );
+            command.env("SANDTIMER_BIN", setup::binary()).env("TEST_OPTIONS", options);
+            step::run(command)
+        };
+        remove(&report)?;
+        let Err(message) = run(None) else { return Ok(()) };
+        let names = test_cases(&report, &["failure", "error"])?;
+        if names.is_empty() {
+            return Err(message);
+        }
+        let patterns: Vec<String> = names.iter().map(|name| shell_safe_pattern(name)).collect();
+        step::timed("failed typescript tests once more", || {
+            run(Some(format!("^({})$", patterns.join("|"))))
+        })?;
+        self.add("node", names);
+        Ok(())
+    }
+
+    fn add(&mut self, runner: &str, names: Vec<String>) {
+        self.0.extend(names.into_iter().map(|name| format!("{runner}: {name}")));
+    }
+}
+
+/// A regular expression for `name` without a character that a shell or node's double escaping in JUnit files changes.
+fn shell_safe_pattern(name: &str) -> String {
+    name.replace("&quot;", "\"")
+        .replace("&amp;", "&")
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .chars()
+        .map(|character| if character.is_ascii_alphanumeric() { character } else { '.' })
+        .collect()
+}
+
+/// The names of the test cases in a JUnit file that have a child with one of these names.
+fn test_cases(report: &Path, children: &[&str]) -> Result<Vec<String>> {
+    let error = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", report.display());
+    let text = fs::read_to_string(report).map_err(|cause| error(&cause))?;
+    let document = roxmltree::Document::parse(&text).map_err(|cause| error(&cause))?;
+    let is_match = |case: &roxmltree::Node| {
+        case.has_tag_name("testcase")
+            && case.children().any(|child| children.contains(&child.tag_name().name()))
+    };
+    let name = |case: roxmltree::Node| {
+        let class = case.attribute("classname").filter(|class| *class != "test");
+        let name = case.attribute("name").unwrap_or_default();
+        class.map_or_else(|| name.to_owned(), |class| format!("{class} {name}"))
+    };
+    Ok(document.descendants().filter(is_match).map(name).collect())
+}
+
+fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from))
+}
+
+fn remove(path: &Path) -> Result {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("cannot remove {}: {error}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_four_flaky_tests_fails() {
+        let names = |count: usize| FlakyTests((0..count).map(|index| format!("test {index}")).collect());
+        assert_eq!(names(MAX_FLAKY).report(), Ok(()));
+        assert_eq!(names(MAX_FLAKY + 1).report(), Err("4 tests were flaky; at most 3 may be".to_owned()));
+    }
+
+    #[test]
+    fn test_cases_finds_only_cases_with_the_child() {
+        let directory = std::env::temp_dir().join(format!("xtask-junit-{}", std::process::id()));
+        let text = r#"<testsuites><testsuite name="suite">
+            <testcase name="passes" classname="suite"/>
+            <testcase name="flaky" classname="suite"><flakyFailure type="test failure"/></testcase>
+            <testcase name="fails" classname="test"><failure type="test failure"/></testcase>
+        </testsuite></testsuites>"#;
+        fs::write(&directory, text).unwrap();
+        let flaky = test_cases(&directory, &["flakyFailure"]);
+        let failed = test_cases(&directory, &["failure"]);
+        fs::remove_file(&directory).unwrap();
+        assert_eq!(flaky, Ok(vec!["suite flaky".to_owned()]));
+        assert_eq!(failed, Ok(vec!["fails".to_owned()]));
+    }
+
+    #[test]
+    fn pattern_keeps_letters_and_digits_only() {
+        assert_eq!(shell_safe_pattern("a &quot;b&quot; (1)"), "a..b...1.");
+    }
+}
