@@ -335,12 +335,13 @@ fn carry(mut stream: UnixStream) -> Result<ExitCode, Failure> {
     let mut forth = stream.try_clone().map_err(Failure::system("the connection cannot be shared"))?;
     let ended = Arc::new(AtomicBool::new(false));
     let stdin_ended = ended.clone();
-    std::thread::spawn(move || {
+    let feeding = move || {
         // A client that cannot be read any more is one that has gone.
         let _ = io::copy(&mut io::stdin().lock(), &mut forth);
         stdin_ended.store(true, Ordering::Release);
         let _ = forth.shutdown(Shutdown::Write);
-    });
+    };
+    std::thread::Builder::new().spawn(feeding).map_err(Failure::system("cannot start a thread"))?;
     let mut buffer = vec![0; BUFFER];
     loop {
         let count = match stream.read(&mut buffer) {

@@ -148,12 +148,27 @@ fn begin(
     let admission: Arc<dyn Admission> = tenants.clone();
     let worker = Arc::new(Worker::new(place, settings).admitting(admission).telling(courier));
     let works = worker.clone();
+    let end = EndNotice(ended);
     let working = move || {
+        let _end = end;
         works.work();
-        ended.send_replace(true);
     };
     std::thread::Builder::new().name("st-jobs".to_owned()).spawn(working).map_err(StartError::Threads)?;
     Ok(worker)
+}
+
+/// Notifies of the worker's end when it is dropped, after a panic as well: what waits for it would wait for ever.
+struct EndNotice(watch::Sender<bool>);
+
+impl Drop for EndNotice {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            complain(
+                "the worker failed, as stderr says: this server executes no jobs until it is started again",
+            );
+        }
+        self.0.send_replace(true);
+    }
 }
 
 impl Admission for Tenants {

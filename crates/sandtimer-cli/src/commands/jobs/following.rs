@@ -39,7 +39,8 @@ pub(super) fn wait(given: &WaitArguments) -> Result<ExitCode, Failure> {
     let Some(most) = most else { return follow(&given.job, &signals, None) };
     let job = given.job.clone();
     let (say, hear) = channel();
-    std::thread::spawn(move || say.send(follow(&job, &signals, Some(most))));
+    let following = move || say.send(follow(&job, &signals, Some(most)));
+    std::thread::Builder::new().spawn(following).map_err(Failure::system("cannot start a thread"))?;
     hear.recv_timeout(most.saturating_add(LOOK * 3)).unwrap_or_else(|_| {
         render::note("the wait is over, and the store has not answered");
         Ok(ExitCode::from(GOES_ON))

@@ -53,7 +53,8 @@ pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
     };
     let (worker, signals) = worker(&given.store, &store, &bounds, settings)?;
     std::thread::scope(|scope| {
-        let working = scope.spawn(|| worker.work());
+        let working = std::thread::Builder::new().spawn_scoped(scope, || worker.work());
+        let working = working.map_err(Failure::system("cannot start a thread"))?;
         let mut asked = 0;
         while !working.is_finished() {
             if super::following::ending(&signals, Duration::from_millis(200)).is_some() {
@@ -66,8 +67,8 @@ pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
                 }
             }
         }
-    });
-    Ok(ExitCode::SUCCESS)
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// `sandtimer jobs run`.
@@ -92,7 +93,9 @@ pub(super) fn run(given: &SubmitArguments) -> Result<ExitCode, Failure> {
     let bounds = Bounds::read(None, false)?;
     let (worker, signals) = worker(&given.store, &store, &bounds, settings)?;
     let followed = std::thread::scope(|scope| {
-        scope.spawn(|| worker.work());
+        std::thread::Builder::new()
+            .spawn_scoped(scope, || worker.work())
+            .map_err(Failure::system("cannot start a thread"))?;
         let asked = |count: u32, reason: &str| match count {
             // It is of whoever submitted it before, and another worker goes on with it.
             1 if submitted.existed => {

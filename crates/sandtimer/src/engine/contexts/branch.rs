@@ -151,8 +151,11 @@ impl Context {
             0 => write()?,
             _ => {
                 let (written, born) = std::thread::scope(|scope| {
-                    let born = scope.spawn(|| bear(source, &zygote, &own, lacking));
-                    (write(), born.join())
+                    let bear = || bear(source, &zygote, &own, lacking);
+                    // Without a thread of their own they are made afterwards.
+                    let born = std::thread::Builder::new().spawn_scoped(scope, bear);
+                    let written = write();
+                    (written, born.map_or_else(|_| Ok(bear()), |born| born.join()))
                 });
                 let (born, written) = (born.map_err(|_| Error::Closed)??, written?);
                 born.into_iter().try_for_each(|child| waiting.tell(child, None, false))?;
@@ -204,7 +207,10 @@ fn bear(
     };
     std::thread::scope(|scope| {
         for _ in 1..count.min(sandtimer_os::probe::processors()) {
-            scope.spawn(work);
+            // This thread does the work of those that could not be started.
+            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
+            }
         }
         work();
     });

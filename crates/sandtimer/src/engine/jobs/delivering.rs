@@ -81,7 +81,11 @@ impl Worker {
             }
             thread::scope(|scope| {
                 for delivery in &claimed {
-                    scope.spawn(move || self.tell(courier, delivery));
+                    let tell = move || self.tell(courier, delivery);
+                    // Without a thread of its own it is sent on this one.
+                    if thread::Builder::new().spawn_scoped(scope, tell).is_err() {
+                        tell();
+                    }
                 }
             });
         }

@@ -215,7 +215,7 @@ impl Execution<'_> {
         };
         let mut kept = Kept::default();
         let searched = std::thread::scope(|scope| {
-            let searching = scope.spawn(search);
+            let searching = std::thread::Builder::new().spawn_scoped(scope, search)?;
             for word in words {
                 if self.keep(&mut kept, word).is_err() {
                     break;

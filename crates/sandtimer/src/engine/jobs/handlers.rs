@@ -88,7 +88,9 @@ impl Execution<'_> {
         let call = HandlerCall { job: self.held.id.clone(), input, limits, scope };
         let (say, words) = channel();
         std::thread::scope(|threads| {
-            threads.spawn(move || handler.call(call, &say));
+            let calling = std::thread::Builder::new().spawn_scoped(threads, move || handler.call(call, &say));
+            let no_thread = |error| Stopped::Infrastructure(format!("no thread for the handler: {error}"));
+            calling.map_err(no_thread)?;
             let mut outcome = None;
             for word in words {
                 match word {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, Scope};
 use std::time::Duration;
 
 use super::control::{Control, Halt};
@@ -94,6 +94,7 @@ struct State {
 pub(super) enum Concern {
     Leasing,
     Telling,
+    Threads,
 }
 
 /// A job that goes on here.
@@ -143,19 +144,28 @@ impl Worker {
     pub fn work(&self) {
         let workshop = &Workshop::open(&self.place.directories)
             .map_err(|error| format!("{} cannot be used: {error}", self.place.directories.display()));
+        let parts: [&(dyn Fn() + Sync); 4] = [
+            &|| self.keep(),
+            &|| self.guard(),
+            &|| self.courier.iter().for_each(|courier| self.deliver(&**courier)),
+            &|| workshop.iter().for_each(|workshop| workshop.sweep(self.settings.complain)),
+        ];
         thread::scope(|scope| {
-            scope.spawn(|| self.keep());
-            scope.spawn(|| self.guard());
-            scope.spawn(|| self.courier.iter().for_each(|courier| self.deliver(&**courier)));
-            scope.spawn(|| workshop.iter().for_each(|workshop| workshop.sweep(self.settings.complain)));
+            let _end = EndOfWork(self);
+            let mut unstarted = &parts[..];
             loop {
-                let mut state = self.state();
+                while let [part, rest @ ..] = unstarted
+                    && self.start(scope, move || self.run_part(part))
+                {
+                    unstarted = rest;
+                }
+                let state = self.state();
                 if state.draining && state.jobs.is_empty() {
-                    state.ended = true;
-                    self.changed.notify_all();
                     return;
                 }
-                let free = if state.draining { 0 } else { self.settings.slots - state.jobs.len() };
+                // Leases are taken only when they can be renewed.
+                let is_leasing = !state.draining && unstarted.is_empty();
+                let free = if is_leasing { self.settings.slots - state.jobs.len() } else { 0 };
                 let taken = state.jobs.values().map(|going| going.memory).sum();
                 drop(state);
                 let asked = now();
@@ -173,10 +183,48 @@ impl Worker {
                     let going = Going { control: Arc::clone(&control), memory: job.memory };
                     state.jobs.insert(job.held.clone(), going);
                     drop(state);
-                    scope.spawn(move || self.conduct((&job, asked), workshop, &control));
+                    let held = job.held.clone();
+                    if !self.start(scope, move || self.conduct((&job, asked), workshop, &control)) {
+                        self.return_unbegun(held);
+                    }
                 }
             }
         });
+    }
+
+    /// Starts a thread. A failure (a limit of threads, no memory) is reported once, and may have passed at the next try.
+    fn start<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        work: impl FnOnce() + Send + 'scope,
+    ) -> bool {
+        match thread::Builder::new().spawn_scoped(scope, work) {
+            Ok(_) => self.is_well_again(Concern::Threads, "threads can be started again"),
+            Err(error) => {
+                let then = "jobs are left to other workers until that changes";
+                self.complain_once(Concern::Threads, format!("no thread can be started: {error}; {then}"));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Runs a part of the worker until it returns. After a panic it starts again: leases are renewed and webhooks sent all the same.
+    fn run_part(&self, part: &dyn Fn()) {
+        while catch_unwind(AssertUnwindSafe(part)).is_err() && !self.has_ended() {
+            self.complain("a thread of the worker failed, as its stderr says, and starts again");
+            self.pause(AFTER_FAILURE);
+        }
+    }
+
+    /// Gives back a job that no thread could be started for. The delivery does not count.
+    fn return_unbegun(&self, held: Held) {
+        let release = Release { worker: self, held };
+        let reason = "its worker could not start a thread for it, and gave it back";
+        let result = JobResult::bare(Status::Drained, Some(reason.to_owned()));
+        self.finish(Finish { held: release.held.clone(), result, again: true });
+        drop(release);
+        self.pause(AFTER_FAILURE);
     }
 
     /// Leases nothing more; [`Worker::work`] returns when what goes on is over.
@@ -220,6 +268,7 @@ impl Worker {
         workshop: &Result<Workshop, String>,
         control: &Control,
     ) {
+        let _release = Release { worker: self, held: job.held.clone() };
         let Worker { place, handlers, .. } = self;
         let means = Means { place, workshop, handlers, admission: self.admission.as_deref() };
         let executed = catch_unwind(AssertUnwindSafe(|| execute(&means, (job, asked), control)));
@@ -229,13 +278,6 @@ impl Worker {
         });
         self.finish(Finish { held: job.held.clone(), result, again });
         workshop.iter().for_each(|workshop| workshop.tidy(self.settings.complain));
-        let mut state = self.state();
-        state.jobs.remove(&job.held);
-        if state.jobs.is_empty() {
-            state.kept_until = None;
-        }
-        drop(state);
-        self.changed.notify_all();
     }
 
     /// The same problem is told of once.
@@ -353,6 +395,36 @@ impl Worker {
     fn state(&self) -> MutexGuard<'_, State> {
         // Flags, a moment and tables; whole whatever happened.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes a job out of the worker's table when it is dropped, after a panic as well: else its lease would be renewed for ever.
+struct Release<'a> {
+    worker: &'a Worker,
+    held: Held,
+}
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        let mut state = self.worker.state();
+        state.jobs.remove(&self.held);
+        if state.jobs.is_empty() {
+            state.kept_until = None;
+        }
+        drop(state);
+        self.worker.changed.notify_all();
+    }
+}
+
+/// Ends the worker's threads when it is dropped, after a panic as well: else the scope would wait for them for ever.
+struct EndOfWork<'a>(&'a Worker);
+
+impl Drop for EndOfWork<'_> {
+    fn drop(&mut self) {
+        // Without a panic there are no jobs left.
+        self.0.give_back();
+        self.0.state().ended = true;
+        self.0.changed.notify_all();
     }
 }
 
