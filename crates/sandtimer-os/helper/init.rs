@@ -435,6 +435,10 @@ impl Init {
         if length == sys::EINTR || length == sys::EAGAIN {
             return false;
         }
+        // Its descriptor found no room: the engine, which is there, waits no longer than for any other answer.
+        if length == sys::EINVAL {
+            return true;
+        }
         if length < size_of::<Order>() as isize {
             self.end();
         }

@@ -35,6 +35,11 @@ pub fn main() -> ! {
         if received.length == sys::EINTR {
             continue;
         }
+        // No room for the descriptors of this request; the next one may have fewer.
+        if received.length == sys::EINVAL {
+            reply(sys::EMFILE, 0, None);
+            continue;
+        }
         if received.length <= 0 {
             sys::exit(0);
         }

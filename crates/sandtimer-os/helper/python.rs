@@ -205,11 +205,13 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
         if received.length == sys::EINTR {
             continue;
         }
-        if received.length <= 0 {
+        if received.length <= 0 && received.length != sys::EINVAL {
             sys::exit(0);
         }
         let fds = &received.fds[..received.fd_count];
-        if fds.len() < BIRTH_EXTRA {
+        if received.length == sys::EINVAL {
+            answer(orders, sys::EMFILE, None);
+        } else if fds.len() < BIRTH_EXTRA {
             answer(orders, sys::EINVAL, None);
         } else if let Some(channel) = bear(&birth, fds, orders, thread_id) {
             // SAFETY: the format makes Python ints of two C ints.

@@ -123,6 +123,8 @@ pub const EAGAIN: isize = -11;
 pub const EEXIST: isize = -17;
 pub const ECHILD: isize = -10;
 pub const EINVAL: isize = -22;
+pub const EMFILE: isize = -24;
+pub const ECONNRESET: isize = -104;
 pub const ESRCH: isize = -3;
 pub const SIGKILL: i32 = 9;
 pub const SIGCONT: i32 = 18;
@@ -259,7 +261,18 @@ pub struct Received {
     pub fd_count: usize,
 }
 
-/// Receives one packet. Descriptors arrive close-on-exec. A truncated packet counts as an error.
+/// Raises the limit of open descriptors to what is allowed; it stays as it is where that fails.
+pub fn raise_descriptor_limit() {
+    const RLIMIT_NOFILE: usize = 7;
+    let mut limit = [0u64; 2];
+    if call!(nr::PRLIMIT64, 0, RLIMIT_NOFILE, 0, limit.as_mut_ptr()) == 0 {
+        limit[0] = limit[1];
+        call!(nr::PRLIMIT64, 0, RLIMIT_NOFILE, limit.as_ptr(), 0);
+    }
+}
+
+/// Receives one packet. Descriptors arrive close-on-exec. A truncated packet, which one is whose descriptors find no room, is
+/// EINVAL with none of its descriptors: its sender is still there.
 pub fn receive(socket: Fd, bytes: &mut [u8], flags: usize) -> Received {
     let mut vector = IoVector { base: bytes.as_mut_ptr(), length: bytes.len() };
     let mut control = ControlBuffer { length: 0, level: 0, kind: 0, fds: [-1; MAX_FDS] };

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 
 use crate::sys::{self, Fd, PollFd, call, nr};
 use crate::wire::{
-    ENGINE_SOCKET, ROWS, Table, WATCHDOG_SLACK_NANOSECONDS, WatchdogOrder, row, watchdog_order as order,
+    ENGINE_SOCKET, ROWS, Table, WATCHDOG_SLACK_NANOSECONDS, WatchdogOrder, watchdog_order as order,
 };
 
 const MAX_DIRECTORIES: usize = 8;
@@ -41,6 +41,8 @@ pub fn main() -> ! {
     call!(nr::SETSID);
     call!(nr::CHDIR, c"/".as_ptr());
     call!(nr::CLOSE_RANGE, ENGINE_SOCKET + 1, u32::MAX, 0);
+    // It keeps a descriptor for each row. What the engine may have open later is no matter of the limit that it has now.
+    sys::raise_descriptor_limit();
     let priority = 1u32;
     call!(nr::SCHED_SETSCHEDULER, 0, 1, &raw const priority);
     // SAFETY: the program has one thread and this is the only reference to the static.
@@ -70,13 +72,11 @@ impl Watchdog {
         let now = sys::now();
         let mut next = u64::MAX;
         for (index, entry) in table.rows.iter().enumerate() {
-            if entry.state.load(Ordering::SeqCst) != row::ARMED {
-                continue;
-            }
-            let due = entry.deadline.load(Ordering::SeqCst).saturating_add(WATCHDOG_SLACK_NANOSECONDS);
+            let Some((word, deadline)) = entry.armed() else { continue };
+            let due = deadline.saturating_add(WATCHDOG_SLACK_NANOSECONDS);
             if due > now {
                 next = next.min(due);
-            } else if entry.state.compare_exchange(row::ARMED, row::FIRED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            } else if entry.fire(word) {
                 self.kill(index);
             }
         }
@@ -110,18 +110,24 @@ impl Watchdog {
         if received.length == sys::EINTR || received.length == sys::EAGAIN {
             return true;
         }
-        if received.length <= 0 {
+        // Only these say that the engine is gone.
+        if received.length == 0 || received.length == sys::ECONNRESET {
             return false;
         }
-        let fd = received.fds[0];
+        if received.length < 0 && received.length != sys::EINVAL {
+            return true;
+        }
+        // Without room for the descriptor the row has no means: init and the engine are left to it.
+        let fd = if received.fd_count > 0 { received.fds[0] } else { -1 };
         let index = (message.row as usize).min(ROWS - 1);
         match message.kind {
             order::TABLE => self.map(fd),
+            order::CGROUP | order::PIDFD | order::SWEEPER if fd < 0 => self.replace(index, Means::None),
             order::CGROUP => self.replace(index, Means::Cgroup(fd)),
             order::PIDFD => self.replace(index, Means::Pidfd(fd)),
             order::SWEEPER => self.replace(index, Means::Sweeper(fd)),
             order::FORGET => self.replace(index, Means::None),
-            order::DIRECTORY if self.directory_count < MAX_DIRECTORIES => {
+            order::DIRECTORY if fd >= 0 && self.directory_count < MAX_DIRECTORIES => {
                 self.directories[self.directory_count] = fd;
                 self.directory_count += 1;
             }

@@ -360,12 +360,15 @@ pub const WATCHDOG_SLACK_NANOSECONDS: u64 = 250_000_000;
 /// Rows of the watchdog's table.
 pub const ROWS: usize = 4096;
 
-/// States of a [`Row`].
+/// States of a [`Row`]: the lowest bits of its word. The others count how often it was armed.
 pub mod row {
     pub const FREE: u32 = 0;
     pub const ARMED: u32 = 1;
     /// The watchdog killed it.
     pub const FIRED: u32 = 2;
+    pub const STATE: u32 = 3;
+    /// Added to the word each time the row is armed.
+    pub const GENERATION: u32 = 4;
 }
 
 /// One run in the watchdog's table, in memory shared with the engine; every field is accessed atomically.
@@ -375,6 +378,39 @@ pub struct Row {
     pub deadline: core::sync::atomic::AtomicU64,
     pub state: core::sync::atomic::AtomicU32,
     pub reserved: u32,
+}
+
+impl Row {
+    /// The word of an armed row, and its deadline; the watchdog's. Firing needs the same word: a row that was armed again
+    /// since, for another run or for a later end, has another.
+    pub fn armed(&self) -> Option<(u32, u64)> {
+        use core::sync::atomic::Ordering::SeqCst;
+        let word = self.state.load(SeqCst);
+        (word & row::STATE == row::ARMED).then(|| (word, self.deadline.load(SeqCst)))
+    }
+
+    /// Marks the row as killed, if its word is the one that was read with an overdue deadline.
+    pub fn fire(&self, word: u32) -> bool {
+        use core::sync::atomic::Ordering::SeqCst;
+        let fired = word & !row::STATE | row::FIRED;
+        self.state.compare_exchange(word, fired, SeqCst, SeqCst).is_ok()
+    }
+
+    /// Arms the row for this deadline; the engine's. One that was killed stays so until it is disarmed.
+    pub fn arm(&self, deadline: u64) {
+        use core::sync::atomic::Ordering::SeqCst;
+        self.deadline.store(deadline, SeqCst);
+        let armed = |word: u32| {
+            let armed = (word & !row::STATE).wrapping_add(row::GENERATION) | row::ARMED;
+            (word & row::STATE != row::FIRED).then_some(armed)
+        };
+        let _ = self.state.fetch_update(SeqCst, SeqCst, armed);
+    }
+
+    /// Frees the row; the state that it had.
+    pub fn disarm(&self) -> u32 {
+        self.state.fetch_and(!row::STATE, core::sync::atomic::Ordering::SeqCst) & row::STATE
+    }
 }
 
 /// The shared table.

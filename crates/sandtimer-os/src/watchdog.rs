@@ -44,21 +44,19 @@ impl SharedTable {
 
     /// Writes a row's deadline (monotonic nanoseconds, `u64::MAX` for none). True: the watchdog must be woken for it.
     pub fn arm(&self, index: usize, deadline: u64) -> bool {
-        let row = self.row(index);
-        row.deadline.store(deadline, Ordering::SeqCst);
-        row.state.store(row::ARMED, Ordering::SeqCst);
+        self.row(index).arm(deadline);
         deadline.saturating_add(crate::wire::WATCHDOG_SLACK_NANOSECONDS)
             < self.table.next_look.load(Ordering::SeqCst)
     }
 
     /// Frees a row. True: the watchdog had fired it.
     pub fn disarm(&self, index: usize) -> bool {
-        self.row(index).state.swap(row::FREE, Ordering::SeqCst) == row::FIRED
+        self.row(index).disarm() == row::FIRED
     }
 
     /// Whether the watchdog fired a row.
     pub fn fired(&self, index: usize) -> bool {
-        self.row(index).state.load(Ordering::SeqCst) == row::FIRED
+        self.row(index).state.load(Ordering::SeqCst) & row::STATE == row::FIRED
     }
 }
 
@@ -150,5 +148,33 @@ impl Drop for Watchdog {
             crate::process::kill_and_reap(self.pidfd.as_fd());
         }
         crate::process::reap(self.pidfd.as_fd());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the watchdog reads, then what the engine does, then what the watchdog does with what it has read.
+    #[test]
+    fn row_armed_again_since_it_was_read_does_not_fire() {
+        let table = SharedTable::new().expect("a table");
+        let row = table.row(7);
+        table.arm(7, 100);
+        let (word, deadline) = row.armed().expect("armed");
+        assert_eq!(deadline, 100);
+        // The run ends, and the row is the next run's.
+        assert!(!table.disarm(7));
+        table.arm(7, 900);
+        assert!(!row.fire(word), "the next run is killed for the end of the last");
+        assert!(!table.fired(7));
+        let (word, deadline) = row.armed().expect("armed");
+        assert_eq!(deadline, 900);
+        assert!(row.fire(word));
+        // A later end comes too late, and the row says so until it is disarmed.
+        table.arm(7, 1_000);
+        assert!(table.fired(7));
+        assert!(table.disarm(7));
+        assert!(row.armed().is_none());
     }
 }
