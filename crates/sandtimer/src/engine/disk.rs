@@ -16,11 +16,16 @@ use rustix::fs::{
 use sandtimer_os::clock::{calendar_nanoseconds, calendar_nanoseconds_of, monotonic_nanoseconds};
 
 use crate::model::LimitKind;
+use crate::supervise::apart::Apart;
 use crate::supervise::orders::{Command, EnforcerHandle};
 use crate::supervise::run::Running;
 
-/// The shortest pause between two looks; a look that takes long is followed by ten times as long a pause.
+/// The shortest pause between two looks at a run; a look that takes long is followed by ten times as long a pause.
 const PAUSE_NANOSECONDS: u64 = 200_000_000;
+/// A run whose last look took longer is looked at on a thread of its own: others are not late for it.
+const CHEAP_NANOSECONDS: u64 = 5_000_000;
+/// Longer looks at a time. One may take for ever, where the file system of a workspace has died.
+static LONG_LOOKS: Apart = Apart::new("st-disk", 32);
 
 /// A run and what its workspaces may grow by.
 #[derive(Debug)]
@@ -31,9 +36,13 @@ struct Watched {
     before: Option<u64>,
     limit: u64,
     enforcer: EnforcerHandle,
+    /// In monotonic nanoseconds.
+    next_look: u64,
+    /// How long the last look took; unknown before the first.
+    cost: Option<u64>,
 }
 
-/// One thread for all such runs; there only while there is one.
+/// One thread for all such runs, and some for those whose looks take long; there only while there is such a run.
 #[derive(Debug, Default)]
 pub(super) struct DiskWatch {
     shared: Arc<Shared>,
@@ -42,16 +51,30 @@ pub(super) struct DiskWatch {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Somebody has come who was not looked at yet.
-    has_come: Condvar,
+    /// A run has come, or was looked at.
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     runs: Vec<Watched>,
-    /// Since the last look.
-    come: Vec<Watched>,
-    looking: bool,
+    /// Runs that are being looked at, which are not in the list.
+    away: usize,
+    has_thread: bool,
+}
+
+impl State {
+    /// Takes out the runs whose looks are due.
+    fn take_due(&mut self, now: u64) -> Vec<Watched> {
+        let due: Vec<Watched> = self.runs.extract_if(.., |watched| watched.next_look <= now).collect();
+        self.away += due.len();
+        due
+    }
+
+    /// When the next look is due.
+    fn next_look(&self) -> Option<u64> {
+        self.runs.iter().map(|watched| watched.next_look).min()
+    }
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -72,50 +95,87 @@ impl DiskWatch {
             workspaces: workspaces.to_vec(),
             limit,
             enforcer: enforcer.clone(),
+            next_look: 0,
+            cost: None,
         };
         let mut state = lock(&self.shared.state);
-        state.come.push(watched);
-        self.shared.has_come.notify_one();
-        if !state.looking {
+        state.runs.push(watched);
+        self.shared.changed.notify_one();
+        if !state.has_thread {
             let shared = self.shared.clone();
             let work = move || look_again_and_again(&shared);
             let thread =
                 std::thread::Builder::new().name("st-disk".to_owned()).stack_size(256 << 10).spawn(work);
-            // Without the thread the limit still holds for single files, by RLIMIT_FSIZE.
-            state.looking = thread.is_ok();
+            // Without the thread the limit still holds for single files, by RLIMIT_FSIZE; the next such run tries again.
+            state.has_thread = thread.is_ok();
         }
     }
 }
 
-fn look_again_and_again(shared: &Shared) {
+fn look_again_and_again(shared: &Arc<Shared>) {
     sandtimer_os::thread::block_signals();
-    let mut next = 0;
     let mut state = lock(&shared.state);
     loop {
-        let mut runs = std::mem::take(&mut state.come);
         let now = monotonic_nanoseconds();
-        let is_turn = now >= next;
-        if is_turn {
-            runs.append(&mut state.runs);
-        } else if runs.is_empty() {
+        let due = state.take_due(now);
+        if due.is_empty() {
+            if state.runs.is_empty() && state.away == 0 {
+                state.has_thread = false;
+                return;
+            }
             // A bounded pause: nothing announces that a directory has grown.
-            let pause = Duration::from_nanos(next - now);
-            let woken = shared.has_come.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
-            state = woken.0;
+            let pause = state.next_look().map_or(PAUSE_NANOSECONDS, |next| next - now);
+            let pause = Duration::from_nanos(pause);
+            state = shared.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
             continue;
         }
-        if runs.is_empty() {
-            state.looking = false;
-            return;
+        drop(state);
+        for watched in due {
+            let is_cheap = watched.cost.is_some_and(|cost| cost <= CHEAP_NANOSECONDS);
+            let look = PendingLook { shared: shared.clone(), watched: Some(watched) };
+            if is_cheap {
+                look.take();
+            } else {
+                // Without a thread the look comes a pause later.
+                LONG_LOOKS.have(move || {
+                    sandtimer_os::thread::block_signals();
+                    look.take();
+                });
+            }
+        }
+        state = lock(&shared.state);
+    }
+}
+
+/// A look that is to be taken. Dropped, it puts the run back into the list, also where there was no thread for it.
+struct PendingLook {
+    shared: Arc<Shared>,
+    watched: Option<Watched>,
+}
+
+impl PendingLook {
+    fn take(mut self) {
+        let Some(watched) = &mut self.watched else { return };
+        let began = monotonic_nanoseconds();
+        let is_within = look(watched);
+        watched.cost = Some(monotonic_nanoseconds() - began);
+        if !is_within {
+            self.watched = None;
+        }
+    }
+}
+
+impl Drop for PendingLook {
+    fn drop(&mut self) {
+        let mut state = lock(&self.shared.state);
+        state.away -= 1;
+        if let Some(mut watched) = self.watched.take() {
+            let pause = PAUSE_NANOSECONDS.max(watched.cost.unwrap_or(0).saturating_mul(10));
+            watched.next_look = monotonic_nanoseconds().saturating_add(pause);
+            state.runs.push(watched);
         }
         drop(state);
-        runs.retain_mut(look);
-        state = lock(&shared.state);
-        state.runs.append(&mut runs);
-        if is_turn {
-            let ended = monotonic_nanoseconds();
-            next = ended + PAUSE_NANOSECONDS.max((ended - now) * 10);
-        }
+        self.shared.changed.notify_one();
     }
 }
 

@@ -7,7 +7,7 @@ const STACK_BYTES: usize = 1 << 20;
 
 /// Threads for one kind of work.
 #[derive(Debug)]
-pub(super) struct Apart {
+pub(crate) struct Apart {
     name: &'static str,
     most: usize,
     at_work: AtomicUsize,

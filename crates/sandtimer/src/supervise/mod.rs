@@ -6,7 +6,7 @@
 //! (`orders`); from then on only the enforcer moves it. Until one of the two threads has looked at its part of a run, whoever
 //! brought it may take that part back: what is over by then was nobody else's (`at_once`, `burial`).
 
-mod apart;
+pub(crate) mod apart;
 pub(crate) mod at_once;
 pub(crate) mod burial;
 pub(crate) mod collector;
