@@ -24,7 +24,7 @@ from ._locks import Guard
 from .errors import SandboxUnavailable
 
 # The engine's own threads touch nothing of Python's.
-_OWN = ("st-enforcer", "st-collector", "st-starter", "st-refiller", "st-disk")
+_OWN = ("st-enforcer", "st-collector", "st-recycler", "st-starter", "st-refiller", "st-disk")
 # Python 3.12 and later warn of every thread, the engine's too; what matters is looked at here.
 warnings.filterwarnings("ignore", message=r".*use of fork\(\) may lead to deadlocks", module=__name__.replace(".", r"\."))
 

@@ -11,6 +11,7 @@ pub mod probe;
 pub mod process;
 pub mod processors;
 pub mod program;
+pub mod queue;
 pub mod seccomp;
 pub mod socket;
 pub mod thread;

@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use crate::limits::FAR_FUTURE;
@@ -110,12 +110,19 @@ pub struct DeadlineCell {
     /// wall says, so it needs no common transaction with it.
     bound: AtomicU64,
     grace: Duration,
+    /// Those that set count from the beginning of the clock by now.
+    has_begun: AtomicBool,
 }
 
 impl DeadlineCell {
     /// A cell without a deadline. `grace` is the time between wall end and kill.
     pub fn new(grace: Duration) -> Self {
-        Self { wall: AtomicU64::new(NEVER), bound: AtomicU64::new(NEVER), grace }
+        Self {
+            wall: AtomicU64::new(NEVER),
+            bound: AtomicU64::new(NEVER),
+            grace,
+            has_begun: AtomicBool::new(false),
+        }
     }
 
     /// Moves the wall end, or takes it away.
@@ -134,15 +141,37 @@ impl DeadlineCell {
         Err(TooLate)
     }
 
-    /// Sets the wall end of a clock that begins at `start`: `own_end`, or earlier if the bound leaves no grace behind it.
+    /// Sets the wall end of a clock that begins at `start`: what `own_end` makes of the one from before, or earlier if the bound
+    /// leaves no grace behind it. Beside one that sets: what that has set is what `own_end` is asked about, and stays where it
+    /// counts from `start` already.
     ///
     /// # Errors
     /// As [`set`](Self::set).
-    pub fn begin(&self, start: Moment, own_end: Option<Moment>) -> Result<(), TooLate> {
-        let bound = decode(self.bound.load(Ordering::Acquire)).map(Moment::as_nanos);
-        let own_end = own_end.map(Moment::as_nanos);
-        let walled = bound_wall(own_end, nanoseconds(self.grace), start.as_nanos(), &[bound]);
-        self.set(walled.map(|walled| Moment::from_nanos(walled.wall)))
+    pub fn begin(
+        &self,
+        start: Moment,
+        own_end: impl Fn(Option<Moment>) -> Option<Moment>,
+    ) -> Result<(), TooLate> {
+        let mut word = self.wall.load(Ordering::Acquire);
+        while word & FIRED == 0 {
+            if self.has_begun.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let bound = decode(self.bound.load(Ordering::Acquire)).map(Moment::as_nanos);
+            let own_end = own_end(decode(word)).map(Moment::as_nanos);
+            let walled = bound_wall(own_end, nanoseconds(self.grace), start.as_nanos(), &[bound]);
+            let new = encode(walled.map(|walled| Moment::from_nanos(walled.wall)));
+            match self.wall.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Ok(()),
+                Err(actual) => word = actual,
+            }
+        }
+        Err(TooLate)
+    }
+
+    /// What is set from now on counts from the beginning of the clock: [`begin`](Self::begin) leaves it alone.
+    pub fn note_begun(&self) {
+        self.has_begun.store(true, Ordering::Release);
     }
 
     /// Says by when everything must be dead whatever the own wall and grace are; also after the wall has

@@ -4,6 +4,7 @@
 //! the watchdogs as well, for the enforcer must not wait for a process to execute. The first launcher is asked for before
 //! anything else and waited for only when a sandbox is to be planned.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -63,13 +64,15 @@ impl Launchers {
         let serve = move || {
             thread::block_signals();
             while let Ok(request) = received.recv() {
-                match request {
+                let serve = || match request {
                     Request::Launch { network, reply } => {
                         // An asker that is gone drops the launcher, which ends it.
                         let _ = reply.send(launch(network, no_namespaces));
                     }
                     Request::Do(work) => work(),
-                }
+                };
+                // A panic, whose message is on stderr, drops the reply; the next request is served all the same.
+                let _ = catch_unwind(AssertUnwindSafe(serve));
             }
         };
         std::thread::Builder::new()

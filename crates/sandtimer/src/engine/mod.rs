@@ -1,6 +1,6 @@
 //! The engine: starts runs, keeps them, and gives their outcomes.
 //!
-//! It owns three threads (enforcer, collector, and one that starts the helper processes), one more while workspaces are
+//! It owns four threads (enforcer, collector, recycler, and one that starts the helper processes), one or more besides while workspaces are
 //! watched for a disk limit, and two or three helper processes (watchdog, launchers). No thread per run: a waiting run is
 //! a row, a few descriptors and its init.
 
@@ -78,7 +78,7 @@ use crate::supervise::orders::{Command, EnforcerHandle};
 use crate::supervise::output::SpoolDirectory;
 use launchers::Launchers;
 use pool::Pool;
-use threads::{Arming, Threads};
+use threads::{Arming, Recycler, Threads};
 
 /// How long an interpreter may take to start unless somebody says otherwise.
 const SPAWN_LIMIT: Duration = Duration::from_secs(60);
@@ -150,6 +150,7 @@ pub(crate) struct Inner {
     /// The same of cells and branches.
     cells: Arc<which_processor::Callers>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    recycler: Mutex<Option<Recycler>>,
     pool: Arc<Pool>,
     // Last: released when everything above is gone.
     lease: Lease,
@@ -206,6 +207,7 @@ impl Engine {
             callers: Arc::default(),
             cells: Arc::default(),
             threads: Mutex::new(threads.handles),
+            recycler: Mutex::new(Some(threads.recycler)),
             pool,
             lease,
             options,
@@ -332,5 +334,7 @@ impl Drop for Inner {
             // A panic there was reported by itself; there is nobody left to pass it on to.
             let _ = thread.join();
         }
+        let recycler = self.recycler.lock().unwrap_or_else(PoisonError::into_inner).take();
+        recycler.into_iter().for_each(Recycler::finish);
     }
 }

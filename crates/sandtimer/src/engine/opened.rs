@@ -29,6 +29,10 @@ pub(super) fn open(inner: &Inner, spec: &Spec) -> Result<Opened, Error> {
 /// The same for a run that was named before.
 pub(super) fn open_as(inner: &Inner, spec: &Spec, id: String) -> Result<Opened, Error> {
     let submitted_at = monotonic_nanoseconds();
+    if inner.enforcer.has_ended() {
+        let source = std::io::ErrorKind::BrokenPipe.into();
+        return Err(Error::System { doing: "the engine's enforcer has failed", source });
+    }
     validate(spec)?;
     open_scope(inner, spec, id, submitted_at)
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::process::Signal;
 use sandtimer_os::control::Control;
@@ -118,6 +118,7 @@ pub(super) fn running_at(
         spawned_at: place.spawned_at,
         started_at: AtomicU64::new(0),
         last_output: AtomicU64::new(0),
+        outputs: OnceLock::new(),
         looked: Mutex::default(),
         moves: Mutex::default(),
         is_to_be_measured: AtomicBool::new(false),

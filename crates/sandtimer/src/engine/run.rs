@@ -95,17 +95,17 @@ impl Run {
 
     /// Waits for the Outcome. Its proof of death may still be pending; see [`Run::settled`].
     pub fn wait(&self) -> Wait {
-        Wait { running: self.running.clone(), settled: false }
+        Wait { running: self.running.clone(), settled: false, key: None }
     }
 
     /// Waits for the Outcome with its final proof: dead, or after 2 s at the earliest unkillable.
     pub fn settled(&self) -> Settled {
-        Settled(Wait { running: self.running.clone(), settled: true })
+        Settled(Wait { running: self.running.clone(), settled: true, key: None })
     }
 
     /// Waits until the command was started or the run is over.
     pub fn started(&self) -> Started {
-        Started { running: self.running.clone() }
+        Started { running: self.running.clone(), key: None }
     }
 
     /// Waits until captured output goes past these positions of stdout and stderr, or the run is over.
@@ -147,7 +147,7 @@ impl Run {
     /// [`Spec::warn`](super::Spec::warn) asked for it, again if that moves later, and of a stall limit that it is only
     /// too busy for. Each is given once; `None` when the run is over.
     pub fn warned(&self) -> Warned {
-        Warned { running: self.running.clone() }
+        Warned { running: self.running.clone(), key: None }
     }
 
     /// As [`Run::warned`], blocking the calling thread.
@@ -209,7 +209,10 @@ impl Run {
     pub fn extend(&self, by: Duration) -> Result<Option<Deadline>, Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         let mut scopes = self.scopes()?;
-        let deadline = scopes.extend(self.scope, Extension::By(by), now)?;
+        scopes.extend(self.scope, Extension::By(by), now)?;
+        // The command may have started since; what was counted from its submission would end too early.
+        self.begin_clock(&mut scopes)?;
+        let deadline = scopes.deadline(self.scope)?;
         if let Some(Deadline { effect, limit, .. }) = &deadline {
             // Before the lock is given up: what fires then has this limit.
             let mut extended = self.running.extended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,11 +228,16 @@ impl Run {
     /// The scopes, in which this run's clock began when its command did.
     fn scopes(&self) -> Result<MutexGuard<'_, ScopeTree>, Error> {
         let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
-        let started = self.running.started_at.load(Ordering::Acquire);
-        if started > 0 {
-            scopes.begin(self.scope, Moment::from_nanos(started))?;
-        }
+        self.begin_clock(&mut scopes)?;
         Ok(scopes)
+    }
+
+    /// Has the run's clock begin with its command, if that was started.
+    fn begin_clock(&self, scopes: &mut ScopeTree) -> Result<(), Error> {
+        match self.running.started_at.load(Ordering::Acquire) {
+            0 => Ok(()),
+            started => Ok(scopes.begin(self.scope, Moment::from_nanos(started))?),
+        }
     }
 
     /// Stops the processes and the run's own clocks.
@@ -363,16 +371,24 @@ impl Drop for Run {
 pub struct Wait {
     running: Arc<Running>,
     settled: bool,
+    key: Option<u64>,
 }
 
 impl Future for Wait {
     type Output = Arc<Outcome>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.running.waiting.poll_outcome(self.settled, context.waker()) {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        match this.running.waiting.poll_outcome(this.settled, &mut this.key, context.waker()) {
             Some(outcome) => Poll::Ready(outcome),
             None => Poll::Pending,
         }
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.running.waiting.forget(self.key);
     }
 }
 
@@ -380,13 +396,21 @@ impl Future for Wait {
 #[derive(Debug)]
 pub struct Warned {
     running: Arc<Running>,
+    key: Option<u64>,
 }
 
 impl Future for Warned {
     type Output = Option<Warning>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.running.waiting.poll_warning(context.waker())
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        this.running.waiting.poll_warning(&mut this.key, context.waker())
+    }
+}
+
+impl Drop for Warned {
+    fn drop(&mut self) {
+        self.running.waiting.forget(self.key);
     }
 }
 
@@ -394,13 +418,21 @@ impl Future for Warned {
 #[derive(Debug)]
 pub struct Started {
     running: Arc<Running>,
+    key: Option<u64>,
 }
 
 impl Future for Started {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.running.waiting.poll_started(context.waker())
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        this.running.waiting.poll_started(&mut this.key, context.waker())
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.running.waiting.forget(self.key);
     }
 }
 

@@ -1,10 +1,11 @@
-//! Starts the enforcer and the collector, has a watchdog started, and knows whether they are armed.
+//! Starts the enforcer, the collector and the recycler, has a watchdog started, and knows whether they are armed.
 //!
 //! Nothing here waits for a process: word of the watchdog and of the enforcer's priority is received when a first run is
 //! about to start, or somebody asks, and waited for no longer than [`ARMING_LIMIT`].
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -49,17 +50,68 @@ impl Arming {
     }
 }
 
-/// The two working threads.
+/// The working threads.
 pub(super) struct Threads {
     pub enforcer: EnforcerHandle,
     pub collector: CollectorHandle,
     pub arming: Arming,
     pub handles: Vec<JoinHandle<()>>,
+    pub recycler: Recycler,
+}
+
+/// The thread that takes apart what runs leave: a file system in memory with gigabytes, a directory with a million files. That
+/// keeps whoever does it for seconds.
+#[derive(Debug)]
+pub(super) struct Recycler {
+    /// Runs that are over, and whether they were in quarantine; `None` at the end.
+    runs: Sender<Option<(Arc<Running>, bool)>>,
+    thread: JoinHandle<()>,
+}
+
+impl Recycler {
+    fn start(pool: Arc<Pool>) -> Result<Self, Error> {
+        let (runs, received) = channel::<Option<(Arc<Running>, bool)>>();
+        let work = move || {
+            thread::block_signals();
+            while let Ok(Some((run, is_quarantined))) = received.recv() {
+                // A panic, whose message is on stderr, costs its slot and no other run's.
+                let _ = catch_unwind(AssertUnwindSafe(|| recycle(&pool, &run, is_quarantined)));
+            }
+        };
+        let thread = std::thread::Builder::new().name("st-recycler".to_owned()).stack_size(256 << 10);
+        let thread = thread.spawn(work).map_err(Error::system("cannot start a thread"))?;
+        Ok(Recycler { runs, thread })
+    }
+
+    /// Waits until everything is taken apart. Nothing is recycled any more after this.
+    pub(super) fn finish(self) {
+        let _ = self.runs.send(None);
+        // A panic there was reported by itself.
+        let _ = self.thread.join();
+    }
+}
+
+/// Takes apart what a run had, and gives its slot back.
+fn recycle(pool: &Pool, run: &Running, is_quarantined: bool) {
+    if is_quarantined {
+        pool.release();
+    }
+    if run.live().is_some() {
+        // The sandbox is the context's.
+        return;
+    }
+    run.drop_namespace();
+    drop(run.job.as_ref().and_then(Job::take_vacancy));
+    if let Some(directory) = &run.private_directory {
+        directory.remove();
+    }
+    pool.give_back(run.row, run.slot.limits());
 }
 
 impl Threads {
     pub(super) fn start(pool: &Arc<Pool>, launchers: &Launchers, lease: &Lease) -> Result<Self, Error> {
-        let recycled = pool.clone();
+        let recycler = Recycler::start(pool.clone())?;
+        let (recycled, over) = (pool.clone(), recycler.runs.clone());
         let recycle = move |run: &Arc<Running>, fate: Fate| match fate {
             Fate::Quarantined => recycled.quarantine(),
             Fate::Vacant => {
@@ -71,32 +123,21 @@ impl Threads {
                     recycled.give_back(run.row, run.slot.limits());
                 }
             }
-            Fate::Free { quarantined } => {
-                if quarantined {
-                    recycled.release();
-                }
-                if run.live().is_some() {
-                    // The sandbox is the context's.
-                    return;
-                }
-                run.drop_namespace();
-                drop(run.job.as_ref().and_then(Job::take_vacancy));
-                if let Some(directory) = &run.private_directory {
-                    directory.remove();
-                }
-                recycled.give_back(run.row, run.slot.limits());
-            }
+            // The sandbox is a context's: there is nothing to take apart.
+            Fate::Free { quarantined: false } if run.live().is_some() => {}
+            // The thread is there for as long as the collector.
+            Fate::Free { quarantined } => drop(over.send(Some((run.clone(), quarantined)))),
         };
-        let (collecting, collector) =
-            Collector::new(Recycle::new(recycle)).map_err(Error::system("cannot make the collector"))?;
         let table = SharedTable::new().map_err(Error::system("cannot map the watchdog's table"))?;
         let table = Arc::new(table);
+        let (starter, shared) = (launchers.starter(), table.clone());
+        let another_watchdog = Box::new(move |enforcer| start_watchdog(&starter, &shared, enforcer, None));
+        let (collecting, collector) = Collector::new(Recycle::new(recycle), another_watchdog)
+            .map_err(Error::system("cannot make the collector"))?;
         let directories: std::io::Result<Vec<OwnedFd>> =
             pool.cgroups().slot_directories().map(|directory| directory.try_clone_to_owned()).collect();
-        let (starter, shared) = (launchers.starter(), table.clone());
         let parts = EnforcerParts {
             table: table.clone(),
-            start_watchdog: Box::new(move |enforcer| start_watchdog(&starter, &shared, enforcer, None)),
             collector: collector.sender.clone(),
             collector_wake: collector.wake.clone(),
             lease: lease.lock().map_err(Error::system("cannot keep the engine number"))?,
@@ -132,7 +173,7 @@ impl Threads {
             real_time: Mutex::new(real_time),
             watchdog: Mutex::new(watchdog),
         };
-        Ok(Threads { enforcer, collector, arming, handles })
+        Ok(Threads { enforcer, collector, arming, handles, recycler })
     }
 }
 

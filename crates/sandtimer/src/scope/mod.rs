@@ -416,6 +416,7 @@ impl ScopeTree {
         {
             return Ok(());
         }
+        self.node(id)?.cell.note_begun();
         self.retime(id, Timing { watch: Stopwatch::started(start), ..timing }, start)
     }
 

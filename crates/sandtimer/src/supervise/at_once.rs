@@ -55,6 +55,7 @@ impl Brought {
             enforcer.send(answered());
             return None;
         };
+        ending.tell_owner_the_rest();
         enforcer.forget(&ending);
         let streams = self.streams.take();
         let ended = settle(streams, run, facts, collector)?;

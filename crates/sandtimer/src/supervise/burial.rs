@@ -96,6 +96,7 @@ impl Burial {
         }
         match ending.report() {
             Some(ToCollector::Dead { run, facts }) => {
+                ending.tell_owner_the_rest();
                 enforcer.forget_vacated(&ending);
                 let streams = self.streams.and_then(|streams| streams.take());
                 if let Some(ended) = settle(streams, run, facts, collector) {

@@ -8,23 +8,26 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
+use sandtimer_os::queue::{Receiver, Sender, queue};
 
 use super::notices;
 use super::offer::Offer;
 use super::orders::{Command, EnforcerHandle, MOST_TAKEN_BACK};
 use super::output::Spool;
 use super::reports::Reports;
-use super::run::{Facts, Running};
+use super::run::{Cause, Facts, Running};
 use super::seen::{measure, note, note_stacks};
+use super::waiting::OwnerEvent;
 use super::{sentence, words};
-use crate::model::{LimitKind, Warning};
+use crate::model::{Enforcer, LimitKind, Warning};
 
 /// What the collector is told.
 #[derive(Debug)]
@@ -41,6 +44,12 @@ pub(crate) enum ToCollector {
     Measure(Arc<Running>),
     /// Tell the run itself of a limit that is near.
     Warn(Arc<Running>, Warning),
+    /// Tell the run's owner of these, and wake the tasks that wait for it.
+    Notify(Arc<Running>, Vec<OwnerEvent>),
+    /// Have a watchdog started for the enforcer.
+    StartWatchdog,
+    /// There is no enforcer any more: nothing ends the runs, and they end here.
+    EnforcerEnded,
     /// The job's process is dead.
     Reap(Arc<Running>),
     /// The enforcer has no word of its death within the bound.
@@ -80,6 +89,10 @@ pub(crate) struct Attachment {
 /// After death, how long the pipes may take to end, which only something outside the sandbox could hold open, and what is left of
 /// its words to be heard.
 const DRAIN_LIMIT: u64 = 200_000_000;
+/// Without an enforcer: how long the death of a run is waited for.
+const DEATH_LIMIT_MILLISECONDS: u64 = 250;
+/// How often messages are looked for where the epoll fails.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Messages that are taken before output is looked at again.
 const MOST_AT_A_TIME: u32 = 64;
 const WAKE: u64 = u64::MAX;
@@ -120,6 +133,9 @@ pub(crate) enum Fate {
 
 type Recycling = dyn Fn(&Arc<Running>, Fate) + Send + Sync;
 
+/// Has another thread start a watchdog and send it to the enforcer as [`Command::Adopt`].
+pub(crate) type StartWatchdog = Box<dyn Fn(EnforcerHandle) + Send>;
+
 /// Told of every slot's fate, after the run's outcome is out.
 #[derive(Clone)]
 pub(crate) struct Recycle(Arc<Recycling>);
@@ -151,6 +167,8 @@ pub(crate) struct Collector {
     /// By row, until there is something to do: most of a short job's are taken back.
     offered: HashMap<usize, Arc<Offer<Box<Attachment>>>>,
     enforcer: Option<EnforcerHandle>,
+    has_no_enforcer: bool,
+    start_watchdog: StartWatchdog,
     recycle: Recycle,
     buffer: Vec<u8>,
     stopping: bool,
@@ -181,6 +199,8 @@ impl CollectorHandle {
     pub fn attach(&self, attachment: Attachment) -> Arc<Offer<Box<Attachment>>> {
         let row = attachment.run.row;
         let outputs = [0, 1].map(|index| attachment.outputs[index].as_ref().map(|(fd, _)| fd.clone()));
+        // Once for each run.
+        let _ = attachment.run.outputs.set(outputs.each_ref().map(|fd| fd.as_ref().map(Arc::downgrade)));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let mut ready = attachment.stdin.is_some() || attachment.reports.is_some();
         for (index, fd) in outputs.iter().enumerate() {
@@ -222,8 +242,8 @@ fn token(row: usize, kind: u64) -> epoll::EventData {
 }
 
 impl Collector {
-    pub fn new(recycle: Recycle) -> io::Result<(Self, CollectorHandle)> {
-        let (sender, messages) = channel();
+    pub fn new(recycle: Recycle, start_watchdog: StartWatchdog) -> io::Result<(Self, CollectorHandle)> {
+        let (sender, messages) = queue();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
@@ -235,6 +255,8 @@ impl Collector {
             streams: HashMap::new(),
             offered: HashMap::new(),
             enforcer: None,
+            has_no_enforcer: false,
+            start_watchdog,
             recycle: recycle.clone(),
             buffer: vec![0; 64 * 1024],
             stopping: false,
@@ -248,26 +270,33 @@ impl Collector {
         self.enforcer = Some(enforcer);
         let mut events = Vec::with_capacity(256);
         while !(self.stopping && self.streams.values().all(|streams| streams.given_up)) {
-            events.clear();
-            let timeout = self.next_drain_end();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return,
-            }
-            // First the messages: an event may be of a run that one of them brings.
-            self.obey();
-            for event in &events {
-                match event.data.u64() {
-                    WAKE => {
-                        let mut count = [0u8; 8];
-                        let _ = rustix::io::read(&*self.wake, &mut count);
-                        self.obey();
-                    }
-                    token => self.stream((token >> 2) as usize, token & 3),
-                }
-            }
-            self.finish_drained();
+            // A panic, whose message is on stderr, is the matter of one run: those of all others go on.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.work(&mut events)));
         }
+    }
+
+    /// Waits for something to do, and does it.
+    fn work(&mut self, events: &mut Vec<epoll::Event>) {
+        events.clear();
+        let timeout = self.next_drain_end();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            // What is waited for must come all the same. Only the program itself can have closed the descriptor.
+            Err(_) => std::thread::park_timeout(POLL_INTERVAL),
+        }
+        // First the messages: an event may be of a run that one of them brings.
+        self.obey();
+        for event in &*events {
+            match event.data.u64() {
+                WAKE => {
+                    let mut count = [0u8; 8];
+                    let _ = rustix::io::read(&*self.wake, &mut count);
+                    self.obey();
+                }
+                token => self.stream((token >> 2) as usize, token & 3),
+            }
+        }
+        self.finish_drained();
     }
 
     fn next_drain_end(&self) -> Option<Timespec> {
@@ -284,12 +313,15 @@ impl Collector {
                 let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
                 return;
             }
-            let Ok(message) = self.messages.try_recv() else { return };
+            let Some(message) = self.messages.try_receive() else { return };
             match message {
                 ToCollector::Attach(row, offer) => {
                     self.offered.insert(row, offer);
-                    if self.stopping {
+                    if self.stopping || self.has_no_enforcer {
                         self.see(row);
+                    }
+                    if self.has_no_enforcer {
+                        self.end_without_enforcer(row);
                     }
                 }
                 ToCollector::See(row) => self.see(row),
@@ -307,6 +339,19 @@ impl Collector {
                     let channel =
                         streams_of(&mut self.streams, &run).and_then(|streams| streams.notices.as_ref());
                     notices::give(&run, warning, channel, monotonic_nanoseconds());
+                }
+                ToCollector::Notify(run, events) => run.waiting.note(events),
+                ToCollector::StartWatchdog => {
+                    if let Some(enforcer) = &self.enforcer {
+                        (self.start_watchdog)(enforcer.clone());
+                    }
+                }
+                ToCollector::EnforcerEnded => {
+                    self.has_no_enforcer = true;
+                    let offered: Vec<usize> = self.offered.keys().copied().collect();
+                    offered.into_iter().for_each(|row| self.see(row));
+                    let rows: Vec<usize> = self.streams.keys().copied().collect();
+                    rows.into_iter().for_each(|row| self.end_without_enforcer(row));
                 }
                 ToCollector::Reap(run) => {
                     if let Some(job) = &run.job {
@@ -393,6 +438,45 @@ impl Collector {
             streams.reports = Some(Reports::new(fd));
         }
         self.streams.insert(row, streams);
+    }
+
+    /// Ends a run that has no enforcer any more. The watchdog has killed it or is about to; no other thread will tell of that.
+    fn end_without_enforcer(&mut self, row: usize) {
+        let Some(streams) = self.streams.get_mut(&row).filter(|streams| streams.is_waited_for()) else {
+            return;
+        };
+        let run = streams.run.clone();
+        // Its answer may have been taken: whoever has taken it ends the run.
+        if run.waiting.is_over() {
+            return;
+        }
+        run.cell.seal();
+        if !run.slot.kill_all() {
+            let _ = process::kill(run.pidfd.as_fd());
+        }
+        let killed_at = monotonic_nanoseconds();
+        let is_dead = process::wait_readable(run.pidfd.as_fd(), DEATH_LIMIT_MILLISECONDS);
+        let reason = "the engine's enforcer failed, as stderr says, and every run was killed with it";
+        let started_at = Some(run.started_at.load(Ordering::Acquire)).filter(|at| *at > 0);
+        let now = monotonic_nanoseconds();
+        let facts = Box::new(Facts {
+            started_at,
+            cause: Some(Cause::Infrastructure(reason.to_owned())),
+            enforced_by: Some(Enforcer::Watchdog),
+            verdict_at: killed_at,
+            due_at: killed_at,
+            killed_at: Some(killed_at),
+            dead_at: is_dead.then_some(now),
+            overdue: (!is_dead).then_some(true),
+            ..Facts::default()
+        });
+        if is_dead {
+            (streams.dead, streams.drain_until) = (Some(facts), now);
+            return;
+        }
+        streams.given_up = true;
+        run.waiting.outcome(sentence::outcome(&run, &facts, &streams.spools), true);
+        self.recycle.tell(&run, Fate::Quarantined);
     }
 
     /// Takes up the output of a run that is over, which nobody watches.
@@ -510,6 +594,11 @@ fn streams_of<'a>(streams: &'a mut HashMap<usize, Streams>, run: &Arc<Running>) 
 }
 
 impl Streams {
+    /// Whether its Outcome is still to come.
+    fn is_waited_for(&self) -> bool {
+        self.dead.is_none() && !self.given_up
+    }
+
     /// When its Outcome is made, if it is dead.
     fn settles_by(&self) -> u64 {
         let is_drained = self.outputs.iter().all(Option::is_none);

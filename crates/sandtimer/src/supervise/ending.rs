@@ -26,6 +26,7 @@ use overdue::Overdue;
 use super::collector::ToCollector;
 use super::run::{Cause, Facts, Job, Running};
 use super::sentence;
+use super::waiting::OwnerEvent;
 use crate::model::{Enforcer, LimitKind, State, Warning};
 use crate::time::{Fire, Moment, Stopwatch};
 
@@ -102,6 +103,8 @@ pub(crate) struct Ending {
     killed_anew: u64,
     pause: Option<Stopwatch>,
     processors: u64,
+    /// What the owner was not told because another thread had the lock; none where no task is to be woken either.
+    owner_events: Option<Vec<OwnerEvent>>,
 }
 
 impl Ending {
@@ -137,6 +140,7 @@ impl Ending {
             killed_anew: 0,
             pause: None,
             processors: sandtimer_os::probe::processors() as u64,
+            owner_events: None,
         };
         if let Some(at) = begun_at {
             ending.started(at);
@@ -302,7 +306,7 @@ impl Ending {
             self.published = true;
             self.facts.verdict_at = monotonic_nanoseconds();
             let ending = self.facts.cause.as_ref().and_then(sentence::ending_of);
-            self.run.waiting.verdict(self.facts.verdict_at, ending);
+            self.notify_owner(OwnerEvent::Verdict { at: self.facts.verdict_at, ending });
             if let Some(job) = &self.run.job {
                 job.hang_up();
             }
@@ -486,6 +490,28 @@ impl Ending {
     /// The watchdog has killed its sandbox, or is about to: that is nobody's any more, whatever init has said of it.
     pub fn killed_by_watchdog(&self) {
         drop(self.run.job.as_ref().and_then(Job::take_vacancy));
+    }
+
+    /// Tells the owner of something, without waiting: the rest is left to [`Ending::owner_events`].
+    fn notify_owner(&mut self, event: OwnerEvent) {
+        match self.run.waiting.try_note(event) {
+            Ok(false) => {}
+            Ok(true) => drop(self.owner_events.get_or_insert_default()),
+            Err(event) => self.owner_events.get_or_insert_default().push(event),
+        }
+    }
+
+    /// What the owner could not be told at once, and that tasks are to be woken: the collector's to do.
+    pub fn owner_events(&mut self) -> Option<ToCollector> {
+        let events = self.owner_events.take()?;
+        Some(ToCollector::Notify(self.run.clone(), events))
+    }
+
+    /// The same, done here, by a thread that may wait.
+    pub fn tell_owner_the_rest(&mut self) {
+        if let Some(events) = self.owner_events.take() {
+            self.run.waiting.note(events);
+        }
     }
 
     /// What the collector has not heard yet.

@@ -1,7 +1,8 @@
 //! The thread that ends runs on time.
 //!
 //! It waits on one epoll for its timer, for every run's init (socket and pidfd) and for messages; it does no I/O of
-//! runs, takes no lock that a thread doing such I/O holds, and decides which cause ended a run that it has looked at: of one
+//! runs, waits for no lock and no message of a thread of lower priority (what the owner of a run is told and cannot be told at once
+//! is left to the collector, and so are the wakers of tasks, which are the caller's code), and decides which cause ended a run that it has looked at: of one
 //! that was brought it notes when something is due, and takes it up once that time has come or something is heard of it. (An
 //! answer is taken by whoever waited for it; a run that is answered before may be taken back, and ended elsewhere.) Real-time
 //! (SCHED_FIFO) where the kernel allows it: otherwise busy sandboxes on the same processors make it late.
@@ -12,7 +13,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::time::{
@@ -20,6 +20,7 @@ use rustix::time::{
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
+use sandtimer_os::queue::{Receiver, Sender, queue};
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
 use super::collector::ToCollector;
@@ -30,6 +31,9 @@ use super::run::Running;
 
 /// Watchdogs are started at most this often.
 const WATCHDOG_AGAIN: u64 = 1_000_000_000;
+
+/// How soon the watchdog is told again of what its socket had no room for.
+const SHOW_AGAIN: u64 = 10_000_000;
 
 /// Times of runs that are over stay until they pass, or there are this many.
 const MOST_TIMERS: usize = 8 * sandtimer_os::wire::ROWS;
@@ -55,7 +59,8 @@ pub(crate) struct Enforcer {
     collector_wake: Arc<OwnedFd>,
     table: Arc<SharedTable>,
     watchdog: Option<Arc<Watchdog>>,
-    start_watchdog: Box<dyn Fn(EnforcerHandle) + Send>,
+    /// Rows that it has not been told of, because its socket was full.
+    unshown: Vec<usize>,
     /// When the last one was adopted.
     watchdog_since: u64,
     /// What it was told of runs beforehand.
@@ -78,8 +83,6 @@ pub(crate) struct Enforcer {
 /// What the enforcer thread is started with.
 pub(crate) struct EnforcerParts {
     pub table: Arc<SharedTable>,
-    /// Has another thread start a watchdog and send it as [`Command::Adopt`].
-    pub start_watchdog: Box<dyn Fn(EnforcerHandle) + Send>,
     pub collector: Sender<ToCollector>,
     pub collector_wake: Arc<OwnedFd>,
     pub sweep_directories: Vec<OwnedFd>,
@@ -89,7 +92,7 @@ pub(crate) struct EnforcerParts {
 
 impl Enforcer {
     pub fn new(parts: EnforcerParts) -> io::Result<(Self, EnforcerHandle)> {
-        let (sender, commands) = channel();
+        let (sender, commands) = queue();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let timer =
@@ -106,7 +109,7 @@ impl Enforcer {
             collector_wake: parts.collector_wake,
             table: parts.table,
             watchdog: None,
-            start_watchdog: parts.start_watchdog,
+            unshown: Vec::new(),
             watchdog_since: 0,
             shown: None,
             watchdog_due: None,
@@ -124,6 +127,7 @@ impl Enforcer {
 
     /// Runs until shut down and without runs.
     pub fn serve(mut self) {
+        let mut end = UnexpectedEnd::of(&self);
         let mut events = Vec::with_capacity(256);
         while !(self.stopping && self.runs.iter().flatten().all(|ending| ending.is_given_up())) {
             events.clear();
@@ -135,7 +139,7 @@ impl Enforcer {
             }
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                // Nothing can be watched any more; leaving closes the watchdog's socket, which ends every run.
+                // Nothing can be watched any more.
                 Err(_) => return,
             }
             // First the commands: an event may be of a run that one of them brings.
@@ -160,6 +164,7 @@ impl Enforcer {
             }
             self.look();
         }
+        end.is_expected = true;
         if let Some(watchdog) = self.watchdog.take()
             && self.runs.iter().all(Option::is_none)
         {
@@ -173,6 +178,8 @@ impl Enforcer {
         }
         let next = self.timers.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
         let next = next.min(self.watchdog_due.unwrap_or(u64::MAX));
+        let next =
+            if self.unshown.is_empty() { next } else { next.min(monotonic_nanoseconds() + SHOW_AGAIN) };
         // An earlier time than is needed stays: it costs one look, and whoever brings a run until then need not wake this thread.
         if self.armed_for != 0 && self.armed_for <= next {
             return;
@@ -191,7 +198,7 @@ impl Enforcer {
     /// Whether there was anything to obey.
     fn obey(&mut self) -> bool {
         let mut any = false;
-        while let Ok(command) = self.commands.try_recv() {
+        while let Some(command) = self.commands.try_receive() {
             any = true;
             match command {
                 Command::Watch { row, due, shown, offer } => {
@@ -308,9 +315,10 @@ impl Enforcer {
         if self.watchdog_due.is_some_and(|at| at <= monotonic_nanoseconds()) {
             self.watchdog_due = None;
             if !self.stopping {
-                (self.start_watchdog)(self.own_handle.clone());
+                self.tell_collector(ToCollector::StartWatchdog);
             }
         }
+        self.show_rest();
         loop {
             let now = monotonic_nanoseconds();
             match self.timers.peek() {
@@ -354,7 +362,14 @@ impl Enforcer {
             // A watchdog that does not listen is replaced when it is dead; init stands behind it meanwhile.
             let _ = watchdog.wake();
         }
-        let messages = [ending.look(), ending.notice(), ending.reap(), ending.report()];
+        let messages = [
+            ending.owner_events(),
+            ending.look(),
+            ending.measurement(),
+            ending.notice(),
+            ending.reap(),
+            ending.report(),
+        ];
         let run = ending.is_dead().then(|| ending.run.clone());
         let next = ending.next_time().filter(|at| ending.scheduled != Some(*at));
         if let Some(run) = &run {
@@ -373,9 +388,7 @@ impl Enforcer {
             }
         }
         for message in messages.into_iter().flatten() {
-            // The collector outlives the enforcer.
-            let _ = self.collector.send(message);
-            let _ = rustix::io::write(&*self.collector_wake, &1u64.to_ne_bytes());
+            self.tell_collector(message);
         }
         if let (Some(at), Some(ending)) = (next, self.runs[row].as_mut()) {
             ending.scheduled = Some(at);
@@ -399,10 +412,27 @@ impl Enforcer {
             || self.runs[row].as_ref().is_some_and(|ending| ending.scheduled == Some(at))
     }
 
-    fn tell_watchdog(&self, run: &Running) {
+    fn tell_collector(&self, message: ToCollector) {
+        // The collector outlives the enforcer.
+        let _ = self.collector.send(message);
+        let _ = rustix::io::write(&*self.collector_wake, &1u64.to_ne_bytes());
+    }
+
+    fn tell_watchdog(&mut self, run: &Running) {
         let Some(watchdog) = &self.watchdog else { return };
-        // A failure means that it is stopped or dead; the latter wakes this thread by its pidfd.
-        let _ = kill_by(watchdog, &run.slot, run.pidfd.as_fd(), run.sweeps_itself);
+        let told = kill_by(watchdog, &run.slot, run.pidfd.as_fd(), run.sweeps_itself);
+        // Any other failure means that it is dead, which wakes this thread by its pidfd.
+        if told.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            self.unshown.push(run.row);
+        }
+    }
+
+    /// Tells the watchdog of the rows that its socket had no room for.
+    fn show_rest(&mut self) {
+        for row in std::mem::take(&mut self.unshown) {
+            let run = self.runs[row].as_ref().map(|ending| ending.run.clone());
+            run.iter().for_each(|run| self.tell_watchdog(run));
+        }
     }
 
     fn adopt(&mut self, watchdog: Watchdog) {
@@ -418,9 +448,9 @@ impl Enforcer {
         self.watchdog_since = monotonic_nanoseconds();
         self.shown = self.own_handle.adopted(watchdog);
         (0..self.offered.len()).for_each(|row| self.see(row));
-        for ending in self.runs.iter().flatten() {
-            self.tell_watchdog(&ending.run);
-        }
+        // Its socket holds some hundred messages, and those that it has not read it may not have had the time for.
+        self.unshown = (0..self.runs.len()).filter(|row| self.runs[*row].is_some()).collect();
+        self.show_rest();
         if let Some(watchdog) = &self.watchdog {
             let _ = watchdog.wake();
         }
@@ -430,10 +460,41 @@ impl Enforcer {
     /// not started again and again.
     fn replace_watchdog(&mut self) {
         self.shown = None;
+        self.unshown.clear();
         self.own_handle.bereft();
         if let Some(dead) = self.watchdog.take() {
             let _ = epoll::delete(&self.epoll, dead.pidfd());
         }
         self.watchdog_due = Some(self.watchdog_since + WATCHDOG_AGAIN);
+    }
+}
+
+/// What is done where the enforcer ends in the middle of its work, by a panic or because its epoll fails: the watchdog, whose
+/// socket closes then, kills every run, and the collector ends what is waited for.
+struct UnexpectedEnd {
+    handle: EnforcerHandle,
+    collector: Sender<ToCollector>,
+    collector_wake: Arc<OwnedFd>,
+    is_expected: bool,
+}
+
+impl UnexpectedEnd {
+    fn of(enforcer: &Enforcer) -> Self {
+        UnexpectedEnd {
+            handle: enforcer.own_handle.clone(),
+            collector: enforcer.collector.clone(),
+            collector_wake: enforcer.collector_wake.clone(),
+            is_expected: false,
+        }
+    }
+}
+
+impl Drop for UnexpectedEnd {
+    fn drop(&mut self) {
+        if !self.is_expected {
+            self.handle.bereft();
+            let _ = self.collector.send(ToCollector::EnforcerEnded);
+            let _ = rustix::io::write(&*self.collector_wake, &1u64.to_ne_bytes());
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! The collector rings after each piece it stored; where nobody listens that costs it one atomic exchange. Whoever
 //! listens registers first and looks at the output then: a ring after the look wakes it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -14,10 +15,43 @@ pub(crate) struct Listeners {
     wakers: Mutex<Wakers>,
 }
 
+/// The wakers of tasks that wait, each under a number of its own.
 #[derive(Debug, Default)]
-struct Wakers {
+pub(super) struct Wakers {
     next: u64,
     list: Vec<(u64, Waker)>,
+}
+
+impl Wakers {
+    /// Keeps a task's waker. `key` is the task's own, `None` at first.
+    pub fn listen(&mut self, key: &mut Option<u64>, waker: &Waker) {
+        let number = *key.get_or_insert_with(|| {
+            self.next += 1;
+            self.next
+        });
+        match self.list.iter_mut().find(|(known, _)| *known == number) {
+            Some((_, known)) => known.clone_from(waker),
+            None => self.list.push((number, waker.clone())),
+        }
+    }
+
+    pub fn forget(&mut self, key: Option<u64>) {
+        self.list.retain(|(known, _)| Some(*known) != key);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Takes all wakers; who waits on registers again.
+    pub fn take(&mut self) -> impl Iterator<Item = Waker> + use<> {
+        std::mem::take(&mut self.list).into_iter().map(|(_, waker)| waker)
+    }
 }
 
 impl Listeners {
@@ -29,30 +63,24 @@ impl Listeners {
     /// Has `waker` woken by the next ring. `key` is the listener's own, `None` at first.
     pub fn listen(&self, key: &mut Option<u64>, waker: &Waker) {
         let mut wakers = self.lock();
-        let number = *key.get_or_insert_with(|| {
-            wakers.next += 1;
-            wakers.next
-        });
-        match wakers.list.iter_mut().find(|(known, _)| *known == number) {
-            Some((_, known)) => known.clone_from(waker),
-            None => wakers.list.push((number, waker.clone())),
-        }
+        wakers.listen(key, waker);
         self.any.store(true, Ordering::SeqCst);
     }
 
     /// Forgets a listener that went away.
     pub fn forget(&self, key: Option<u64>) {
-        if let Some(number) = key {
-            self.lock().list.retain(|(known, _)| *known != number);
+        if key.is_some() {
+            self.lock().forget(key);
         }
     }
 
     /// Wakes all that listen.
     pub fn ring(&self) {
         if self.any.swap(false, Ordering::SeqCst) {
-            let wakers = std::mem::take(&mut self.lock().list);
-            for (_, waker) in wakers {
-                waker.wake();
+            let wakers = self.lock().take();
+            for waker in wakers {
+                // The caller's code: a panic there must not end the collector.
+                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
             }
         }
     }

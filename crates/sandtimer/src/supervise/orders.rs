@@ -7,12 +7,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::epoll;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
+use sandtimer_os::queue::Sender;
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
 use super::ending::Ending;
@@ -125,6 +125,11 @@ impl EnforcerHandle {
         }
     }
 
+    /// Whether the enforcer has ended: nothing would end a run any more.
+    pub fn has_ended(&self) -> bool {
+        self.commands.is_closed()
+    }
+
     /// Whether a watchdog stands behind the enforcer.
     pub fn is_watched(&self) -> bool {
         self.watched.load(Ordering::Relaxed)
@@ -165,7 +170,7 @@ impl EnforcerHandle {
 
     /// Has a command wait until the enforcer wakes.
     pub fn queue(&self, command: Command) {
-        // The enforcer ends only after the engine, which owns the last handle, has told it to.
+        // Where the enforcer has failed, the collector ends what is begun all the same.
         let _ = self.commands.send(command);
     }
 

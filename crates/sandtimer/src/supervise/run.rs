@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, statat};
@@ -306,6 +306,8 @@ pub(crate) struct Running {
     pub started_at: AtomicU64,
     /// When the last output was seen; 0 for never.
     pub last_output: AtomicU64,
+    /// The read ends that the collector reads.
+    pub outputs: OnceLock<[Option<Weak<OwnedFd>>; 2]>,
     /// What the command was last seen to do; the collector's.
     pub looked: Mutex<Option<Noted>>,
     /// Since when it is seen to do nothing. The enforcer does not touch it.
@@ -419,6 +421,12 @@ impl Running {
     /// Remembers that output was seen.
     pub fn note_output(&self, now: u64) {
         self.last_output.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether it has written output that the collector has not read. poll(2) waits for nothing that the run's processes hold.
+    pub fn has_unread_output(&self) -> bool {
+        let outputs = self.outputs.get().into_iter().flatten().flatten();
+        outputs.filter_map(Weak::upgrade).any(|fd| process::any_readable(std::iter::once(fd.as_fd())))
     }
 
     /// Nanoseconds since its latest output, or since its start where there was none.

@@ -1,13 +1,15 @@
 //! What the owner of a run waits for: its start, words before its end, its verdict, its outcome.
 //!
-//! The enforcer and the collector tell, any number of threads and tasks wait; nobody who tells waits for one who hears.
+//! The enforcer and the collector tell, any number of threads and tasks wait. The enforcer waits for no lock that they hold and
+//! calls no waker, which is code of the caller's: what it cannot tell at once is an [`OwnerEvent`] for the collector.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use super::listeners::Listeners;
+use super::listeners::{Listeners, Wakers};
 use crate::model::{Ending, Outcome, Warning};
 
 /// Where the owner of a run waits.
@@ -29,13 +31,31 @@ struct WaitState {
     settled: bool,
     /// Not yet heard.
     warnings: VecDeque<Warning>,
-    wakers: Vec<Waker>,
+    wakers: Wakers,
+}
+
+/// What the enforcer tells the owner of a run.
+#[derive(Debug)]
+pub(crate) enum OwnerEvent {
+    Started,
+    Warning(Warning),
+    /// The run is over for its owner, even while the dead are still counted.
+    Verdict {
+        at: u64,
+        /// How it ended, where the verdict alone says so.
+        ending: Option<Ending>,
+    },
 }
 
 impl WaitState {
-    fn call_back(&mut self, waker: &Waker) {
-        if !self.wakers.iter().any(|known| known.will_wake(waker)) {
-            self.wakers.push(waker.clone());
+    fn apply(&mut self, event: OwnerEvent) {
+        match event {
+            OwnerEvent::Started => self.started = true,
+            OwnerEvent::Warning(warning) => {
+                self.warnings.truncate(MOST_WARNINGS - 1);
+                self.warnings.push_back(warning);
+            }
+            OwnerEvent::Verdict { at, ending } => (self.verdict_at, self.ending) = (Some(at), ending),
         }
     }
 
@@ -61,33 +81,49 @@ impl Waiting {
         let wakers = {
             let mut state = self.lock();
             change(&mut state);
-            std::mem::take(&mut state.wakers)
+            state.wakers.take()
         };
         self.changed.notify_all();
         for waker in wakers {
-            waker.wake();
+            // The caller's code: a panic there must not end the thread that serves all runs.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 
-    pub fn started(&self) {
-        self.change(|state| state.started = true);
+    /// Applies an event without waiting. Whether there are tasks to be woken, by [`Waiting::note`]; the event itself where
+    /// another thread has the lock at the moment.
+    pub fn try_note(&self, event: OwnerEvent) -> Result<bool, OwnerEvent> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(event),
+        };
+        state.apply(event);
+        let has_tasks = !state.wakers.is_empty();
+        drop(state);
+        self.changed.notify_all();
+        Ok(has_tasks)
     }
 
-    /// Word for the owner, if he listens.
-    pub fn warn(&self, warning: Warning) {
-        self.change(|state| {
-            state.warnings.truncate(MOST_WARNINGS - 1);
-            state.warnings.push_back(warning);
-        });
+    /// Applies events and wakes what waits.
+    pub fn note(&self, events: Vec<OwnerEvent>) {
+        self.change(|state| events.into_iter().for_each(|event| state.apply(event)));
     }
 
-    pub fn poll_warning(&self, waker: &Waker) -> Poll<Option<Warning>> {
+    pub fn poll_warning(&self, key: &mut Option<u64>, waker: &Waker) -> Poll<Option<Warning>> {
         let mut state = self.lock();
         let next = state.warning();
         if next.is_pending() {
-            state.call_back(waker);
+            state.wakers.listen(key, waker);
         }
         next
+    }
+
+    /// Forgets the waker of a task that does not wait any more.
+    pub fn forget(&self, key: Option<u64>) {
+        if key.is_some() {
+            self.lock().wakers.forget(key);
+        }
     }
 
     pub fn wait_warning(&self) -> Option<Warning> {
@@ -98,11 +134,6 @@ impl Waiting {
                 Poll::Pending => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
-    }
-
-    /// The verdict is there: the run is over for its owner, even while the dead are still counted.
-    pub fn verdict(&self, at: u64, ending: Option<Ending>) {
-        self.change(|state| (state.verdict_at, state.ending) = (Some(at), ending));
     }
 
     /// How it ended, where the verdict alone says so.
@@ -120,21 +151,21 @@ impl Waiting {
         self.output.ring();
     }
 
-    pub fn poll_started(&self, waker: &Waker) -> Poll<()> {
+    pub fn poll_started(&self, key: &mut Option<u64>, waker: &Waker) -> Poll<()> {
         let mut state = self.lock();
         if state.started {
             return Poll::Ready(());
         }
-        state.call_back(waker);
+        state.wakers.listen(key, waker);
         Poll::Pending
     }
 
-    pub fn poll_outcome(&self, settled: bool, waker: &Waker) -> Option<Arc<Outcome>> {
+    pub fn poll_outcome(&self, settled: bool, key: &mut Option<u64>, waker: &Waker) -> Option<Arc<Outcome>> {
         let mut state = self.lock();
         match &state.outcome {
             Some(outcome) if state.settled || !settled => Some(outcome.clone()),
             _ => {
-                state.call_back(waker);
+                state.wakers.listen(key, waker);
                 None
             }
         }
@@ -182,5 +213,78 @@ impl Waiting {
         while !state.started {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn event_is_returned_while_another_thread_has_the_lock() {
+        let waiting = Waiting::default();
+        let held = waiting.lock();
+        let event = waiting.try_note(OwnerEvent::Verdict { at: 7, ending: None });
+        drop(held);
+        let event = event.expect_err("the enforcer would have waited");
+        assert_eq!(waiting.lock().verdict_at, None);
+        waiting.note(vec![event]);
+        assert_eq!(waiting.wait_verdict(), Some(7));
+    }
+
+    #[test]
+    fn event_is_applied_at_once_and_tasks_are_woken_later() {
+        let (waiting, count) = (Waiting::default(), Arc::new(Count::default()));
+        let waker = Waker::from(count.clone());
+        assert!(!waiting.try_note(OwnerEvent::Started).expect("no lock is held"));
+        assert!(waiting.poll_outcome(false, &mut None, &waker).is_none());
+        assert!(waiting.try_note(OwnerEvent::Verdict { at: 7, ending: None }).expect("as above"));
+        assert_eq!((waiting.wait_verdict(), count.0.load(Ordering::SeqCst)), (Some(7), 0));
+        waiting.note(Vec::new());
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn waker_of_dropped_future_is_forgotten() {
+        let (waiting, count) = (Waiting::default(), Arc::new(Count::default()));
+        for _ in 0..1_000 {
+            let (waker, mut key) = (Waker::from(Arc::new(Count::default())), None);
+            assert!(waiting.poll_started(&mut key, &waker).is_pending());
+            waiting.forget(key);
+        }
+        let mut key = None;
+        for _ in 0..3 {
+            assert!(waiting.poll_started(&mut key, &Waker::from(count.clone())).is_pending());
+        }
+        assert_eq!(waiting.lock().wakers.len(), 1);
+        waiting.note(vec![OwnerEvent::Started]);
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn panic_of_a_waker_does_not_reach_the_collector() {
+        struct Broken;
+        impl Wake for Broken {
+            fn wake(self: Arc<Self>) {
+                panic!("a waker's panic, as the test wants");
+            }
+        }
+        let (waiting, count) = (Waiting::default(), Arc::new(Count::default()));
+        assert!(waiting.poll_started(&mut None, &Waker::from(Arc::new(Broken))).is_pending());
+        assert!(waiting.poll_started(&mut None, &Waker::from(count.clone())).is_pending());
+        waiting.note(vec![OwnerEvent::Started]);
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
     }
 }

@@ -145,6 +145,54 @@ fn a_burst_of_extensions_is_all_before_the_firing() {
     );
 }
 
+/// A clock that begins, on one thread, while the wall is moved on another, which learns of the beginning before or after that:
+/// what was acknowledged holds, counted from the beginning.
+#[test]
+fn extension_beside_a_beginning_clock_holds() {
+    use crate::limits::Limits;
+    use crate::model::{Layer, Source};
+    use crate::scope::{Extension, Opening, ScopeTree};
+
+    const BEGINNING: u64 = 50;
+    let nanoseconds = Duration::from_nanos;
+    let limits = Limits::new().wall(nanoseconds(100));
+    let open = |_| {
+        let mut tree = ScopeTree::new(crate::limits::Ceilings::default());
+        let own = crate::limits::precedence(&[(Source::Call, &limits)]);
+        let opening = Opening { parent: None, layer: Layer::Run, name: "run".into(), own, warn: None };
+        let scope = tree.open(opening, at(0)).unwrap();
+        let cell = tree.cell(scope).unwrap();
+        (std::sync::Mutex::new(tree), scope, cell, AtomicU64::new(0))
+    };
+    let runs: Vec<_> = (0..ROUNDS / 4).map(open).collect();
+    let meeting = Meeting::default();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for (round, (_, _, cell, started)) in (1..).zip(&runs) {
+                meeting.meet(0, round);
+                started.store(BEGINNING, Ordering::Release);
+                // It was submitted at 0.
+                cell.begin(at(BEGINNING), |before| before.map(|end| end.after(nanoseconds(BEGINNING))))
+                    .unwrap();
+            }
+        });
+        for (round, (tree, scope, _, started)) in (1..).zip(&runs) {
+            let mut tree = tree.lock().unwrap();
+            meeting.meet(1, round);
+            let begin = |tree: &mut ScopeTree| match started.load(Ordering::Acquire) {
+                0 => {}
+                at => tree.begin(*scope, Moment::from_nanos(at)).unwrap(),
+            };
+            begin(&mut tree);
+            tree.extend(*scope, Extension::By(nanoseconds(30)), at(60)).unwrap();
+            begin(&mut tree);
+        }
+    });
+    for (_, _, cell, _) in &runs {
+        assert_eq!(cell.wall_end(), Some(at(BEGINNING + 130)));
+    }
+}
+
 #[test]
 fn of_two_firings_one_wins() {
     race(

@@ -8,6 +8,7 @@ use sandtimer_os::wire::{Notice, notice};
 use super::{Ending, Phase};
 use crate::model::{Enforcer, LimitKind};
 use crate::supervise::run::{Cause, Exit, FailedStep};
+use crate::supervise::waiting::OwnerEvent;
 use crate::time::Moment;
 
 impl Ending {
@@ -167,11 +168,14 @@ impl Ending {
         self.last_cpu = (at, 0);
         self.run.started_at.store(at, Ordering::Release);
         // Whoever extended the run before it started moved an end that was counted from its submission.
-        let early = self.run.cell.wall_end().map(|end| end.as_nanos().saturating_sub(self.run.submitted_at));
-        let own_end = early.or(self.run.wall).map(|wall| Moment::from_nanos(at.saturating_add(wall)));
+        let run = self.run.clone();
+        let own_end = |before: Option<Moment>| {
+            let early = before.map(|end| end.as_nanos().saturating_sub(run.submitted_at));
+            early.or(run.wall).map(|wall| Moment::from_nanos(at.saturating_add(wall)))
+        };
         // Too late only if an ancestor's deadline has fired meanwhile; then that one stands.
         let _ = self.run.cell.begin(Moment::from_nanos(at), own_end);
         self.next_sample = self.sample_interval().map(|interval| at + interval);
-        self.run.waiting.started();
+        self.notify_owner(OwnerEvent::Started);
     }
 }

@@ -8,6 +8,7 @@ use sandtimer_os::wire::{Notice, order};
 use super::{Ending, Phase};
 use crate::model::{LimitKind, Source, Warning};
 use crate::supervise::collector::ToCollector;
+use crate::supervise::waiting::OwnerEvent;
 use crate::time::Moment;
 
 /// Shortest time between two looks at a run's processor time.
@@ -91,6 +92,12 @@ impl Ending {
         if busy {
             self.last_activity = now;
         }
+        // Where the collector waits for a disk, it is late to read what the run has written, and to see what it reads and writes.
+        let is_measured_late = self.run.is_to_be_measured.load(Ordering::Relaxed)
+            && now.saturating_sub(self.measured_at) >= MEASURE;
+        if is_measured_late || self.run.has_unread_output() {
+            self.last_activity = now;
+        }
         self.last_activity = self.last_activity.max(output);
         if !busy && now.saturating_sub(self.measured_at) >= MEASURE {
             self.measured_at = now;
@@ -108,7 +115,7 @@ impl Ending {
             self.limit(LimitKind::Stall, now);
         } else if busy && quiet >= stall && self.warned_of_quiet != self.quiet_since {
             self.warned_of_quiet = self.quiet_since;
-            self.run.waiting.warn(Warning::Stall { quiet_ms: quiet / 1_000_000 });
+            self.notify_owner(OwnerEvent::Warning(Warning::Stall { quiet_ms: quiet / 1_000_000 }));
         }
     }
 
@@ -124,7 +131,7 @@ impl Ending {
 
     /// Word for the owner, and for the run itself.
     pub(super) fn warn(&mut self, warning: Warning) {
-        self.run.waiting.warn(warning);
+        self.notify_owner(OwnerEvent::Warning(warning));
         self.notice = Some(warning);
     }
 
@@ -157,14 +164,16 @@ impl Ending {
         Some(end - LOOK_BEFORE.min(length / 10))
     }
 
-    /// A look at the command that is due, or a smaller one at what it reads and writes: the collector's to take, for reading
-    /// /proc takes a while.
+    /// A look at the command that is due: the collector's to take, for reading /proc takes a while.
     pub fn look(&mut self) -> Option<ToCollector> {
-        let (look, measure) = (std::mem::take(&mut self.look), std::mem::take(&mut self.measure));
-        match self.phase {
-            Phase::Running if look => Some(ToCollector::Look(self.run.clone())),
-            Phase::Running if measure => Some(ToCollector::Measure(self.run.clone())),
-            _ => None,
-        }
+        let is_due = std::mem::take(&mut self.look) && self.phase == Phase::Running;
+        is_due.then(|| ToCollector::Look(self.run.clone()))
+    }
+
+    /// The same for a smaller look, at what it reads and writes. One that is asked for is always sent: until it is taken, the
+    /// collector counts as late.
+    pub fn measurement(&mut self) -> Option<ToCollector> {
+        let is_due = std::mem::take(&mut self.measure) && self.phase == Phase::Running;
+        is_due.then(|| ToCollector::Measure(self.run.clone()))
     }
 }
