@@ -274,9 +274,13 @@ pub const KERNEL: &[Row] = &[
     wall("F14", &["prctl", "sched-core"])
         .control(Control::Where(Need::SharedCores, &Control::Without(&["seccomp"]))),
     wall("F15", &["vmsplice"]).control(Control::Without(&["seccomp"])),
-    wall("F16", &["seccomp-stack", "64"])
-        .expect(Expect::NoEffect)
-        .control(Control::Unavailable("it only makes work; the bound decides")),
+    wall("F16", &["seccomp-stack", "64"]).control(Control::Without(&["seccomp"])),
+    wall("F16", &["seccomp-stack", "64", "prctl"]).control(Control::Without(&["seccomp"])),
+    wall("F18", &["aio"]).control(Control::Without(&["seccomp"])),
+    wall("F18", &["attach-filter", "26"]).control(Control::Without(&["seccomp"])),
+    wall("F18", &["attach-filter", "50"]).control(Control::Without(&["seccomp"])),
+    wall("F18", &["attach-filter", "51"]).control(Control::Without(&["seccomp"])),
+    wall("F18", &["attach-filter", "52"]).control(Control::Without(&["seccomp"])),
 ];
 
 /// G and H: other runs and the network.

@@ -48,6 +48,7 @@ pub(super) const FSOPEN: u32 = 430;
 pub(super) const FSPICK: u32 = 433;
 pub(super) const GET_KERNEL_SYMS: u32 = 177;
 pub(super) const INIT_MODULE: u32 = 175;
+pub(super) const IO_SETUP: u32 = 206;
 pub(super) const IO_URING_ENTER: u32 = 426;
 pub(super) const IO_URING_REGISTER: u32 = 427;
 pub(super) const IO_URING_SETUP: u32 = 425;

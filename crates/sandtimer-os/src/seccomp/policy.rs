@@ -248,8 +248,7 @@ const FCNTLS_THAT_SIGNAL: &[u32] = &[
     15, // F_SETOWN_EX
 ];
 
-/// prctl(2) options refused whatever their arguments. `PR_SET_SECCOMP` is not among them: a further filter
-/// only tightens.
+/// prctl(2) options refused whatever their arguments.
 const PRCTLS_REFUSED: &[u32] = &[
     35,          // PR_SET_MM: rewrites what /proc says about the process
     59,          // PR_SET_SYSCALL_USER_DISPATCH
@@ -300,6 +299,14 @@ fn signal_rules() -> Vec<(u32, Rule)> {
     rules
 }
 
+/// The answer to a further filter. Filters are compiled into memory of which the machine has a fixed amount
+/// (`net.core.bpf_jit_limit`), and when it is used up no sandbox can be started; a listener would let the job
+/// suspend its own calls. EINVAL is the answer of a kernel without filters, for which man, browsers and systemd
+/// look.
+fn no_filters() -> Rule {
+    errno(libc::EINVAL)
+}
+
 /// Calls that make, schedule or describe processes.
 fn process_rules(supervised: bool) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
@@ -330,13 +337,11 @@ fn process_rules(supervised: bool) -> Vec<(u32, Rule)> {
             // A checkpoint that goes on may be looked at by its own children again.
             let undumpable_only = case(long(1), if supervised { &[0, 1] } else { &[0] }, ALLOW, refused());
             let dumpable = case(int(0), &[libc::PR_SET_DUMPABLE as u32], undumpable_only, ALLOW);
-            case(int(0), PRCTLS_REFUSED, refused(), dumpable)
+            let filter = case(long(1), &[libc::SECCOMP_MODE_FILTER], no_filters(), ALLOW);
+            let seccomp = case(int(0), &[libc::PR_SET_SECCOMP as u32], filter, dumpable);
+            case(int(0), PRCTLS_REFUSED, refused(), seccomp)
         }),
-        // A listener would let the job suspend and answer its own calls; filters without one only tighten.
-        (number::SECCOMP, {
-            let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32;
-            case(bits(1, listener), &[0], ALLOW, refused())
-        }),
+        (number::SECCOMP, case(int(0), &[libc::SECCOMP_SET_MODE_FILTER], no_filters(), ALLOW)),
         // Merged pages tell by timing what other processes hold. EINVAL is what a kernel without merging
         // says.
         (number::MADVISE, case(int(2), &[libc::MADV_MERGEABLE as u32], errno(libc::EINVAL), ALLOW)),
@@ -375,6 +380,9 @@ fn file_rules(supervised: bool) -> Vec<(u32, Rule)> {
         (number::OPENAT, open(2)),
         // Its mode is in memory, where a filter cannot see it. Programs fall back to openat(2).
         (number::OPENAT2, errno(libc::ENOSYS)),
+        // The machine has a fixed number of requests (`fs.aio-max-nr`). Databases fall back to threads, as on a
+        // kernel built without it.
+        (number::IO_SETUP, errno(libc::ENOSYS)),
         (number::IOCTL, case(int(1), &with(IOCTLS_REFUSED, IOCTLS_THAT_SIGNAL), refused(), ALLOW)),
         (number::FCNTL, case(int(1), &with(FCNTLS_REFUSED, FCNTLS_THAT_SIGNAL), refused(), ALLOW)),
     ]
@@ -410,12 +418,20 @@ fn internet_socket() -> Rule {
 }
 
 /// setsockopt(2): no upper layer protocol may be put on TCP, because that turns an allowed socket into
-/// another kind (SMC) or hands it to another driver (kTLS). ENOPROTOOPT is what a kernel without them says.
+/// another kind (SMC) or hands it to another driver (kTLS). A filter on a socket is compiled into the memory of
+/// [`no_filters`]. ENOPROTOOPT is what a kernel without them says.
 fn setsockopt(lingering: bool) -> Rule {
     const TCP_ULP: u32 = 31;
+    let filters = [
+        libc::SO_ATTACH_FILTER as u32,
+        libc::SO_ATTACH_BPF as u32,
+        libc::SO_ATTACH_REUSEPORT_CBPF as u32,
+        libc::SO_ATTACH_REUSEPORT_EBPF as u32,
+    ];
     let of_tcp = case(int(2), &[TCP_ULP], errno(libc::ENOPROTOOPT), ALLOW);
     let of_sockets =
         if lingering { ALLOW } else { case(int(2), &[libc::SO_LINGER as u32], errno(libc::EPERM), ALLOW) };
+    let of_sockets = case(int(2), &filters, errno(libc::ENOPROTOOPT), of_sockets);
     let others = case(int(1), &[libc::SOL_SOCKET as u32], of_sockets, ALLOW);
     case(int(1), &[libc::IPPROTO_TCP as u32], of_tcp, others)
 }
