@@ -198,6 +198,20 @@ const IPC: &[u32] = &[
     number::MSGCTL,
 ];
 
+/// Refused where there is no mount namespace: Landlock does not govern attributes, so a file of the caller's user
+/// that cannot be opened could get or lose them. Programs that copy attributes go on where a file system has none.
+const ATTRIBUTES: &[u32] = &[
+    number::SETXATTR,
+    number::LSETXATTR,
+    number::FSETXATTR,
+    number::SETXATTRAT,
+    number::REMOVEXATTR,
+    number::LREMOVEXATTR,
+    number::FREMOVEXATTR,
+    number::REMOVEXATTRAT,
+    number::FILE_SETATTR,
+];
+
 /// Flags of clone(2) that make a namespace, and the one that makes a sibling instead of a child, which the
 /// sandbox's pid 1 would not reap. `CLONE_NEWTIME` is not a flag there: its bit is part of the exit signal.
 const CLONE_REFUSED: u32 = (libc::CLONE_NEWNS
@@ -227,6 +241,12 @@ const IOCTLS_REFUSED: &[u32] = &[
     0x0001,      // FIBMAP: block numbers of the disk
     0xaa00,      // USERFAULTFD_IOC_NEW: userfaultfd by its device
     0xc050_6617, // FS_IOC_ADD_ENCRYPTION_KEY: a key store that outlives the run
+];
+
+/// The attributes of [`ATTRIBUTES`] by a descriptor that may be open for reading only.
+const IOCTLS_ON_ATTRIBUTES: &[u32] = &[
+    0x4008_6602, // FS_IOC_SETFLAGS
+    0x401c_5820, // FS_IOC_FSSETXATTR
 ];
 
 /// fcntl(2) commands refused: a lease on a file makes whoever opens it next wait, up to 45 s, also outside
@@ -272,11 +292,17 @@ pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
     if !policy.ipc_namespace {
         rules.extend(IPC.iter().map(|&number| (number, refused())));
     }
-    rules.extend(process_rules(policy.supervised));
+    // Namespaces come together: without one of IPC the processes and files are those of the host.
+    let sees_host = !policy.ipc_namespace;
+    rules.extend(process_rules(policy.supervised, sees_host));
+    if sees_host {
+        rules.extend(ATTRIBUTES.iter().map(|&number| (number, errno(libc::EOPNOTSUPP))));
+        rules.extend(priority_rules());
+    }
     if policy.supervised {
         rules.extend(signal_rules());
     }
-    rules.extend(file_rules(policy.supervised));
+    rules.extend(file_rules(policy.supervised, sees_host));
     rules.extend([
         (number::SOCKET, socket(policy.network)),
         (number::SOCKETPAIR, case(int(0), &[libc::AF_UNIX as u32], ALLOW, errno(libc::EAFNOSUPPORT))),
@@ -307,8 +333,23 @@ fn no_filters() -> Rule {
     errno(libc::EINVAL)
 }
 
+/// Priorities where the processes of the host are in reach: only those of the caller and of its process group,
+/// which is the run's own. The same call can name all processes of a user.
+fn priority_rules() -> [(u32, Rule); 3] {
+    let own = |kinds: &[u32]| {
+        let own = case(int(1), &[0], ALLOW, errno(libc::EPERM));
+        case(int(0), kinds, own, errno(libc::EPERM))
+    };
+    [
+        (number::SETPRIORITY, own(&[libc::PRIO_PROCESS, libc::PRIO_PGRP])),
+        // IOPRIO_WHO_PROCESS, IOPRIO_WHO_PGRP.
+        (number::IOPRIO_SET, own(&[1, 2])),
+        (number::SCHED_SETPARAM, case(int(0), &[0], ALLOW, errno(libc::EPERM))),
+    ]
+}
+
 /// Calls that make, schedule or describe processes.
-fn process_rules(supervised: bool) -> Vec<(u32, Rule)> {
+fn process_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
     let own_process = || case(int(0), &[0], ALLOW, refused());
     vec![
@@ -325,7 +366,8 @@ fn process_rules(supervised: bool) -> Vec<(u32, Rule)> {
         (number::MOVE_PAGES, own_process()),
         (number::SCHED_SETSCHEDULER, {
             let ordinary = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32, libc::SCHED_IDLE as u32];
-            case(bits(1, !(libc::SCHED_RESET_ON_FORK as u32)), &ordinary, ALLOW, refused())
+            let policy = case(bits(1, !(libc::SCHED_RESET_ON_FORK as u32)), &ordinary, ALLOW, refused());
+            if sees_host { case(int(0), &[0], policy, refused()) } else { policy }
         }),
         // Another process's limits can be read, not set. A filter cannot know the caller's own pid: 0 stands
         // for it.
@@ -352,9 +394,10 @@ fn process_rules(supervised: bool) -> Vec<(u32, Rule)> {
 const TMPFILE: u32 = 0o20_000_000;
 
 /// Calls on files and descriptors.
-fn file_rules(supervised: bool) -> Vec<(u32, Rule)> {
+fn file_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
     let with = |always: &[u32], signals: &[u32]| [always, if supervised { signals } else { &[] }].concat();
+    let ioctls = [IOCTLS_REFUSED, if sees_host { IOCTLS_ON_ATTRIBUTES } else { &[] }].concat();
     // Regular (also as 0), FIFO and socket. The parameter is 16 bits wide, and all of the type is inside
     // them.
     let harmless = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];
@@ -383,7 +426,7 @@ fn file_rules(supervised: bool) -> Vec<(u32, Rule)> {
         // The machine has a fixed number of requests (`fs.aio-max-nr`). Databases fall back to threads, as on a
         // kernel built without it.
         (number::IO_SETUP, errno(libc::ENOSYS)),
-        (number::IOCTL, case(int(1), &with(IOCTLS_REFUSED, IOCTLS_THAT_SIGNAL), refused(), ALLOW)),
+        (number::IOCTL, case(int(1), &with(&ioctls, IOCTLS_THAT_SIGNAL), refused(), ALLOW)),
         (number::FCNTL, case(int(1), &with(FCNTLS_REFUSED, FCNTLS_THAT_SIGNAL), refused(), ALLOW)),
     ]
 }

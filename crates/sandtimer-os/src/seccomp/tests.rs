@@ -252,7 +252,7 @@ fn numbers_nobody_uses_are_absent() {
     {
         assert_eq!(answer(&SEALED, number, &[]), refused_with(libc::ENOSYS), "{number}");
     }
-    for number in [0, 334, 335, 336, 424, 469] {
+    for number in [0, 334, 335, 336, 424, 468, 469] {
         assert_eq!(answer(&SEALED, number, &[]), ALLOW, "{number}");
     }
     assert_eq!(answer(&SEALED, libc::SYS_clone3, &[]), refused_with(libc::ENOSYS));
@@ -611,4 +611,46 @@ fn bytes_are_the_kernels_layout() {
         "little-endian, the only order there is a table for"
     );
     assert_eq!(size_of::<Instruction>(), 8);
+}
+
+/// Calls that reach the host's processes and files: arguments, errno without namespaces. With them all are allowed.
+#[rustfmt::skip]
+const REACHING: &[(libc::c_long, &[u64], i32)] = &[
+    (libc::SYS_setpriority, &[0, 0, 5], 0),
+    (libc::SYS_setpriority, &[1, 0, 5], 0),
+    (libc::SYS_setpriority, &[2, 0, 5], libc::EPERM),
+    (libc::SYS_setpriority, &[0, 1234, 5], libc::EPERM),
+    (libc::SYS_setpriority, &[1 << 32, 1 << 32, 5], 0),
+    (libc::SYS_setpriority, &[1 << 32 | 2, 0, 5], libc::EPERM),
+    (libc::SYS_ioprio_set, &[1, 0, 0x6000], 0),
+    (libc::SYS_ioprio_set, &[2, 0, 0x6000], 0),
+    (libc::SYS_ioprio_set, &[3, 0, 0x6000], libc::EPERM),
+    (libc::SYS_ioprio_set, &[1, 1234, 0x6000], libc::EPERM),
+    (libc::SYS_sched_setparam, &[0, 0x7fff_0000], 0),
+    (libc::SYS_sched_setparam, &[1234, 0x7fff_0000], libc::EPERM),
+    (libc::SYS_sched_setscheduler, &[0, libc::SCHED_IDLE as u64], 0),
+    (libc::SYS_sched_setscheduler, &[1234, libc::SCHED_IDLE as u64], libc::EPERM),
+    (libc::SYS_getpriority, &[2, 0], 0),
+    (libc::SYS_setxattr, &[0], libc::EOPNOTSUPP),
+    (libc::SYS_lsetxattr, &[0], libc::EOPNOTSUPP),
+    (libc::SYS_fsetxattr, &[0], libc::EOPNOTSUPP),
+    (/* setxattrat */ 463, &[0], libc::EOPNOTSUPP),
+    (libc::SYS_removexattr, &[0], libc::EOPNOTSUPP),
+    (libc::SYS_lremovexattr, &[0], libc::EOPNOTSUPP),
+    (libc::SYS_fremovexattr, &[0], libc::EOPNOTSUPP),
+    (/* removexattrat */ 466, &[0], libc::EOPNOTSUPP),
+    (/* file_setattr */ 469, &[0], libc::EOPNOTSUPP),
+    (libc::SYS_getxattr, &[0], 0),
+    (libc::SYS_ioctl, &[3, 0x4008_6602], libc::EPERM),
+    (libc::SYS_ioctl, &[3, 0x401c_5820], libc::EPERM),
+    (libc::SYS_chmod, &[0, 0o644], 0),
+];
+
+#[test]
+fn without_namespaces_only_own_priorities_and_no_attributes() {
+    for policy in &POLICIES {
+        for &(number, arguments, errno) in REACHING {
+            check_case(policy, number, arguments, if policy.ipc_namespace { 0 } else { errno });
+        }
+    }
 }
