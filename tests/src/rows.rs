@@ -131,6 +131,7 @@ pub const MEMORY: &[Row] = &[
         .control(Control::Unavailable("the harness suite shows that the census sees one left behind")),
     wall("C6", &["memfd-secret"]),
     wall("C10", &["oom-score"]).control(RAISER),
+    wall("C10", &["oom-score-of-host"]),
     wall("C12", &["stalled-write"]),
     wall("C12", &["read-file", "/dev/userfaultfd"]).control(KMSG),
 ];

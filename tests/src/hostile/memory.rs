@@ -128,6 +128,19 @@ pub(crate) fn oom_score(_: &Arguments) -> Finding {
     }
 }
 
+/// C10: asks to be chosen by the out-of-memory killer as any other process of the host is.
+pub(crate) fn oom_score_of_host(_: &Arguments) -> Finding {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    let is_usual = || std::fs::read_to_string(FILE).is_ok_and(|score| score.trim() == "0");
+    // Bare it is so already: what is tried is to lower it.
+    let lowered = if is_usual() { std::fs::write(FILE, "500") } else { Ok(()) };
+    match lowered.and_then(|()| std::fs::write(FILE, "0")) {
+        Ok(()) if is_usual() => Finding::Succeeded("oom_score_adj is 0".into()),
+        Ok(()) => Finding::Untried("it reads otherwise".into()),
+        Err(error) => error.into(),
+    }
+}
+
 /// C6: locks all its memory, now and later, then takes some: `mlock BYTES`. Outside a cage at most 16 MiB of it.
 pub(crate) fn lock(arguments: &Arguments) -> Finding {
     const MOST_OUTSIDE: usize = 16 << 20;

@@ -76,6 +76,12 @@ pub(crate) static TABLE: &[Payload] = &[
     free("mlock", "C6", memory::lock, "BYTES: locked memory"),
     free("read-over", "C7", memory::read_over, "PATH TIMES: a file from beginning to end"),
     free("stack-bomb", "C8", memory::stack, "recursion without end"),
+    free(
+        "oom-score-of-host",
+        "C10",
+        memory::oom_score_of_host,
+        "lowers its score to that of other processes",
+    ),
     free("oom-score", "C10", memory::oom_score, "asks never to be chosen by the out-of-memory killer"),
     caged("hold-memory", "C11", memory::hold, "BYTES MS: touches it and gives it back"),
     free("echo-mapped", "C12", memory::echo_mapped, "PATH: to stdout, from where it is mapped"),

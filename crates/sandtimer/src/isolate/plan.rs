@@ -433,6 +433,11 @@ impl Builder<'_> {
                 self.degrade("devices", lacking.clone());
             }
         }
+        // Landlock keeps the file shut, except for what CUDA writes next to it.
+        if !host.fixes_oom_score && (host.landlock_abi == 0 || self.policy.files.gpus.is_some()) {
+            let reason = "the run can lower its oom_score_adj: only CAP_SYS_RESOURCE fixes it";
+            self.degrade("out-of-memory score", reason.to_owned());
+        }
         if let Some((uid, _)) = self.identity().and_then(|identity| identity.owner) {
             let reason = format!(
                 "the file system of the workspace has no idmapped mounts: outside its user namespace the run has the \
