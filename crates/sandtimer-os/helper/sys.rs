@@ -61,6 +61,7 @@ pub mod nr {
     pub const GETRUSAGE: usize = 98;
     pub const SENDMSG: usize = 46;
     pub const RECVMSG: usize = 47;
+    pub const CLONE: usize = 56;
     pub const FORK: usize = 57;
     pub const EXECVE: usize = 59;
     pub const WAIT4: usize = 61;
@@ -117,6 +118,7 @@ pub mod nr {
 pub const EPERM: isize = -1;
 pub const ENOENT: isize = -2;
 pub const ENAMETOOLONG: isize = -36;
+pub const ENOSYS: isize = -38;
 pub const ESTALE: isize = -116;
 pub const EINTR: isize = -4;
 pub const EAGAIN: isize = -11;

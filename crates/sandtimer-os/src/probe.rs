@@ -27,6 +27,13 @@ pub fn seccomp_available() -> bool {
     result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }
 
+/// Whether clone3(2) can be called: the filters of some containers refuse it. Without arguments it makes nothing.
+pub fn has_clone3() -> bool {
+    // SAFETY: the kernel refuses arguments of no length.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, std::ptr::null::<u8>(), 0usize) };
+    result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
+}
+
 /// Whether a socket can refuse descriptors that come in messages; SO_PASSRIGHTS, Linux 6.16.
 pub fn descriptors_can_be_refused() -> bool {
     UnixDatagram::pair().is_ok_and(|(one, _)| refuse_descriptors(one.as_fd()))
