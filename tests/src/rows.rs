@@ -99,6 +99,10 @@ pub const BOMBS: &[Row] = &[
         .flags(SMALL)
         .expect(NO_MEMORY)
         .control(Control::Without(&["cgroup", "rlimits"])),
+    wall("C13", &["memfd-hold", "256M"])
+        .flags(SMALL)
+        .expect(Expect::Ending(&["out_of_memory"]))
+        .control(Control::Lives),
     wall("C4", &["shared", "256M"])
         .flags(SMALL)
         .expect(NO_MEMORY)

@@ -98,6 +98,9 @@ pub mod nr {
     pub const SIGNALFD4: usize = 289;
     pub const DUP3: usize = 292;
     pub const PIPE2: usize = 293;
+    pub const MEMFD_CREATE: usize = 319;
+    pub const NEWFSTATAT: usize = 262;
+    pub const STATFS: usize = 137;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const PRLIMIT64: usize = 302;
     pub const SETNS: usize = 308;

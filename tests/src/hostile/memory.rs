@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::arguments::Arguments;
 use crate::call;
 use crate::report::{Finding, line};
-use crate::system::{NULL, errno, fork_running, pause_for, pause_forever};
+use crate::system::{NULL, address, errno, fork_running, pause_for, pause_forever};
 
 const PAGE: usize = 4096;
 /// No payload takes more than this, whatever it is asked.
@@ -84,6 +84,22 @@ pub(crate) fn memfd(arguments: &Arguments) -> Finding {
         return Finding::Denied(errno);
     }
     took(take(length, libc::MAP_SHARED, file as i32), length)
+}
+
+/// C13: fills a file of memory that no process maps, and keeps it: `memfd-hold BYTES`. Outside a cage at most 16 MiB.
+pub(crate) fn memfd_hold(arguments: &Arguments) -> Finding {
+    let most = if arguments.inside_cage() { usize::MAX } else { 16 << 20 };
+    let file = match call!(libc::SYS_memfd_create, c"hostile".as_ptr(), 0) {
+        Ok(file) => file,
+        Err(errno) => return Finding::Denied(errno),
+    };
+    let page = [1u8; 4096];
+    for _ in 0..bytes(arguments, 0).min(most) / page.len() {
+        if let Err(errno) = call!(libc::SYS_write, file, address(&page), page.len()) {
+            return Finding::Denied(errno);
+        }
+    }
+    pause_forever()
 }
 
 /// C4, G2: a System V segment of N bytes, left behind on purpose: `sysv-shm BYTES`.

@@ -76,6 +76,7 @@ pub(crate) static TABLE: &[Payload] = &[
     free("mlock", "C6", memory::lock, "BYTES: locked memory"),
     free("read-over", "C7", memory::read_over, "PATH TIMES: a file from beginning to end"),
     free("stack-bomb", "C8", memory::stack, "recursion without end"),
+    free("memfd-hold", "C13", memory::memfd_hold, "BYTES in a file of memory, kept and not mapped"),
     free(
         "oom-score-of-host",
         "C10",

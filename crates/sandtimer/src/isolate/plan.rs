@@ -417,7 +417,8 @@ impl Builder<'_> {
             self.degrade("seccomp", "the kernel has no seccomp filters".to_owned());
         }
         if let Err(reason) = &host.cgroup_limits {
-            self.degrade("cgroup limits", reason.clone());
+            let reason = format!("{reason}; memory is sampled, without what waits in sockets and pipes");
+            self.degrade("cgroup limits", reason);
         }
         if let Err(reason) = &host.cgroup_kill {
             self.degrade("cgroup kill", reason.clone());
