@@ -18,11 +18,18 @@ pub fn refuse(command: &mut Command, number: libc::c_long, errno: i32) {
     ];
     let load = move || {
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-        // SAFETY: one prctl with a program that lives across the call; root needs no other before it.
-        let result =
-            unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+        // SAFETY: a prctl with a program that lives across the call.
+        let load =
+            || unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+        let mut result = load();
+        if result != 0 {
+            // Without CAP_SYS_ADMIN the kernel asks for that first.
+            // SAFETY: no memory effects.
+            unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+            result = load();
+        }
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    // SAFETY: the child makes one system call and allocates nothing.
+    // SAFETY: the child makes system calls and allocates nothing.
     unsafe { command.pre_exec(load) };
 }

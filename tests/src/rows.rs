@@ -99,6 +99,10 @@ pub const BOMBS: &[Row] = &[
         .flags(SMALL)
         .expect(NO_MEMORY)
         .control(Control::Without(&["cgroup", "rlimits"])),
+    wall("C13", &["memfd-hold", "256M"])
+        .flags(SMALL)
+        .expect(Expect::Ending(&["out_of_memory"]))
+        .control(Control::Lives),
     wall("C4", &["shared", "256M"])
         .flags(SMALL)
         .expect(NO_MEMORY)
@@ -131,6 +135,7 @@ pub const MEMORY: &[Row] = &[
         .control(Control::Unavailable("the harness suite shows that the census sees one left behind")),
     wall("C6", &["memfd-secret"]),
     wall("C10", &["oom-score"]).control(RAISER),
+    wall("C10", &["oom-score-of-host"]),
     wall("C12", &["stalled-write"]),
     wall("C12", &["read-file", "/dev/userfaultfd"]).control(KMSG),
 ];
@@ -274,9 +279,13 @@ pub const KERNEL: &[Row] = &[
     wall("F14", &["prctl", "sched-core"])
         .control(Control::Where(Need::SharedCores, &Control::Without(&["seccomp"]))),
     wall("F15", &["vmsplice"]).control(Control::Without(&["seccomp"])),
-    wall("F16", &["seccomp-stack", "64"])
-        .expect(Expect::NoEffect)
-        .control(Control::Unavailable("it only makes work; the bound decides")),
+    wall("F16", &["seccomp-stack", "64"]).control(Control::Without(&["seccomp"])),
+    wall("F16", &["seccomp-stack", "64", "prctl"]).control(Control::Without(&["seccomp"])),
+    wall("F18", &["aio"]).control(Control::Without(&["seccomp"])),
+    wall("F18", &["attach-filter", "26"]).control(Control::Without(&["seccomp"])),
+    wall("F18", &["attach-filter", "50"]).control(Control::Without(&["seccomp"])),
+    wall("F18", &["attach-filter", "51"]).control(Control::Without(&["seccomp"])),
+    wall("F18", &["attach-filter", "52"]).control(Control::Without(&["seccomp"])),
 ];
 
 /// G and H: other runs and the network.

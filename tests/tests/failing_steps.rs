@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sandtimer_tests::census::{Census, left_over};
-use sandtimer_tests::command::Run;
+use sandtimer_tests::command::{Run, Visitor, read_outcome};
 use sandtimer_tests::honest::honest_run;
 use sandtimer_tests::outcome::Outcome;
 use sandtimer_tests::process::{marked, start};
@@ -94,6 +94,48 @@ fn try_without(name: &str, number: libc::c_long, errno: i32) -> Result<(), Strin
 fn unsaid(outcome: &Outcome) -> Option<String> {
     let whole = outcome.tier() == "T3" && outcome.degraded().is_empty();
     (outcome.ending() == "timeout" && whole && outcome.survivors() != Some(0)).then(|| outcome.0.to_string())
+}
+
+/// Docker's default profile without CAP_SYS_ADMIN: clone3 is answered as by an old kernel, and there are no namespaces.
+fn under_docker(mut run: Run, namespaces: bool) -> Result<Outcome, String> {
+    run = run.flags(&["--json", "--wall", "20s"]);
+    let mut command = run.build();
+    refuse(&mut command, libc::SYS_clone3, libc::ENOSYS);
+    if !namespaces {
+        refuse(&mut command, libc::SYS_unshare, libc::EPERM);
+    }
+    let finished = start(&mut command, vec![], Duration::from_secs(60)).finish();
+    let (outcome, _) = read_outcome(finished)?;
+    if !until(Duration::from_secs(1), || marked(&run.marker).is_empty()) {
+        return Err(format!("still alive: {:?}: {}", marked(&run.marker), outcome.0));
+    }
+    Ok(outcome)
+}
+
+#[test]
+fn without_clone3_runs_start_and_end() {
+    let _alone = alone("no clone3", Duration::from_secs(300));
+    let visitor = Visitor::new(1234);
+    let runs = || [Run::new(), Run::new().by(&visitor)];
+    for (usual, refused) in runs().into_iter().zip(runs()) {
+        let (usual, _) = usual.command(&["/bin/true"]).outcome().unwrap_or_else(|error| panic!("{error}"));
+        // A daemon is in the group too, and dies with it.
+        let outcome =
+            under_docker(refused.hostile(&["daemon"]), true).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((outcome.ending(), outcome.survivors()), ("exited", Some(0)), "{}", outcome.0);
+        assert_eq!(
+            (outcome.tier(), outcome.kill_class()),
+            (usual.tier(), usual.kill_class()),
+            "{}",
+            outcome.0
+        );
+        assert_eq!(outcome.degraded(), usual.degraded());
+    }
+    for run in runs() {
+        let outcome =
+            under_docker(run.command(&["/bin/true"]), false).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((outcome.tier(), outcome.ok()), ("T1", true), "{}", outcome.0);
+    }
 }
 
 #[test]

@@ -17,8 +17,10 @@ use sandtimer_tests::scene::Scene;
 use sandtimer_tests::wait::{alone, now, until};
 
 const USER: u32 = 1234;
-const ATTACKS: &[&str] =
-    &["A1", "A2", "A4", "A5", "B1", "B3", "B4", "B6", "C1", "D1", "E1", "E6", "F1", "F2", "F8", "H1"];
+const ATTACKS: &[&str] = &[
+    "A1", "A2", "A4", "A5", "B1", "B3", "B4", "B6", "C1", "C10", "C13", "D1", "E1", "E6", "F1", "F2", "F8",
+    "F16", "F18", "H1",
+];
 /// Attacks that are harmless without a pid namespace, and whose end needs none.
 const ON_TIME: &[&str] = &["A1", "A2", "A4", "A5"];
 

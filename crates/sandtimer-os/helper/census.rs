@@ -1,5 +1,6 @@
 //! What is alive around init, read from /proc without a heap.
 
+use crate::files::Files;
 use crate::sys::{self, Fd, call, nr};
 
 /// Totals over the processes that were seen.
@@ -8,7 +9,8 @@ pub struct Sample {
     pub cpu: u64,
     pub processes: u64,
     pub threads: u64,
-    pub resident_bytes: u64,
+    /// With what the processes have in files of memory.
+    pub memory_bytes: u64,
 }
 
 /// Fields of /proc/<pid>/stat that are used here; proc_pid_stat(5).
@@ -29,6 +31,16 @@ pub fn each(mut visit: impl FnMut(&Stat)) {
     if directory < 0 {
         return;
     }
+    entries(directory, |name| {
+        if name[0].is_ascii_digit() && sys::decimal(name) != own && let Some(stat) = read(directory, name) {
+            visit(&stat);
+        }
+    });
+    sys::close(directory as Fd);
+}
+
+/// Calls `visit` for every name in a directory; each ends with NUL.
+pub fn entries(directory: isize, mut visit: impl FnMut(&[u8])) {
     let mut entries = [0u8; 4096];
     loop {
         let length = call!(nr::GETDENTS64, directory, entries.as_mut_ptr(), entries.len());
@@ -39,14 +51,10 @@ pub fn each(mut visit: impl FnMut(&Stat)) {
         while at < length as usize {
             // struct linux_dirent64: u64 inode, i64 offset, u16 length, u8 type, then the name.
             let record = usize::from(u16::from_ne_bytes([entries[at + 16], entries[at + 17]]));
-            let name = &entries[at + 19..at + record];
-            if name[0].is_ascii_digit() && sys::decimal(name) != own && let Some(stat) = read(directory, name) {
-                visit(&stat);
-            }
+            visit(&entries[at + 19..at + record]);
             at += record;
         }
     }
-    sys::close(directory as Fd);
 }
 
 /// A process by its number; none where there is no such.
@@ -59,7 +67,7 @@ fn one(pid: i32) -> Option<Stat> {
 }
 
 /// A number as text that ends with NUL, and where it begins.
-fn text_of(pid: i32) -> ([u8; 12], usize) {
+pub fn text_of(pid: i32) -> ([u8; 12], usize) {
     let mut digits = [0u8; 12];
     let mut at = digits.len() - 1;
     let mut rest = pid.max(0);
@@ -116,13 +124,16 @@ fn read(proc: isize, name: &[u8]) -> Option<Stat> {
 
 /// Adds everything up. Time is in ticks of 10 ms for the living, exact for those init has reaped.
 pub fn sample() -> Sample {
-    let mut total = Sample { cpu: 0, processes: 0, threads: 0, resident_bytes: 0 };
+    let mut total = Sample { cpu: 0, processes: 0, threads: 0, memory_bytes: 0 };
+    let mut files = Files::new();
     each(|stat| {
+        files.add(stat.pid);
         total.cpu += stat.ticks * 10_000;
         total.processes += 1;
         total.threads += stat.threads;
-        total.resident_bytes += stat.resident_pages * 4096;
+        total.memory_bytes += stat.resident_pages * 4096;
     });
+    total.memory_bytes = files.with(total.memory_bytes);
     let mut usage = [0u64; 18];
     call!(nr::GETRUSAGE, -1isize, usage.as_mut_ptr());
     total.cpu += (usage[0] + usage[2]) * 1_000_000 + usage[1] + usage[3];

@@ -1,6 +1,6 @@
-//! clone3(2) without a libc.
+//! clone3(2) without a libc, and clone(2) where a container's filter refuses it.
 
-use crate::sys::{Fd, call, nr};
+use crate::sys::{self, Fd, call, nr};
 
 pub const CLONE_PIDFD: u64 = 0x1000;
 pub const CLONE_PARENT: u64 = 0x8000;
@@ -25,7 +25,42 @@ pub struct CloneArguments {
 
 /// fork with flags: returns in both processes. The stack is copied, as no CLONE_VM is ever given.
 pub fn process(flags: u64, pidfd: &mut Fd, cgroup: Option<Fd>, exit_signal: u64) -> isize {
-    arguments(flags, pidfd, cgroup, exit_signal).call()
+    match (arguments(flags, pidfd, cgroup, exit_signal).call(), cgroup) {
+        // Docker's default profile. One that answers EPERM lets no C library make threads, and no engine run.
+        (sys::ENOSYS, None) => by_clone2(flags | exit_signal, pidfd),
+        (sys::ENOSYS, Some(cgroup)) => into_group(flags | exit_signal, pidfd, cgroup),
+        (result, _) => result,
+    }
+}
+
+/// Its third argument is where CLONE_PIDFD stores the descriptor.
+fn by_clone2(flags: u64, pidfd: &mut Fd) -> isize {
+    call!(nr::CLONE, flags, 0, &raw mut *pidfd, 0, 0)
+}
+
+/// In place of CLONE_INTO_CGROUP: the child moves itself, and returns once it has; so does its parent. A child that cannot
+/// move ends.
+fn into_group(flags: u64, pidfd: &mut Fd, cgroup: Fd) -> isize {
+    let procs = sys::open_at(cgroup as isize, c"cgroup.procs".as_ptr().cast(), sys::O_WRONLY, 0);
+    if procs < 0 {
+        return procs;
+    }
+    let mut moved: [Fd; 2] = [-1; 2];
+    let mut pid = call!(nr::PIPE2, moved.as_mut_ptr(), sys::O_CLOEXEC);
+    if pid >= 0 {
+        pid = by_clone2(flags, pidfd);
+        if pid == 0 && sys::write(procs as Fd, b"0") < 0 {
+            sys::exit(122);
+        }
+        sys::close(moved[1]);
+        if pid > 0 {
+            // Its end: the child has moved or is dead.
+            while sys::read(moved[0], &mut [0; 1]) == sys::EINTR {}
+        }
+        sys::close(moved[0]);
+    }
+    sys::close(procs as Fd);
+    pid
 }
 
 /// Arguments for a new process.

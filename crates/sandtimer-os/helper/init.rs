@@ -458,7 +458,7 @@ impl Init {
             }
             order::SAMPLE => {
                 let sample = census::sample();
-                let values = [sample.cpu, sample.processes, sample.resident_bytes, sample.threads, 0, 0];
+                let values = [sample.cpu, sample.processes, sample.memory_bytes, sample.threads, 0, 0];
                 notify(self.control, notice::SAMPLE, values);
             }
             order::END => self.end(),

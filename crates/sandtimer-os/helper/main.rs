@@ -10,6 +10,7 @@ mod census;
 mod checkpoints;
 mod clone;
 mod execute;
+mod files;
 mod init;
 mod launcher;
 mod runtime;

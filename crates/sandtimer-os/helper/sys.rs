@@ -61,6 +61,7 @@ pub mod nr {
     pub const GETRUSAGE: usize = 98;
     pub const SENDMSG: usize = 46;
     pub const RECVMSG: usize = 47;
+    pub const CLONE: usize = 56;
     pub const FORK: usize = 57;
     pub const EXECVE: usize = 59;
     pub const WAIT4: usize = 61;
@@ -97,6 +98,9 @@ pub mod nr {
     pub const SIGNALFD4: usize = 289;
     pub const DUP3: usize = 292;
     pub const PIPE2: usize = 293;
+    pub const MEMFD_CREATE: usize = 319;
+    pub const NEWFSTATAT: usize = 262;
+    pub const STATFS: usize = 137;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const PRLIMIT64: usize = 302;
     pub const SETNS: usize = 308;
@@ -117,6 +121,7 @@ pub mod nr {
 pub const EPERM: isize = -1;
 pub const ENOENT: isize = -2;
 pub const ENAMETOOLONG: isize = -36;
+pub const ENOSYS: isize = -38;
 pub const ESTALE: isize = -116;
 pub const EINTR: isize = -4;
 pub const EAGAIN: isize = -11;

@@ -66,7 +66,7 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
     let arguments = [name.as_ptr(), role.as_ptr(), std::ptr::null()];
     let environment: [*const libc::c_char; 1] = [std::ptr::null()];
     let mut pidfd: libc::c_int = -1;
-    let mut clone = CloneArguments {
+    let clone = CloneArguments {
         flags: (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64,
         pidfd: &raw mut pidfd as u64,
         ..CloneArguments::default()
@@ -79,9 +79,16 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
         environment: environment.as_ptr(),
         failure: 0,
     };
+    let registers = [&raw const clone as u64, size_of::<CloneArguments>() as u64, 0];
     let blocked = Blocked::all();
     // SAFETY: everything pointed at lives until the call returns.
-    let result = unsafe { clone_and_execute(&mut clone, &mut start) };
+    let mut result = unsafe { clone_and_execute(libc::SYS_clone3, registers, &mut start) };
+    // Docker's default profile. clone(2) takes the flags, no stack of its own, and where CLONE_PIDFD stores the descriptor.
+    if result == -(libc::ENOSYS as isize) {
+        let registers = [clone.flags, 0, clone.pidfd];
+        // SAFETY: as above.
+        result = unsafe { clone_and_execute(libc::SYS_clone, registers, &mut start) };
+    }
     drop(blocked);
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result as i32));
@@ -95,19 +102,19 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
     Ok(pidfd)
 }
 
-/// clone3, and in the child: dup2 of the socket to 3, execveat of the image; should that return, its error in
+/// clone3 or clone, and in the child: dup2 of the socket to 3, execveat of the image; should that return, its error in
 /// `start.failure`, and exit 127.
 ///
 /// # Safety
 /// The pointers must be valid until return.
-unsafe fn clone_and_execute(clone: &mut CloneArguments, start: &mut Start) -> isize {
+unsafe fn clone_and_execute(number: libc::c_long, registers: [u64; 3], start: &mut Start) -> isize {
     // CLONE_VFORK holds the parent's thread until exec, so the child may run on the same stack: it pushes nothing.
     // A socket that already is descriptor 3 keeps close-on-exec through dup2; F_SETFD below clears it for both cases.
     let result: isize;
     // SAFETY: the block restores nothing because it changes nothing but the named registers and `start.failure`.
     unsafe {
         std::arch::asm!(
-            "mov eax, 435", "syscall",
+            "syscall",
             "test rax, rax", "jnz 2f",
             // dup2(socket, 3)
             "mov eax, 33", "mov rdi, [r12]", "mov esi, 3", "syscall",
@@ -119,10 +126,12 @@ unsafe fn clone_and_execute(clone: &mut CloneArguments, start: &mut Start) -> is
             "mov [r12 + 40], rax",
             "mov eax, 231", "mov edi, 127", "syscall",
             "2:",
-            inout("rdi") clone as *mut CloneArguments => _,
-            inout("rsi") size_of::<CloneArguments>() => _,
+            inout("rdi") registers[0] => _,
+            inout("rsi") registers[1] => _,
+            inout("rdx") registers[2] => _,
             in("r12") start as *mut Start,
-            lateout("rax") result, out("rcx") _, out("r11") _, out("rdx") _, out("r10") _, out("r8") _,
+            inout("rax") number as isize => result, out("rcx") _, out("r11") _,
+            inout("r10") 0_u64 => _, inout("r8") 0_u64 => _,
         );
     }
     result

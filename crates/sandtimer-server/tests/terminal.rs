@@ -314,3 +314,60 @@ fn a_run_without_a_terminal_has_none_and_sizes_that_are_none_are_refused() {
     assert_eq!(client.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": "x\n"})).1["written"], 2);
     assert_eq!(client.ended(&id)["outcome"]["stdout"], "x\r\ngot x\r\n");
 }
+
+/// Opens terminals until one is refused, at most 40; prints how many there are.
+const OPEN_TERMINALS: &str = "
+import os
+masters = []
+try:
+    while len(masters) < 40:
+        masters.append(os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY))
+except OSError as error:
+    print(error.strerror)
+print(len(masters), 'opened')
+";
+
+#[test]
+fn terminals_of_a_run_are_bounded() {
+    let serving = Serving::start();
+    let client = serving.client();
+    let holder = client
+        .start(json!({"command": ["python3", "-c", format!("{OPEN_TERMINALS}\ninput()")], "terminal": {}}));
+    let mut screen = Screen::at(&serving, &holder, "");
+    // The first is the run's own.
+    screen.until("No space left on device\r\n15 opened\r\n");
+    // The next run has all of its own meanwhile.
+    let id = client.start(json!({"command": ["python3", "-c", OPEN_TERMINALS], "terminal": {}}));
+    assert_eq!(client.ended(&id)["outcome"]["stdout"], "No space left on device\r\n15 opened\r\n");
+    screen.type_in("\n");
+    assert_eq!(screen.outcome()["ok"], true);
+    // The control: without the bound of the mount the script opens all it wants.
+    let bare = std::process::Command::new("python3").args(["-c", OPEN_TERMINALS]).output().expect("python3");
+    assert_eq!(String::from_utf8_lossy(&bare.stdout), "40 opened\n");
+}
+
+#[test]
+fn terminals_of_an_owner_are_at_most_half() {
+    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
+    let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
+    let run = json!({"command": "read x", "terminal": {}, "wall_ms": 60_000});
+    let held: Vec<String> = (0..64).map(|_| alice.start(run.clone())).collect();
+    let (status, refused) = alice.post("/v1/runs", &run);
+    assert_eq!(
+        (status, &refused["code"], &refused["details"]["limit"]),
+        (429, &json!("quota"), &json!(64)),
+        "{refused}"
+    );
+    let of_bob = bob.start(run.clone());
+    // A run without a terminal needs none of them.
+    let id = alice.start(json!({"command": "true"}));
+    assert_eq!(alice.ended(&id)["outcome"]["ok"], true);
+    for id in &held {
+        alice.post(&format!("/v1/runs/{id}/kill"), &json!({}));
+        alice.ended(id);
+    }
+    let id = alice.start(json!({"command": "true", "terminal": {}}));
+    assert_eq!(alice.ended(&id)["outcome"]["ok"], true);
+    bob.post(&format!("/v1/runs/{of_bob}/kill"), &json!({}));
+    bob.ended(&of_bob);
+}

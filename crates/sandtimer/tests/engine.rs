@@ -7,6 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use sandtimer::engine::{Engine, Options, Require, Spec, Stdin, Stream};
+use sandtimer::isolate::plan::Wall;
 use sandtimer::model::{
     Ending, Enforcer, KillClass, LimitKind, Outcome, Path as RunPath, Proof, Source, Tier, Verdict,
     WaitingFor, Warning,
@@ -668,6 +669,51 @@ fn without_namespaces_the_tree_is_swept_and_the_tier_says_so() {
         spec.require = Require { tier: Some(Tier::T3), kill: None };
         let refused = engine.run_blocking(spec).unwrap_err().to_string();
         assert!(refused.contains("tier T3 is required and this host gives T1"), "{refused}");
+    });
+}
+
+/// What reaches the processes and files of the host's users where there are no namespaces, and what of it a program
+/// needs for itself. Prints each that failed, and why.
+const REACH: &str = r#"
+import ctypes, os
+os.chdir(os.environ["HOME"])
+open("mine", "w").close()
+call = ctypes.CDLL(None, use_errno=True).syscall
+own, all = os.getpid(), 0
+calls = {
+    "own priority": (141, 0, 0, 1), "own group": (141, 1, 0, 1), "all of a user": (141, 2, 0, 2), "by number": (141, 0, own, 2),
+    "own input and output": (251, 1, 0, 0x6000), "input and output of a user": (251, 3, os.getuid(), 0x6000),
+    "parameters by number": (142, own, ctypes.byref(ctypes.c_int(0))), "own parameters": (142, 0, ctypes.byref(ctypes.c_int(0))),
+    "attribute": (188, b"mine", b"user.mark", b"x", 1, 0),
+}
+for name, arguments in calls.items():
+    ctypes.set_errno(0)
+    if call(*arguments) < 0:
+        print(name, os.strerror(ctypes.get_errno()), sep=": ")
+"#;
+
+#[test]
+fn without_namespaces_priorities_and_attributes_are_its_own() {
+    bounded(|| {
+        let options = Options { no_namespaces: true, ..Options::default() };
+        let engine = Engine::with_options(options).unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let at = place.path().to_owned();
+        let reach = |without: &[Wall]| {
+            let mut spec = Spec::command(["/usr/bin/python3", "-c", REACH]);
+            (spec.working_directory, spec.workspaces) = (Some(at.clone()), vec![at.clone()]);
+            spec.without = without.to_vec();
+            engine.run_blocking(spec).unwrap()
+        };
+        let outcome = reach(&[]);
+        assert_eq!(outcome.isolation.tier, Tier::T1);
+        let refused = "all of a user: Operation not permitted\nby number: Operation not permitted\n\
+                       input and output of a user: Operation not permitted\n\
+                       parameters by number: Operation not permitted\nattribute: Operation not supported\n";
+        assert_eq!(outcome.stdout, refused, "{outcome:?}");
+        // The control: without the filter all of it works.
+        let outcome = reach(&[Wall::Seccomp]);
+        assert_eq!((outcome.exit_code, outcome.stdout.as_str()), (Some(0), ""), "{outcome:?}");
     });
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit,
 };
-use sandtimer::engine::{Engine, Spec};
+use sandtimer::engine::{Engine, Run, Spec, Stream};
 use sandtimer::model::{Ending, Outcome, Proof};
 use sandtimer::{Error, Limits};
 
@@ -244,6 +244,62 @@ fn a_run_frozen_in_its_own_group_is_killed_on_time() {
         let outcome = run.wait_blocking();
         assert_eq!(outcome.ending, Ending::Timeout);
         assert_dead(&outcome);
+        assert_works(&engine);
+    });
+}
+
+/// The file with the memory limit of the engine that has this process in a run, and the bytes in it.
+fn limit_of_engine(pid: i32) -> Option<(PathBuf, u64)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    [("memory", "memory.limit_in_bytes"), ("", "memory.max")].into_iter().find_map(|(controller, file)| {
+        let mut places = text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+        let (_, place) = places.find(|(name, _)| *name == controller)?;
+        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let mut owns = own.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+        let (_, here) = owns.find(|(name, _)| *name == controller)?;
+        // As far up as this process's own place is below the mount.
+        let top = group_of(controller)?.ancestors().nth(Path::new(here).components().count() - 1)?.to_owned();
+        let path = top.join(Path::new(place).parent()?.strip_prefix("/").ok()?).join(file);
+        let bytes = std::fs::read_to_string(&path).ok()?.trim().parse().ok()?;
+        Some((path, bytes))
+    })
+}
+
+/// C9: each within its own limit, and together beyond the engine's.
+#[test]
+fn all_runs_of_an_engine_together_are_bounded() {
+    const FILL: &str =
+        "held = bytearray(96 << 20); print(len(held), flush=True); import time; time.sleep(60)";
+    alone(|| {
+        let engine = Engine::new().unwrap();
+        if engine.host().expect("a launcher").cgroup_limits.is_err() {
+            return skipped("no memory controller");
+        }
+        let fill = || {
+            let limits = Limits::new().memory(256 << 20).wall(seconds(10.0));
+            let run = engine.start(Spec::command(["/usr/bin/python3", "-c", FILL]).limits(limits)).unwrap();
+            run.started_blocking();
+            run
+        };
+        let holds =
+            |run: &Run| until(seconds(9.0), || !run.output(Stream::Stdout, 0, 64).unwrap().bytes.is_empty());
+        let end = |run: Run| {
+            run.cancel("enough");
+            run.settled_blocking().ending
+        };
+        let (first, second) = (fill(), fill());
+        let (file, bytes) = limit_of_engine(helpers("st-init")[0]).expect("a limit of the engine's group");
+        let machine = sandtimer_os::probe::total_memory_bytes();
+        assert!(bytes <= machine / 100 * 80 + 4096, "{bytes} of {machine}");
+        // The control: where they fit together each has what it asks for.
+        assert!(holds(&first) && holds(&second));
+        assert_eq!((end(first), end(second)), (Ending::Cancelled, Ending::Cancelled));
+        std::fs::write(&file, (160_u64 << 20).to_string()).unwrap();
+        let first = fill();
+        assert!(holds(&first));
+        let ended = [fill().settled_blocking().ending, end(first)];
+        assert!(ended.contains(&Ending::OutOfMemory), "{ended:?}");
+        std::fs::write(&file, bytes.to_string()).unwrap();
         assert_works(&engine);
     });
 }

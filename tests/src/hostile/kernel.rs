@@ -329,16 +329,45 @@ pub(crate) fn vmsplice(_: &Arguments) -> Finding {
     Finding::of(call!(libc::SYS_vmsplice, write.as_raw_fd(), address(&part), 1, 0))
 }
 
-/// F16: filters on filters until the kernel refuses, then a child and its exec: `seccomp-stack N`.
+/// F18: requests of asynchronous I/O, of which the machine has a fixed number.
+pub(crate) fn aio(_: &Arguments) -> Finding {
+    let context = 0usize;
+    Finding::of(call!(libc::SYS_io_setup, 1, address(&context)))
+}
+
+/// F18: a program in the memory that all filters of the machine share: `attach-filter OPTION`, by its number.
+pub(crate) fn attach_filter(arguments: &Arguments) -> Finding {
+    let Ok((socket, _other)) = std::os::unix::net::UnixDatagram::pair() else {
+        return Finding::Untried("no socket".into());
+    };
+    let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: u32::MAX };
+    let program = libc::sock_fprog { len: 1, filter: std::ptr::from_ref(&allow).cast_mut() };
+    let size = size_of_val(&program);
+    let option = arguments.number(0, 0);
+    let result =
+        call!(libc::SYS_setsockopt, socket.as_raw_fd(), libc::SOL_SOCKET, option, address(&program), size);
+    // No descriptor of a program, and no socket that shares a port.
+    Finding::past_permission(result, &[libc::EINVAL, libc::EBADF])
+}
+
+/// F16: filters on filters until the kernel refuses, then a child and its exec: `seccomp-stack N [prctl]`.
 pub(crate) fn seccomp_stack(arguments: &Arguments) -> Finding {
     // SAFETY: no memory effects.
     unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
     let program = libc::sock_fprog { len: 1, filter: std::ptr::from_ref(&allow).cast_mut() };
+    let by_prctl = arguments.text(1, "") == "prctl";
     let mut stacked = 0;
     for _ in 0..arguments.number(0, 64).min(4096) {
-        if call!(libc::SYS_seccomp, 1, 0, address(&program)).is_err() {
-            break;
+        let result = if by_prctl {
+            call!(libc::SYS_prctl, libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, address(&program), 0, 0)
+        } else {
+            call!(libc::SYS_seccomp, 1, 0, address(&program))
+        };
+        match result {
+            Err(errno) if stacked == 0 => return Finding::Denied(errno),
+            Err(_) => break,
+            Ok(_) => {}
         }
         stacked += 1;
     }
@@ -349,7 +378,7 @@ pub(crate) fn seccomp_stack(arguments: &Arguments) -> Finding {
         errno()
     });
     let _ = child.map(reap);
-    Finding::Facts(format!("\"stacked\":{stacked}"))
+    Finding::Succeeded(format!("{stacked} filters"))
 }
 
 /// F17: random calls with random arguments, in children: `random-syscalls N SEED`. Only inside a cage.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::arguments::Arguments;
 use crate::call;
 use crate::report::{Finding, line};
-use crate::system::{NULL, errno, fork_running, pause_for, pause_forever};
+use crate::system::{NULL, address, errno, fork_running, pause_for, pause_forever};
 
 const PAGE: usize = 4096;
 /// No payload takes more than this, whatever it is asked.
@@ -86,6 +86,22 @@ pub(crate) fn memfd(arguments: &Arguments) -> Finding {
     took(take(length, libc::MAP_SHARED, file as i32), length)
 }
 
+/// C13: fills a file of memory that no process maps, and keeps it: `memfd-hold BYTES`. Outside a cage at most 16 MiB.
+pub(crate) fn memfd_hold(arguments: &Arguments) -> Finding {
+    let most = if arguments.inside_cage() { usize::MAX } else { 16 << 20 };
+    let file = match call!(libc::SYS_memfd_create, c"hostile".as_ptr(), 0) {
+        Ok(file) => file,
+        Err(errno) => return Finding::Denied(errno),
+    };
+    let page = [1u8; 4096];
+    for _ in 0..bytes(arguments, 0).min(most) / page.len() {
+        if let Err(errno) = call!(libc::SYS_write, file, address(&page), page.len()) {
+            return Finding::Denied(errno);
+        }
+    }
+    pause_forever()
+}
+
 /// C4, G2: a System V segment of N bytes, left behind on purpose: `sysv-shm BYTES`.
 pub(crate) fn sysv(arguments: &Arguments) -> Finding {
     let length = arguments.number(0, 4096).min(MOST_BYTES) as usize;
@@ -124,6 +140,19 @@ pub(crate) fn stack(_: &Arguments) -> Finding {
 pub(crate) fn oom_score(_: &Arguments) -> Finding {
     match std::fs::write("/proc/self/oom_score_adj", "-1000") {
         Ok(()) => Finding::Succeeded("oom_score_adj is -1000".into()),
+        Err(error) => error.into(),
+    }
+}
+
+/// C10: asks to be chosen by the out-of-memory killer as any other process of the host is.
+pub(crate) fn oom_score_of_host(_: &Arguments) -> Finding {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    let is_usual = || std::fs::read_to_string(FILE).is_ok_and(|score| score.trim() == "0");
+    // Bare it is so already: what is tried is to lower it.
+    let lowered = if is_usual() { std::fs::write(FILE, "500") } else { Ok(()) };
+    match lowered.and_then(|()| std::fs::write(FILE, "0")) {
+        Ok(()) if is_usual() => Finding::Succeeded("oom_score_adj is 0".into()),
+        Ok(()) => Finding::Untried("it reads otherwise".into()),
         Err(error) => error.into(),
     }
 }

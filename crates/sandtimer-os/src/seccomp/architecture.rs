@@ -20,6 +20,12 @@ pub(super) const FOREIGN_NUMBER_BIT: u32 = 0x4000_0000;
 pub(super) const KNOWN: [RangeInclusive<u32>; 2] = [0..=336, 424..=NEWEST];
 
 /// The newest number in use as of Linux 6.18: `file_setattr`.
+pub(super) const FILE_SETATTR: u32 = 469;
+pub(super) const FREMOVEXATTR: u32 = 199;
+pub(super) const FSETXATTR: u32 = 190;
+pub(super) const IOPRIO_SET: u32 = 251;
+pub(super) const LREMOVEXATTR: u32 = 198;
+pub(super) const LSETXATTR: u32 = 189;
 pub(super) const NEWEST: u32 = 469;
 
 pub(super) const ACCT: u32 = 163;
@@ -48,6 +54,7 @@ pub(super) const FSOPEN: u32 = 430;
 pub(super) const FSPICK: u32 = 433;
 pub(super) const GET_KERNEL_SYMS: u32 = 177;
 pub(super) const INIT_MODULE: u32 = 175;
+pub(super) const IO_SETUP: u32 = 206;
 pub(super) const IO_URING_ENTER: u32 = 426;
 pub(super) const IO_URING_REGISTER: u32 = 427;
 pub(super) const IO_URING_SETUP: u32 = 425;
@@ -95,7 +102,13 @@ pub(super) const PROCESS_VM_READV: u32 = 310;
 pub(super) const PROCESS_VM_WRITEV: u32 = 311;
 pub(super) const PTRACE: u32 = 101;
 pub(super) const KILL: u32 = 62;
+pub(super) const REMOVEXATTR: u32 = 197;
+pub(super) const REMOVEXATTRAT: u32 = 466;
 pub(super) const RT_SIGQUEUEINFO: u32 = 129;
+pub(super) const SCHED_SETPARAM: u32 = 142;
+pub(super) const SETPRIORITY: u32 = 141;
+pub(super) const SETXATTR: u32 = 188;
+pub(super) const SETXATTRAT: u32 = 463;
 pub(super) const TKILL: u32 = 200;
 pub(super) const TGKILL: u32 = 234;
 pub(super) const RT_TGSIGQUEUEINFO: u32 = 297;

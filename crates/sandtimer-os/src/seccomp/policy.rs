@@ -198,6 +198,20 @@ const IPC: &[u32] = &[
     number::MSGCTL,
 ];
 
+/// Refused where there is no mount namespace: Landlock does not govern attributes, so a file of the caller's user
+/// that cannot be opened could get or lose them. Programs that copy attributes go on where a file system has none.
+const ATTRIBUTES: &[u32] = &[
+    number::SETXATTR,
+    number::LSETXATTR,
+    number::FSETXATTR,
+    number::SETXATTRAT,
+    number::REMOVEXATTR,
+    number::LREMOVEXATTR,
+    number::FREMOVEXATTR,
+    number::REMOVEXATTRAT,
+    number::FILE_SETATTR,
+];
+
 /// Flags of clone(2) that make a namespace, and the one that makes a sibling instead of a child, which the
 /// sandbox's pid 1 would not reap. `CLONE_NEWTIME` is not a flag there: its bit is part of the exit signal.
 const CLONE_REFUSED: u32 = (libc::CLONE_NEWNS
@@ -229,6 +243,12 @@ const IOCTLS_REFUSED: &[u32] = &[
     0xc050_6617, // FS_IOC_ADD_ENCRYPTION_KEY: a key store that outlives the run
 ];
 
+/// The attributes of [`ATTRIBUTES`] by a descriptor that may be open for reading only.
+const IOCTLS_ON_ATTRIBUTES: &[u32] = &[
+    0x4008_6602, // FS_IOC_SETFLAGS
+    0x401c_5820, // FS_IOC_FSSETXATTR
+];
+
 /// fcntl(2) commands refused: a lease on a file makes whoever opens it next wait, up to 45 s, also outside
 /// the sandbox; a notification tells what other runs do in a shared directory.
 const FCNTLS_REFUSED: &[u32] = &[
@@ -248,8 +268,7 @@ const FCNTLS_THAT_SIGNAL: &[u32] = &[
     15, // F_SETOWN_EX
 ];
 
-/// prctl(2) options refused whatever their arguments. `PR_SET_SECCOMP` is not among them: a further filter
-/// only tightens.
+/// prctl(2) options refused whatever their arguments.
 const PRCTLS_REFUSED: &[u32] = &[
     35,          // PR_SET_MM: rewrites what /proc says about the process
     59,          // PR_SET_SYSCALL_USER_DISPATCH
@@ -273,11 +292,17 @@ pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
     if !policy.ipc_namespace {
         rules.extend(IPC.iter().map(|&number| (number, refused())));
     }
-    rules.extend(process_rules(policy.supervised));
+    // Namespaces come together: without one of IPC the processes and files are those of the host.
+    let sees_host = !policy.ipc_namespace;
+    rules.extend(process_rules(policy.supervised, sees_host));
+    if sees_host {
+        rules.extend(ATTRIBUTES.iter().map(|&number| (number, errno(libc::EOPNOTSUPP))));
+        rules.extend(priority_rules());
+    }
     if policy.supervised {
         rules.extend(signal_rules());
     }
-    rules.extend(file_rules(policy.supervised));
+    rules.extend(file_rules(policy.supervised, sees_host));
     rules.extend([
         (number::SOCKET, socket(policy.network)),
         (number::SOCKETPAIR, case(int(0), &[libc::AF_UNIX as u32], ALLOW, errno(libc::EAFNOSUPPORT))),
@@ -300,8 +325,31 @@ fn signal_rules() -> Vec<(u32, Rule)> {
     rules
 }
 
+/// The answer to a further filter. Filters are compiled into memory of which the machine has a fixed amount
+/// (`net.core.bpf_jit_limit`), and when it is used up no sandbox can be started; a listener would let the job
+/// suspend its own calls. EINVAL is the answer of a kernel without filters, for which man, browsers and systemd
+/// look.
+fn no_filters() -> Rule {
+    errno(libc::EINVAL)
+}
+
+/// Priorities where the processes of the host are in reach: only those of the caller and of its process group,
+/// which is the run's own. The same call can name all processes of a user.
+fn priority_rules() -> [(u32, Rule); 3] {
+    let own = |kinds: &[u32]| {
+        let own = case(int(1), &[0], ALLOW, errno(libc::EPERM));
+        case(int(0), kinds, own, errno(libc::EPERM))
+    };
+    [
+        (number::SETPRIORITY, own(&[libc::PRIO_PROCESS, libc::PRIO_PGRP])),
+        // IOPRIO_WHO_PROCESS, IOPRIO_WHO_PGRP.
+        (number::IOPRIO_SET, own(&[1, 2])),
+        (number::SCHED_SETPARAM, case(int(0), &[0], ALLOW, errno(libc::EPERM))),
+    ]
+}
+
 /// Calls that make, schedule or describe processes.
-fn process_rules(supervised: bool) -> Vec<(u32, Rule)> {
+fn process_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
     let own_process = || case(int(0), &[0], ALLOW, refused());
     vec![
@@ -318,7 +366,8 @@ fn process_rules(supervised: bool) -> Vec<(u32, Rule)> {
         (number::MOVE_PAGES, own_process()),
         (number::SCHED_SETSCHEDULER, {
             let ordinary = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32, libc::SCHED_IDLE as u32];
-            case(bits(1, !(libc::SCHED_RESET_ON_FORK as u32)), &ordinary, ALLOW, refused())
+            let policy = case(bits(1, !(libc::SCHED_RESET_ON_FORK as u32)), &ordinary, ALLOW, refused());
+            if sees_host { case(int(0), &[0], policy, refused()) } else { policy }
         }),
         // Another process's limits can be read, not set. A filter cannot know the caller's own pid: 0 stands
         // for it.
@@ -330,13 +379,11 @@ fn process_rules(supervised: bool) -> Vec<(u32, Rule)> {
             // A checkpoint that goes on may be looked at by its own children again.
             let undumpable_only = case(long(1), if supervised { &[0, 1] } else { &[0] }, ALLOW, refused());
             let dumpable = case(int(0), &[libc::PR_SET_DUMPABLE as u32], undumpable_only, ALLOW);
-            case(int(0), PRCTLS_REFUSED, refused(), dumpable)
+            let filter = case(long(1), &[libc::SECCOMP_MODE_FILTER], no_filters(), ALLOW);
+            let seccomp = case(int(0), &[libc::PR_SET_SECCOMP as u32], filter, dumpable);
+            case(int(0), PRCTLS_REFUSED, refused(), seccomp)
         }),
-        // A listener would let the job suspend and answer its own calls; filters without one only tighten.
-        (number::SECCOMP, {
-            let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32;
-            case(bits(1, listener), &[0], ALLOW, refused())
-        }),
+        (number::SECCOMP, case(int(0), &[libc::SECCOMP_SET_MODE_FILTER], no_filters(), ALLOW)),
         // Merged pages tell by timing what other processes hold. EINVAL is what a kernel without merging
         // says.
         (number::MADVISE, case(int(2), &[libc::MADV_MERGEABLE as u32], errno(libc::EINVAL), ALLOW)),
@@ -347,9 +394,10 @@ fn process_rules(supervised: bool) -> Vec<(u32, Rule)> {
 const TMPFILE: u32 = 0o20_000_000;
 
 /// Calls on files and descriptors.
-fn file_rules(supervised: bool) -> Vec<(u32, Rule)> {
+fn file_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
     let with = |always: &[u32], signals: &[u32]| [always, if supervised { signals } else { &[] }].concat();
+    let ioctls = [IOCTLS_REFUSED, if sees_host { IOCTLS_ON_ATTRIBUTES } else { &[] }].concat();
     // Regular (also as 0), FIFO and socket. The parameter is 16 bits wide, and all of the type is inside
     // them.
     let harmless = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];
@@ -375,7 +423,10 @@ fn file_rules(supervised: bool) -> Vec<(u32, Rule)> {
         (number::OPENAT, open(2)),
         // Its mode is in memory, where a filter cannot see it. Programs fall back to openat(2).
         (number::OPENAT2, errno(libc::ENOSYS)),
-        (number::IOCTL, case(int(1), &with(IOCTLS_REFUSED, IOCTLS_THAT_SIGNAL), refused(), ALLOW)),
+        // The machine has a fixed number of requests (`fs.aio-max-nr`). Databases fall back to threads, as on a
+        // kernel built without it.
+        (number::IO_SETUP, errno(libc::ENOSYS)),
+        (number::IOCTL, case(int(1), &with(&ioctls, IOCTLS_THAT_SIGNAL), refused(), ALLOW)),
         (number::FCNTL, case(int(1), &with(FCNTLS_REFUSED, FCNTLS_THAT_SIGNAL), refused(), ALLOW)),
     ]
 }
@@ -410,12 +461,20 @@ fn internet_socket() -> Rule {
 }
 
 /// setsockopt(2): no upper layer protocol may be put on TCP, because that turns an allowed socket into
-/// another kind (SMC) or hands it to another driver (kTLS). ENOPROTOOPT is what a kernel without them says.
+/// another kind (SMC) or hands it to another driver (kTLS). A filter on a socket is compiled into the memory of
+/// [`no_filters`]. ENOPROTOOPT is what a kernel without them says.
 fn setsockopt(lingering: bool) -> Rule {
     const TCP_ULP: u32 = 31;
+    let filters = [
+        libc::SO_ATTACH_FILTER as u32,
+        libc::SO_ATTACH_BPF as u32,
+        libc::SO_ATTACH_REUSEPORT_CBPF as u32,
+        libc::SO_ATTACH_REUSEPORT_EBPF as u32,
+    ];
     let of_tcp = case(int(2), &[TCP_ULP], errno(libc::ENOPROTOOPT), ALLOW);
     let of_sockets =
         if lingering { ALLOW } else { case(int(2), &[libc::SO_LINGER as u32], errno(libc::EPERM), ALLOW) };
+    let of_sockets = case(int(2), &filters, errno(libc::ENOPROTOOPT), of_sockets);
     let others = case(int(1), &[libc::SOL_SOCKET as u32], of_sockets, ALLOW);
     case(int(1), &[libc::IPPROTO_TCP as u32], of_tcp, others)
 }

@@ -252,7 +252,7 @@ fn numbers_nobody_uses_are_absent() {
     {
         assert_eq!(answer(&SEALED, number, &[]), refused_with(libc::ENOSYS), "{number}");
     }
-    for number in [0, 334, 335, 336, 424, 469] {
+    for number in [0, 334, 335, 336, 424, 468, 469] {
         assert_eq!(answer(&SEALED, number, &[]), ALLOW, "{number}");
     }
     assert_eq!(answer(&SEALED, libc::SYS_clone3, &[]), refused_with(libc::ENOSYS));
@@ -284,7 +284,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_exit_group, libc::SYS_wait4, libc::SYS_kill, libc::SYS_futex, libc::SYS_rseq,
     libc::SYS_membarrier, libc::SYS_set_robust_list, libc::SYS_sched_getaffinity, libc::SYS_setuid,
     libc::SYS_setresgid, libc::SYS_setgroups, libc::SYS_landlock_create_ruleset,
-    libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self, libc::SYS_io_setup, libc::SYS_io_submit,
+    libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self, libc::SYS_io_submit,
     libc::SYS_splice, libc::SYS_tee, libc::SYS_copy_file_range, libc::SYS_flock, libc::SYS_pidfd_open,
     libc::SYS_pidfd_send_signal, libc::SYS_memfd_create, libc::SYS_getrandom, libc::SYS_arch_prctl,
     libc::SYS_setrlimit, libc::SYS_close_range, libc::SYS_epoll_wait, libc::SYS_eventfd2,
@@ -382,7 +382,12 @@ const ARGUMENT_CASES: &[(libc::c_long, &[u64], i32)] = &[
     (libc::SYS_prctl, &[libc::PR_SET_NAME as u64, 0x7fff_0000], 0),
     (libc::SYS_prctl, &[libc::PR_SET_NO_NEW_PRIVS as u64, 1], 0),
     (libc::SYS_prctl, &[libc::PR_SET_PDEATHSIG as u64, 9], 0),
-    (libc::SYS_prctl, &[libc::PR_SET_SECCOMP as u64, 2], 0),
+    (libc::SYS_prctl, &[libc::PR_SET_SECCOMP as u64, 1], 0),
+    (libc::SYS_prctl, &[libc::PR_SET_SECCOMP as u64, 2, 0x7fff_0000], libc::EINVAL),
+    (libc::SYS_prctl, &[0xff_0000_0000 | libc::PR_SET_SECCOMP as u64, 2], libc::EINVAL),
+    // The whole of it counts: the kernel knows no such mode.
+    (libc::SYS_prctl, &[libc::PR_SET_SECCOMP as u64, 1 << 32 | 2], 0),
+    (libc::SYS_prctl, &[libc::PR_SET_NAME as u64, 2], 0),
     (libc::SYS_prctl, &[libc::PR_GET_DUMPABLE as u64, 1], 0),
     (libc::SYS_prctl, &[libc::PR_SET_DUMPABLE as u64, 0], 0),
     (libc::SYS_prctl, &[libc::PR_SET_DUMPABLE as u64, 1], libc::EPERM),
@@ -394,9 +399,11 @@ const ARGUMENT_CASES: &[(libc::c_long, &[u64], i32)] = &[
     (libc::SYS_prctl, &[59, 1], libc::EPERM),
     (libc::SYS_prctl, &[libc::PR_SCHED_CORE as u64], libc::EPERM),
     (libc::SYS_seccomp, &[0, 0], 0),
-    (libc::SYS_seccomp, &[1, 1, 0x7fff_0000], 0),
-    (libc::SYS_seccomp, &[1, 8, 0x7fff_0000], libc::EPERM),
-    (libc::SYS_seccomp, &[1, 0xffff_ffff_0000_0009, 0x7fff_0000], libc::EPERM),
+    (libc::SYS_seccomp, &[2, 0, 0x7fff_0000], 0),
+    (libc::SYS_seccomp, &[1, 0, 0x7fff_0000], libc::EINVAL),
+    (libc::SYS_seccomp, &[1, 8, 0x7fff_0000], libc::EINVAL),
+    (libc::SYS_seccomp, &[0xffff_ffff_0000_0001, 0, 0x7fff_0000], libc::EINVAL),
+    (libc::SYS_io_setup, &[1, 0x7fff_0000], libc::ENOSYS),
     (libc::SYS_madvise, &[0, 4096, libc::MADV_DONTNEED as u64], 0),
     (libc::SYS_madvise, &[0, 4096, libc::MADV_MERGEABLE as u64], libc::EINVAL),
     (libc::SYS_mknod, &[0, 0o644], 0),
@@ -422,6 +429,12 @@ const ARGUMENT_CASES: &[(libc::c_long, &[u64], i32)] = &[
     (libc::SYS_socketpair, &[libc::AF_UNIX as u64, 1, 0], 0),
     (libc::SYS_socketpair, &[libc::AF_TIPC as u64, 1, 0], libc::EAFNOSUPPORT),
     (libc::SYS_setsockopt, &[3, libc::SOL_SOCKET as u64, 31], 0),
+    (libc::SYS_setsockopt, &[3, libc::SOL_SOCKET as u64, libc::SO_ATTACH_FILTER as u64], libc::ENOPROTOOPT),
+    (libc::SYS_setsockopt, &[3, libc::SOL_SOCKET as u64, libc::SO_ATTACH_BPF as u64], libc::ENOPROTOOPT),
+    (libc::SYS_setsockopt, &[3, libc::SOL_SOCKET as u64, libc::SO_ATTACH_REUSEPORT_CBPF as u64], libc::ENOPROTOOPT),
+    (libc::SYS_setsockopt, &[3, libc::SOL_SOCKET as u64, libc::SO_ATTACH_REUSEPORT_EBPF as u64], libc::ENOPROTOOPT),
+    (libc::SYS_setsockopt, &[3, libc::SOL_SOCKET as u64, libc::SO_REUSEPORT as u64], 0),
+    (libc::SYS_setsockopt, &[3, libc::IPPROTO_TCP as u64, libc::SO_ATTACH_FILTER as u64], 0),
     (libc::SYS_setsockopt, &[3, libc::IPPROTO_TCP as u64, libc::TCP_NODELAY as u64], 0),
     (libc::SYS_setsockopt, &[3, libc::IPPROTO_TCP as u64, libc::TCP_ULP as u64], libc::ENOPROTOOPT),
 ];
@@ -598,4 +611,46 @@ fn bytes_are_the_kernels_layout() {
         "little-endian, the only order there is a table for"
     );
     assert_eq!(size_of::<Instruction>(), 8);
+}
+
+/// Calls that reach the host's processes and files: arguments, errno without namespaces. With them all are allowed.
+#[rustfmt::skip]
+const REACHING: &[(libc::c_long, &[u64], i32)] = &[
+    (libc::SYS_setpriority, &[0, 0, 5], 0),
+    (libc::SYS_setpriority, &[1, 0, 5], 0),
+    (libc::SYS_setpriority, &[2, 0, 5], libc::EPERM),
+    (libc::SYS_setpriority, &[0, 1234, 5], libc::EPERM),
+    (libc::SYS_setpriority, &[1 << 32, 1 << 32, 5], 0),
+    (libc::SYS_setpriority, &[1 << 32 | 2, 0, 5], libc::EPERM),
+    (libc::SYS_ioprio_set, &[1, 0, 0x6000], 0),
+    (libc::SYS_ioprio_set, &[2, 0, 0x6000], 0),
+    (libc::SYS_ioprio_set, &[3, 0, 0x6000], libc::EPERM),
+    (libc::SYS_ioprio_set, &[1, 1234, 0x6000], libc::EPERM),
+    (libc::SYS_sched_setparam, &[0, 0x7fff_0000], 0),
+    (libc::SYS_sched_setparam, &[1234, 0x7fff_0000], libc::EPERM),
+    (libc::SYS_sched_setscheduler, &[0, libc::SCHED_IDLE as u64], 0),
+    (libc::SYS_sched_setscheduler, &[1234, libc::SCHED_IDLE as u64], libc::EPERM),
+    (libc::SYS_getpriority, &[2, 0], 0),
+    (libc::SYS_setxattr, &[0], libc::EOPNOTSUPP),
+    (libc::SYS_lsetxattr, &[0], libc::EOPNOTSUPP),
+    (libc::SYS_fsetxattr, &[0], libc::EOPNOTSUPP),
+    (/* setxattrat */ 463, &[0], libc::EOPNOTSUPP),
+    (libc::SYS_removexattr, &[0], libc::EOPNOTSUPP),
+    (libc::SYS_lremovexattr, &[0], libc::EOPNOTSUPP),
+    (libc::SYS_fremovexattr, &[0], libc::EOPNOTSUPP),
+    (/* removexattrat */ 466, &[0], libc::EOPNOTSUPP),
+    (/* file_setattr */ 469, &[0], libc::EOPNOTSUPP),
+    (libc::SYS_getxattr, &[0], 0),
+    (libc::SYS_ioctl, &[3, 0x4008_6602], libc::EPERM),
+    (libc::SYS_ioctl, &[3, 0x401c_5820], libc::EPERM),
+    (libc::SYS_chmod, &[0, 0o644], 0),
+];
+
+#[test]
+fn without_namespaces_only_own_priorities_and_no_attributes() {
+    for policy in &POLICIES {
+        for &(number, arguments, errno) in REACHING {
+            check_case(policy, number, arguments, if policy.ipc_namespace { 0 } else { errno });
+        }
+    }
 }

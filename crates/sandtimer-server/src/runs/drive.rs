@@ -31,7 +31,7 @@ use crate::Shared;
 use crate::auth::Owner;
 use crate::error::{Code, Refusal, storage};
 use crate::owned::Owned;
-use crate::quota::{Kind, Taken};
+use crate::quota::{Kind, Share, Shares, Taken};
 use crate::trace;
 use crate::workspaces::{self, Using};
 
@@ -43,6 +43,10 @@ const PREPARE_EVERY: Duration = Duration::from_millis(100);
 pub(crate) const CLIENT_GONE: &str = "the client that waited for it went away";
 /// Why a run is cancelled that the disk does not take.
 const UNRECORDED: &str = "its beginning cannot be recorded";
+
+/// Runs with a terminal: each opens at most 16 (`isolate/root.rs`), and the kernel has 3,072 for all mounts of
+/// devpts but the first.
+static TERMINALS: Shares = Shares::of("runs with a terminal", 128);
 
 /// A run on its way to the request that waits for it. Where that went away meanwhile, nobody else would cancel it.
 struct Handover {
@@ -81,6 +85,7 @@ pub(crate) async fn start_noted(
         return Err(Refusal::new(Code::NetworkRefused, message).with("key", "network"));
     }
     let place = app.places.take(&owner, Kind::Runs)?;
+    let terminal = request.terminal.is_some().then(|| TERMINALS.take(&owner)).transpose()?;
     let (tell, told) = oneshot::channel();
     let here = trace::here();
     // A task of its own: were the request dropped in the middle, there would be a run that nobody knows.
@@ -102,7 +107,7 @@ pub(crate) async fn start_noted(
         // One that is not heard is dropped.
         let _ = tell.send(started.map(|(live, run, using)| {
             trace::begun(&live);
-            tokio::spawn(drive(app, live.clone(), run, (Some(place), using)));
+            tokio::spawn(drive(app, live.clone(), run, (Some(place), using, terminal)));
             Handover { run: Some(live), cancel }
         }));
     });
@@ -178,7 +183,7 @@ pub(crate) fn begin_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) ->
 
 /// Has a task see to the end of one that has begun. Inside the runtime.
 pub(crate) fn drive_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) {
-    let driven = drive(app.clone(), live.clone(), run.clone(), (None, None));
+    let driven = drive(app.clone(), live.clone(), run.clone(), (None, None, None));
     tokio::runtime::Handle::current().spawn(driven);
 }
 
@@ -223,8 +228,11 @@ pub(crate) fn drop_queued(app: &Shared, live: &Arc<LiveRun>, reason: &str, told:
     }
 }
 
-/// Sees a run to its end and its record. What it holds of its owner's quota and of a workspace is given back at its end.
-async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: (Option<Taken>, Option<Using>)) {
+/// What a run holds until its end: of its owner's quota, of a workspace, of the machine's terminals.
+type Held = (Option<Taken>, Option<Using>, Option<Share>);
+
+/// Sees a run to its end and its record.
+async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: Held) {
     let mut copies = Copies::new(app.runs.store.clone(), run.clone());
     let outcome = {
         let mut waiting = run.wait();

@@ -70,8 +70,8 @@ use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;
 use crate::isolate::host::Host;
 use crate::isolate::lease::{Group, Lease};
-use crate::limits::{Ceilings, Limits};
-use crate::model::Outcome;
+use crate::limits::{Ceilings, Limits, Setting};
+use crate::model::{LimitKind, Outcome};
 use crate::scope::ScopeTree;
 use crate::supervise::collector::{CollectorHandle, ToCollector};
 use crate::supervise::orders::{Command, EnforcerHandle};
@@ -182,6 +182,7 @@ impl Engine {
             lease.sweep_noted(*number, |noted| clean(*number, noted));
         }
         let cgroups = Cgroups::prepare(&hierarchies, lease.number());
+        cgroups.bound_sum(memory_of_all(&options.maxima), processes_of_all());
         lease.note(&hierarchies.groups(lease.number()));
         let pool = Arc::new(Pool::new(cgroups));
         let threads = Threads::start(&pool, &launchers, &lease)?;
@@ -267,6 +268,22 @@ impl Engine {
     pub fn quarantined(&self) -> usize {
         self.inner.pool.quarantined()
     }
+}
+
+/// Memory of all runs together: what is usable of the machine's, or the operator's ceiling of one run where that is more.
+fn memory_of_all(maxima: &Limits) -> Option<u64> {
+    match maxima.get(LimitKind::Memory) {
+        Setting::Inherit => Some(jobs::usable_memory()),
+        Setting::Unlimited => None,
+        Setting::At(bytes) => Some(bytes.max(jobs::usable_memory())),
+    }
+}
+
+/// Processes and threads of all runs together: 80 % of what the kernel has numbers and room for.
+fn processes_of_all() -> Option<u64> {
+    let read = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    let most = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
+    most.into_iter().filter_map(read).min().map(|most| most / 100 * 80)
 }
 
 impl Inner {

@@ -247,6 +247,11 @@ fn begin(
     if !inner.host()?.has_namespaces() {
         return Err(Error::Interpreter("zygotes need namespaces, which this host does not give".to_owned()));
     }
+    if !sandtimer_os::probe::has_clone3() {
+        return Err(Error::Interpreter(
+            "zygotes need clone3(2), which a filter of this host refuses".to_owned(),
+        ));
+    }
     let program = os::sealed_text("sandtimer-child", profile.program(filter).as_bytes())
         .map_err(Error::system("cannot write the zygote's program"))?;
     let given = [program.as_fd(), library, their_orders.as_fd()];

@@ -126,6 +126,24 @@ impl Cgroups {
         }
     }
 
+    /// Bounds all slots together, where there are controllers: bytes of memory, no bound with `None`, and processes.
+    pub fn bound_sum(&self, memory: Option<u64>, processes: Option<u64>) {
+        let is_v2 = self.layout == Layout::V2;
+        let (of_memory, of_pids) =
+            if is_v2 { (&self.unified, &self.unified) } else { (&self.memory, &self.pids) };
+        let (file, unlimited) = if is_v2 { ("memory.max", "max") } else { ("memory.limit_in_bytes", "-1") };
+        let text = |value: Option<u64>, unlimited: &str| {
+            value.map_or_else(|| unlimited.to_owned(), |value| value.to_string())
+        };
+        // A group above that bounds less than this holds all the same.
+        if let Some(group) = of_memory {
+            let _ = write_file(group.as_fd(), file, &text(memory, unlimited));
+        }
+        if let Some(group) = of_pids {
+            let _ = write_file(group.as_fd(), "pids.max", &text(processes, "max"));
+        }
+    }
+
     /// cgroup.procs of a v2 group for the launcher, for a start from a group that children die at birth of.
     pub fn launcher_procs(&self) -> io::Result<OwnedFd> {
         let Some(own) = &self.unified else { return Err(io::ErrorKind::NotFound.into()) };

@@ -6,7 +6,7 @@ use sandtimer_os::launcher::Launcher;
 use sandtimer_os::probe;
 
 use super::cgroup::Cgroups;
-use super::lease::has_uids;
+use super::lease::{has_uids, user_namespace};
 
 const CLONE_NEWNS: u64 = 0x0002_0000;
 const CLONE_NEWUSER: u64 = 0x1000_0000;
@@ -40,6 +40,8 @@ pub struct Host {
     pub seccomp: bool,
     /// Whether a channel can refuse descriptors that a job sends.
     pub refuses_descriptors: bool,
+    /// Whether what the launcher writes to `oom_score_adj` is the least that its sandboxes can have.
+    pub fixes_oom_score: bool,
 }
 
 /// Brings a launcher into the namespaces its sandboxes inherit. With `network`, the host's network stays.
@@ -72,6 +74,14 @@ fn explain(error: &io::Error) -> String {
     }
 }
 
+/// Whether the engine, and with it the launcher, has CAP_SYS_RESOURCE of the machine, which alone fixes the least
+/// `oom_score_adj` of a process and of those it makes; proc_pid_oom_score_adj(5).
+fn has_system_resource() -> bool {
+    let has = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_RESOURCE));
+    has && user_namespace().is_none()
+}
+
 impl Host {
     /// Puts together what was found.
     pub fn new(namespaces: Namespaces, private_network: Result<(), String>, cgroups: &Cgroups) -> Self {
@@ -92,6 +102,7 @@ impl Host {
             landlock_abi: probe::landlock_abi(),
             seccomp: probe::seccomp_available(),
             refuses_descriptors: probe::descriptors_can_be_refused(),
+            fixes_oom_score: has_system_resource(),
         }
     }
 

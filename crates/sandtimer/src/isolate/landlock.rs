@@ -41,8 +41,11 @@ impl Builder<'_> {
         let mounted = self.host.has_namespaces() && !self.policy.without.contains(&Wall::Mount);
         if mounted {
             rule(Path::new("/"), read);
-            // Whoever names a thread there opens the name to be cut off first: a shell's `>`, and libcuda, which gives up otherwise.
-            rule(Path::new("/proc"), handled & (read | WRITE_FILE | TRUNCATE));
+            // A program that names a thread there opens the name to be truncated first: a shell's `>`, and libcuda,
+            // which gives up otherwise. The same right lets a job lower its `oom_score_adj` where that is not fixed.
+            let is_writable = self.host.fixes_oom_score || self.policy.files.gpus.is_some();
+            let write = if is_writable { WRITE_FILE | TRUNCATE } else { 0 };
+            rule(Path::new("/proc"), handled & (read | write));
         }
         rule(Path::new("/dev"), devices);
         // The host's own, which stdin is where there is none: by its name it is reached past this /dev.

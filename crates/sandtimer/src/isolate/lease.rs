@@ -55,7 +55,7 @@ fn maps_all() -> bool {
 }
 
 /// Which user namespace this is, unless it is the machine's: the same ids in another one are others.
-fn user_namespace() -> Option<u64> {
+pub(super) fn user_namespace() -> Option<u64> {
     let found = fs::metadata("/proc/self/ns/user").ok()?.ino();
     (found != MACHINES_USER_NAMESPACE).then_some(found)
 }

@@ -417,7 +417,8 @@ impl Builder<'_> {
             self.degrade("seccomp", "the kernel has no seccomp filters".to_owned());
         }
         if let Err(reason) = &host.cgroup_limits {
-            self.degrade("cgroup limits", reason.clone());
+            let reason = format!("{reason}; memory is sampled, without what waits in sockets and pipes");
+            self.degrade("cgroup limits", reason);
         }
         if let Err(reason) = &host.cgroup_kill {
             self.degrade("cgroup kill", reason.clone());
@@ -432,6 +433,11 @@ impl Builder<'_> {
             for lacking in &gpus.lacking {
                 self.degrade("devices", lacking.clone());
             }
+        }
+        // Landlock keeps the file shut, except for what CUDA writes next to it.
+        if !host.fixes_oom_score && (host.landlock_abi == 0 || self.policy.files.gpus.is_some()) {
+            let reason = "the run can lower its oom_score_adj: only CAP_SYS_RESOURCE fixes it";
+            self.degrade("out-of-memory score", reason.to_owned());
         }
         if let Some((uid, _)) = self.identity().and_then(|identity| identity.owner) {
             let reason = format!(

@@ -185,7 +185,8 @@ impl Builder<'_> {
             }
             Mount::Terminals { .. } => {
                 self.push("make a directory", op::DIRECTORY, &[0o755], &[&target]);
-                let options = OsStr::new("newinstance,ptmxmode=0666,mode=620");
+                // The machine has a fixed number of terminals (`kernel.pty.max`).
+                let options = OsStr::new("newinstance,ptmxmode=0666,mode=620,max=16");
                 let strings = [OsStr::new("devpts"), target.as_os_str(), OsStr::new("devpts"), options];
                 self.push("mount terminals", op::MOUNT, &[2 | 8], &strings);
             }

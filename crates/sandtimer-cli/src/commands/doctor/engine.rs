@@ -47,9 +47,11 @@ pub(super) fn examine(engine: &Engine, host: &Host, place: &Place<'_>, layers: &
     layers.push(landlock(host));
     if !host.seccomp {
         layers.push(
-            Layer::missing("seccomp", "seccomp(SECCOMP_GET_ACTION_AVAIL) was refused")
+            Layer::missing("seccomp", "seccomp(SECCOMP_SET_MODE_FILTER) is not known or was refused")
                 .means("tier T0: every system call of the kernel is open to the code")
-                .remedy("use a kernel built with CONFIG_SECCOMP_FILTER"),
+                .remedy(
+                    "use a kernel built with CONFIG_SECCOMP_FILTER, and not from inside a run of Sandtimer",
+                ),
         );
     }
 }
