@@ -67,9 +67,7 @@ pub mod nr {
     pub const KILL: usize = 62;
     pub const FCNTL: usize = 72;
     pub const CHDIR: usize = 80;
-    pub const MKDIR: usize = 83;
-    pub const SYMLINK: usize = 88;
-    pub const CHMOD: usize = 90;
+    pub const FCHDIR: usize = 81;
     pub const UMASK: usize = 95;
     pub const SETSID: usize = 112;
     pub const GETPGID: usize = 121;
@@ -91,7 +89,9 @@ pub mod nr {
     pub const CLOCK_GETTIME: usize = 228;
     pub const EXIT_GROUP: usize = 231;
     pub const OPENAT: usize = 257;
+    pub const MKDIRAT: usize = 258;
     pub const UNLINKAT: usize = 263;
+    pub const SYMLINKAT: usize = 266;
     pub const UNSHARE: usize = 272;
     pub const TIMERFD_SETTIME: usize = 286;
     pub const SIGNALFD4: usize = 289;
@@ -117,6 +117,7 @@ pub mod nr {
 pub const EPERM: isize = -1;
 pub const ENOENT: isize = -2;
 pub const ENAMETOOLONG: isize = -36;
+pub const ELOOP: isize = -40;
 pub const ESTALE: isize = -116;
 pub const EINTR: isize = -4;
 pub const EAGAIN: isize = -11;
@@ -133,6 +134,7 @@ pub const O_RDONLY: usize = 0;
 pub const O_WRONLY: usize = 1;
 pub const O_CREAT: usize = 0o100;
 pub const O_DIRECTORY: usize = 0o200000;
+pub const O_NOFOLLOW: usize = 0o400000;
 pub const O_CLOEXEC: usize = 0o2000000;
 pub const MSG_CMSG_CLOEXEC: usize = 0x4000_0000;
 pub const MSG_NOSIGNAL: usize = 0x4000;
