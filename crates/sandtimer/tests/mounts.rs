@@ -217,3 +217,33 @@ fn landlock_rule_through_link_grants_nothing_user() {
         links_in_rules();
     }
 }
+
+/// What is in a private directory has one name inside.
+fn one_name() {
+    let engine = Engine::new().expect("an engine");
+    if !engine.host().expect("a host").has_namespaces() {
+        return;
+    }
+    let read = |path: &str| {
+        let line = format!("echo written > /tmp/file; cat {path}");
+        let outcome = engine.run_blocking(Spec::command(["/bin/sh", "-c", &line])).expect("a run");
+        outcome.stdout == "written\n"
+    };
+    // The second and third have a template.
+    for _ in 0..3 {
+        assert!(read("/tmp/file"), "the control: its own name");
+        assert!(!read("/.private/_tmp/file"), "a second name");
+    }
+}
+
+#[test]
+fn private_directory_has_no_second_name() {
+    one_name();
+}
+
+#[test]
+fn private_directory_has_no_second_name_as_user() {
+    if !as_a_user("private_directory_has_no_second_name_as_user") {
+        one_name();
+    }
+}

@@ -205,10 +205,25 @@ impl Builder<'_> {
                 self.mount(mount, Target { base, private, path: mount.target(), point });
             }
         }
+        self.cover_private(base, private);
         self.push("change root", op::PIVOT, &[], &[base, here]);
         if !templated {
             self.push("make the root read-only", op::MOUNT_ATTRIBUTES, &[READ_ONLY], &["/", "."]);
         }
+    }
+
+    /// What is in the private directories has no second name inside.
+    fn cover_private(&mut self, base: &OsStr, private: &OsStr) {
+        const NAME: &str = "empty";
+        self.push("make an empty directory", op::DIRECTORY, &[0], &[private, OsStr::new(NAME)]);
+        let source = Path::new(private).join(NAME);
+        let strings = [base, OsStr::new(PRIVATE), source.as_os_str()];
+        self.push(
+            "cover the private tmpfs",
+            op::BIND,
+            &[NO_SUID | NO_DEVICES | READ_ONLY, u64::MAX],
+            &strings,
+        );
     }
 
     fn mount(&mut self, mount: &Mount, target: Target<'_>) {
