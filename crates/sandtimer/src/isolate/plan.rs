@@ -410,6 +410,13 @@ impl Builder<'_> {
         let sealed = host.seccomp && (host.landlock_abi > 0 || self.namespaced());
         if let Namespaces::None(reason) = &host.namespaces {
             self.degrade("namespaces", reason.clone());
+            let covered = self.covered();
+            if covered > 0 {
+                let reason = format!(
+                    "{covered} places that may hold credentials lie in what is shown, and only a mount namespace could cover them"
+                );
+                self.degrade("credentials", reason);
+            }
         }
         if host.landlock_abi == 0 {
             self.degrade(

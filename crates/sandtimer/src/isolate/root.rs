@@ -181,6 +181,16 @@ impl<'a> Target<'a> {
 }
 
 impl Builder<'_> {
+    /// How many places below parts of the host the plan covers.
+    pub(super) fn covered(&self) -> usize {
+        let mounts = &self.policy.files.mounts;
+        let covers = |mount: &Mount| {
+            matches!(mount, Mount::Tmpfs { .. } | Mount::Bind { writable: false, identity_mapped: false, .. })
+        };
+        let points = mount_points(mounts);
+        mounts.iter().zip(points).filter(|(mount, point)| *point == MountPoint::Host && covers(mount)).count()
+    }
+
     /// Puts the new root together, wholly or from a template, and makes it the root.
     pub(super) fn root(&mut self) {
         let text = OsStr::new;
