@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sandtimer_tests::census::{Census, left_over};
-use sandtimer_tests::command::{Run, Visitor, read_outcome};
+use sandtimer_tests::command::{Run, Visitor, read_outcome, sandtimer};
 use sandtimer_tests::honest::honest_run;
 use sandtimer_tests::outcome::Outcome;
 use sandtimer_tests::process::{marked, start};
@@ -156,4 +156,32 @@ fn a_system_call_that_fails_leaves_an_answer_and_nothing_else() {
         }
     }
     assert!(failures.is_empty(), "{}:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Every layer is there and no run can be built, as in an initramfs: the headline says what the trial run showed.
+#[test]
+fn doctor_reports_no_tier_where_no_run_is_built() {
+    let _alone = alone("doctor without pivot_root", Duration::from_secs(120));
+    let doctor = |arguments: &[&str], refused: bool| {
+        let mut command = std::process::Command::new(sandtimer());
+        command.arg("doctor").args(arguments);
+        if refused {
+            refuse(&mut command, libc::SYS_pivot_root, libc::EINVAL);
+        }
+        start(&mut command, vec![], Duration::from_secs(60)).finish()
+    };
+    let report = doctor(&["--json"], true);
+    let found: serde_json::Value = serde_json::from_str(&report.text()).expect("a report");
+    assert!(found["tier"].is_null() && found["kill"].is_null(), "{found}");
+    let layers = found["layers"].as_array().expect("layers");
+    let first = layers.iter().find(|layer| layer["layer"] == "a first run").expect("the trial run");
+    assert_eq!(first["status"], "missing");
+    for (key, part) in [("evidence", "change root"), ("remedy", "pivot_root")] {
+        assert!(first[key].as_str().is_some_and(|text| text.contains(part)), "{key}: {first}");
+    }
+    let required = doctor(&["--require", "T0"], true);
+    assert_eq!(required.code(), Some(125), "{}", required.complaint());
+    // The control: with the call, the same host has a tier.
+    let required = doctor(&["--require", "T0"], false);
+    assert_eq!(required.code(), Some(0), "{}", required.complaint());
 }

@@ -430,6 +430,9 @@ pub(crate) struct Settings {
     /// Show a directory writable at its own path; may be repeated
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Vec<PathBuf>,
+    /// Show credentials (.ssh, .aws, .netrc, …) that lie in what is shown; else they are covered
+    #[arg(long)]
+    pub(crate) show_credentials: bool,
     /// Start in this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) cwd: Option<PathBuf>,

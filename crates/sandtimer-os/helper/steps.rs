@@ -4,7 +4,7 @@
 //! and every failure goes back with the number of the step.
 
 use crate::sys::{self, Fd, call, nr};
-use crate::wire::{StepHeader, channel, op};
+use crate::wire::{FOLLOW_LINKS, StepHeader, channel, op};
 
 /// A step's result above this is a success with a note: `NOTE + errno` of the part that did not work.
 pub const NOTE: isize = 100_000;
@@ -101,19 +101,28 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
         op::WRITE => sys::write(extra[step.number(0) as usize], step.string(0).bytes()),
         op::PRIVATE_MOUNTS => mount(c"none".as_ptr().cast(), c"/".as_ptr().cast(), core::ptr::null(), (1 << 14) | (1 << 18), core::ptr::null()),
         op::MOUNT => {
-            let [source, target, kind, data] = [0, 1, 2, 3].map(|index| step.string(index).pointer);
-            mount(source, target, kind, step.number(0) as usize, data)
+            let [source, kind, data] = [2, 3, 4].map(|index| step.string(index).pointer);
+            enter(Place::of(step).open())
+                .map_or_else(|error| error, |here| mount(source, here, kind, step.number(0) as usize, data))
         }
         op::BIND => bind(step, extra),
-        op::DIRECTORY => make_directory(step.string(0), step.number(0) as usize),
-        op::SYMLINK => below_parents(step.string(1), || {
-            call!(nr::SYMLINK, step.string(0).pointer, step.string(1).pointer)
+        op::DIRECTORY => make(step, |parent, name| call!(nr::MKDIRAT, parent, name, step.number(0))),
+        op::SYMLINK => make(step, |parent, name| call!(nr::SYMLINKAT, step.string(2).pointer, parent, name)),
+        op::FILE => make(step, |parent, name| {
+            make_file(parent, name, step.number(0) as usize, step.string(2).bytes())
         }),
-        op::FILE => make_file(step.string(0), step.number(0) as usize, step.string(1)),
         op::SESSION => call!(nr::SETSID),
-        op::PIVOT => pivot(step.string(0)),
-        op::MOUNT_ATTRIBUTES => set_attributes(sys::AT_FDCWD, step.string(0).pointer, [step.number(0), 0, 0, 0], 0),
-        op::UNMOUNT => call!(nr::UMOUNT2, step.string(0).pointer, 2),
+        op::PIVOT => pivot(Place::of(step)),
+        op::MOUNT_ATTRIBUTES => match Place::of(step).open() {
+            Ok(place) => {
+                let result = set_attributes(place as isize, EMPTY, [step.number(0), 0, 0, 0], AT_EMPTY_PATH);
+                sys::close(place);
+                result
+            }
+            Err(error) => error,
+        },
+        op::UNMOUNT => enter(Place::of(step).open())
+            .map_or_else(|error| error, |here| call!(nr::UMOUNT2, here, MNT_DETACH)),
         op::HOSTNAME => call!(nr::SETHOSTNAME, step.string(0).pointer, step.string(0).length),
         op::RLIMIT => {
             let limits = [step.number(1), step.number(2)];
@@ -232,9 +241,93 @@ pub fn terminal(socket: Fd) -> Result<Fd, isize> {
 }
 
 const O_PATH: u64 = 0o10000000;
-const RESOLVE_NO_SYMLINKS: u64 = 4;
 const AT_EMPTY_PATH: usize = 0x1000;
 const AT_RECURSIVE: usize = 0x8000;
+const MNT_DETACH: usize = 2;
+const EMPTY: *const u8 = c"".as_ptr().cast();
+/// The current directory.
+const HERE: *const u8 = c".".as_ptr().cast();
+
+/// openat2(2).
+mod resolve {
+    pub const NO_MOUNT_CROSSING: u64 = 1;
+    const NO_MAGIC_LINKS: u64 = 2;
+    const NO_SYMLINKS: u64 = 4;
+    const BENEATH: u64 = 8;
+    /// Another run may exchange any name below a directory that it may write, while this process walks along it. Without
+    /// links such a name leads to a directory of the same tree.
+    pub const NO_LINKS: u64 = NO_SYMLINKS | NO_MAGIC_LINKS;
+    pub const INSIDE: u64 = NO_LINKS | BENEATH;
+}
+
+/// A descriptor of the file or directory at `path` that gives no access to its contents.
+fn locate(directory: isize, path: *const u8, resolve: u64) -> Result<Fd, isize> {
+    let how = [O_PATH | sys::O_CLOEXEC as u64, 0, resolve];
+    let fd = call!(nr::OPENAT2, directory, path, how.as_ptr(), 24);
+    if fd < 0 { Err(fd) } else { Ok(fd as Fd) }
+}
+
+/// Where a step takes effect: a path below a directory that no job can write.
+#[derive(Clone, Copy)]
+struct Place {
+    root: Text,
+    path: Text,
+}
+
+impl Place {
+    /// The first two strings of a step.
+    fn of(step: &Step) -> Self {
+        Place { root: step.string(0), path: step.string(1) }
+    }
+
+    fn open(self) -> Result<Fd, isize> {
+        self.locate(self.path.pointer, resolve::INSIDE)
+    }
+
+    fn locate(self, path: *const u8, how: u64) -> Result<Fd, isize> {
+        let root = locate(sys::AT_FDCWD, self.root.pointer, resolve::NO_LINKS)?;
+        let found = locate(root as isize, path, how);
+        sys::close(root);
+        found
+    }
+
+    /// The directory that the last name of the path lies in, on the very mount of the root: below another mount, which may be
+    /// a part of the host, this fails.
+    fn parent(self) -> Result<(Fd, *const u8), isize> {
+        let bytes = self.path.bytes();
+        let how = resolve::INSIDE | resolve::NO_MOUNT_CROSSING;
+        let Some(slash) = bytes.iter().rposition(|byte| *byte == b'/') else {
+            return Ok((self.locate(HERE, how)?, self.path.pointer));
+        };
+        let mut parent = [0u8; 4096];
+        if slash >= parent.len() {
+            return Err(sys::ENAMETOOLONG);
+        }
+        parent[..slash].copy_from_slice(&bytes[..slash]);
+        Ok((self.locate(parent.as_ptr(), how)?, self.path.pointer.wrapping_add(slash + 1)))
+    }
+}
+
+/// Makes the current directory what is opened, because mount(2) and umount2(2) take no descriptor.
+fn enter(place: Result<Fd, isize>) -> Result<*const u8, isize> {
+    let place = place?;
+    let result = call!(nr::FCHDIR, place);
+    sys::close(place);
+    if result < 0 { Err(result) } else { Ok(HERE) }
+}
+
+/// Makes something at the place that a step names, with exactly the mode it asks for. What exists there stays.
+fn make(step: &Step, make: impl Fn(Fd, *const u8) -> isize) -> isize {
+    let (parent, name) = match Place::of(step).parent() {
+        Ok(found) => found,
+        Err(error) => return error,
+    };
+    let mask = call!(nr::UMASK, 0);
+    let result = make(parent, name);
+    call!(nr::UMASK, mask);
+    sys::close(parent);
+    if result == sys::EEXIST { 0 } else { result }
+}
 
 /// mount_setattr(2): `attributes` are to-set, to-clear, propagation, user namespace.
 fn set_attributes(directory: isize, path: *const u8, attributes: [u64; 4], flags: usize) -> isize {
@@ -243,97 +336,69 @@ fn set_attributes(directory: isize, path: *const u8, attributes: [u64; 4], flags
 
 const ATTRIBUTE_IDMAP: u64 = 0x0010_0000;
 
-/// Clones the source tree, sets its attributes while nobody can reach it, then attaches it.
+/// Clones the source tree, sets its attributes while no process can reach it, then attaches it to what exists at the target.
 fn bind(step: &Step, extra: &[Fd]) -> isize {
-    let (source, target) = (step.string(0), step.string(1));
-    let (attributes, namespace, file) = (step.number(0), step.number(1), step.number(2) == 1);
-    // Where the place exists below a read-only mount this fails, and attaching to it does not.
-    if file {
-        make_file(target, 0o644, EMPTY);
-    } else {
-        make_directory(target, 0o755);
-    }
-    // The plan's sources are canonical. A link that somebody put in the way since must not lead elsewhere.
-    let how = [O_PATH | sys::O_CLOEXEC as u64, 0, RESOLVE_NO_SYMLINKS];
-    let place = call!(nr::OPENAT2, sys::AT_FDCWD, source.pointer, how.as_ptr(), 24);
-    if place < 0 {
-        return place;
-    }
-    let empty = c"".as_ptr().cast::<u8>();
-    let tree = call!(nr::OPEN_TREE, place, empty, 1 | sys::O_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH);
-    sys::close(place as Fd);
+    let (attributes, namespace) = (step.number(0), step.number(1));
+    // The plan's sources are canonical. A link that appeared there since must not lead elsewhere.
+    let source = match locate(sys::AT_FDCWD, step.string(2).pointer, resolve::NO_LINKS) {
+        Ok(source) => source,
+        Err(error) => return error,
+    };
+    let tree = call!(nr::OPEN_TREE, source, EMPTY, 1 | sys::O_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH);
+    sys::close(source);
     if tree < 0 {
         return tree;
     }
     let mut refused = 0;
-    let mut result = set_attributes(tree, empty, [attributes, 0, 1 << 18, 0], AT_EMPTY_PATH | AT_RECURSIVE);
+    let mut result = set_attributes(tree, EMPTY, [attributes, 0, 1 << 18, 0], AT_EMPTY_PATH | AT_RECURSIVE);
     if result >= 0 && namespace != u64::MAX {
         let mapped = [ATTRIBUTE_IDMAP, 0, 0, extra[namespace as usize] as u64];
         // With all that is mounted below; a file system there that cannot be mapped must not keep the top from it.
-        refused = set_attributes(tree, empty, mapped, AT_EMPTY_PATH | AT_RECURSIVE).min(0);
+        refused = set_attributes(tree, EMPTY, mapped, AT_EMPTY_PATH | AT_RECURSIVE).min(0);
         if refused < 0 {
-            refused = set_attributes(tree, empty, mapped, AT_EMPTY_PATH).min(0);
+            refused = set_attributes(tree, EMPTY, mapped, AT_EMPTY_PATH).min(0);
         }
     }
     if result >= 0 {
-        result = call!(nr::MOVE_MOUNT, tree, empty, sys::AT_FDCWD, target.pointer, 4);
+        result = attach(tree as Fd, Place::of(step));
     }
     sys::close(tree as Fd);
     // A file system that cannot be idmapped is shown as it is: what works, and reported.
     if result >= 0 && refused < 0 { NOTE - refused } else { result }
 }
 
-const EMPTY: Text = Text { pointer: c"".as_ptr().cast(), length: 0 };
+/// move_mount(2) from a descriptor to a descriptor.
+fn attach(tree: Fd, target: Place) -> isize {
+    const FROM_EMPTY_PATH: usize = 0x4;
+    const TO_EMPTY_PATH: usize = 0x40;
+    let target = match target.open() {
+        Ok(target) => target,
+        Err(error) => return error,
+    };
+    let result = call!(nr::MOVE_MOUNT, tree, EMPTY, target, EMPTY, FROM_EMPTY_PATH | TO_EMPTY_PATH);
+    sys::close(target);
+    result
+}
 
-fn make_file(path: Text, mode: usize, contents: Text) -> isize {
-    let flags = sys::O_WRONLY | sys::O_CREAT;
-    let fd = below_parents(path, || sys::open_at(sys::AT_FDCWD, path.pointer, flags, mode));
+fn make_file(parent: Fd, name: *const u8, mode: usize, contents: &[u8]) -> isize {
+    const O_EXCL: usize = 0o200;
+    let fd = sys::open_at(parent as isize, name, sys::O_WRONLY | sys::O_CREAT | O_EXCL, mode);
     if fd < 0 {
         return fd;
     }
-    let result = if contents.length > 0 { sys::write(fd as Fd, contents.bytes()) } else { 0 };
+    let result = if contents.is_empty() { 0 } else { sys::write(fd as Fd, contents) };
     sys::close(fd as Fd);
     result
 }
 
-/// Makes a directory and its missing parents. One that is there already is not an error.
-fn make_directory(path: Text, mode: usize) -> isize {
-    match below_parents(path, || call!(nr::MKDIR, path.pointer, mode)) {
-        0 => call!(nr::CHMOD, path.pointer, mode),
-        sys::EEXIST => 0,
-        error => error,
-    }
-}
-
-/// Makes something; where its parents are missing, them first.
-fn below_parents(path: Text, make: impl Fn() -> isize) -> isize {
-    let result = make();
-    if result != sys::ENOENT {
-        return result;
-    }
-    let mut buffer = [0u8; 4096];
-    if path.length >= buffer.len() {
-        return sys::ENAMETOOLONG;
-    }
-    for (index, byte) in path.bytes().iter().enumerate() {
-        if *byte == b'/' && index > 0 {
-            buffer[index] = 0;
-            call!(nr::MKDIR, buffer.as_ptr(), 0o755);
-        }
-        buffer[index] = *byte;
-    }
-    make()
-}
-
 /// pivot_root(2) onto itself stacks the old root over the new one, from where it is detached.
-fn pivot(path: Text) -> isize {
-    let mut result = call!(nr::CHDIR, path.pointer);
-    let dot = c".".as_ptr();
+fn pivot(place: Place) -> isize {
+    let mut result = match enter(place.open()) {
+        Ok(here) => call!(nr::PIVOT_ROOT, here, here),
+        Err(error) => error,
+    };
     if result >= 0 {
-        result = call!(nr::PIVOT_ROOT, dot, dot);
-    }
-    if result >= 0 {
-        result = call!(nr::UMOUNT2, dot, 2);
+        result = call!(nr::UMOUNT2, HERE, MNT_DETACH);
     }
     if result >= 0 { call!(nr::CHDIR, c"/".as_ptr()) } else { result }
 }
@@ -346,13 +411,15 @@ pub fn landlock(step: &Step, stdin: Fd) -> isize {
         return ruleset;
     }
     for index in 0..step.header.string_count as usize {
-        // A path that is not there grants nothing and needs no rule.
-        let fd = sys::open_at(sys::AT_FDCWD, step.string(index).pointer, 0o10000000, 0);
-        if fd < 0 {
+        // A path that does not exist grants nothing and needs no rule. The same for one that leads through a link since it was
+        // planned: without mounts, what it leads to would be granted.
+        let access = step.number(3 + index);
+        let path = step.string(index);
+        let Ok(fd) = (if access & FOLLOW_LINKS == 0 { walk(path) } else { open_path(sys::AT_FDCWD, path.pointer, 0) }) else {
             continue;
-        }
-        let added = allow(ruleset as Fd, fd as Fd, step.number(3 + index));
-        sys::close(fd as Fd);
+        };
+        let added = allow(ruleset as Fd, fd, access & !FOLLOW_LINKS);
+        sys::close(fd);
         if added < 0 {
             sys::close(ruleset as Fd);
             return added;
@@ -368,6 +435,42 @@ pub fn landlock(step: &Step, stdin: Fd) -> isize {
     result
 }
 
+/// As [`locate`] without links, name by name: the job's filter, which stands by now, refuses openat2(2).
+fn walk(path: Text) -> Result<Fd, isize> {
+    let mut name = [0u8; 256];
+    let mut length = 0;
+    let mut here = open_path(sys::AT_FDCWD, c"/".as_ptr().cast(), 0)?;
+    let bytes = path.bytes();
+    for (index, byte) in bytes.iter().enumerate() {
+        if *byte != b'/' {
+            if length >= name.len() - 1 {
+                sys::close(here);
+                return Err(sys::ENAMETOOLONG);
+            }
+            name[length] = *byte;
+            length += 1;
+        }
+        if length == 0 || (*byte != b'/' && index + 1 < bytes.len()) {
+            continue;
+        }
+        name[length] = 0;
+        length = 0;
+        let next = open_path(here as isize, name.as_ptr(), sys::O_NOFOLLOW);
+        sys::close(here);
+        here = next?;
+        if file_type(here) == LINK {
+            sys::close(here);
+            return Err(sys::ELOOP);
+        }
+    }
+    Ok(here)
+}
+
+fn open_path(directory: isize, path: *const u8, flags: usize) -> Result<Fd, isize> {
+    let fd = sys::open_at(directory, path, O_PATH as usize | flags, 0);
+    if fd < 0 { Err(fd) } else { Ok(fd as Fd) }
+}
+
 fn allow(ruleset: Fd, fd: Fd, access: u64) -> isize {
     // struct landlock_path_beneath_attr is packed: u64 access, i32 descriptor.
     let mut rule = [0u8; 12];
@@ -377,9 +480,16 @@ fn allow(ruleset: Fd, fd: Fd, access: u64) -> isize {
 }
 
 fn is_regular(fd: Fd) -> bool {
+    file_type(fd) == 0o100000
+}
+
+const LINK: u64 = 0o120000;
+
+/// Of the mode, the bits that say what it is; 0 where that is unknown.
+fn file_type(fd: Fd) -> u64 {
     // `struct stat` of x86-64, in words; the mode is the first half of the fourth.
     let mut status = [0u64; 18];
-    call!(nr::FSTAT, fd, status.as_mut_ptr()) == 0 && status[3] & 0o170000 == 0o100000
+    if call!(nr::FSTAT, fd, status.as_mut_ptr()) == 0 { status[3] & 0o170000 } else { 0 }
 }
 
 /// Loads the filter of a live sandbox, and hands its listener to whoever supervises, by way of this socket.

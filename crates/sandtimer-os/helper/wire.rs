@@ -16,20 +16,22 @@ pub mod op {
     pub const WRITE: u16 = 1;
     /// Makes all mounts private.
     pub const PRIVATE_MOUNTS: u16 = 2;
-    /// numbers: mount flags. strings: source, target, type, data.
+    /// A place is two strings: a directory that no job can write, and a path below it, without `..` (`.` for itself). No step
+    /// follows a link to it. numbers: mount flags. strings: place, source, type, data.
     pub const MOUNT: u16 = 3;
-    /// Clones a tree and attaches it. numbers: attributes to set, fd index of an idmap user namespace or u64::MAX,
-    /// 1 for a file. strings: source, target.
+    /// Clones a tree and attaches it to what exists at the place. numbers: attributes to set, fd index of an idmap user
+    /// namespace or u64::MAX. strings: place, source.
     pub const BIND: u16 = 4;
-    /// Makes a directory and its missing parents. numbers: mode. strings: path.
+    /// Makes a directory, on the same mount as the place's own directory; so do the next two. What exists stays. numbers: mode.
+    /// strings: place.
     pub const DIRECTORY: u16 = 5;
-    /// strings: what it points to, path.
+    /// strings: place, what it points to.
     pub const SYMLINK: u16 = 6;
-    /// numbers: mode. strings: path, contents.
+    /// numbers: mode. strings: place, contents.
     pub const FILE: u16 = 7;
-    /// Makes a directory the root and drops the old root. strings: path.
+    /// Makes a directory the root and drops the old root. strings: place.
     pub const PIVOT: u16 = 8;
-    /// Changes mount attributes. numbers: attributes to set. strings: path.
+    /// Changes mount attributes. numbers: attributes to set. strings: place.
     pub const MOUNT_ATTRIBUTES: u16 = 9;
     /// strings: name.
     pub const HOSTNAME: u16 = 10;
@@ -44,7 +46,7 @@ pub mod op {
     pub const NO_CAPABILITIES: u16 = 14;
     pub const NO_NEW_PRIVILEGES: u16 = 15;
     /// numbers: handled file accesses, handled network accesses, scopes, then one access mask per string.
-    /// strings: paths.
+    /// A path that leads through a link grants nothing, unless [`FOLLOW_LINKS`] is added to its mask. strings: paths.
     pub const LANDLOCK: u16 = 16;
     /// numbers: none; or 1: whoever supervises is sent the listener, seccomp_unotify(2); and then the fd index of the socket it is
     /// sent by, where that is not the channel. strings: the BPF program.
@@ -60,7 +62,7 @@ pub mod op {
     pub const EXECUTE: u16 = 21;
     /// numbers: mask.
     pub const UMASK: u16 = 22;
-    /// Detaches a mount. strings: path.
+    /// Detaches a mount. strings: place.
     pub const UNMOUNT: u16 = 26;
     /// A user namespace of the process's own. strings: its uid_map, its gid_map: one line each, for its own ids.
     pub const USER_NAMESPACE: u16 = 28;
@@ -83,6 +85,9 @@ pub mod op {
     /// After the last change of identity: the process may read its own files in /proc again, and dies with the engine.
     pub const OWN: u16 = 32;
 }
+
+/// Added to an access mask of [`op::LANDLOCK`]: no job can change what the path leads through.
+pub const FOLLOW_LINKS: u64 = 1 << 63;
 
 /// Precedes each step of a program: `number_count` u64s, then `string_count` times a u32 length, the bytes and a NUL,
 /// padded with zeros to a multiple of eight.

@@ -198,6 +198,7 @@ fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) 
         environment: variables(&settings.env)?,
         working_directory: settings.cwd.clone(),
         workspaces: settings.workspace.clone(),
+        show_credentials: settings.show_credentials,
         network: settings.network,
         limits,
         defaults: config.defaults(config::Uses::Commands),

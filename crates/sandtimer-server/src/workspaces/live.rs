@@ -14,7 +14,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use sandtimer::engine::make_workspace;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
@@ -110,10 +110,11 @@ impl Workspace {
         unused
     }
 
-    /// Its directory, for those who come by descriptor. The path to it is the server's own.
+    /// Its directory, for access by descriptor. The path to it is canonical: a link that it leads through by now was put there by
+    /// a run that writes a directory above.
     pub fn open(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(openat(CWD, &self.directory, flags, Mode::empty())?)
+        Ok(openat2(CWD, &self.directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)
     }
 }
 

@@ -268,7 +268,7 @@ impl Child {
                 }
                 Some(Word::Failed { step, errno, required }) => {
                     let error = std::io::Error::from_raw_os_error(errno);
-                    let name = names.get(step as usize).copied().unwrap_or("enter the sandbox");
+                    let name = names.get(step as usize).map_or("enter the sandbox", |name| name);
                     if required {
                         let source = std::io::Error::other(format!("{name}: {error}"));
                         return Err(Error::System { doing, source });

@@ -131,7 +131,7 @@ pub(super) fn wait_sealed(sandbox: &mut Sandbox) -> Result<Namespaces, Error> {
             Some((notice, None)) if notice.kind == notice::PARKED => return Ok(namespaces),
             Some((notice, None)) if notice.kind == notice::STEP_FAILED => {
                 let error = std::io::Error::from_raw_os_error(notice.b as i32);
-                let name = sandbox.plan.names.get(notice.a as usize).copied().unwrap_or("a step");
+                let name = sandbox.plan.names.get(notice.a as usize).map_or("a step", |name| name);
                 if notice.c == 1 {
                     let source = std::io::Error::other(format!("{name}: {error}"));
                     return Err(Error::System { doing, source });
@@ -167,7 +167,7 @@ fn build(
     let (dispatch, parked) = socket()?;
     let index = prepared.numbered().len() as u64;
     prepared.plan.program.push(op::PARK, true, &[index], &[]);
-    prepared.plan.names.push("wait for a command");
+    prepared.plan.names.push("wait for a command".into());
     let null = null()?;
     let spawned_at = monotonic_nanoseconds();
     let descriptors = Descriptors {

@@ -13,6 +13,7 @@ use super::start::Sandbox;
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::NoteKind;
+use crate::isolate::plan::StepName;
 use crate::limits::{Effective, Key, nanoseconds};
 use crate::model::{Isolation, LimitKind, Path as RunPath};
 use crate::supervise::orders::Shown;
@@ -25,7 +26,7 @@ pub(super) struct Place {
     pub pidfd: Arc<OwnedFd>,
     pub slot: Arc<Slot>,
     pub isolation: Isolation,
-    names: Vec<&'static str>,
+    names: Vec<StepName>,
     optional: Vec<(u64, &'static str)>,
     missing: Vec<String>,
     hidden: Vec<String>,

@@ -31,6 +31,7 @@ pub(super) struct FilesKey {
     pub private_workspace: bool,
     pub workspace: Option<PathBuf>,
     pub host_proc: bool,
+    pub show_credentials: bool,
     pub network: bool,
     pub terminal: bool,
     pub gpu: bool,

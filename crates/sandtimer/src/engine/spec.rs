@@ -72,6 +72,8 @@ pub struct Spec {
     pub private_workspace: bool,
     /// Starts in this directory, shown writable as /workspace; made by [`make_workspace`](super::make_workspace).
     pub workspace: Option<PathBuf>,
+    /// Shows credentials that lie below what is shown; else they are covered.
+    pub show_credentials: bool,
     /// The host's network instead of none.
     pub network: bool,
     /// Shows the host's GPUs: their device nodes, and what their libraries look at. Reported as degraded.

@@ -266,7 +266,10 @@ fn check_workspace(spec: &Spec, host: &Host) -> Result<(), Error> {
 fn private_directory(inner: &Inner, identity: Option<Identity>) -> Result<PrivateDirectory, Error> {
     let prefix = format!("{}-", own_name("sandtimer-run", rustix::process::getuid().as_raw()));
     inner.private_swept.get_or_init(|| sweep_private(inner, &prefix));
-    let path = std::env::temp_dir().join(format!("{prefix}{}-{}", inner.lease.number(), new_run_id()));
+    // Landlock grants nothing by way of a link.
+    let parent = std::env::temp_dir();
+    let parent = parent.canonicalize().unwrap_or(parent);
+    let path = parent.join(format!("{prefix}{}-{}", inner.lease.number(), new_run_id()));
     PrivateDirectory::make(path, identity.map(|identity| identity.job))
         .map_err(Error::system("cannot make the run's private directory"))
 }
@@ -330,6 +333,7 @@ fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> 
         private_workspace: spec.private_workspace,
         workspace: spec.workspace.clone(),
         host_proc: spec.host_proc,
+        show_credentials: spec.show_credentials,
         network: spec.network,
         terminal: spec.terminal.is_some(),
         gpu: spec.gpu,
@@ -354,6 +358,7 @@ fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> 
         workspaces: &spec.workspaces,
         homes: &inner.homes,
         extra_read_only: &spec.read_only,
+        show_credentials: spec.show_credentials,
         network: spec.network,
         terminal: spec.terminal.is_some(),
         gpus: spec.gpu.then(device_user),
@@ -494,7 +499,7 @@ fn append_command(prepared: &mut Prepared, spec: &mut Spec, has_program: bool) {
     let environment =
         environment(spec, &prepared.files, prepared.private.as_ref().map(PrivateDirectory::path));
     push_execute(&mut prepared.plan.program, spec, executable, &environment, &given);
-    prepared.plan.names.push("execute the command");
+    prepared.plan.names.push("execute the command".into());
 }
 
 /// The last step of a program: become the command, by way of a shell where execve(2) would refuse the file.

@@ -16,7 +16,7 @@ use sandtimer_os::process;
 use super::error::Error;
 use super::park::Namespaces;
 use super::start::Sandbox;
-use crate::isolate::plan::Plan;
+use crate::isolate::plan::{Plan, StepName};
 use crate::model::Tier;
 use crate::supervise::run::Vacancy;
 
@@ -33,7 +33,7 @@ pub(super) struct Entrance {
     /// What the child carries out there, its length in bytes, and what its steps do.
     pub program: OwnedFd,
     pub program_length: u32,
-    pub names: Vec<&'static str>,
+    pub names: Vec<StepName>,
     built_at: u64,
     /// What its isolation was before a child added to it, and the memory of its group.
     tier: Tier,

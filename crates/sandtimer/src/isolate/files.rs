@@ -6,6 +6,7 @@
 //! holds credentials. What a project's own files name (a version, an interpreter, a library) may have been
 //! written by an earlier run: it is shown only if it is a program, an ELF library or a known installation.
 
+mod credentials;
 mod devices;
 mod guard;
 mod programs;
@@ -58,6 +59,8 @@ pub struct FilesRequest<'a> {
     /// Further files and directories to show: the entries of Python's `sys.path`. Those that may not be shown
     /// are left out with a note.
     pub extra_read_only: &'a [PathBuf],
+    /// Shows credentials too, where a directory holds them.
+    pub show_credentials: bool,
     /// Whether the run shares the host's network, and so needs its resolver's settings.
     pub network: bool,
     /// Whether the run has a terminal.
@@ -171,6 +174,8 @@ pub enum NoteKind {
     Installation,
     /// An entry of [`FilesRequest::extra_read_only`] is not shown.
     Extra,
+    /// Credentials that may be shown.
+    Credentials,
 }
 
 /// Something a caller might miss inside, and why it is not there.
@@ -276,11 +281,20 @@ pub fn home_directories(passwd: &[u8], home_variable: Option<&OsStr>) -> Vec<Pat
 /// exist inside, or there is no GPU to show.
 pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
     let host = Host::new(request.root);
-    let guard = Guard::new(&host, request.homes);
-    let mut planner = Planner { request, host: &host, guard, tree: Tree::default(), notes: Vec::new() };
+    let guard = Guard::new(&host, request.homes).showing_credentials(request.show_credentials);
+    let mut planner = Planner {
+        request,
+        host: &host,
+        guard,
+        tree: Tree::default(),
+        notes: Vec::new(),
+        worked_in: Vec::new(),
+    };
     system::add(&mut planner.tree, &host, request);
     let gpus = request.gpus.map(|user| devices::add(&mut planner.tree, &host, user)).transpose()?;
-    planner.hide_private();
+    if !request.show_credentials {
+        planner.hide_private();
+    }
     for workspace in request.workspaces {
         planner.add_workspace(workspace)?;
     }
@@ -288,6 +302,9 @@ pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
     planner.add_extras();
     let cwd = planner.starting_directory(start)?;
     let programs = programs::add(&mut planner)?;
+    if !request.show_credentials {
+        planner.hide_credentials();
+    }
     Ok(FilesPlan {
         mounts: planner.tree.finish(),
         cwd,
@@ -341,6 +358,8 @@ struct Planner<'a> {
     guard: Guard,
     tree: Tree,
     notes: Vec<Note>,
+    /// Directories (canonical) that are shown because someone works in them.
+    worked_in: Vec<PathBuf>,
 }
 
 impl Planner<'_> {
@@ -369,6 +388,7 @@ impl Planner<'_> {
         let path = self.request.host_cwd.join(typed);
         let found = workspace(self.host, &self.guard, &path, typed)?;
         self.tree.bind(&found.path, Kind::Directory, true);
+        self.worked_in.push(found.path.clone());
         self.tree.link_all(&found.links);
         Ok(())
     }
@@ -401,6 +421,7 @@ impl Planner<'_> {
                 return self.unmounted_start(&found.path, &refusal);
             }
             self.tree.bind(&found.path, Kind::Directory, false);
+            self.worked_in.push(found.path.clone());
         }
         self.tree.link_all(&found.links);
         found.path.clone()
@@ -436,6 +457,9 @@ impl Planner<'_> {
                 }
                 let kind = if found.metadata.is_dir() { Kind::Directory } else { Kind::File };
                 self.tree.bind(&found.path, kind, false);
+                if kind == Kind::Directory && !credentials::is_of_packages(&found.path) {
+                    self.worked_in.push(found.path.clone());
+                }
             }
             self.tree.link_all(&found.links);
         }

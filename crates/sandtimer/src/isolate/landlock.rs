@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sandtimer_os::wire::op;
+use sandtimer_os::wire::{FOLLOW_LINKS, op};
 
 use super::files::{Kind, Mount};
 use super::plan::{Builder, Wall};
@@ -60,7 +60,7 @@ impl Builder<'_> {
                 }
                 Mount::Tmpfs { target, .. } if mounted => rule(target, write),
                 Mount::Synthetic { target, .. } | Mount::Accounts { target, .. } if !mounted => {
-                    rule(target, read & file)
+                    rule(target, read & file | FOLLOW_LINKS);
                 }
                 _ => {}
             }

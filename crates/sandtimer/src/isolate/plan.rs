@@ -4,6 +4,7 @@
 //! undone (no new privileges, seccomp), waits for the walls, adds Landlock, and becomes the command. Nothing of the job
 //! runs before the last step, and init has given up its privileges by then.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,9 @@ pub struct ProcessLimits {
     pub private_bytes: u64,
 }
 
+/// What a step does, for errors.
+pub type StepName = Cow<'static, str>;
+
 /// A plan: what a sandbox is started with.
 #[derive(Debug)]
 pub struct Plan {
@@ -86,7 +90,7 @@ pub struct Plan {
     /// Directories whose idmapped user namespace must be among the descriptors, in order behind the cgroup files.
     pub idmapped: Vec<PathBuf>,
     /// What each step does, by number, for errors.
-    pub names: Vec<&'static str>,
+    pub names: Vec<StepName>,
 }
 
 impl Plan {
@@ -235,11 +239,11 @@ pub fn zygote(
     let uid = policy.identity.map_or(u64::MAX, |identity| u64::from(identity.job));
     let mut push = |name, op, numbers: &[u64]| {
         plan.program.push(op, true, numbers, &[]);
-        plan.names.push(name);
+        plan.names.push(StepName::Borrowed(name));
     };
     push("keep the zygote's capabilities", op::PRIVILEGED_IDENTITY, &[uid, uid, ZYGOTE_CAPABILITIES]);
     execute(&mut plan.program, path, command, environment, descriptors);
-    plan.names.push("execute the interpreter");
+    plan.names.push("execute the interpreter".into());
 }
 
 fn empty() -> Plan {
@@ -290,7 +294,7 @@ pub fn execute_with(
     descriptors: &[u64],
 ) {
     execute(&mut plan.program, path, command, environment, descriptors);
-    plan.names.push("execute the command");
+    plan.names.push("execute the command".into());
 }
 
 /// Resource limits, as prlimit(2) takes them: resource, soft, hard. `counted` says whether the processes of the job's user
@@ -350,20 +354,20 @@ impl Builder<'_> {
 
     fn add<S: AsRef<OsStr>>(
         &mut self,
-        name: &'static str,
+        name: impl Into<StepName>,
         op: (u16, bool),
         numbers: &[u64],
         strings: &[S],
     ) -> u64 {
         let strings: Vec<&OsStr> = strings.iter().map(AsRef::as_ref).collect();
         let number = self.plan.program.push(op.0, op.1, numbers, &strings);
-        self.plan.names.push(name);
+        self.plan.names.push(name.into());
         number
     }
 
     pub(super) fn push<S: AsRef<OsStr>>(
         &mut self,
-        name: &'static str,
+        name: impl Into<StepName>,
         op: u16,
         numbers: &[u64],
         strings: &[S],
@@ -406,6 +410,13 @@ impl Builder<'_> {
         let sealed = host.seccomp && (host.landlock_abi > 0 || self.namespaced());
         if let Namespaces::None(reason) = &host.namespaces {
             self.degrade("namespaces", reason.clone());
+            let covered = self.covered();
+            if covered > 0 {
+                let reason = format!(
+                    "{covered} places that may hold credentials lie in what is shown, and only a mount namespace could cover them"
+                );
+                self.degrade("credentials", reason);
+            }
         }
         if host.landlock_abi == 0 {
             self.degrade(

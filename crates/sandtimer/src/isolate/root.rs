@@ -3,9 +3,14 @@
 //! Most of it is the same for all runs of an engine. That part can stand ready in the launcher's mount namespace, as a
 //! template: a sandbox's namespace is a copy of the launcher's, so the copy has it, and the sandbox adds what is its own
 //! (private directories, /proc, mapped directories, its user's name) and makes it the root.
+//!
+//! The hard fact: below a directory of the host's that another run may write, every name may be exchanged at any time. So
+//! names are made only on the root's own tmpfs and on that of the private directories, and a mount below a part of the host
+//! goes onto what exists there, found without following a link (helper/steps.rs).
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use sandtimer_os::program::Program;
@@ -25,9 +30,9 @@ const PLAIN: u64 = 2 | 4;
 
 /// Where the new root is put together: covered for the time of building and never a source of anything.
 const BASE: &str = "/sys";
-/// The one sized tmpfs behind all private directories. It stays where it is: unmounting waits for RCU, up to
-/// milliseconds, and there is nothing in it that the run does not see elsewhere.
-const PRIVATE: &str = "/.private";
+/// The one sized tmpfs behind all private directories. It stays where it is, and is covered: unmounting waits for RCU, up to
+/// milliseconds.
+const PRIVATE: &str = ".private";
 /// The kernel's limit on the pages of a root that holds directories, links and a few small files.
 const ROOT_OPTIONS: &str = "mode=0755,size=16m";
 
@@ -35,8 +40,44 @@ fn template_base(index: usize) -> PathBuf {
     Path::new(BASE).join(format!("t{index}"))
 }
 
-fn below(base: &Path, path: &Path) -> PathBuf {
-    base.join(path.strip_prefix("/").unwrap_or(path))
+/// A path inside as the second half of a [place](op::MOUNT).
+fn inside(target: &Path) -> &Path {
+    let path = target.strip_prefix("/").unwrap_or(target);
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
+/// Where the mount point of a target is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MountPoint<'a> {
+    /// On the tmpfs of the root.
+    Root,
+    /// In the private directory that is shown at this path.
+    Private(&'a Path),
+    /// Below a part of the host: it exists there, or the run cannot be started.
+    Host,
+}
+
+/// The mount points of a plan's mounts, one each.
+fn mount_points(mounts: &[Mount]) -> Vec<MountPoint<'_>> {
+    // The mounts that the one at hand lies below, innermost last: what lies below a target comes right after it.
+    let mut above: Vec<(&Path, MountPoint<'_>)> = Vec::new();
+    mounts
+        .iter()
+        .map(|mount| {
+            let target = mount.target();
+            while above.last().is_some_and(|(above, _)| !target.starts_with(above)) {
+                above.pop();
+            }
+            let point = above.last().map_or(MountPoint::Root, |(_, below)| *below);
+            let below = match mount {
+                Mount::Directory { .. } => point,
+                Mount::Tmpfs { .. } => MountPoint::Private(target),
+                _ => MountPoint::Host,
+            };
+            above.push((target, below));
+            point
+        })
+        .collect()
 }
 
 /// Which of a plan's mounts differ from run to run, or lie on one that does.
@@ -71,80 +112,139 @@ pub fn template(mounts: &[Mount], index: usize, first: bool, again: bool) -> Pro
         program.push(op, true, numbers, strings);
     };
     let text = OsStr::new;
+    let (base, here) = (base.as_os_str(), text("."));
     if first {
         push(op::PRIVATE_MOUNTS, &[], &[]);
-        push(op::MOUNT, &[PLAIN], &[text("sandtimer"), text(BASE), text("tmpfs"), text("mode=0755,size=1m")]);
+        let strings = [text(BASE), here, text("sandtimer"), text("tmpfs"), text("mode=0755,size=1m")];
+        push(op::MOUNT, &[PLAIN], &strings);
     }
     if again {
-        push(op::UNMOUNT, &[], &[base.as_os_str()]);
+        push(op::UNMOUNT, &[], &[base, here]);
     }
-    push(op::DIRECTORY, &[0o755], &[base.as_os_str()]);
-    push(op::MOUNT, &[PLAIN], &[text("sandtimer"), base.as_os_str(), text("tmpfs"), text(ROOT_OPTIONS)]);
-    push(op::DIRECTORY, &[0o700], &[below(&base, Path::new(PRIVATE)).as_os_str()]);
-    let own = is_own(mounts);
-    for (mount, own) in mounts.iter().zip(&own) {
-        let target = below(&base, mount.target());
-        let target = target.as_os_str();
+    let name = Path::new(base).file_name().unwrap_or_default();
+    push(op::DIRECTORY, &[0o755], &[text(BASE), name]);
+    push(op::MOUNT, &[PLAIN], &[base, here, text("sandtimer"), text("tmpfs"), text(ROOT_OPTIONS)]);
+    push(op::DIRECTORY, &[0o700], &[base, text(PRIVATE)]);
+    let (own, points) = (is_own(mounts), mount_points(mounts));
+    for ((mount, own), point) in mounts.iter().zip(&own).zip(&points) {
+        let target = inside(mount.target()).as_os_str();
+        let made = *point == MountPoint::Root;
+        let is_file = matches!(
+            mount,
+            Mount::Bind { kind: Kind::File, .. } | Mount::Device { .. } | Mount::Accounts { .. }
+        );
+        // Mount points, also of what each run adds.
         match mount {
-            // Places for what each run adds.
-            Mount::Bind { kind: Kind::File, .. } | Mount::Accounts { .. } if *own => {
-                push(op::FILE, &[0o644], &[target, text("")]);
-            }
-            Mount::Symlink { points_to, .. } => push(op::SYMLINK, &[], &[points_to.as_os_str(), target]),
-            _ if *own => push(op::DIRECTORY, &[0o755], &[target]),
-            Mount::Bind { source, kind, .. } => {
-                let numbers = [NO_SUID | NO_DEVICES | READ_ONLY, u64::MAX, u64::from(*kind == Kind::File)];
-                push(op::BIND, &numbers, &[source.as_os_str(), target]);
-            }
-            Mount::Device { target: device } => {
-                push(op::BIND, &[NO_SUID | READ_ONLY, u64::MAX, 1], &[device.as_os_str(), target]);
+            _ if !made => {}
+            Mount::Symlink { points_to, .. } => {
+                push(op::SYMLINK, &[], &[base, target, points_to.as_os_str()])
             }
             Mount::Synthetic { contents, .. } => {
-                push(op::FILE, &[0o644], &[target, OsStr::from_bytes(contents)])
+                push(op::FILE, &[0o644], &[base, target, OsStr::from_bytes(contents)]);
             }
-            _ => push(op::DIRECTORY, &[0o755], &[target]),
+            _ if is_file => push(op::FILE, &[0o644], &[base, target, text("")]),
+            _ => push(op::DIRECTORY, &[0o755], &[base, target]),
+        }
+        match mount {
+            Mount::Bind { source, .. } if !own => {
+                push(
+                    op::BIND,
+                    &[NO_SUID | NO_DEVICES | READ_ONLY, u64::MAX],
+                    &[base, target, source.as_os_str()],
+                );
+            }
+            Mount::Device { target: device } if !own => {
+                push(op::BIND, &[NO_SUID | READ_ONLY, u64::MAX], &[base, target, device.as_os_str()]);
+            }
+            _ => {}
         }
     }
-    push(op::MOUNT_ATTRIBUTES, &[READ_ONLY], &[base.as_os_str()]);
+    push(op::MOUNT_ATTRIBUTES, &[READ_ONLY], &[base, here]);
     program
 }
 
+/// The root in the making, and one of its mounts.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    base: &'a OsStr,
+    /// The directory of the private tmpfs.
+    private: &'a OsStr,
+    /// Where the mount takes effect, as a path inside.
+    path: &'a Path,
+    point: MountPoint<'a>,
+}
+
+impl<'a> Target<'a> {
+    fn place(&self) -> [&'a OsStr; 2] {
+        [self.base, inside(self.path).as_os_str()]
+    }
+}
+
 impl Builder<'_> {
+    /// How many places below parts of the host the plan covers.
+    pub(super) fn covered(&self) -> usize {
+        let mounts = &self.policy.files.mounts;
+        let covers = |mount: &Mount| {
+            matches!(mount, Mount::Tmpfs { .. } | Mount::Bind { writable: false, identity_mapped: false, .. })
+        };
+        let points = mount_points(mounts);
+        mounts.iter().zip(points).filter(|(mount, point)| *point == MountPoint::Host && covers(mount)).count()
+    }
+
     /// Puts the new root together, wholly or from a template, and makes it the root.
     pub(super) fn root(&mut self) {
-        let base = match self.policy.template {
-            Some(index) => template_base(index),
-            None => {
-                self.push::<&str>("make mounts private", op::PRIVATE_MOUNTS, &[], &[]);
-                self.push("mount the root", op::MOUNT, &[PLAIN], &["sandtimer", BASE, "tmpfs", ROOT_OPTIONS]);
-                PathBuf::from(BASE)
-            }
-        };
-        let private = below(&base, Path::new(PRIVATE));
-        if self.policy.template.is_none() {
-            self.push("make the private directory", op::DIRECTORY, &[0o700], &[&private]);
+        let text = OsStr::new;
+        let here = text(".");
+        let base = self.policy.template.map_or_else(|| PathBuf::from(BASE), template_base);
+        let private = base.join(PRIVATE);
+        let (base, private) = (base.as_os_str(), private.as_os_str());
+        let templated = self.policy.template.is_some();
+        if !templated {
+            self.push::<&str>("make mounts private", op::PRIVATE_MOUNTS, &[], &[]);
+            let strings = [base, here, text("sandtimer"), text("tmpfs"), text(ROOT_OPTIONS)];
+            self.push("mount the root", op::MOUNT, &[PLAIN], &strings);
+            self.push("make the private directory", op::DIRECTORY, &[0o700], &[base, text(PRIVATE)]);
         }
         let size = format!("mode=0755,size={},nr_inodes=262144", self.policy.limits.private_bytes);
-        let strings = [OsStr::new("sandtimer"), private.as_os_str(), OsStr::new("tmpfs"), OsStr::new(&size)];
+        let strings = [private, here, text("sandtimer"), text("tmpfs"), text(&size)];
         self.push("mount the private tmpfs", op::MOUNT, &[PLAIN], &strings);
         let mounts = &self.policy.files.mounts;
-        let own = is_own(mounts);
-        for (mount, own) in mounts.iter().zip(own) {
-            if own || self.policy.template.is_none() {
-                self.mount(mount, &base);
+        let (own, points) = (is_own(mounts), mount_points(mounts));
+        for ((mount, own), point) in mounts.iter().zip(own).zip(points) {
+            if own || !templated {
+                self.mount(mount, Target { base, private, path: mount.target(), point });
             }
         }
-        self.push("change root", op::PIVOT, &[], &[&base]);
-        if self.policy.template.is_none() {
-            self.push("make the root read-only", op::MOUNT_ATTRIBUTES, &[READ_ONLY], &["/"]);
+        self.cover_private(base, private);
+        self.push("change root", op::PIVOT, &[], &[base, here]);
+        if !templated {
+            self.push("make the root read-only", op::MOUNT_ATTRIBUTES, &[READ_ONLY], &["/", "."]);
         }
     }
 
-    fn mount(&mut self, mount: &Mount, base: &Path) {
-        let target = below(base, mount.target());
+    /// What is in the private directories has no second name inside.
+    fn cover_private(&mut self, base: &OsStr, private: &OsStr) {
+        const NAME: &str = "empty";
+        self.push("make an empty directory", op::DIRECTORY, &[0], &[private, OsStr::new(NAME)]);
+        let source = Path::new(private).join(NAME);
+        let strings = [base, OsStr::new(PRIVATE), source.as_os_str()];
+        self.push(
+            "cover the private tmpfs",
+            op::BIND,
+            &[NO_SUID | NO_DEVICES | READ_ONLY, u64::MAX],
+            &strings,
+        );
+    }
+
+    fn mount(&mut self, mount: &Mount, target: Target<'_>) {
+        let [base, path] = target.place();
         match mount {
-            Mount::Directory { .. } => self.push("make a directory", op::DIRECTORY, &[0o755], &[&target]),
+            Mount::Directory { .. } => self.make_directory(target),
             Mount::Bind { source, writable, identity_mapped, kind, .. } => {
+                match kind {
+                    Kind::Directory => self.make_directory(target),
+                    Kind::File => self.make(target, "make a mount point", op::FILE, &[0o644], OsStr::new("")),
+                }
                 let attributes = NO_SUID | NO_DEVICES | if *writable { 0 } else { READ_ONLY };
                 let mapped = self.identity().is_some_and(|identity| identity.owner.is_none());
                 let namespace = if *identity_mapped && mapped {
@@ -153,77 +253,155 @@ impl Builder<'_> {
                 } else {
                     u64::MAX
                 };
-                let file = u64::from(*kind == Kind::File);
                 if namespace != u64::MAX {
                     self.plan.optional.push((self.plan.program.steps(), "ownership of a mapped directory"));
                 }
-                self.push(
-                    "bind a part of the host",
-                    op::BIND,
-                    &[attributes, namespace, file],
-                    &[source, &target],
-                );
+                let name = if *identity_mapped || *writable || target.point == MountPoint::Host {
+                    Cow::Owned(format!("mount {}", target.path.display()))
+                } else {
+                    Cow::Borrowed("bind a part of the host")
+                };
+                self.push(name, op::BIND, &[attributes, namespace], &[base, path, source.as_os_str()]);
             }
             Mount::Symlink { points_to, .. } => {
-                self.push("make a link", op::SYMLINK, &[], &[points_to, &target])
+                self.make(target, "make a link", op::SYMLINK, &[], points_to.as_os_str());
             }
-            Mount::Tmpfs { target: inside, mode } => {
-                let own = private_place(base, inside);
-                self.push("make a private directory", op::DIRECTORY, &[u64::from(*mode)], &[&own]);
-                let numbers = [NO_SUID | NO_DEVICES, u64::MAX, 0];
-                self.push("bind a private directory", op::BIND, &numbers, &[&own, &target]);
+            Mount::Tmpfs { mode, .. } => {
+                self.make_directory(target);
+                let own = private_name(target.path);
+                let strings = [target.private, own.as_os_str()];
+                self.push("make a private directory", op::DIRECTORY, &[u64::from(*mode)], &strings);
+                self.bind_private(target, &own, NO_SUID | NO_DEVICES);
             }
-            Mount::Synthetic { target: inside, contents } => self.file(base, inside, contents),
-            Mount::Accounts { target: inside, file } => {
+            Mount::Synthetic { contents, .. } => self.file(target, contents),
+            Mount::Accounts { file, .. } => {
                 let job = self.policy.identity.map(|identity| (identity.job, identity.job));
                 let (uid, gid) = job.unwrap_or((self.host.uid, self.host.gid));
-                self.file(base, inside, file.contents(uid, gid).as_bytes());
+                self.file(target, file.contents(uid, gid).as_bytes());
             }
             Mount::Device { target: device } => {
+                self.make(target, "make a mount point", op::FILE, &[0o644], OsStr::new(""));
                 // Read-only is the node, not the device: its times are not a channel between runs.
-                self.push("bind a device", op::BIND, &[NO_SUID | READ_ONLY, u64::MAX, 1], &[device, &target]);
+                let strings = [base, path, device.as_os_str()];
+                self.push("bind a device", op::BIND, &[NO_SUID | READ_ONLY, u64::MAX], &strings);
             }
             Mount::Terminals { .. } => {
-                self.push("make a directory", op::DIRECTORY, &[0o755], &[&target]);
+                self.make_directory(target);
                 // The machine has a fixed number of terminals (`kernel.pty.max`).
-                let options = OsStr::new("newinstance,ptmxmode=0666,mode=620,max=16");
-                let strings = [OsStr::new("devpts"), target.as_os_str(), OsStr::new("devpts"), options];
+                let options = "newinstance,ptmxmode=0666,mode=620,max=16";
+                let [kind, options] = ["devpts", options].map(OsStr::new);
+                let strings = [base, path, kind, kind, options];
                 self.push("mount terminals", op::MOUNT, &[2 | 8], &strings);
             }
-            Mount::Proc { .. } => self.mount_proc(&target),
+            Mount::Proc { .. } => self.mount_proc(target),
         }
+    }
+
+    /// Makes something where the plan says that it can be made; elsewhere it exists.
+    fn make(&mut self, target: Target<'_>, name: &'static str, op: u16, numbers: &[u64], content: &OsStr) {
+        let private = match target.point {
+            // The root of a template is read-only, and has it.
+            MountPoint::Root if self.policy.template.is_none() => None,
+            MountPoint::Private(holder) => Some(private_path(holder, target.path)),
+            MountPoint::Root | MountPoint::Host => return,
+        };
+        let [root, path] = match &private {
+            Some(path) => [target.private, path.as_os_str()],
+            None => target.place(),
+        };
+        let strings = [root, path, content];
+        let count = if op == op::DIRECTORY { 2 } else { 3 };
+        self.push(name, op, numbers, &strings[..count]);
+    }
+
+    fn make_directory(&mut self, target: Target<'_>) {
+        self.make(target, "make a directory", op::DIRECTORY, &[0o755], OsStr::new(""));
     }
 
     /// On a template's root nothing can be written: there the file lies with the private directories.
-    fn file(&mut self, base: &Path, inside: &Path, contents: &[u8]) {
-        let (target, contents) = (below(base, inside), OsStr::from_bytes(contents));
-        if self.policy.template.is_none() {
-            self.push("write a file", op::FILE, &[0o644], &[target.as_os_str(), contents]);
+    fn file(&mut self, target: Target<'_>, contents: &[u8]) {
+        let contents = OsStr::from_bytes(contents);
+        if self.policy.template.is_none() || target.point != MountPoint::Root {
+            self.make(target, "write a file", op::FILE, &[0o644], contents);
             return;
         }
-        let own = private_place(base, inside);
-        self.push("write a file", op::FILE, &[0o644], &[own.as_os_str(), contents]);
-        let numbers = [NO_SUID | NO_DEVICES | READ_ONLY, u64::MAX, 1];
-        self.push("bind a file", op::BIND, &numbers, &[&own, &target]);
+        let own = private_name(target.path);
+        let strings = [target.private, own.as_os_str(), contents];
+        self.push("write a file", op::FILE, &[0o644], &strings);
+        self.bind_private(target, &own, NO_SUID | NO_DEVICES | READ_ONLY);
+    }
+
+    /// Shows a file or directory of the private tmpfs at its place.
+    fn bind_private(&mut self, target: Target<'_>, own: &Path, attributes: u64) {
+        let source = Path::new(target.private).join(own);
+        let [base, path] = target.place();
+        let strings = [base, path, source.as_os_str()];
+        let name = match target.point {
+            MountPoint::Host => Cow::Owned(format!("cover {}", target.path.display())),
+            _ => Cow::Borrowed("bind a private directory or file"),
+        };
+        self.push(name, op::BIND, &[attributes, u64::MAX], &strings);
     }
 
     /// Only processes, and of those only the job's own.
-    fn mount_proc(&mut self, target: &Path) {
-        self.push("make a directory", op::DIRECTORY, &[0o755], &[target]);
+    fn mount_proc(&mut self, target: Target<'_>) {
+        self.make_directory(target);
         // Hidden from the job, not from init, which counts. Where both have one uid init would be shut out as well, from
         // every process that is not dumpable; there is no other run's process to hide in any case.
         let options = match self.identity() {
             Some(identity) => format!("subset=pid,hidepid=invisible,gid={}", identity.init),
             None => "subset=pid".to_owned(),
         };
-        let strings = [OsStr::new("proc"), target.as_os_str(), OsStr::new("proc"), OsStr::new(&options)];
+        let [base, path] = target.place();
+        let kind = OsStr::new("proc");
+        let strings = [base, path, kind, kind, OsStr::new(&options)];
         self.optional("mount /proc", op::MOUNT, &[2 | 4 | 8], &strings);
     }
 }
 
-/// The place of a private directory or file on the run's own tmpfs.
-fn private_place(base: &Path, inside: &Path) -> PathBuf {
-    let name: Vec<u8> =
-        inside.as_os_str().as_bytes().iter().map(|byte| if *byte == b'/' { b'_' } else { *byte }).collect();
-    below(base, Path::new(PRIVATE)).join(OsStr::from_bytes(&name))
+/// The name of a private directory or file on the run's own tmpfs.
+fn private_name(path: &Path) -> PathBuf {
+    let name = path.as_os_str().as_bytes().iter().map(|byte| if *byte == b'/' { b'_' } else { *byte });
+    PathBuf::from(OsString::from_vec(name.collect()))
+}
+
+/// The path on the run's own tmpfs of what is shown at `path`, in the private directory that is shown at `holder`.
+fn private_path(holder: &Path, path: &Path) -> PathBuf {
+    private_name(holder).join(path.strip_prefix(holder).unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind(target: &str, writable: bool) -> Mount {
+        let path = PathBuf::from(target);
+        Mount::Bind {
+            source: path.clone(),
+            target: path,
+            writable,
+            identity_mapped: true,
+            kind: Kind::Directory,
+        }
+    }
+
+    #[test]
+    fn mount_points_below_host_are_never_made() {
+        let directory = |target: &str| Mount::Directory { target: target.into() };
+        let tmpfs = |target: &str| Mount::Tmpfs { target: target.into(), mode: 0o777 };
+        let mounts = [
+            directory("/srv"),
+            bind("/srv/p", false),
+            bind("/srv/p/x/out", true),
+            tmpfs("/tmp"),
+            directory("/tmp/a"),
+            bind("/tmp/a/b", false),
+            bind("/tmp/a/b/c", true),
+            directory("/tmp/d"),
+            bind("/workspace", true),
+        ];
+        let private = MountPoint::Private(Path::new("/tmp"));
+        let (root, host) = (MountPoint::Root, MountPoint::Host);
+        assert_eq!(mount_points(&mounts), [root, root, host, root, private, private, host, private, root]);
+    }
 }

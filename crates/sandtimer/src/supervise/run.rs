@@ -21,6 +21,7 @@ use super::seen::{Moves, Noted};
 use super::waiting::Waiting;
 use super::words::Words;
 use crate::isolate::cgroup::{Counters, Slot};
+use crate::isolate::plan::StepName;
 use crate::limits::{Effect, Effective};
 use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, State};
 use crate::time::DeadlineCell;
@@ -317,7 +318,7 @@ pub(crate) struct Running {
     /// Its Python stacks as they were last seen, and when.
     pub stacks: Mutex<(u64, Vec<PythonThread>)>,
     pub isolation: Isolation,
-    pub step_names: Vec<&'static str>,
+    pub step_names: Vec<StepName>,
     pub optional_steps: Vec<(u64, &'static str)>,
     pub path: Path,
     /// The host's network, instead of none.

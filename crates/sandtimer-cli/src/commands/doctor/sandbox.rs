@@ -35,6 +35,7 @@ fn failed(layer: &str, error: &Error) -> Layer {
 
 pub(super) fn examine(engine: &Engine, place: &Place<'_>, report: &mut Report) {
     match engine.run_blocking(shell(inside::SCRIPT).limits(Limits::new().wall(LONGEST).cpu(LONGEST))) {
+        Ok(outcome) if outcome.ending == Ending::InfraError => report.layers.push(unbuilt(&outcome)),
         Ok(outcome) => {
             report.tier = Some(outcome.isolation.tier);
             report.kill = Some(outcome.isolation.kill);
@@ -48,6 +49,21 @@ pub(super) fn examine(engine: &Engine, place: &Place<'_>, report: &mut Report) {
     }
     ending(engine, report);
     cold_start(engine, report);
+}
+
+/// A host that grants every layer by itself, and still builds no run.
+fn unbuilt(outcome: &Outcome) -> Layer {
+    let message = outcome.error.as_ref().and_then(|error| error["message"].as_str()).unwrap_or_default();
+    let remedy = match message.contains("change root") {
+        true => {
+            "the root directory must be a mount that pivot_root(2) can leave: leave an initramfs by switch_root(8); before \
+             a chroot, bind-mount its directory onto itself"
+        }
+        false => "make the step that is named here work, then run `sandtimer doctor` again",
+    };
+    Layer::missing("a first run", message)
+        .means("nothing can be run, whatever the layers below say")
+        .remedy(remedy)
 }
 
 fn memory(engine: &Engine) -> Layer {

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Below a home. Nothing inside these is shown, nor any directory that holds one of them.
-const PRIVATE: [&str; 27] = [
+pub(super) const PRIVATE: [&str; 27] = [
     ".aws",
     ".azure",
     ".bash_history",
@@ -95,6 +95,7 @@ impl fmt::Display for Refusal {
 pub(super) struct Guard {
     /// Without `.` and doubled slashes, so that they compare bytewise.
     homes: Vec<PathBuf>,
+    show_credentials: bool,
 }
 
 /// Every place below a home that may hold credentials, whether it exists or not.
@@ -107,11 +108,16 @@ impl Guard {
         let typed = homes.iter().map(|home| home.components().collect());
         let canonical = homes.iter().filter_map(|home| host.canonical(home));
         let always = std::iter::once(PathBuf::from("/root"));
-        let mut guard = Self { homes: Vec::new() };
+        let mut guard = Self { homes: Vec::new(), show_credentials: false };
         for home in typed.chain(canonical).chain(always) {
             guard.homes.extend((!guard.is_home(&home)).then_some(home));
         }
         guard
+    }
+
+    /// Whether places are shown although they may hold credentials.
+    pub(super) fn showing_credentials(self, show_credentials: bool) -> Self {
+        Self { show_credentials, ..self }
     }
 
     pub(super) fn homes(&self) -> impl Iterator<Item = &Path> {
@@ -141,6 +147,9 @@ impl Guard {
         }
         if let Some(home) = self.homes.iter().find(|home| below(home, path).is_some()) {
             return Some(Refusal::HoldsHome(home.clone()));
+        }
+        if self.show_credentials {
+            return None;
         }
         // A place is a name below a home, so it has to do with paths below that home only.
         self.homes().find_map(|home| {

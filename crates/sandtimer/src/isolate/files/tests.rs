@@ -22,6 +22,7 @@ struct World {
     extra: Vec<PathBuf>,
     workspace_of_its_own: Option<PathBuf>,
     network: bool,
+    show_credentials: bool,
     gpus: Option<DeviceUser>,
 }
 
@@ -39,6 +40,7 @@ impl World {
             extra: Vec::new(),
             workspace_of_its_own: None,
             network: false,
+            show_credentials: false,
             gpus: None,
         };
         for directory in ["/usr/local/bin", "/usr/lib", "/opt", "/tmp", "/var/tmp", "/home/ann/project"] {
@@ -139,6 +141,7 @@ impl World {
             workspaces: &self.workspaces,
             homes: &homes,
             extra_read_only: &self.extra,
+            show_credentials: self.show_credentials,
             network: self.network,
             terminal: false,
             gpus: self.gpus,
@@ -197,8 +200,9 @@ fn assert_can_be_built(plan: &FilesPlan) {
             Some(Mount::Directory { target: holder } | Mount::Tmpfs { target: holder, .. }) => {
                 assert_eq!(target.parent(), Some(holder.as_path()), "nothing leads to {mount:?}");
             }
-            Some(Mount::Bind { writable: false, .. }) => {
-                let changes = matches!(mount, Mount::Bind { writable: true, .. } | Mount::Tmpfs { .. });
+            Some(Mount::Bind { writable, .. }) => {
+                let widens = !writable && matches!(mount, Mount::Bind { writable: true, .. });
+                let changes = widens || matches!(mount, Mount::Tmpfs { .. });
                 let hides = matches!(mount, Mount::Bind { source, .. } if source == Path::new("/dev/null"));
                 assert!(changes || hides, "{mount:?} in {holder:?}");
             }
@@ -360,6 +364,73 @@ fn credentials_in_a_home_below_opt_are_covered() {
 }
 
 #[test]
+fn credentials_below_shown_directories_are_covered() {
+    let mut world = World::new();
+    let project = "/home/ann/project";
+    let secrets = [
+        ".ssh/id_ed25519",
+        "deploy/keys/.aws/credentials",
+        "tools/.docker/config.json",
+        "tools/.config/gh/hosts.yml",
+        "out/.netrc",
+        "out/vendor/.kube/config",
+    ];
+    for secret in secrets {
+        world.text(&format!("{project}/{secret}"), "secret");
+    }
+    world.text(&format!("{project}/real/pypirc"), "secret");
+    world.link(&format!("{project}/real/.pypirc"), "pypirc");
+    world.text(&format!("{project}/tools/.docker/Dockerfile"), "FROM scratch");
+    world.text(&format!("{project}/.env"), "API_TOKEN=x");
+    world.text(&format!("{project}/.npmrc"), "registry=https://registry.npmjs.org/");
+    world.text(&format!("{project}/.git/config"), "url = https://ann:x@example.org/x.git");
+    world.workspaces = vec!["out".into()];
+    let plan = world.plan("bash").unwrap();
+    let seen = |plan: &FilesPlan, path: &str| {
+        inside(plan, world.root.path(), &Path::new(project).join(path)).filter(|file| file.exists())
+    };
+    for secret in secrets.iter().chain(&["real/pypirc"]) {
+        let found = seen(&plan, secret);
+        let covered = found.as_ref().is_none_or(|file| file.ends_with("dev/null"));
+        assert!(covered, "{secret}: {found:?}");
+    }
+    for stays in ["tools/.docker/Dockerfile", ".env", ".npmrc", ".git/config"] {
+        assert!(seen(&plan, stays).is_some(), "{stays}");
+    }
+    let notes: Vec<&str> = plan
+        .notes
+        .iter()
+        .filter(|note| note.kind == NoteKind::Credentials)
+        .map(|note| note.text.as_str())
+        .collect();
+    assert!(
+        notes.iter().any(|note| note.contains("/.env"))
+            && notes.iter().any(|note| note.contains("/.git/config"))
+    );
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    // The control: without the layer each of them is read.
+    world.show_credentials = true;
+    let plan = world.plan("bash").unwrap();
+    for secret in secrets {
+        let found = inside(&plan, world.root.path(), &Path::new(project).join(secret));
+        assert!(found.is_some_and(|file| file.is_file()), "{secret}");
+    }
+}
+
+#[test]
+fn directories_past_bound_of_search_are_noted() {
+    let world = World::new();
+    for number in 0..150 {
+        world.text(&format!("/home/ann/project/{number:03}/.netrc"), "secret");
+    }
+    let plan = world.plan("bash").unwrap();
+    let covered = shown_below(&plan, "/home/ann/project").len() - 1;
+    let note = plan.notes.iter().find(|note| note.kind == NoteKind::Credentials).expect("a note");
+    assert_eq!(covered, 128);
+    assert!(note.text.contains("in 22 directories"), "{note:?}");
+}
+
+#[test]
 fn a_resolver_only_with_network() {
     let mut world = World::new();
     world.text("/run/systemd/resolve/stub-resolv.conf", "nameserver 127.0.0.53\n");
@@ -422,6 +493,7 @@ fn plans_for_this_machine() {
             workspaces: &[],
             homes: &homes,
             extra_read_only: &homes,
+            show_credentials: false,
             network: true,
             terminal: true,
             gpus: None,

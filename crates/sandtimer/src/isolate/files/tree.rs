@@ -120,7 +120,8 @@ impl Tree {
             let holder = leading.last().map(|(_, step)| &steps[*step]);
             let makes_names = match holder {
                 None | Some(Mount::Directory { .. } | Mount::Tmpfs { .. }) => true,
-                Some(Mount::Bind { writable: false, .. }) if is_writable(&mount) || hides(&mount) => false,
+                Some(Mount::Bind { writable: false, .. }) if is_writable(&mount) => false,
+                Some(Mount::Bind { .. }) if hides(&mount) => false,
                 // Seen there already, or no name can be made there.
                 Some(_) => continue,
             };

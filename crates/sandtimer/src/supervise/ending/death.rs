@@ -110,7 +110,7 @@ impl Ending {
     /// The step without which there is no sandbox, if one failed.
     pub(super) fn failed_step(&self) -> Option<String> {
         let step = self.facts.failed_steps.iter().find(|step| step.required)?;
-        let name = self.run.step_names.get(step.number as usize).copied().unwrap_or("start");
+        let name = self.run.step_names.get(step.number as usize).map_or("start", |name| name);
         let error = std::io::Error::from_raw_os_error(step.errno);
         Some(format!("the sandbox could not be built: {name} (step {}): {error}", step.number))
     }
