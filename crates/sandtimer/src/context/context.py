@@ -331,7 +331,9 @@ def own_children():
 def is_alive(pid):
     """Whether it runs; else it is dead and only not waited for."""
     try:
-        return read("/proc/%d/stat" % int(pid)).rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+        fields = read("/proc/%d/stat" % int(pid)).rpartition(b")")[2].split()
+        # The state is that of its first thread, which may have ended before others.
+        return fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
     except OSError:
         return False
 
