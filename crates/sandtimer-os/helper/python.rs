@@ -188,6 +188,8 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
         return null_mut();
     }
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
+    // No signal to the group of what started it reaches it; one that leads its group already is left as it is.
+    call!(nr::SETSID);
     let thread_id = copy::thread_id_address();
     // SAFETY: one thread, GIL held.
     unsafe { *THREAD_ID.0.get() = thread_id };

@@ -360,3 +360,38 @@ fn without_node_the_error_says_what_to_install() {
     let error = error.expect_err("no interpreter").to_string();
     assert!(error.contains("node-that-is-not-there") && error.contains("install Node.js"), "{error}");
 }
+
+/// The processes that make sandboxes for this one.
+fn launchers() -> Vec<String> {
+    let threads = std::fs::read_dir("/proc/self/task").expect("own threads").flatten();
+    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let children: Vec<String> =
+        children.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let is_launcher = |pid: &String| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "st-launcher\n")
+    };
+    children.into_iter().filter(is_launcher).collect()
+}
+
+#[test]
+fn interrupt_of_an_ended_interpreter_reaches_nothing_else() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let context = open();
+    run(&context, cell("0"));
+    // The oldest one; what it has just cloned still has its name.
+    let launcher = launchers().into_iter().next().expect("a launcher");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                context.interrupt();
+            }
+        });
+        for _ in 0..20 {
+            let outcome = run(&context, cell("process.reallyExit(3)"));
+            assert_ne!(outcome.state, State::Kept, "{outcome:?}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(launchers().contains(&launcher), "it was interrupted");
+}
