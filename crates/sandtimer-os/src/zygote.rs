@@ -105,7 +105,10 @@ pub fn bear(
     match (reply.error, pidfd) {
         (0, Some(pidfd)) => Ok(Spawned { pid: reply.pid, pidfd }),
         // The answer came and its descriptor did not: there was no number left for it here.
-        (0, None) => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+        (0, None) => {
+            process::kill_and_reap_by_number(reply.pid);
+            Err(io::Error::from_raw_os_error(libc::EMFILE))
+        }
         (error, _) => Err(io::Error::from_raw_os_error(error)),
     }
 }

@@ -200,10 +200,18 @@ impl Standing {
         let built = build(inner, &run, &opened.effective, &mut slot);
         let (spawned, prepared, control, channel, script) =
             built.inspect_err(|_| inner.pool.give_back(row, None))?;
+        // Until it is known init's own stands for the shell: it is what is to be ended.
+        let pidfd = match spawned.pidfd.try_clone() {
+            Ok(pidfd) => pidfd,
+            Err(error) => {
+                drop(control);
+                start::abandon(&slot, spawned.pidfd.as_fd());
+                inner.pool.give_back(row, None);
+                return Err(Error::system("cannot copy a descriptor")(error));
+            }
+        };
         let sandbox = prepared.started(slot, control, spawned.pidfd, Path::Exec).show(inner);
         let (place, belongings) = Place::of(sandbox);
-        // Until it is known init's own stands for the shell: it is what is to be ended.
-        let pidfd = place.pidfd.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
         let process = sandtimer_os::launcher::Spawned { pid: 0, pidfd };
         let shell = Shell { script, last_words: None };
         let stood = Stood { place, belongings, process, channel, own_workspace: None, zygote: None };
