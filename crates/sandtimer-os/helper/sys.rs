@@ -124,6 +124,7 @@ pub const EEXIST: isize = -17;
 pub const ECHILD: isize = -10;
 pub const EINVAL: isize = -22;
 pub const ESRCH: isize = -3;
+pub const EBADF: isize = -9;
 pub const SIGKILL: i32 = 9;
 pub const SIGCONT: i32 = 18;
 pub const SIGSTOP: i32 = 19;
