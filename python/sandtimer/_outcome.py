@@ -43,7 +43,8 @@ def _without_run(ending: str, code: str, message: str, tree: dict[str, Any], **f
         "value": None, "error": {"code": code, "message": message}, "results": [], "execution_count": None,
         "verdict": None, "tree": tree, "state": "none",
         "usage": {**dict.fromkeys(zeros, 0), "run_queue_ms": None},
-        "isolation": {"tier": "T0", "kill": "K0", "deadline_layers": [], "degraded": []}, "path": "parked", "notices": [],
+        "isolation": {"tier": "T0", "kill": "K0", "deadline_layers": [], "degraded": []}, "path": "parked",
+        "reported_by": "kernel", "notices": [],
     }  # fmt: skip
     return Record({**record, **facts})
 
@@ -270,6 +271,13 @@ class Outcome:
     def path(self) -> str:
         """How its process came to be: "parked", "cold", "exec", "fork" or "spawn"."""
         return str(self._wait()["path"])
+
+    @property
+    def reported_by(self) -> str:
+        """Where exit code, value or exception are from: "kernel", or "interpreter", the process that executed the code, where code
+        in that process can report anything.
+        """
+        return str(self._wait().get("reported_by", "kernel"))
 
     @property
     def state(self) -> str:

@@ -42,6 +42,7 @@ const MEMBERS: &[&str] = &[
     "usage",
     "isolation",
     "path",
+    "reported_by",
 ];
 
 /// One Outcome.

@@ -27,7 +27,7 @@ pub struct Process {
     pub start: u64,
     pub parent: u32,
     pub name: String,
-    /// The state letter: `Z` is dead and not yet reaped.
+    /// The state letter: `Z` is dead and not yet reaped, all threads of it.
     pub state: char,
     pub arguments: Vec<String>,
 }
@@ -46,7 +46,11 @@ impl Process {
             start: fields.get(19)?.parse().ok()?,
             parent: fields.get(1)?.parse().ok()?,
             name: stat[open + 1..close].into(),
-            state: fields.first()?.chars().next()?,
+            state: match fields.first()?.chars().next()? {
+                // Its first thread has ended before others.
+                'Z' if fields.get(17)?.parse::<u32>().ok()? > 1 => 'S',
+                state => state,
+            },
             arguments: arguments
                 .split(|byte| *byte == 0)
                 .map(|text| String::from_utf8_lossy(text).into_owned())

@@ -1880,6 +1880,8 @@ export interface components {
             ok: boolean;
             /** @enum {string} */
             path: "parked" | "cold" | "exec" | "fork" | "spawn";
+            /** @enum {string} */
+            reported_by: "kernel" | "interpreter";
             results: unknown[];
             run_id: string;
             /** @description The signal that ended the command, such as `SIGSEGV`. */

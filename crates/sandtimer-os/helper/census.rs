@@ -17,8 +17,8 @@ pub struct Sample {
 pub struct Stat {
     pub pid: u64,
     pub parent: u64,
-    /// Dead, and only not waited for yet.
-    pub zombie: bool,
+    /// Dead, and only not waited for yet: all of its threads. The state is that of the first thread, which may have ended before others.
+    pub is_dead: bool,
     ticks: u64,
     threads: u64,
     resident_pages: u64,
@@ -106,15 +106,18 @@ fn read(proc: isize, name: &[u8]) -> Option<Stat> {
     // The name in parentheses may hold spaces and parentheses of its own; the last one closes it.
     let after = text.iter().rposition(|byte| *byte == b')')? + 2;
     let mut fields = text[after..].split(|byte| *byte == b' ');
-    let mut stat = Stat { pid: sys::decimal(name), parent: 0, zombie: false, ticks: 0, threads: 0, resident_pages: 0 };
+    let mut stat = Stat { pid: sys::decimal(name), parent: 0, is_dead: false, ticks: 0, threads: 0, resident_pages: 0 };
     for index in 3..=24 {
         let field = fields.next()?;
         let value = sys::decimal(field);
         match index {
-            3 => stat.zombie = matches!(field, b"Z" | b"X"),
+            3 => stat.is_dead = matches!(field, b"Z" | b"X"),
             4 => stat.parent = value,
             14..=17 => stat.ticks += value,
-            20 => stat.threads = value,
+            20 => {
+                stat.threads = value;
+                stat.is_dead &= value <= 1;
+            }
             24 => stat.resident_pages = value,
             _ => {}
         }

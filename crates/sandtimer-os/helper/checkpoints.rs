@@ -9,11 +9,11 @@
 //! registers only, which nobody can change while the caller waits, and lets through what does not reach a checkpoint.
 
 use crate::census;
-use crate::sys::{self, Fd, call, nr};
+use crate::sys::{self, Fd, PollFd, call, nr};
 
 /// The one to go back to, the one before, and the next.
 const MOST: usize = 4;
-/// Processes that earlier commands of a shell left running; more are taken for the next command's.
+/// Processes that earlier commands of a shell left running; more are taken for the next command's. Each takes a descriptor.
 const MOST_ELDERS: usize = 256;
 /// Generations that are looked at.
 const MOST_ANCESTORS: usize = 64;
@@ -27,7 +27,23 @@ pub struct Checkpoints {
     /// The interpreter, where it is a shell, whose commands end without it; 0 for others.
     pub shell: i32,
     /// What was there at the last [`Checkpoints::keep`], in a shell's sandbox.
-    elders: [i32; MOST_ELDERS],
+    elders: [Elder; MOST_ELDERS],
+}
+
+/// A process by its number, and by the descriptor that says whether the number is still its own.
+#[derive(Clone, Copy)]
+struct Elder {
+    pid: i32,
+    pidfd: Fd,
+}
+
+impl Elder {
+    const NONE: Self = Elder { pid: 0, pidfd: -1 };
+
+    fn is_alive(&self) -> bool {
+        let mut fds = [PollFd { fd: self.pidfd, events: sys::POLLIN, revents: 0 }];
+        self.pidfd >= 0 && sys::poll(&mut fds, 0) == 0
+    }
 }
 
 /// How many were there when everything was killed, and how many were left in the end.
@@ -45,7 +61,7 @@ pub struct RolledBack {
 }
 
 impl Checkpoints {
-    pub const NONE: Self = Checkpoints { pids: [0; MOST], listener: -1, shell: 0, elders: [0; MOST_ELDERS] };
+    pub const NONE: Self = Checkpoints { pids: [0; MOST], listener: -1, shell: 0, elders: [Elder::NONE; MOST_ELDERS] };
 
     pub fn is_kept(&self, pid: i32) -> bool {
         pid > 0 && self.pids.contains(&pid)
@@ -112,20 +128,30 @@ impl Checkpoints {
         }
     }
 
+    /// A process that has no descriptor because init has none left is ended with the next command.
     fn note_elders(&mut self) {
         let mut count = 0;
-        let elders = &mut self.elders;
-        let (shell, pids) = (self.shell, &self.pids);
+        for at in 0..MOST_ELDERS {
+            let elder = core::mem::replace(&mut self.elders[at], Elder::NONE);
+            if elder.is_alive() {
+                self.elders[count] = elder;
+                count += 1;
+            } else if elder.pidfd >= 0 {
+                sys::close(elder.pidfd);
+            }
+        }
+        let (elders, shell, pids) = (&mut self.elders, self.shell, &self.pids);
         census::each(|stat| {
             let pid = stat.pid as i32;
-            if count < MOST_ELDERS && pid != shell && !pids.contains(&pid) && !stat.zombie {
-                elders[count] = pid;
-                count += 1;
+            let is_known = elders[..count].iter().any(|elder| elder.pid == pid);
+            if count < MOST_ELDERS && pid != shell && !pids.contains(&pid) && !stat.is_dead && !is_known {
+                let pidfd = call!(nr::PIDFD_OPEN, pid, 0) as Fd;
+                if pidfd >= 0 {
+                    elders[count] = Elder { pid, pidfd };
+                    count += 1;
+                }
             }
         });
-        for rest in &mut elders[count..] {
-            *rest = 0;
-        }
     }
 
     /// Whether it is not of what is to be ended: a checkpoint, or, in a shell's sandbox, one that was there before, or comes from
@@ -139,7 +165,7 @@ impl Checkpoints {
             if self.shell == 0 || ancestor <= 1 || ancestor == self.shell {
                 return false;
             }
-            if self.elders.contains(&ancestor) {
+            if self.elders.iter().any(|elder| elder.pid == ancestor && elder.is_alive()) {
                 return true;
             }
             ancestor = census::parent(ancestor);
@@ -170,9 +196,9 @@ impl Checkpoints {
             left = 0;
             census::each(|stat| {
                 let pid = stat.pid as i32;
-                if !stat.zombie && pid != but && !self.is_spared(pid) {
+                if pid != but && !self.is_spared(pid) {
                     call!(nr::KILL, pid, sys::SIGKILL);
-                    left += 1;
+                    left += u64::from(!stat.is_dead);
                 }
             });
             killed = if pass == 0 { left } else { killed };

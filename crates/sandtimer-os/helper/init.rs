@@ -43,6 +43,8 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     let whole_namespace = call!(nr::GETPID) == 1;
     sys::prctl(sys::PR_SET_PDEATHSIG, death_signal(whole_namespace));
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
+    // No signal to a group reaches the launcher and the other inits from here, nor this process from there.
+    call!(nr::SETSID);
     if whole_namespace {
         show_namespace(control, NEWNS, c"/proc/self/ns/mnt");
     }
@@ -453,7 +455,8 @@ impl Init {
                 call!(nr::KILL, -1isize, message.argument);
             }
             order::SIGNAL_ALL => census::signal_children(message.argument),
-            order::SIGNAL_MAIN => {
+            // Once it has ended, 0 would be init's own group.
+            order::SIGNAL_MAIN if self.main > 0 => {
                 call!(nr::KILL, self.main, message.argument);
             }
             order::SAMPLE => {

@@ -96,7 +96,7 @@ const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Obje
     Method { name: name.as_ptr(), function: Some(function), flags: METH_VARARGS, documentation: null() }
 }
 
-static METHODS: Static<[Method; 14]> = Static(core::cell::UnsafeCell::new([
+static METHODS: Static<[Method; 15]> = Static(core::cell::UnsafeCell::new([
     method(c"lay_out", lay_out),
     method(c"shelve", shelve),
     method(c"restrict", restrict),
@@ -105,6 +105,7 @@ static METHODS: Static<[Method; 14]> = Static(core::cell::UnsafeCell::new([
     method(c"put_streams", put_streams),
     method(c"reads_nothing", reads_nothing),
     method(c"checkpoint", checkpoint),
+    method(c"is_checkpoint", is_checkpoint),
     method(c"note_written", note_written),
     method(c"image", image),
     method(c"take", take),
@@ -188,6 +189,8 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
         return null_mut();
     }
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
+    // No signal to the group of what started it reaches it; one that leads its group already is left as it is.
+    call!(nr::SETSID);
     let thread_id = copy::thread_id_address();
     // SAFETY: one thread, GIL held.
     unsafe { *THREAD_ID.0.get() = thread_id };
@@ -326,7 +329,11 @@ unsafe extern "C" fn checkpoint(_module: Object, arguments: Object) -> Object {
         drop_streams();
         copy::wait_to_go_on();
         // SAFETY: as above.
-        unsafe { PyOS_AfterFork_Child() };
+        unsafe {
+            *IS_CHECKPOINT.0.get() = true;
+            PyOS_AfterFork_Child();
+            *IS_CHECKPOINT.0.get() = false;
+        }
     } else {
         if made > 0 {
             let mut word = [0u8; 13];
@@ -345,6 +352,16 @@ unsafe extern "C" fn checkpoint(_module: Object, arguments: Object) -> Object {
     }
     // SAFETY: the format makes a Python int of a C long.
     unsafe { Py_BuildValue(c"l".as_ptr(), made as c_long) }
+}
+
+/// Whether the at-fork handlers that are being called are those of a checkpoint.
+static IS_CHECKPOINT: Static<bool> = Static(core::cell::UnsafeCell::new(false));
+
+/// `is_checkpoint() -> int`: whether the at-fork handlers that are being called are those of a checkpoint, which is to be the
+/// interpreter, and not of a process that the code has forked.
+unsafe extern "C" fn is_checkpoint(_module: Object, _arguments: Object) -> Object {
+    // SAFETY: one thread, GIL held; the format makes a Python int of a C int.
+    unsafe { Py_BuildValue(c"i".as_ptr(), c_int::from(*IS_CHECKPOINT.0.get())) }
 }
 
 /// `note_written() -> int`: see `written.rs`. Always 0.
@@ -431,6 +448,10 @@ fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     if fds[BIRTH_CHANNEL] != CHANNEL {
         call!(nr::DUP2, fds[BIRTH_CHANNEL], CHANNEL);
     }
+    // What the interpreter executes does not have it.
+    const F_SETFD: usize = 2;
+    const FD_CLOEXEC: usize = 1;
+    call!(nr::FCNTL, CHANNEL, F_SETFD, FD_CLOEXEC);
     call!(nr::CLOSE_RANGE, CHANNEL + 1, u32::MAX, 0);
     CHANNEL
 }

@@ -13,7 +13,7 @@ mod sys;
 mod wire;
 
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicU8};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64};
 
 use sys::{Fd, call, nr};
 use wire::{JobHeader, channel, shell};
@@ -32,10 +32,11 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
-/// kill(2), and the calls of [`shell`].
+/// kill(2), and the calls of [`shell`], which are for the shell itself: a subshell has a copy of this library and of the channel.
 #[unsafe(no_mangle)]
 pub extern "C" fn kill(pid: i32, signal: i32) -> i32 {
     let result = match pid {
+        shell::UNREAD.. if signal == 0 && !is_own() => sys::ESRCH,
         shell::NEXT if signal == 0 => next(),
         shell::UNREAD if signal == 0 => leave(shell::FIRST + 1, NOT_READ),
         shell::ENDED.. if signal == 0 => answer(pid - shell::ENDED),
@@ -47,6 +48,15 @@ pub extern "C" fn kill(pid: i32, signal: i32) -> i32 {
         return -1;
     }
     0
+}
+
+/// The shell's process; 0 before its first call.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// Whether this process is the shell, and not a fork of it.
+fn is_own() -> bool {
+    let own = call!(nr::GETPID) as i32;
+    OWNER.compare_exchange(0, own, Relaxed, Relaxed).map_or_else(|owner| owner == own, |_| true)
 }
 
 /// The channel's descriptor, out of the way of scripts that use small numbers, and closed in what the shell executes.
@@ -73,6 +83,10 @@ fn keep_as(fd: Fd, number: Fd) -> bool {
 /// Whether this shell was a checkpoint, and has not been asked for one yet: what is sent before that was for the one before it.
 static IS_NEW: AtomicBool = AtomicBool::new(false);
 
+/// What the engine knows the answer to the command by that was taken last.
+static NONCE: AtomicU64 = AtomicU64::new(0);
+const _: () = assert!(channel::NONCE == size_of::<u64>());
+
 /// Where the shell is in its script.
 static PLACE: AtomicU8 = AtomicU8::new(BEGINNING);
 /// Before the first command.
@@ -94,6 +108,12 @@ const DEAF: &str =
 /// read(2), which tells how far the shell is in its script.
 #[unsafe(no_mangle)]
 pub extern "C" fn read(fd: Fd, buffer: *mut u8, length: usize) -> isize {
+    if fd == shell::CHANNEL {
+        // A request would be lost to the shell.
+        // SAFETY: the address of this thread's own errno.
+        unsafe { *__errno_location() = -sys::EBADF as i32 };
+        return -1;
+    }
     let place = PLACE.load(Relaxed);
     if place == IN_LINE && is_script(fd) {
         leave(shell::FIRST + 1, DEAF);
@@ -135,10 +155,10 @@ fn leave(fd: Fd, why: &str) -> ! {
 
 /// Waits for the next command, and puts its descriptors in place.
 fn next() -> isize {
-    let channel = own_channel();
+    let socket = own_channel();
     let mut packet = [0u8; 64];
     loop {
-        let received = sys::receive(channel, &mut packet, 0);
+        let received = sys::receive(socket, &mut packet, 0);
         if received.length == sys::EINTR {
             continue;
         }
@@ -152,9 +172,10 @@ fn next() -> isize {
         match request.split_first() {
             Some((b'C', nonce)) if nonce.len() == 8 => {
                 IS_NEW.store(false, Relaxed);
-                checkpoint(channel, nonce);
+                checkpoint(socket, nonce);
             }
-            Some((b'X', _)) if !IS_NEW.load(Relaxed) => {
+            Some((b'X', nonce)) if nonce.len() == channel::NONCE && !IS_NEW.load(Relaxed) => {
+                NONCE.store(nonce.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)), Relaxed);
                 let placed = fds.iter().zip(shell::FIRST..).take_while(|(fd, number)| keep_as(**fd, *number)).count();
                 if placed == shell::COUNT {
                     PLACE.store(BEFORE_LINE, Relaxed);
@@ -179,6 +200,7 @@ fn checkpoint(channel: Fd, nonce: &[u8]) {
     if made == 0 {
         copy::wait_to_go_on();
         IS_NEW.store(true, Relaxed);
+        OWNER.store(call!(nr::GETPID) as i32, Relaxed);
     }
     call!(nr::RT_SIGPROCMASK, 2, &raw const before, 0, 8);
     if made == 0 {
@@ -191,12 +213,14 @@ fn checkpoint(channel: Fd, nonce: &[u8]) {
     sys::send(channel, &said, None, 0);
 }
 
-/// Says how a command ended: an answer whose bytes are the exit code.
+/// Says how a command ended: an answer whose bytes are the exit code, behind the command's nonce.
 fn answer(code: i32) -> isize {
-    let mut packet = [0u8; 17];
-    packet[0] = channel::ANSWER;
-    packet[8] = 1;
-    packet[16] = code as u8;
+    let mut packet = [0u8; shell::ANSWER];
+    let (nonce, answer) = packet.split_at_mut(channel::NONCE);
+    nonce.copy_from_slice(&NONCE.load(Relaxed).to_le_bytes());
+    answer[0] = channel::ANSWER;
+    answer[8] = 1;
+    answer[16] = code as u8;
     sys::send(own_channel(), &packet, None, 0);
     0
 }

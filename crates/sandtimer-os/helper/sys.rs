@@ -132,6 +132,7 @@ pub const EINVAL: isize = -22;
 pub const EMFILE: isize = -24;
 pub const ECONNRESET: isize = -104;
 pub const ESRCH: isize = -3;
+pub const EBADF: isize = -9;
 pub const SIGKILL: i32 = 9;
 pub const SIGCONT: i32 = 18;
 pub const SIGSTOP: i32 = 19;

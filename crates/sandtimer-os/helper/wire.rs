@@ -214,6 +214,9 @@ pub mod channel {
     pub const LISTENER: u8 = b'L';
     /// From the engine, to who has been told to become an image: the image, its files, and the base that it is over.
     pub const IMAGE: u8 = b'I';
+    /// Length of the nonce of one execution in a context or session: it comes with the request, and the interpreter's packets about
+    /// that execution begin with it. What has a copy of the channel from an earlier execution does not know it.
+    pub const NONCE: usize = 8;
 }
 
 /// What a shell session's library and its script agree on.
@@ -229,6 +232,8 @@ pub mod shell {
     /// Where a command's descriptors are: stdout, stderr, stdin, its text, and a file for what the shell says at its own end.
     pub const FIRST: i32 = 241;
     pub const COUNT: usize = 5;
+    /// The length of the packet that says how a command ended: its nonce, the head of an answer, and the exit code.
+    pub const ANSWER: usize = super::channel::NONCE + 17;
     /// The exit code of a command that the shell could not take.
     pub const NOT_TAKEN: i32 = 125;
 }

@@ -109,7 +109,10 @@ impl Launcher {
         fds.extend_from_slice(spawn.extra);
         let (reply, pidfd) = self.exchange(&message, &fds)?;
         // The answer came and its descriptor did not: there was no number left for it here.
-        let pidfd = pidfd.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
+        let Some(pidfd) = pidfd else {
+            crate::process::kill_and_reap_by_number(reply.pid);
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        };
         Ok(Spawned { pid: reply.pid, pidfd })
     }
 

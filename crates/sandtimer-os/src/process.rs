@@ -87,6 +87,24 @@ pub fn reap(pidfd: BorrowedFd<'_>) -> bool {
     result == 0 && unsafe { information.si_pid() } != 0
 }
 
+/// Ends a child of which no descriptor came, and reaps it within a bounded time: until it is reaped, its number is its own.
+#[allow(clippy::disallowed_methods, reason = "there is no descriptor left for a pidfd, and the number of a child is not reused")]
+pub fn kill_and_reap_by_number(pid: i32) {
+    if pid <= 1 {
+        return;
+    }
+    // SAFETY: takes no pointers.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    for _ in 0..100 {
+        // SAFETY: a null pointer is allowed for the status.
+        if unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) } != 0 {
+            return;
+        }
+        // Nothing to wait for without a descriptor.
+        let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 10_000_000 }));
+    }
+}
+
 /// How a child ended and what it and its waited-for children used; wait4(2).
 #[derive(Debug, Clone, Copy)]
 pub struct End {

@@ -105,7 +105,10 @@ pub fn bear(
     match (reply.error, pidfd) {
         (0, Some(pidfd)) => Ok(Spawned { pid: reply.pid, pidfd }),
         // The answer came and its descriptor did not: there was no number left for it here.
-        (0, None) => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+        (0, None) => {
+            process::kill_and_reap_by_number(reply.pid);
+            Err(io::Error::from_raw_os_error(libc::EMFILE))
+        }
         (error, _) => Err(io::Error::from_raw_os_error(error)),
     }
 }
@@ -219,6 +222,54 @@ pub fn whole_packet(channel: BorrowedFd<'_>, wait: bool) -> io::Result<Vec<u8>> 
         length if length != bytes.len() => Err(io::ErrorKind::InvalidData.into()),
         _ => Ok(bytes),
     }
+}
+
+/// Has the kernel name the sender of every packet that arrives at this end from now on, for [`whole_packet_from`].
+pub fn name_senders(channel: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_passcred(channel, true)?)
+}
+
+/// As [`whole_packet`] without waiting, with the process that sent the packet, by its number in the caller's pid namespace.
+/// `None` where no process did: the other end is closed.
+///
+/// # Errors
+/// As [`whole_packet`].
+pub fn whole_packet_from(channel: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Option<i32>)> {
+    use rustix::net::{RecvFlags, recv};
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;
+    let (_, length) = recv(channel, &mut [0; 0][..], flags)?;
+    let mut bytes = vec![0; length.min(wire::CHANNEL_PACKET)];
+    match packet_from(channel, &mut bytes)? {
+        (length, _) if length != bytes.len() => Err(io::ErrorKind::InvalidData.into()),
+        (_, sender) => Ok((bytes, sender)),
+    }
+}
+
+/// As [`packet`] without waiting, with its sender as [`whole_packet_from`] has it. An unprivileged process cannot name another one
+/// than itself; unix(7). The number stays that of the sender when the sender has died meanwhile.
+pub fn packet_from(channel: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<i32>)> {
+    // SAFETY: a constant expression of the lengths.
+    const SPACE: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
+    let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // Room for the sender and nothing else: the kernel drops descriptors that come along.
+    let mut control = [0u64; SPACE.div_ceil(8)];
+    // SAFETY: plain numbers and null pointers.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
+    (header.msg_control, header.msg_controllen) = (control.as_mut_ptr().cast(), SPACE);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: a live descriptor; the header names one buffer and the control buffer, with their lengths.
+    let length = unsafe { libc::recvmsg(channel.as_raw_fd(), &raw mut header, flags) };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has filled in the control buffer, and its length in the header.
+    let sender = unsafe {
+        let message = libc::CMSG_FIRSTHDR(&raw const header);
+        let is_sender = !message.is_null()
+            && (*message).cmsg_level == libc::SOL_SOCKET
+            && (*message).cmsg_type == libc::SCM_CREDENTIALS;
+        is_sender.then(|| libc::CMSG_DATA(message).cast::<libc::ucred>().read_unaligned().pid)
+    };
+    Ok((length, sender))
 }
 
 /// Waits for the next packet of a job and drops every descriptor that comes with it. The length is that of the packet,

@@ -14,8 +14,8 @@ use rustix::fs::{FlockOperation, flock, syncfs};
 use rustix::io::Errno;
 use sandtimer::engine::Stream;
 use sandtimer::model::{
-    Degraded, Encoding, Ending, Isolation, KillClass, Outcome, Path as RunPath, Proof, State, Tier, Tree,
-    Usage,
+    Degraded, Encoding, Ending, Isolation, KillClass, Outcome, Path as RunPath, Proof, Reporter, State, Tier,
+    Tree, Usage,
 };
 use sandtimer::supervise::output::Chunk;
 
@@ -341,6 +341,7 @@ pub fn bare_outcome(run_id: &str, ending: Ending, error: serde_json::Value, unkn
             degraded: vec![Degraded { layer: "report".to_owned(), reason: unknown.to_owned() }],
         },
         path: RunPath::Exec,
+        reported_by: Reporter::Kernel,
     }
 }
 

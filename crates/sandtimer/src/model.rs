@@ -188,6 +188,19 @@ pub enum Path {
     Spawn,
 }
 
+/// Where an [`Outcome`] has its exit code, value or exception from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reporter {
+    /// The kernel: how the command's process ended. Also where a limit ended it, or Sandtimer.
+    #[default]
+    Kernel,
+    /// The process that executed the code, of calls, contexts and sessions: what runs in that process can report anything, and
+    /// nothing else can.
+    Interpreter,
+}
+
 /// How `stdout` and `stderr` of an [`Outcome`] are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -529,6 +542,8 @@ pub struct Outcome {
     pub usage: Usage,
     pub isolation: Isolation,
     pub path: Path,
+    #[serde(default)]
+    pub reported_by: Reporter,
     /// What the run itself was told of limits that were near.
     #[serde(default)]
     pub notices: Vec<Notice>,

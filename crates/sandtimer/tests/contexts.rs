@@ -479,7 +479,7 @@ fn run_bounded(context: &Arc<Context>, cell: Cell, seconds: u64) -> Option<Arc<O
 fn an_answer_whose_parts_never_come_holds_nobody_behind_the_wall() {
     let context = Arc::new(open());
     run(&context, cell("x = 1"));
-    let forged = "import os, time\nword = lambda value, size: value.to_bytes(size, 'little')\nos.write(3, b'A' + bytes([1, 0, 0]) + word(1, 4) + word(0, 8) + word(4096, 8) + word(1 << 20, 8))\nwhile True: time.sleep(1)";
+    let forged = "import os, signal, time\nimport gc\nnonce = next(found for found in gc.get_objects() if type(found).__name__ == 'Context').nonce\nword = lambda value, size: value.to_bytes(size, 'little')\nos.write(3, nonce + b'A' + bytes([1, 0, 0]) + word(1, 4) + word(0, 8) + word(4096, 8) + word(1 << 20, 8))\nwhile True: time.sleep(1)";
     let outcome = run_bounded(&context, within(&format!("{DEAF}\n{forged}"), 500), 10);
     assert_eq!(outcome.expect("its wall has passed").state, State::RolledBack);
 }

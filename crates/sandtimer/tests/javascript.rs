@@ -290,15 +290,14 @@ fn forged_frames_say_nothing() {
     assert_eq!(shown(&context, "forged >= 6"), "true", "this and the timer have written to the channel");
 }
 
-/// The control of the test above: whoever has the nonce answers for the cell.
+/// The control of the test above: code that has the nonce, and runs in the interpreter, answers for the cell.
 #[test]
-fn a_python_cell_can_forge_its_own_answer_where_no_nonce_is_asked_for() {
+fn python_cell_with_its_nonce_answers_for_itself() {
     let engine = Engine::new().expect("an engine");
     let pool =
         engine.contexts(Profile { interpreter: "python3".into(), ..Profile::default() }, 1).expect("a pool");
     let context = pool.open(ContextSpec::default(), &mut || false).expect("a context");
-    let forged =
-        "import os\nos.write(3, b'A' + bytes(7) + (15).to_bytes(8, 'little') + b'{\"results\":[]} ')\n'own'";
+    let forged = "import os, signal\nos.write(3, signal.getsignal(signal.SIGINT).__self__.nonce + b'A' + bytes(7) + (15).to_bytes(8, 'little') + b'{\"results\":[]} ')\n'own'";
     assert_eq!(run(&context, cell(forged)).value, None);
 }
 
@@ -359,4 +358,39 @@ fn without_node_the_error_says_what_to_install() {
     let error = engine.contexts(profile, 1).expect("a pool").open(ContextSpec::default(), &mut || false);
     let error = error.expect_err("no interpreter").to_string();
     assert!(error.contains("node-that-is-not-there") && error.contains("install Node.js"), "{error}");
+}
+
+/// The processes that make sandboxes for this one.
+fn launchers() -> Vec<String> {
+    let threads = std::fs::read_dir("/proc/self/task").expect("own threads").flatten();
+    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let children: Vec<String> =
+        children.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let is_launcher = |pid: &String| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "st-launcher\n")
+    };
+    children.into_iter().filter(is_launcher).collect()
+}
+
+#[test]
+fn interrupt_of_an_ended_interpreter_reaches_nothing_else() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let context = open();
+    run(&context, cell("0"));
+    // The oldest one; what it has just cloned still has its name.
+    let launcher = launchers().into_iter().next().expect("a launcher");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                context.interrupt();
+            }
+        });
+        for _ in 0..20 {
+            let outcome = run(&context, cell("process.reallyExit(3)"));
+            assert_ne!(outcome.state, State::Kept, "{outcome:?}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(launchers().contains(&launcher), "it was interrupted");
 }

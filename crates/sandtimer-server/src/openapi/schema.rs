@@ -314,6 +314,7 @@ fn outcome() -> Value {
             "usage": reference("Usage"),
             "isolation": reference("Isolation"),
             "path": words(&["parked", "cold", "exec", "fork", "spawn"]),
+            "reported_by": words(&["kernel", "interpreter"]),
             "notices": list(reference("Notice")),
         })),
         "Notice": answer(json!({

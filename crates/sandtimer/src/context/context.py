@@ -1,10 +1,10 @@
 """What runs in a live Python interpreter: cells one after the other, in one namespace.
 
 Shares its process with child.py, which is executed before it. Requests come by the channel: `C` and a nonce asks for a
-checkpoint, `X` is a cell, with its stdout, stderr and, where the byte behind it says so, its stdin and its source as files; else that follows.
-Answered by `K`, nonce, the checkpoint's process id and why there is none; and by `A`, with `D` before it for everything
-that is displayed meanwhile; before the first of them it says `b`, or `R` and why its directory cannot be its own. `B` asks for
-an image, see branch.py. The engine takes none of it on trust.
+checkpoint, `X` is a cell, with its stdout, stderr and, where the byte behind it says so, its stdin and its source as files; else that
+follows behind its nonce. Answered by `K`, nonce, the checkpoint's process id and why there is none; and by the cell's nonce and `A`, with
+`D` before it for everything that is displayed meanwhile; before the first of them it says `b`, or `R` and why its directory cannot be its
+own. `B` asks for an image, see branch.py. The engine takes none of it on trust, and nothing of what another process sends.
 """
 
 import _signal
@@ -52,6 +52,8 @@ set_handler, set_mask = _signal.signal, _signal.pthread_sigmask
 BLOCK, UNBLOCK = int(signal.SIG_BLOCK), int(signal.SIG_UNBLOCK)
 SIGINT = int(signal.SIGINT)
 INTERRUPT = {SIGINT}
+# Length of what the engine knows the packets of one cell by.
+NONCE = 8
 # What a cell request has beside its stdout and stderr.
 HAS_STDIN, HAS_FILE = 1, 2
 # Rehearsals from one look at what is written to in them to the next.
@@ -65,6 +67,7 @@ class Context:
 
     def __init__(self, channel):
         self.channel = channel
+        self.nonce = b""
         self.count = 0
         self.loop = None
         self.rehearsed = 0
@@ -80,6 +83,13 @@ class Context:
         # An interrupt that comes when its cell has been sent and has not begun waits until it has.
         set_handler(SIGINT, self.interrupt)
         set_mask(BLOCK, INTERRUPT)
+        os.register_at_fork(after_in_child=self.leave_channel)
+
+    def leave_channel(self):
+        """In a process that the code has forked: the channel is the interpreter's alone."""
+        if not native.is_checkpoint() and self.channel >= 0:
+            os.close(self.channel)
+            self.channel, native.channel = -1, None
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -98,7 +108,8 @@ class Context:
                     # This is the branch, and is asked for its first checkpoint.
                     self.is_new = True
             elif packet[:1] == b"X":
-                self.cell(packet[1], packet[2:], files)
+                self.nonce = packet[2 : 2 + NONCE]
+                self.cell(packet[1], packet[2 + NONCE :], files)
 
     def checkpoint(self, nonce, ahead):
         # One that waits now came too late for the cell before this.
@@ -152,13 +163,17 @@ class Context:
             reply["results"] = self.figures() + reply["results"]
         except BaseException as error:
             reply = self.raised(error)
+        if self.channel < 0:
+            # It was forked in the cell, and came to the cell's end.
+            flush()
+            os._exit(0)
         self.count += 1
         if not self.has_stdin and not native.reads_nothing():
             # It may hold what is none of the next cell's.
             self.nothing = None
         flush()
         packet, kept = self.packet(reply)
-        os.write(self.channel, packet)
+        os.write(self.channel, self.nonce + packet)
         if kept and os.read(self.channel, 1) == SEND:
             for view in kept:
                 for start in range(0, view.nbytes, INLINE):
@@ -261,6 +276,8 @@ class Context:
 
     def display(self, *values, **_):
         """Shows values as the last expression of a cell is shown, at once."""
+        if self.channel < 0:
+            raise RuntimeError("display() is for the context's own process, and not for one that its code has forked")
         for value in values:
             flush()
             data = as_json(bundle(value))
@@ -269,7 +286,8 @@ class Context:
                 raise ValueError("more than %d MiB are displayed in one cell" % (MOST_DISPLAYED >> 20))
             for start in range(0, len(data), DISPLAY_PACKET):
                 last = start + DISPLAY_PACKET >= len(data)
-                os.write(self.channel, (b"D" if last else b"d") + data[start : start + DISPLAY_PACKET])
+                kind = b"D" if last else b"d"
+                os.write(self.channel, self.nonce + kind + data[start : start + DISPLAY_PACKET])
 
     def shown(self, value):
         """The value of the last expression. A figure is closed: it would be shown a second time as one that was left open."""
@@ -331,7 +349,9 @@ def own_children():
 def is_alive(pid):
     """Whether it runs; else it is dead and only not waited for."""
     try:
-        return read("/proc/%d/stat" % int(pid)).rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+        fields = read("/proc/%d/stat" % int(pid)).rpartition(b")")[2].split()
+        # The state is that of its first thread, which may have ended before others.
+        return fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
     except OSError:
         return False
 

@@ -12,8 +12,8 @@ use crate::supervise::run::Reply;
 /// How deep a value may be nested. Answers and records put more around it, and who reads them takes 128 levels in all.
 const DEEPEST: usize = 100;
 
-/// Tells what is said now from what was said before.
-pub(crate) type Nonce = [u8; 8];
+/// Distinguishes the packets about one request from those about earlier ones.
+pub(crate) type Nonce = [u8; channel::NONCE];
 
 /// Asks for a checkpoint. `ahead`, of Python alone: behind it the interpreter has a processor for itself until the next cell comes,
 /// and something to do for that.
@@ -55,10 +55,15 @@ impl Image {
 }
 
 /// Asks for a cell to be executed. Its stdout and stderr come with it, then its stdin if it has one, then its source if that
-/// does not stand here.
-pub(crate) fn cell_request(source: Option<&str>, stdin: bool) -> Vec<u8> {
+/// is not in the request.
+pub(crate) fn cell_request(nonce: Nonce, source: Option<&str>, stdin: bool) -> Vec<u8> {
     let kind = [b'X', u8::from(stdin) | u8::from(source.is_none()) << 1];
-    [&kind, source.unwrap_or_default().as_bytes()].concat()
+    [&kind, &nonce[..], source.unwrap_or_default().as_bytes()].concat()
+}
+
+/// Asks a shell to execute the command that comes with it.
+pub(crate) fn command_request(nonce: Nonce) -> Vec<u8> {
+    [b"X", &nonce[..]].concat()
 }
 
 /// Tells what a JavaScript cell says from what others write.

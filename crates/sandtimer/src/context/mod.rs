@@ -4,8 +4,9 @@
 //! interpreter  ready ─▶ a cell ─▶ answered ─▶ checkpoint made ─▶ ready        (checkpoint: a stopped copy, see the helper)
 //!                        └─▶ killed ─▶ the checkpoint is the interpreter ─▶ checkpoint made ─▶ ready
 //! ```
-//! Nothing that it says is trusted: packets are bounded, and what one killed in the middle may have left in the channel is told
-//! from what its successor says by a nonce that the dead one never saw.
+//! Nothing that it sends is trusted: packets are bounded; they count only where the interpreter's own process sent them, as the
+//! kernel says; and what one killed in the middle may have left in the channel is distinguished from its successor's packets by a
+//! nonce that the dead one never saw.
 
 mod frames;
 
@@ -27,6 +28,6 @@ pub(crate) const NODE_BOOT: &str = "((require, process, load) => { \
      })(require, process, (name, options) => import(name, options))";
 
 pub(crate) use frames::{
-    Frame, IMAGE, Image, Nonce, Said, ScriptNonce, bundle, cell_request, checkpoint_request, image_request,
-    reply, said, script_request, shown_bytes,
+    Frame, IMAGE, Image, Nonce, Said, ScriptNonce, bundle, cell_request, checkpoint_request, command_request,
+    image_request, reply, said, script_request, shown_bytes,
 };

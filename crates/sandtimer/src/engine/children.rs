@@ -356,6 +356,8 @@ impl Child {
         let limits = self.limit(opened)?;
         let Some(born) = &self.born else { return Err(Error::Closed) };
         let processors = here.then(|| bind_here(&born.process)).flatten();
+        // Before it sends anything as a context.
+        os::name_senders(born.channel.as_fd()).map_err(Error::system("cannot prepare a socket"))?;
         os::dispatch(born.channel.as_fd(), &os::Head { limits: &limits, processors }, settings, files)
             .map_err(Error::system("cannot use a parked child"))
     }

@@ -9,6 +9,7 @@
 //! Whoever executes drives the interpreter's channel; no deadline depends on that.
 
 mod branch;
+mod channel;
 mod execution;
 mod heard;
 mod prewarm;

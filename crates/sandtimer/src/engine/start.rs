@@ -14,7 +14,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::control::Control;
 use sandtimer_os::launcher::{self, Launcher, SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
-use sandtimer_os::{socket, zygote as os};
+use sandtimer_os::{process, socket, zygote as os};
 
 use super::error::Error;
 use super::opened::{Opened, close, new_run_id, open};
@@ -91,10 +91,24 @@ fn begin_in(
     let descriptors =
         Descriptors { slot, stdio: streams.inside(), control: init_control.as_fd(), given: &given };
     let spawned = spawn(inner, &spec, &prepared, &descriptors)?;
-    streams.open_terminal()?;
+    if let Err(error) = streams.open_terminal() {
+        drop(control);
+        abandon(slot, spawned.pidfd.as_fd());
+        return Err(error);
+    }
     let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
     let sandbox = Sandbox { spawned_at, ..prepared.started(slot, control, spawned.pidfd, RunPath::Exec) };
     Ok(finish(inner, sandbox, opened, &spec, streams))
+}
+
+/// Ends and reaps the init of a sandbox that was started and is to be no run's. The engine's end of its control socket is closed.
+pub(super) fn abandon(slot: &Slot, init: BorrowedFd<'_>) {
+    if !slot.kill_all() && !process::wait_readable(init, 1000) {
+        // Gone already is as good.
+        let _ = process::kill(init);
+    }
+    process::wait_readable(init, 1000);
+    process::reap(init);
 }
 
 /// What a sandbox is built from, worked out and opened.

@@ -80,7 +80,7 @@ pub(super) fn is_over(run: &Running) -> bool {
     process::is_dead(run.job.as_ref().map_or(&run.pidfd, |job| &job.pidfd).as_fd())
 }
 
-pub(super) fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
+pub(crate) fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
     let information = read(&format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
     information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
 }

@@ -9,8 +9,8 @@ use super::run::{Cause, Facts, Reply, Running, Used};
 use super::seen::{Noted, differing};
 use crate::limits::Effect;
 use crate::model::{
-    Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Progress, Proof, PythonThread, SentSignal,
-    Source, Spent, State, Tree, Usage, Verdict, WaitingFor, time,
+    Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Progress, Proof, PythonThread, Reporter,
+    SentSignal, Source, Spent, State, Tree, Usage, Verdict, WaitingFor, time,
 };
 
 /// The most output an Outcome carries of each stream; the rest is read by cursor.
@@ -59,7 +59,18 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
         usage,
         isolation: run.applied(facts),
         path: run.path,
+        reported_by: reporter(run, facts, ending),
         notices: run.notices.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+    }
+}
+
+/// A session's command that ended without its shell has its exit code from that.
+fn reporter(run: &Running, facts: &Facts, ending: Ending) -> Reporter {
+    let is_kept_shell = facts.state == Some(State::Kept) && run.live().is_some_and(|live| live.is_shell);
+    match ending {
+        Ending::Returned | Ending::Raised => Reporter::Interpreter,
+        Ending::Exited if is_kept_shell => Reporter::Interpreter,
+        _ => Reporter::Kernel,
     }
 }
 

@@ -8,8 +8,8 @@
 //! An image is the engine's file, written by the origin's interpreter and sealed before anybody maps it. Here it is owned by the
 //! origin and by each branch, for later images over it. docs/design/branches.md says why it is not a fork.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use super::standing::{Standing, renew, run_of};
 use super::{Context, ContextSpec, Turn, variables};
 use crate::context::{Frame, IMAGE, Image, Nonce, image_request};
 use crate::limits::Limits;
+use crate::model::LimitKind;
 use crate::zygote::Language;
 
 /// How long an image may take: writing takes a second for each GB. Infrastructure: always finite.
@@ -46,8 +47,11 @@ const SHORT: u64 = 8 << 20;
 const TRIES: usize = 4;
 /// The longest image over another.
 const LONGEST_DELTA: u64 = IMAGE_CONTENTS + IMAGE_DELTA;
-/// The largest image, beside its table.
-const MOST_BYTES: u64 = 5 << 30;
+/// The largest image, beside its table; of a context with a memory limit no more than that.
+const MAX_IMAGE_BYTES: u64 = 5 << 30;
+/// So many times its memory limit the images of one interpreter may be on the engine's account, from the first one on: the engine
+/// cannot know whether the interpreter still has the earlier ones. Those after that are on its own.
+const MAX_ON_ENGINE: u64 = 2;
 
 /// What branches are to be.
 #[derive(Debug, Clone, Default)]
@@ -69,6 +73,8 @@ pub(super) struct Images {
     last: Option<Arc<OwnedFd>>,
     /// How long the last one was.
     delta: u64,
+    /// Bytes of the engine's memory that this interpreter was given files of and may still have.
+    on_engine: Arc<AtomicU64>,
     /// It has gone back to a checkpoint since, which may be older than the base.
     are_behind: bool,
 }
@@ -146,7 +152,8 @@ impl Context {
             }
         }
         let lacking = spec.count - waiting.standings.len();
-        let mut write = || write(standing, spec.shares_workspace, apart && lacking == 0);
+        let most = self.max_image_bytes(source)?;
+        let mut write = || write(standing, most, spec.shares_workspace, apart && lacking == 0);
         let written = match lacking {
             0 => write()?,
             _ => {
@@ -187,6 +194,16 @@ impl Context {
     }
 }
 
+impl Context {
+    /// How long an image may be: what the context itself may use.
+    fn max_image_bytes(&self, source: &Arc<Shared>) -> Result<u64, Error> {
+        let opened = opened::open(&self.inner, &run_of(source, &self.spec))?;
+        opened::close(&self.inner, opened.scope);
+        let limit = opened.effective.get(LimitKind::Memory).map_or(MAX_IMAGE_BYTES, |effect| effect.value);
+        Ok(limit.saturating_add(IMAGE_CONTENTS).min(MAX_IMAGE_BYTES))
+    }
+}
+
 /// So many sealed children of the zygote.
 fn bear(
     source: &Arc<Shared>,
@@ -220,38 +237,83 @@ fn bear(
 /// An image that nobody can change any more.
 struct Written {
     image: Arc<OwnedFd>,
-    files: OwnedFd,
+    files: Arc<OwnedFd>,
     /// Of who wrote it, and of everybody who takes it.
     images: Images,
 }
 
-/// Has the interpreter write an image of itself. `apart`: not on this thread's processor, where it can be bound.
-fn write(standing: &mut Standing, shares: bool, apart: bool) -> Result<Written, Error> {
+/// A file that an interpreter writes to. It is emptied unless it is kept: the interpreter has a descriptor of it, and its memory is
+/// the engine's.
+struct Draft {
+    file: Arc<OwnedFd>,
+    /// What it takes of the engine's memory, and all that is taken so.
+    bytes: u64,
+    on_engine: Arc<AtomicU64>,
+    is_kept: bool,
+}
+
+impl Draft {
+    fn new(name: &str, bytes: u64, on_engine: &Arc<AtomicU64>) -> rustix::io::Result<Self> {
+        let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        on_engine.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Draft { file: Arc::new(file), bytes, on_engine: on_engine.clone(), is_kept: false })
+    }
+
+    /// The file, which nobody can change any more.
+    fn seal(mut self) -> std::io::Result<Arc<OwnedFd>> {
+        seal(&self.file)?;
+        self.is_kept = true;
+        Ok(self.file.clone())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // It cannot be cut where the interpreter has sealed it, and counts on.
+        if !self.is_kept && ftruncate(&self.file, 0).is_ok() {
+            self.on_engine.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Has the interpreter write an image of itself, of `most` bytes at the most. `apart`: not on this thread's processor, where it can
+/// be bound.
+fn write(standing: &mut Standing, most: u64, shares: bool, apart: bool) -> Result<Written, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |error: rustix::io::Errno| Error::System { doing, source: error.into() };
     let mut room = standing.images.delta + GROWTH;
-    // For askings behind the first: whoever forges the answers could hold on to the file of each.
     let mut allocated = 0;
     let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
     for _ in 0..TRIES {
-        let image = memfd_create("sandtimer-image", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+        let contents = room.saturating_sub(IMAGE_CONTENTS);
+        let on_engine = &standing.images.on_engine;
+        let most_on_engine = most.saturating_mul(MAX_ON_ENGINE);
+        let is_on_engine = on_engine.load(Ordering::Relaxed).saturating_add(contents) <= most_on_engine;
+        let draft = Draft::new("sandtimer-image", if is_on_engine { contents } else { 0 }, on_engine)
             .map_err(failed)?;
-        ftruncate(&image, room).map_err(failed)?;
-        fcntl_add_seals(&image, SealFlags::GROW).map_err(failed)?;
+        let files = Draft::new("sandtimer-files", 0, on_engine).map_err(failed)?;
+        let image = &draft.file;
+        ftruncate(image, room).map_err(failed)?;
+        fcntl_add_seals(image, SealFlags::GROW).map_err(failed)?;
         // Here, so that it is on the engine's account: it may outlive the origin. What is short is there before the interpreter
         // begins to write, which looks at itself first; if it is not, that is no harm to one that has room for it.
-        let contents = room.saturating_sub(IMAGE_CONTENTS);
         let allocate = || match contents {
             // It can only say how long it is to be.
             0 => Ok(()),
-            _ => fallocate(&image, FallocateFlags::empty(), IMAGE_CONTENTS, contents).map_err(failed),
+            _ if !is_on_engine => Ok(()),
+            _ => fallocate(image, FallocateFlags::empty(), IMAGE_CONTENTS, contents).map_err(failed),
         };
+        if !is_on_engine && !standing.has_room_for(contents) {
+            return Err(Error::NoBranch(
+                "its earlier images have used up what is kept for them, and the next one does not fit into its memory limit; \
+                 open another context"
+                    .to_owned(),
+            ));
+        }
         let is_beside = room <= SHORT && standing.has_room_for(room.saturating_mul(2));
         if !is_beside {
             allocate()?;
         }
-        let files = memfd_create("sandtimer-files", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-            .map_err(failed)?;
         let inode = standing
             .images
             .base
@@ -259,20 +321,27 @@ fn write(standing: &mut Standing, shares: bool, apart: bool) -> Result<Written, 
             .map_or(Ok(0), |base| fstat(base).map(|stat| stat.st_ino))
             .map_err(failed)?;
         let processors = apart.then(|| standing.bind_elsewhere()).flatten();
-        let nonce = ask(standing, processors, (inode, shares), [&image, &files])?;
+        let nonce = ask(standing, processors, (inode, shares), [image.as_fd(), files.file.as_fd()])?;
         if is_beside {
             allocate()?;
         }
         let made = answer(standing, nonce, end)?;
         let (length, is_whole) = match made {
-            Image::TooShort(length) if length > room && length <= MOST_BYTES => {
+            Image::TooShort(length) if length > room && length <= most => {
                 // What it touches in the meantime counts as well.
                 room = length + GROWTH;
                 allocated += room;
-                if allocated > MOST_BYTES + GROWTH {
+                if allocated > MAX_IMAGE_BYTES + GROWTH {
                     break;
                 }
                 continue;
+            }
+            Image::TooShort(length) if length > most => {
+                return Err(Error::NoBranch(format!(
+                    "its image would have {} MiB, and may have {} MiB (its memory limit, or what an image may have at all)",
+                    length >> 20,
+                    most >> 20
+                )));
             }
             Image::Delta(length) if length <= room.min(LONGEST_DELTA) && standing.images.base.is_some() => {
                 (length, false)
@@ -280,16 +349,16 @@ fn write(standing: &mut Standing, shares: bool, apart: bool) -> Result<Written, 
             Image::Whole(length) if length <= room => (length, true),
             _ => return Err(Error::NoBranch("its image has no size that can be right".to_owned())),
         };
-        ftruncate(&image, length).map_err(failed)?;
-        for file in [&image, &files] {
-            seal(file).map_err(Error::system(doing))?;
-        }
-        let image = Arc::new(image);
+        ftruncate(image, length).map_err(failed)?;
+        let files = files.seal().map_err(Error::system(doing))?;
+        let image = draft.seal().map_err(Error::system(doing))?;
         let own = Some(image.clone());
+        let on_engine = standing.images.on_engine.clone();
         standing.images = match is_whole {
-            true => Images { base: own, ..Images::default() },
+            true => Images { base: own, on_engine, ..Images::default() },
             false => {
-                Images { base: standing.images.base.take(), last: own, delta: length, are_behind: false }
+                let base = standing.images.base.take();
+                Images { base, last: own, delta: length, are_behind: false, on_engine }
             }
         };
         return Ok(Written { image, files, images: standing.images.clone() });
@@ -302,14 +371,14 @@ fn ask(
     standing: &mut Standing,
     processors: Option<Processors>,
     (base, shares): (u64, bool),
-    files: [&OwnedFd; 2],
+    files: [BorrowedFd<'_>; 2],
 ) -> Result<Nonce, Error> {
     standing.is_disturbed();
     let mut nonce = Nonce::default();
     renew(&mut nonce);
     let head = os::Head { processors, ..os::Head::default() };
     let request = image_request(nonce, base, shares);
-    os::dispatch(standing.channel(), &head, &request, &files.map(AsFd::as_fd))
+    os::dispatch(standing.channel(), &head, &request, &files)
         .map_err(Error::system("cannot make an image of the interpreter"))?;
     Ok(nonce)
 }
@@ -318,13 +387,8 @@ fn ask(
 fn answer(standing: &mut Standing, nonce: Nonce, end: u64) -> Result<Image, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
-    let mut packet = vec![0u8; sandtimer_os::wire::CHANNEL_PACKET];
-    while standing.wait_for_word(end).map_err(failed)? {
-        let length = os::packet(standing.channel(), &mut packet, false).map_err(Error::system(doing))?;
-        if length == 0 {
-            return Err(failed("the interpreter has closed its channel".to_owned()));
-        }
-        match Frame::parse(&packet[..length.min(packet.len())]) {
+    while let Some(packet) = standing.word(end).map_err(failed)? {
+        match Frame::parse(&packet) {
             Frame::Image { nonce: said, made } if said == nonce => return made.map_err(Error::NoBranch),
             _ => {}
         }
@@ -370,9 +434,10 @@ impl<'a> Waiting<'a> {
         let images = &written.images;
         let base = images.base.as_deref().filter(|_| images.last.is_some());
         let files: Vec<_> =
-            [&*written.image, &written.files].into_iter().chain(base).map(AsFd::as_fd).collect();
+            [&*written.image, &*written.files].into_iter().chain(base).map(AsFd::as_fd).collect();
         for standing in &mut self.standings {
-            standing.images = images.clone();
+            // What the origin has written is on its bill, not on theirs.
+            standing.images = Images { on_engine: Arc::default(), ..images.clone() };
             // One that has ended has said why, or is found to have.
             let _ = os::dispatch(standing.channel(), &os::Head::default(), IMAGE, &files);
         }

@@ -171,6 +171,10 @@ impl Hearing<'_> {
     /// Takes what came with an answer; from then on no limit ends the run.
     fn take_reply(&mut self, mut said: Reply, raised: bool, tell: &mut dyn FnMut(Told)) {
         let Some(job) = &self.running.job else { return };
+        if !self.heard.words.is_of_a_living_interpreter() {
+            // Its number may be another process's by now. What it ended with is what the enforcer reads.
+            return;
+        }
         self.heard.words.close();
         let raised = raised || said.error.is_some();
         if let Some(serde_json::Value::String(pickled)) = said.take_pickled() {

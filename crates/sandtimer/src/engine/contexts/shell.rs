@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 use sandtimer_os::socket;
@@ -28,7 +28,9 @@ use super::super::place::Place;
 use super::super::start::{self, Context as Planned, Descriptors};
 use super::super::{Inner, Spec};
 use super::ContextSpec;
+use super::channel::Channel;
 use super::standing::Standing;
+use crate::context::{Nonce, command_request};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::plan::{self, InitClock, Plan};
 use crate::limits::{Effective, Key, check_at_least};
@@ -87,6 +89,7 @@ impl Shell {
     pub fn send(
         &mut self,
         channel: BorrowedFd<'_>,
+        nonce: Nonce,
         source: &str,
         streams: [BorrowedFd<'_>; 3],
     ) -> Result<(), Error> {
@@ -100,7 +103,8 @@ impl Shell {
             .map_err(|error| Error::System { doing, source: error.into() })?;
         let [stdin, stdout, stderr] = streams;
         let files = [stdout, stderr, stdin, text.as_fd(), last_words.as_fd()];
-        os::dispatch(channel, &os::Head::default(), b"X", &files).map_err(Error::system(doing))?;
+        os::dispatch(channel, &os::Head::default(), &command_request(nonce), &files)
+            .map_err(Error::system(doing))?;
         let first = shell::FIRST;
         // One line, so that nothing of it is left for whoever takes this shell's place. A shell that was told to end after one
         // line would end with the next command taken and not executed.
@@ -123,14 +127,15 @@ impl Shell {
 
     fn write(&self, mut text: &str) -> std::io::Result<()> {
         while !text.is_empty() {
-            let written = rustix::io::retry_on_intr(|| rustix::io::write(&self.script, text.as_bytes()))?;
+            let send = || rustix::net::send(&self.script, text.as_bytes(), SendFlags::NOSIGNAL);
+            let written = rustix::io::retry_on_intr(send)?;
             text = &text[written..];
         }
         Ok(())
     }
 
     /// Has a shell that was a checkpoint forget what the one before it was, and go on where that ended. False where it does not.
-    pub fn begin_anew(&mut self, channel: BorrowedFd<'_>, process: BorrowedFd<'_>) -> bool {
+    pub fn begin_anew(&mut self, channel: &Channel, nonce: Nonce) -> bool {
         let mut words = vec![0; MOST_LAST_WORDS];
         let length =
             self.last_words.take().and_then(|file| rustix::io::pread(&file, &mut words, 0).ok()).unwrap_or(0);
@@ -143,16 +148,15 @@ impl Shell {
             "" => format!("{KEPT}{anew}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}"),
             words => format!("{anew}{words}{PREWARMED}"),
         };
-        if self.send(channel, &source, [null.as_fd(); 3]).is_err() {
+        if self.send(channel.as_fd(), nonce, &source, [null.as_fd(); 3]).is_err() {
             return false;
         }
         let end = monotonic_nanoseconds() + ANEW_LIMIT_MILLISECONDS * 1_000_000;
-        let mut packet = [0u8; 64];
-        while wait_for_word(channel, process, end) {
-            match os::packet(channel, &mut packet, false) {
+        while wait_for_word(channel.as_fd(), channel.interpreter.as_fd(), end) {
+            match channel.receive() {
                 // Anything else is of the one before.
-                Ok(17) if packet[0] == sandtimer_os::wire::channel::ANSWER => return true,
-                Ok(0) => return false,
+                Ok(packet) if packet.len() == shell::ANSWER && packet.starts_with(&nonce) => return true,
+                Ok(packet) if packet.is_empty() => return false,
                 _ => {}
             }
         }
@@ -200,10 +204,18 @@ impl Standing {
         let built = build(inner, &run, &opened.effective, &mut slot);
         let (spawned, prepared, control, channel, script) =
             built.inspect_err(|_| inner.pool.give_back(row, None))?;
+        // Until it is known init's own stands for the shell: it is what is to be ended.
+        let pidfd = match spawned.pidfd.try_clone() {
+            Ok(pidfd) => pidfd,
+            Err(error) => {
+                drop(control);
+                start::abandon(&slot, spawned.pidfd.as_fd());
+                inner.pool.give_back(row, None);
+                return Err(Error::system("cannot copy a descriptor")(error));
+            }
+        };
         let sandbox = prepared.started(slot, control, spawned.pidfd, Path::Exec).show(inner);
         let (place, belongings) = Place::of(sandbox);
-        // Until it is known init's own stands for the shell: it is what is to be ended.
-        let pidfd = place.pidfd.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
         let process = sandtimer_os::launcher::Spawned { pid: 0, pidfd };
         let shell = Shell { script, last_words: None };
         let stood = Stood { place, belongings, process, channel, own_workspace: None, zygote: None };
@@ -230,6 +242,8 @@ impl Standing {
             _ => return Err(failed(self.why_not_started())),
         }
         let _ = os::refuse_descriptors(self.channel());
+        // Behind the listener, and before the shell has read anything that could have it send.
+        os::name_senders(self.channel()).map_err(Error::system(doing))?;
         loop {
             if !process::wait_readable(self.place.control.as_fd(), left()) {
                 return Err(Error::SpawnLimit(limit));
@@ -274,8 +288,11 @@ fn build(inner: &Inner, spec: &Spec, effective: &Effective, slot: &mut Slot) -> 
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let (control, their_control) = pair()?;
     let (channel, their_channel) = pair()?;
-    let (their_script, script) = pipe_with(PipeFlags::CLOEXEC)
-        .map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })?;
+    // Not a pipe: without root, a process that a command has left could open that by its name in /proc, and write to it.
+    let (script, their_script) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .and_then(|(script, theirs)| shutdown(&script, Shutdown::Read).map(|()| (script, theirs)))
+            .map_err(|error| Error::System { doing: "cannot make a socket", source: error.into() })?;
     let library = os::shell_library().map_err(Error::system("cannot write the shell's library"))?;
     let clock = InitClock { wall: u64::MAX, grace: 0 };
     let finish = |plan: &mut Plan, context: &Planned<'_>| {

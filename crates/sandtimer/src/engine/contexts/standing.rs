@@ -24,6 +24,7 @@ use super::super::streams::Streams;
 use super::super::zygotes::Zygote;
 use super::super::{Inner, Spec};
 use super::branch::Images;
+use super::channel::Channel;
 use super::shell::Shell;
 use super::words::CellWords;
 use super::{ContextSpec, interpreter, variables};
@@ -52,9 +53,9 @@ pub(super) struct Standing {
     inner: Arc<Inner>,
     pub place: Place,
     _belongings: Belongings,
-    pid: i32,
-    pidfd: Arc<OwnedFd>,
-    channel: Arc<OwnedFd>,
+    channel: Channel,
+    /// What the packets about the execution that is on, or comes next, begin with.
+    nonce: Nonce,
     /// It was a checkpoint once, and is a child of init.
     is_inits: bool,
     /// A checkpoint was asked for.
@@ -135,9 +136,8 @@ impl Standing {
             inner,
             place: parts.place,
             _belongings: parts.belongings,
-            pid: parts.process.pid,
-            pidfd: Arc::new(parts.process.pidfd),
-            channel: Arc::new(parts.channel),
+            channel: Channel::new(parts.channel, parts.process.pidfd),
+            nonce: Nonce::default(),
             is_inits: shell.is_some(),
             awaited: None,
             checkpoints: Vec::new(),
@@ -167,7 +167,7 @@ impl Standing {
 
     /// It is this process.
     pub(super) fn is_process(&mut self, process: OwnedFd) {
-        self.pidfd = Arc::new(process);
+        self.channel.is_now_of(process);
     }
 
     pub fn is_shell(&self) -> bool {
@@ -227,7 +227,7 @@ impl Standing {
     /// The next packet that it says before `end`.
     pub(super) fn word(&self, end: u64) -> Result<Option<Vec<u8>>, String> {
         while self.wait_for_word(end)? {
-            match os::whole_packet(self.channel.as_fd(), false) {
+            match self.channel.receive() {
                 Ok(packet) if !packet.is_empty() => return Ok(Some(packet)),
                 // Nothing that anybody asked for.
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {}
@@ -264,8 +264,8 @@ impl Standing {
             let timeout =
                 Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
             let mut fds = [
-                PollFd::new(&*self.channel, PollFlags::IN),
-                PollFd::new(&*self.pidfd, PollFlags::IN),
+                PollFd::new(&self.channel, PollFlags::IN),
+                PollFd::new(&*self.channel.interpreter, PollFlags::IN),
                 PollFd::new(&*self.place.pidfd, PollFlags::IN),
             ];
             match poll(&mut fds, Some(&timeout)) {
@@ -306,11 +306,11 @@ impl Standing {
         self.at_rest = None;
         let request = match (&mut self.shell, &self.script) {
             (Some(shell), _) => {
-                shell.send(self.channel.as_fd(), source, streams.inside())?;
+                shell.send(self.channel.as_fd(), self.nonce, source, streams.inside())?;
                 return Ok(until);
             }
             (None, Some(nonce)) => script_request(*nonce, source.len() as u64),
-            (None, None) => cell_request(inline.then_some(source), has_stdin),
+            (None, None) => cell_request(self.nonce, inline.then_some(source), has_stdin),
         };
         os::dispatch(self.channel.as_fd(), &os::Head::default(), &request, &files)
             .map_err(Error::system(doing))?;
@@ -334,10 +334,11 @@ impl Standing {
 
     /// What the next cell will say, which is to show no more than `limit` bytes.
     pub fn next_words(&mut self, limit: u64) -> Arc<CellWords> {
-        if let Some(nonce) = &mut self.script {
-            renew(nonce);
+        match &mut self.script {
+            Some(nonce) => renew(nonce),
+            None => renew(&mut self.nonce),
         }
-        let words = CellWords::new(self.channel.clone(), self.script, limit);
+        let words = CellWords::new(self.channel.clone(), self.nonce, self.script, limit);
         if self.is_shell() {
             // It displays nothing, and what earlier commands have left may write to its channel.
             words.close();
@@ -370,9 +371,9 @@ impl Standing {
     /// The interpreter as the job of a run, which was sent to it.
     pub fn job(&self, live: Live, begun_at: u64, until: u64) -> Job {
         Job {
-            pid: self.pid,
-            pidfd: self.pidfd.clone(),
-            channel: self.channel.clone(),
+            pid: self.channel.number().unwrap_or(0) as i32,
+            pidfd: self.channel.interpreter.clone(),
+            channel: self.channel.socket.clone(),
             begun_at,
             until,
             // A command need not answer: it may end the shell.
@@ -392,30 +393,39 @@ impl Standing {
             return Ok(Some(answer.inline.clone()));
         }
         if answer.size() > limit {
-            socket::send(&*self.channel, b"N", &[], false)?;
+            socket::send(&self.channel, b"N", &[], false)?;
             return Ok(None);
         }
-        socket::send(&*self.channel, &[channel::SEND], &[], false)?;
+        socket::send(&self.channel, &[channel::SEND], &[], false)?;
         let mut data = Vec::new();
         for part in &answer.parts {
-            let start = data.len();
-            data.resize(start + part.length as usize, 0);
-            self.receive(&mut data[start..], live)?;
+            self.receive(part.length, &mut data, live)?;
         }
         Ok(Some(data))
     }
 
-    /// A part of an answer, in packets of a length that is agreed on.
-    fn receive(&self, buffer: &mut [u8], live: &Live) -> std::io::Result<()> {
-        for chunk in buffer.chunks_mut(parts::SENT_AT_A_TIME) {
-            let mut fds =
-                [PollFd::new(&*self.channel, PollFlags::IN), PollFd::new(&live.over, PollFlags::IN)];
-            while matches!(poll(&mut fds, None), Err(Errno::INTR)) {}
-            if !fds[1].revents().is_empty() {
-                return Err(std::io::ErrorKind::TimedOut.into());
-            }
-            if os::packet(self.channel.as_fd(), chunk, false)? != chunk.len() {
-                return Err(Errno::PROTO.into());
+    /// Appends a part of an answer, which comes in packets of a length that is agreed on. Memory is taken for what has come, not for
+    /// the length that the interpreter names.
+    fn receive(&self, mut length: u64, data: &mut Vec<u8>, live: &Live) -> std::io::Result<()> {
+        while length > 0 {
+            let (start, next) = (data.len(), length.min(parts::SENT_AT_A_TIME as u64));
+            length -= next;
+            data.resize(start + next as usize, 0);
+            let chunk = &mut data[start..];
+            loop {
+                let mut fds =
+                    [PollFd::new(&self.channel, PollFlags::IN), PollFd::new(&live.over, PollFlags::IN)];
+                while matches!(poll(&mut fds, None), Err(Errno::INTR)) {}
+                if !fds[1].revents().is_empty() {
+                    return Err(std::io::ErrorKind::TimedOut.into());
+                }
+                match self.channel.receive_to(chunk) {
+                    Ok(length) if length == chunk.len() => break,
+                    Ok(_) => return Err(Errno::PROTO.into()),
+                    // Another process sent it.
+                    Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(())
@@ -442,7 +452,7 @@ impl Standing {
     pub fn resumed(&mut self, running: &Running) {
         let Some(live) = running.live() else { return };
         // On this thread, which has the priority of what it may have to wait for; see `Ending::job_ended`.
-        process::reap(self.pidfd.as_fd());
+        process::reap(self.channel.interpreter.as_fd());
         let process = live.resumed.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.become_checkpoint(live.checkpoint.unwrap_or(0), process);
     }
@@ -461,8 +471,8 @@ impl Standing {
         if self.ready().is_err() {
             return false;
         }
-        let (channel, process) = (self.channel.clone(), self.pidfd.clone());
-        self.shell.as_mut().is_some_and(|shell| shell.begin_anew(channel.as_fd(), process.as_fd()))
+        renew(&mut self.nonce);
+        self.shell.as_mut().is_some_and(|shell| shell.begin_anew(&self.channel, self.nonce))
     }
 
     /// The next notice of this kind from init, where no run is on; others are of what is over. None if it does not come in time.
@@ -506,8 +516,8 @@ impl Drop for Standing {
             let _ = process::kill(place.pidfd.as_fd());
         }
         // Init's end waits for it to be reaped, and that is for its parent to do.
-        process::wait_readable(self.pidfd.as_fd(), 1000);
-        process::reap(self.pidfd.as_fd());
+        process::wait_readable(self.channel.interpreter.as_fd(), 1000);
+        process::reap(self.channel.interpreter.as_fd());
         process::wait_readable(place.pidfd.as_fd(), 1000);
         process::reap(place.pidfd.as_fd());
         let limits = place.slot.limits();

@@ -12,14 +12,13 @@
 //! Nothing of it is trusted: no more is kept than the result limit.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::zygote as os;
 use serde_json::Value;
 
-use crate::context::{Frame, Said, ScriptNonce, bundle, said};
+use super::channel::Channel;
+use crate::context::{Frame, Nonce, Said, ScriptNonce, bundle, said};
 use crate::supervise::run::Running;
 use crate::supervise::words::{Displayed, Words};
 use crate::zygote::REPORT;
@@ -31,8 +30,10 @@ const MOST_LEFT_PACKETS: usize = 4096;
 /// The words of one cell.
 #[derive(Debug)]
 pub(super) struct CellWords {
-    channel: Arc<OwnedFd>,
-    /// Of a JavaScript cell, whose words it tells.
+    channel: Channel,
+    /// What the packets about this cell begin with.
+    nonce: Nonce,
+    /// The same of a JavaScript cell, which has one of another length.
     script: Option<ScriptNonce>,
     /// Who receives, with what has come of the next thing that is displayed.
     receiving: Mutex<Pieces>,
@@ -47,15 +48,16 @@ struct Noted {
 }
 
 impl CellWords {
-    pub fn new(channel: Arc<OwnedFd>, script: Option<ScriptNonce>, limit: u64) -> Self {
-        CellWords { channel, script, receiving: Mutex::new(Pieces::new(limit)), noted: Mutex::default() }
+    pub fn new(channel: Channel, nonce: Nonce, script: Option<ScriptNonce>, limit: u64) -> Self {
+        let receiving = Mutex::new(Pieces::new(limit));
+        CellWords { channel, nonce, script, receiving, noted: Mutex::default() }
     }
 
-    /// The next packet, without waiting for one: `None` where that was something displayed, which is noted. Empty where the
-    /// interpreter has closed its end.
+    /// The next packet about this cell, without waiting for one and without its nonce: `None` where that was something displayed,
+    /// which is noted. Empty where the interpreter has closed its end.
     ///
     /// # Errors
-    /// As [`os::whole_packet`].
+    /// As [`Channel::receive`].
     pub fn next(&self) -> io::Result<Option<Vec<u8>>> {
         self.receive(&mut self.receiving()).map(|(_, other)| other)
     }
@@ -71,6 +73,10 @@ impl CellWords {
         drop(self.receiving());
     }
 
+    pub fn is_of_a_living_interpreter(&self) -> bool {
+        self.channel.is_alive()
+    }
+
     fn noted(&self) -> MutexGuard<'_, Noted> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,17 +87,25 @@ impl CellWords {
 
     /// The next packet's length, and all of it where that was nothing displayed.
     fn receive(&self, parts: &mut Pieces) -> io::Result<(usize, Option<Vec<u8>>)> {
-        let packet = os::whole_packet(self.channel.as_fd(), false)?;
+        let mut packet = self.channel.receive()?;
         let length = packet.len();
         let (bytes, last) = match &self.script {
             Some(nonce) => match said(&packet, nonce) {
                 Some(Said::Display { bytes, last }) => (bytes, last),
                 _ => return Ok((length, Some(packet))),
             },
-            None => match Frame::parse(&packet) {
-                Frame::Display { bytes, last } => (bytes, last),
-                _ => return Ok((length, Some(packet))),
-            },
+            None => {
+                let of_this_cell = packet.starts_with(&self.nonce);
+                if !of_this_cell {
+                    let is_other = length == 0 || packet.starts_with(REPORT);
+                    return Ok((length, is_other.then_some(packet)));
+                }
+                packet.drain(..self.nonce.len());
+                match Frame::parse(&packet) {
+                    Frame::Display { bytes, last } => (bytes, last),
+                    _ => return Ok((length, Some(packet))),
+                }
+            }
         };
         if let Some(whole) = parts.hear(bytes, last) {
             self.note(&whole);
@@ -128,11 +142,7 @@ impl Words for CellWords {
 
     fn are_heard(&self) -> bool {
         // Who is receiving may have what is not noted yet. An end that is closed is readable, and nothing is left there.
-        self.noted().is_closed
-            || self
-                .receiving
-                .try_lock()
-                .is_ok_and(|_parts| rustix::io::ioctl_fionread(&self.channel).is_ok_and(|bytes| bytes == 0))
+        self.noted().is_closed || self.receiving.try_lock().is_ok_and(|_parts| self.channel.is_empty())
     }
 
     fn hear_rest(&self, run: &Running) {

@@ -5,7 +5,6 @@
 //! ```
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{Timespec, poll};
@@ -86,7 +85,8 @@ impl Standing {
     pub fn bind_elsewhere(&self) -> Option<Processors> {
         // Of Python's only. The number of a checkpoint that has become the interpreter is not known here; others are init's too.
         let is_known = !self.is_inits && !self.is_listed();
-        (is_known && self.has_room()).then(|| bind_elsewhere((self.pid, self.pidfd.as_fd()))).flatten()
+        let number = self.channel.number().filter(|_| is_known && self.has_room())?;
+        bind_elsewhere((number as i32, self.channel.interpreter.as_fd()))
     }
 
     /// Whether there may be one that is not needed beside the next copy, with the process that makes that.
@@ -141,7 +141,7 @@ impl Standing {
     /// Whether it has made its checkpoint by then, and nothing about it takes longer.
     pub fn is_ready_by(&mut self, end: u64) -> bool {
         let is_ready = !self.is_listed() && self.await_checkpoint(end) == Ok(true) && self.is_dead_by(end);
-        is_ready && !process::is_dead(self.pidfd.as_fd())
+        is_ready && !process::is_dead(self.channel.interpreter.as_fd())
     }
 
     /// The answer to the last request for a checkpoint; what was said before is passed over. False where it is not there by `end`.
@@ -161,7 +161,7 @@ impl Standing {
                 _ => self.hear_refusal(&packet),
             }
         }
-        match process::is_dead(self.pidfd.as_fd()) {
+        match process::is_dead(self.channel.interpreter.as_fd()) {
             true => Err("the interpreter ended while nothing was executed in it".to_owned()),
             false => Ok(true),
         }
@@ -272,7 +272,7 @@ impl Standing {
         self.images.went_back();
         self.is_inits = true;
         if let Some(process) = process {
-            self.pidfd = Arc::new(process);
+            self.channel.is_now_of(process);
         }
     }
 
@@ -292,7 +292,7 @@ impl Standing {
             return false;
         }
         let Some((notice, process)) = self.wait_for_notice(notice::ROLLED_BACK) else { return false };
-        process::reap(self.pidfd.as_fd());
+        process::reap(self.channel.interpreter.as_fd());
         let back = notice.a == 0 && process.is_some();
         if back {
             self.become_checkpoint(checkpoint, process);
