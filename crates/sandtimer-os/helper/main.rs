@@ -12,6 +12,8 @@ mod clone;
 mod execute;
 mod init;
 mod launcher;
+mod network_residue;
+mod networks;
 mod runtime;
 mod steps;
 mod sys;

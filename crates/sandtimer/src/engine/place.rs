@@ -13,6 +13,7 @@ use super::start::Sandbox;
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::NoteKind;
+use crate::isolate::networks::LentNetwork;
 use crate::limits::{Effective, Key, nanoseconds};
 use crate::model::{Isolation, LimitKind, Path as RunPath};
 use crate::supervise::orders::Shown;
@@ -30,6 +31,8 @@ pub(super) struct Place {
     missing: Vec<String>,
     hidden: Vec<String>,
     shown: Option<Shown>,
+    /// Whether it can make internet sockets.
+    has_network: bool,
     pub spawned_at: u64,
     pub path: RunPath,
 }
@@ -60,10 +63,12 @@ impl Place {
             missing,
             hidden,
             shown: sandbox.shown,
+            has_network: sandbox.network.is_some(),
             spawned_at: sandbox.spawned_at,
             path: sandbox.path,
         };
-        (place, Belongings { private: sandbox.private, namespace: sandbox.namespace })
+        let Sandbox { private, namespace, network, .. } = sandbox;
+        (place, Belongings { private, namespace, network })
     }
 }
 
@@ -72,6 +77,7 @@ impl Place {
 pub(super) struct Belongings {
     pub private: Option<PrivateDirectory>,
     pub namespace: Option<OwnedFd>,
+    pub network: Option<Arc<LentNetwork>>,
 }
 
 /// A started sandbox as a run.
@@ -126,7 +132,7 @@ pub(super) fn running_at(
         step_names: place.names.clone(),
         optional_steps: place.optional.clone(),
         path: place.path,
-        network: spec.network,
+        network: spec.network || place.has_network,
         missing: place.missing.clone(),
         hidden: place.hidden.clone(),
         sweeps_itself: inner.sweeps_itself(),
@@ -135,7 +141,7 @@ pub(super) fn running_at(
         follower,
         stall_by_progress: spec.stall_by_progress,
         private_directory: belongings.private,
-        namespace: Mutex::new(belongings.namespace),
+        namespaces: Mutex::new((belongings.namespace, belongings.network)),
         waiting: Arc::default(),
     })
 }
