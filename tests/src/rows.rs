@@ -242,7 +242,9 @@ pub const KERNEL: &[Row] = &[
     wall("F7", &["process-vm"]).control(Control::Without(&["seccomp"])),
     wall("F7", &["pidfd-getfd"]),
     wall("F7", &["kcmp"]).control(Control::Without(&["seccomp"])),
-    wall("F8", &["socket", "16", "3", "0"]).control(Control::Without(&["seccomp"])),
+    wall("F8", &["socket", "16", "3", "9"]).control(Control::Without(&["seccomp"])),
+    wall("F8", &["socket", "16", "3", "16"]).control(Control::Without(&["seccomp"])),
+    wall("F8", &["urgent-data"]).control(Control::Without(&["seccomp"])),
     wall("F8", &["socket", "40", "1", "0"]),
     wall("F8", &["socket", "38", "5", "0"]),
     wall("F8", &["socket", "17", "3", "0"]),
@@ -302,13 +304,14 @@ pub const NETWORK: &[Row] = &[
         "127.0.0.1",
         "{tcp}",
     ])),
-    wall("H2", &["udp", "127.0.0.1", "{udp}"]),
+    // On its own loopback it may send, connect and listen: the canaries on the host's decide.
+    wall("H2", &["udp", "127.0.0.1", "{udp}"]).expect(Expect::NoEffect),
     wall("H2", &["connect", "::ffff:127.0.0.1", "{tcp}"]).control(Control::Bare(&[
         "connect",
         "127.0.0.1",
         "{tcp}",
     ])),
-    wall("H3", &["listen", "127.0.0.1", "0"]),
+    wall("H3", &["listen", "127.0.0.1", "0"]).expect(Expect::NoEffect),
     wall("H4", &["unix-path", "{unix}"]),
     wall("H5", &["fast-open", "127.0.0.1", "{tcp}"]),
 ];

@@ -6,12 +6,14 @@
 
 use crate::clone::{self, CLONE_PARENT, CLONE_PIDFD};
 use crate::init;
+use crate::networks;
 use crate::steps::{self, Program};
 use crate::sys::{self, Fd, call, nr};
 use crate::zygote;
 use crate::wire::{ENGINE_SOCKET, FD_CONTROL, FD_EXTRA, FD_PROGRAM, FD_STDIN, Reply, Request, request};
 
 const CLONE_NEWUSER: u64 = 0x1000_0000;
+const CLONE_NEWNET: usize = 0x4000_0000;
 
 pub fn main() -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-launcher".as_ptr() as usize);
@@ -26,7 +28,16 @@ pub fn main() -> ! {
     steps::write_file(c"/proc/self/oom_score_adj".as_ptr().cast(), b"900");
     let mut birth = Birth::Untried;
     loop {
-        let mut request = Request { kind: 0, map_length: 0, flags: 0, cgroup: 0, program_length: 0, map: [0; 1024] };
+        let mut request = Request {
+            kind: 0,
+            map_length: 0,
+            flags: 0,
+            cgroup: 0,
+            program_length: 0,
+            network: u32::MAX,
+            reserved: 0,
+            map: [0; 1024],
+        };
         // SAFETY: Request is plain numbers; any bytes are a valid value of it.
         let bytes = unsafe {
             core::slice::from_raw_parts_mut((&raw mut request).cast::<u8>(), size_of::<Request>())
@@ -55,6 +66,7 @@ pub fn main() -> ! {
                 reply(result, 0, None);
                 continue;
             }
+            request::NETWORKS => start_networks(&received.fds[..received.fd_count]),
             request::ENTER_NAMESPACES => reply(enter_namespaces(&request), 0, None),
             _ => reply(sys::EINVAL, 0, None),
         }
@@ -112,6 +124,14 @@ fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth) {
         }
         *birth = Birth::Lives;
     }
+    if let Some(network) = fds.get(request.network as usize) {
+        // This process stays there until the next start: what it clones is there from its first instruction on.
+        let entered = call!(nr::SETNS, *network, CLONE_NEWNET);
+        if entered < 0 {
+            reply(entered, 0, None);
+            return;
+        }
+    }
     let pid = clone::process(request.flags | CLONE_PARENT | CLONE_PIDFD, &mut pidfd, cgroup, 0);
     if pid == 0 {
         sys::close(ENGINE_SOCKET);
@@ -129,6 +149,27 @@ fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth) {
     }
     reply(0, pid as i32, Some(pidfd));
     sys::close(pidfd);
+}
+
+/// Starts the process that makes network namespaces, as a child of this one: it is to die with it.
+fn start_networks(fds: &[Fd]) {
+    let [socket] = *fds else {
+        reply(sys::EINVAL, 0, None);
+        return;
+    };
+    let parent = call!(nr::GETPID);
+    let mut pidfd: Fd = -1;
+    let pid = clone::process(CLONE_PIDFD, &mut pidfd, None, 17);
+    if pid == 0 {
+        sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);
+        if call!(nr::GETPPID) != parent {
+            sys::exit(0);
+        }
+        sys::close(ENGINE_SOCKET);
+        networks::main(socket);
+    }
+    sys::close(pidfd);
+    reply(pid.min(0), 0, None);
 }
 
 /// Carries out a program here, where every later sandbox gets a copy of the mounts.

@@ -13,6 +13,8 @@ mod execute;
 mod files;
 mod init;
 mod launcher;
+mod network_residue;
+mod networks;
 mod runtime;
 mod steps;
 mod sys;

@@ -49,7 +49,9 @@ pub mod nr {
     pub const MUNMAP: usize = 11;
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
+    pub const PREAD64: usize = 17;
     pub const SHMCTL: usize = 31;
+    pub const SOCKET: usize = 41;
     pub const SEMCTL: usize = 66;
     pub const MSGCTL: usize = 71;
     pub const RT_SIGTIMEDWAIT: usize = 128;
@@ -122,6 +124,7 @@ pub const EPERM: isize = -1;
 pub const ENOENT: isize = -2;
 pub const ENAMETOOLONG: isize = -36;
 pub const ENOSYS: isize = -38;
+pub const ENOTEMPTY: isize = -39;
 pub const ELOOP: isize = -40;
 pub const ESTALE: isize = -116;
 pub const EINTR: isize = -4;
@@ -188,6 +191,11 @@ pub fn write(fd: Fd, bytes: &[u8]) -> isize {
 
 pub fn read(fd: Fd, bytes: &mut [u8]) -> isize {
     call!(nr::READ, fd, bytes.as_mut_ptr(), bytes.len())
+}
+
+/// pread(2).
+pub fn read_at(fd: Fd, bytes: &mut [u8], offset: usize) -> isize {
+    call!(nr::PREAD64, fd, bytes.as_mut_ptr(), bytes.len(), offset)
 }
 
 pub fn open_at(directory: isize, path: *const u8, flags: usize, mode: usize) -> isize {

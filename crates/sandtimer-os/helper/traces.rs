@@ -1,10 +1,12 @@
 //! What a job has left in a sandbox where another is to begin: nothing, or the sandbox is ended with it.
 //!
-//! A job can leave something for the next one in three places: a process, a private directory, an object of System V. The rest
+//! A job can leave something for the next one in four places: a process, a private directory, an object of System V, the network
+//! namespace (`network_residue.rs`). The rest
 //! of the root is not its own, Landlock and the filter refuse what else there is, and where job and init have one uid, init
 //! answers for nothing. Each is looked at as it is, not as somebody remembers it: any difference is said, and nothing is cleaned
 //! up.
 
+use crate::network_residue::NetworkFiles;
 use crate::steps::Step;
 use crate::sys::{self, Fd, call, nr};
 
@@ -23,6 +25,16 @@ pub struct Traces {
     count: usize,
     /// All of it could be noted.
     complete: bool,
+    network: Network,
+}
+
+/// The network namespace of a sandbox.
+enum Network {
+    /// Shared with others, whom it tells nothing new.
+    Shared,
+    /// Its own, and not looked at yet.
+    Own,
+    Opened(NetworkFiles),
 }
 
 impl Traces {
@@ -30,6 +42,7 @@ impl Traces {
         places: [(-1, [0; 18]); MOST],
         count: 0,
         complete: false,
+        network: Network::Shared,
     };
 
     /// Notes the directories that a step names.
@@ -40,6 +53,9 @@ impl Traces {
             return traces;
         }
         traces.complete = true;
+        if step.number(6) == 1 {
+            traces.network = Network::Own;
+        }
         traces.count = count;
         for (index, place) in traces.places[..count].iter_mut().enumerate() {
             const O_PATH: usize = 0o10000000;
@@ -53,11 +69,27 @@ impl Traces {
 
     /// Whether nothing is alive beside init, and nothing is there that was not there before the job, which began when files
     /// were stamped with `began` (nanoseconds since 1970).
-    pub fn are_none(&self, began: u64) -> bool {
+    pub fn are_none(&mut self, began: u64) -> bool {
         // Everything in the namespace but this process, dead and not waited for included; kill(2).
         let alone = call!(nr::KILL, -1isize, 0) == sys::ESRCH;
         let directories = || self.places[..self.count].iter().all(|(fd, before)| is_as_before(*fd, before, began));
-        self.complete && alone && directories() && !has_objects()
+        self.complete && alone && directories() && !has_objects() && self.network.is_unused()
+    }
+}
+
+impl Network {
+    fn is_unused(&mut self) -> bool {
+        if let Network::Own = self {
+            // Opened with the first look: many a sandbox is never looked at.
+            match NetworkFiles::open() {
+                Ok(files) => *self = Network::Opened(files),
+                Err(_) => return false,
+            }
+        }
+        match self {
+            Network::Opened(files) => files.are_unused(),
+            _ => true,
+        }
     }
 }
 

@@ -70,8 +70,8 @@ pub mod op {
     pub const JOIN: u16 = 27;
     /// Becomes the reaper of orphaned descendants where there is no pid namespace.
     pub const SUBREAPER: u16 = 24;
-    /// In place of [`FORK`], with the same numbers and the index of the timer of its deadline: the command's process is put into
-    /// the sandbox by a zygote.
+    /// In place of [`FORK`], with the same numbers, the index of the timer of its deadline, and 1 where its network namespace is its
+    /// own: the command's process is put into the sandbox by a zygote.
     pub const SERVE: u16 = 29;
     /// Another user and group, keeping capabilities across the exec that follows. numbers: uid, gid (u64::MAX: keep
     /// both), mask of capabilities.
@@ -119,6 +119,8 @@ pub mod request {
     /// Start a zygote: as [`SPAWN`], but the process carries out the program itself and ends in its last step,
     /// [`super::op::EXECUTE_WITH`].
     pub const ZYGOTE: u32 = 6;
+    /// Start the process that makes network namespaces. Descriptors: its socket, for [`super::NetworkOrder`]s.
+    pub const NETWORKS: u32 = 7;
 }
 
 #[repr(C)]
@@ -133,7 +135,38 @@ pub struct Request {
     pub cgroup: u32,
     /// Length of the program in bytes.
     pub program_length: u32,
+    /// Index of the network namespace to start in, or u32::MAX for the launcher's own.
+    pub network: u32,
+    pub reserved: u32,
     pub map: [u8; 1024],
+}
+
+/// Kinds of [`NetworkOrder`].
+pub mod network_order {
+    /// Make a network namespace now.
+    pub const MAKE: u32 = 1;
+    /// Make `count` of them when nobody asks for anything.
+    pub const MAKE_SPARE: u32 = 2;
+    /// Give the one that comes along back if nothing was left in it, else ENOTEMPTY. Its processes are dead.
+    pub const CHECK: u32 = 3;
+}
+
+/// What the engine asks of the process that makes network namespaces. Answered by a [`NetworkReply`] for each namespace.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct NetworkOrder {
+    pub kind: u32,
+    pub count: u32,
+}
+
+/// The namespace comes with it when `error` is 0.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct NetworkReply {
+    /// errno, or 0.
+    pub error: i32,
+    /// errno of bringing its loopback up, or 0.
+    pub loopback: i32,
 }
 
 /// The launcher's answer. A pidfd or namespace descriptor comes with it when `error` is 0.

@@ -8,7 +8,16 @@ use crate::wire::{Reply, Request, request};
 
 /// A request without any part that not every kind has.
 fn plain(kind: u32) -> Request {
-    Request { kind, map_length: 0, flags: 0, cgroup: u32::MAX, program_length: 0, map: [0; 1024] }
+    Request {
+        kind,
+        map_length: 0,
+        flags: 0,
+        cgroup: u32::MAX,
+        program_length: 0,
+        network: u32::MAX,
+        reserved: 0,
+        map: [0; 1024],
+    }
 }
 
 /// Whether an error of [`Launcher::spawn`] says that children die at birth in fresh groups.
@@ -42,6 +51,8 @@ pub struct SpawnRequest<'a> {
     pub flags: u64,
     /// Index into `extra` of the cgroup to start in.
     pub cgroup: Option<usize>,
+    /// Index into `extra` of the network namespace to start in; else it is the launcher's own.
+    pub network: Option<usize>,
     pub program: BorrowedFd<'a>,
     pub program_length: u32,
     pub control: BorrowedFd<'a>,
@@ -80,6 +91,13 @@ impl Launcher {
         self.exchange(&message, &[memfd.as_fd()]).map(|_| ())
     }
 
+    /// Starts the process that makes network namespaces for what this launcher starts.
+    pub fn networks(&self) -> io::Result<crate::networks::Maker> {
+        let (socket, theirs) = socket::pair()?;
+        self.exchange(&plain(request::NETWORKS), &[theirs.as_fd()])?;
+        Ok(crate::networks::Maker::new(socket))
+    }
+
     /// Moves the launcher into another v2 group, given its cgroup.procs open for writing.
     pub fn enter_group(&self, procs: BorrowedFd<'_>) -> io::Result<()> {
         self.exchange(&plain(request::ENTER_GROUP), &[procs]).map(|_| ())
@@ -101,6 +119,7 @@ impl Launcher {
         let message = Request {
             flags: spawn.flags,
             cgroup: spawn.cgroup.map_or(u32::MAX, |index| (index + first_extra) as u32),
+            network: spawn.network.map_or(u32::MAX, |index| (index + first_extra) as u32),
             program_length: spawn.program_length,
             ..plain(kind)
         };

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod control;
 pub mod helper;
 pub mod launcher;
+pub mod networks;
 pub mod probe;
 pub mod process;
 pub mod processors;

@@ -30,8 +30,8 @@ const ARCHITECTURE_OFFSET: u32 = 4;
 /// What a sandbox was granted that its filter has to know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// The host's network was granted: TCP and UDP sockets (and unprivileged ping) over IPv4 and IPv6 can be
-    /// made.
+    /// There is a network, the sandbox's own or the host's: TCP and UDP sockets (and unprivileged ping) over IPv4 and IPv6 can be
+    /// made, and NETLINK_ROUTE ones.
     pub network: bool,
     /// The sandbox has an IPC namespace of its own, so System V IPC and POSIX message queues end with it.
     /// Without one they would outlive the run and connect it with others, and are refused.

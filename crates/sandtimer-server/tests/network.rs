@@ -1,4 +1,4 @@
-//! Runs with the host's network, waiting for their ports, and what the token file grants.
+//! Runs with the host's network or their own, waiting for their ports, and what the token file grants.
 
 mod support;
 
@@ -61,12 +61,17 @@ fn a_port_counts_once_a_process_of_the_run_listens_on_it() {
 }
 
 #[test]
-fn a_run_without_a_network_is_not_waited_for() {
+fn a_port_on_a_runs_own_loopback_is_waited_for() {
     let serving = Serving::start();
     let client = serving.client();
-    let id = client.start(json!({"command": "sleep 20", "wall_ms": 15_000}));
-    let (status, answer) = wait(&client, &id, json!({"port": 8080}));
-    assert_eq!((status, &answer["code"]), (409, &json!("no_network")), "{answer}");
+    // Nothing outside has it: the port of one run is free for another.
+    let start = || client.start(json!({"code": LISTENS, "language": "python", "stdin_open": true, "wall_ms": 25_000}));
+    let (id, other) = (start(), start());
+    for run in [&id, &other] {
+        assert_eq!(wait(&client, run, json!({"port": 8080, "wait_ms": 0})).1["listening"], false);
+        client.post(&format!("/v1/runs/{run}/stdin"), &json!({"data": "8080\n"}));
+        assert_eq!(wait(&client, run, json!({"port": 8080, "wait_ms": 20_000})).1["listening"], true);
+    }
     for wrong in [
         json!({}),
         json!({"port": 0}),
@@ -77,7 +82,9 @@ fn a_run_without_a_network_is_not_waited_for() {
         assert_eq!(wait(&client, &id, wrong.clone()).1["code"], "bad_field", "{wrong}");
     }
     assert_eq!(wait(&client, "nobody", json!({"port": 1})).1["code"], "run_not_found");
-    client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
+    for run in [&id, &other] {
+        client.post(&format!("/v1/runs/{run}/kill"), &json!({}));
+    }
     let (status, answer) = wait(&client, &id, json!({"port": 8080}));
     assert_eq!((status, &answer["listening"]), (200, &json!(false)));
 }

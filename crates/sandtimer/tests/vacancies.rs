@@ -94,6 +94,19 @@ const TRACES: &[(&str, &str)] = &[
     ),
     ("a set of semaphores", "import ctypes; assert ctypes.CDLL(None).semget(77, 1, 0o1666) >= 0, 'refused'"),
     ("a queue of System V", "import ctypes; assert ctypes.CDLL(None).msgget(77, 0o1666) >= 0, 'refused'"),
+    (
+        "a packet on its loopback",
+        "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('127.0.0.1', 0)); s.sendto(b'x', s.getsockname())",
+    ),
+    (
+        "a connection in TIME_WAIT",
+        "import socket; a = socket.create_server(('127.0.0.1', 0)); b = socket.create_connection(a.getsockname()); b.close()",
+    ),
+    ("a connection that failed", "import socket; assert socket.socket().connect_ex(('192.0.2.1', 80)) != 0"),
+    (
+        "a connection over IPv6 that failed",
+        "import socket; assert socket.socket(socket.AF_INET6).connect_ex(('2001:db8::1', 80)) != 0",
+    ),
     ("a process", "os.fork() or __import__('time').sleep(60)"),
     ("a daemon", "os.fork() or (os.setsid(), os.fork() or __import__('time').sleep(60), os._exit(0))"),
     (

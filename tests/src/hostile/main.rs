@@ -16,6 +16,7 @@ mod disk;
 mod files;
 mod kernel;
 mod locks;
+mod meeting;
 mod memory;
 mod network;
 mod output;

@@ -38,6 +38,16 @@ pub(crate) fn socket(arguments: &Arguments) -> Finding {
     Finding::of(call!(libc::SYS_socket, family, kind, protocol))
 }
 
+/// F8: urgent data on a Unix socket, whose code has had holes: `urgent-data`.
+pub(crate) fn urgent_data(_: &Arguments) -> Finding {
+    let mut pair = [0i32; 2];
+    let made = call!(libc::SYS_socketpair, libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr());
+    if let Err(errno) = made {
+        return Finding::Denied(errno);
+    }
+    Finding::of(call!(libc::SYS_sendto, pair[0], c"x".as_ptr(), 1, libc::MSG_OOB, 0, 0))
+}
+
 /// H1: a connection and one byte: `connect HOST PORT`.
 pub(crate) fn connect(arguments: &Arguments) -> Finding {
     probing((|| {

@@ -5,7 +5,7 @@
 
 use crate::arguments::Arguments;
 use crate::report::{Finding, quoted};
-use crate::{disk, files, kernel, locks, memory, network, output, privilege, time, tree};
+use crate::{disk, files, kernel, locks, meeting, memory, network, output, privilege, time, tree};
 
 pub(crate) struct Payload {
     pub(crate) name: &'static str,
@@ -136,6 +136,7 @@ pub(crate) static TABLE: &[Payload] = &[
     free("pidfd-getfd", "F7", kernel::pidfd_getfd, "takes a child's descriptor"),
     free("kcmp", "F7", kernel::kcmp, "compares kernel objects with a child"),
     free("socket", "F8", network::socket, "FAMILY TYPE PROTOCOL, by numbers"),
+    free("urgent-data", "F8", network::urgent_data, "MSG_OOB on a pair of Unix sockets"),
     free("admin", "F9", kernel::admin, "NAME: a call for administrators"),
     #[cfg(target_arch = "x86_64")]
     free("iopl", "F9", kernel::iopl, "port access"),
@@ -158,6 +159,7 @@ pub(crate) static TABLE: &[Payload] = &[
     caged("random-syscalls", "F17", kernel::random_syscalls, "N SEED"),
     free("unix-abstract", "G1", network::unix_abstract, "NAME: connects"),
     free("unix-abstract-listen", "G1", network::unix_abstract_listen, "NAME: waits for a connection"),
+    free("meeting", "G2", meeting::meeting, "hold|find|both NAME: objects by which two runs could meet"),
     free("lock", "G4", locks::lock, "KIND PATH [MS]: a lock on a shared file"),
     free("find", "G5", disk::find, "PATH: whether an earlier run left it"),
     free("connect", "H1", network::connect, "HOST PORT"),

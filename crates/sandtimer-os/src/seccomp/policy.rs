@@ -307,6 +307,9 @@ pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
         (number::SOCKET, socket(policy.network)),
         (number::SOCKETPAIR, case(int(0), &[libc::AF_UNIX as u32], ALLOW, errno(libc::EAFNOSUPPORT))),
         (number::SETSOCKOPT, setsockopt(policy.lingering)),
+        (number::SENDTO, without_urgent(3)),
+        (number::SENDMSG, without_urgent(2)),
+        (number::SENDMMSG, without_urgent(3)),
     ]);
     rules
 }
@@ -431,15 +434,20 @@ fn file_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
     ]
 }
 
-/// socket(2): Unix sockets always, internet sockets if the network was granted, nothing else.
+/// socket(2): Unix sockets always, internet sockets and the questions about interfaces and addresses (NETLINK_ROUTE) where there is
+/// a network, nothing else.
 ///
-/// Internet sockets without the grant get EACCES, which socket(2) documents for "permission denied" and
+/// Internet sockets without a network get EACCES, which socket(2) documents for "permission denied" and
 /// Landlock uses too: EAFNOSUPPORT would have programs report, and act on, a host without IPv4. The other
 /// families do get EAFNOSUPPORT, as on a kernel built without them, so that programs fall back.
 fn socket(network: bool) -> Rule {
     let internet = [libc::AF_INET as u32, libc::AF_INET6 as u32];
     let granted = if network { internet_socket() } else { errno(libc::EACCES) };
-    let other = case(int(0), &internet, granted, errno(libc::EAFNOSUPPORT));
+    // getifaddrs(3) asks by it. Whatever it could change takes a capability that no job has.
+    let netlink = case(int(2), &[libc::NETLINK_ROUTE as u32], ALLOW, errno(libc::EPROTONOSUPPORT));
+    let absent = || errno(libc::EAFNOSUPPORT);
+    let netlink = if network { case(int(0), &[libc::AF_NETLINK as u32], netlink, absent()) } else { absent() };
+    let other = case(int(0), &internet, granted, netlink);
     case(int(0), &[libc::AF_UNIX as u32], ALLOW, other)
 }
 
@@ -458,6 +466,13 @@ fn internet_socket() -> Rule {
     ];
     let plain = case(int(2), &protocols, ALLOW, errno(libc::EPROTONOSUPPORT));
     case(kind, &kinds, plain, errno(libc::ESOCKTNOSUPPORT))
+}
+
+/// Sending without MSG_OOB, which Unix sockets answer with this where the kernel was built without it. Nothing that is run needs
+/// urgent data on them, and the code behind it has given a way into the kernel (CVE-2025-38236). A filter does not see what socket
+/// it is, so it is refused on TCP too.
+fn without_urgent(flags: u32) -> Rule {
+    case(bits(flags, libc::MSG_OOB as u32), &[0], ALLOW, errno(libc::EOPNOTSUPP))
 }
 
 /// setsockopt(2): no upper layer protocol may be put on TCP, because that turns an allowed socket into

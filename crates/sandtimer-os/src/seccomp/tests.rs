@@ -484,7 +484,10 @@ const SOCKETS: &[(i32, i32, i32, i32, i32)] = &[
     (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP, libc::EACCES, libc::EPROTONOSUPPORT),
     (libc::AF_INET6, libc::SOCK_STREAM, libc::IPPROTO_SCTP, libc::EACCES, libc::EPROTONOSUPPORT),
     (libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_UDPLITE, libc::EACCES, libc::EPROTONOSUPPORT),
-    (libc::AF_NETLINK, libc::SOCK_RAW, 0, libc::EAFNOSUPPORT, libc::EAFNOSUPPORT),
+    (libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE, libc::EAFNOSUPPORT, 0),
+    (libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_AUDIT, libc::EAFNOSUPPORT, libc::EPROTONOSUPPORT),
+    (libc::AF_NETLINK, libc::SOCK_DGRAM, libc::NETLINK_GENERIC, libc::EAFNOSUPPORT, libc::EPROTONOSUPPORT),
+    (libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_SOCK_DIAG, libc::EAFNOSUPPORT, libc::EPROTONOSUPPORT),
     (libc::AF_VSOCK, libc::SOCK_STREAM, 0, libc::EAFNOSUPPORT, libc::EAFNOSUPPORT),
     (libc::AF_ALG, libc::SOCK_SEQPACKET, 0, libc::EAFNOSUPPORT, libc::EAFNOSUPPORT),
     (libc::AF_PACKET, libc::SOCK_DGRAM, 0, libc::EAFNOSUPPORT, libc::EAFNOSUPPORT),
@@ -502,6 +505,23 @@ fn sockets_are_gated_by_family_type_and_protocol() {
             let arguments = [family, kind, protocol].map(|argument| u64::from(argument as u32) | high);
             check_case(&SEALED, libc::SYS_socket, &arguments, sealed);
             check_case(&NETWORKED, libc::SYS_socket, &arguments, networked);
+        }
+    }
+}
+
+#[test]
+fn urgent_data_is_refused_and_ordinary_data_is_sent() {
+    let calls = [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)];
+    for (policy, (number, flags)) in POLICIES.iter().flat_map(|policy| calls.map(|call| (policy, call))) {
+        for high in [0, 0xdead_beef_0000_0000] {
+            let with = |value: i32| {
+                let mut arguments = [3; 6];
+                arguments[flags] = value as u64 | high;
+                arguments
+            };
+            check_case(policy, number, &with(libc::MSG_OOB), libc::EOPNOTSUPP);
+            check_case(policy, number, &with(libc::MSG_OOB | libc::MSG_NOSIGNAL), libc::EOPNOTSUPP);
+            check_case(policy, number, &with(libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT), 0);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Waiting for a port. What runs have no network cannot listen on one: that is said, instead of a wait without end.
+//! Waiting for a port of a process. Each has its own loopback, so a port of no process in particular is never listened on: that is
+//! reported, instead of a wait without end.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ use crate::events::{Event, EventSource};
 use crate::runs::{self, LiveRun};
 
 /// What is said of a port of no process in particular.
-const NO_NETWORK: &str = "processes on this server have no network, so none of them can listen on a port; \
-                          use a Unix socket or a file in /workspace, or wait for its output";
+const NO_PROCESS: &str = "each process on this server has a loopback of its own: give `processId`, the process that listens on the \
+                          port";
 
 pub(super) fn routes() -> Router<Shared> {
     Router::new().route("/api/port-watch", post(watch))
@@ -46,7 +47,7 @@ impl EventSource for Answer {
     async fn next(&mut self) -> Option<Event> {
         let data = match (self.step, &self.run) {
             (0, _) => json!({"type": "watching", "port": self.port}),
-            (1, None) => json!({"type": "error", "port": self.port, "error": NO_NETWORK}),
+            (1, None) => json!({"type": "error", "port": self.port, "error": NO_PROCESS}),
             (1, Some(run)) => match runs::listens(run, self.port, None).await {
                 Ok(true) => json!({"type": "ready", "port": self.port}),
                 Ok(false) => {

@@ -215,7 +215,9 @@ impl Child {
         let missing = || Error::System { doing, source: std::io::ErrorKind::NotFound.into() };
         let pids = namespaces.pids.as_ref().ok_or_else(missing)?;
         let mounts = sandbox.namespace.as_ref().ok_or_else(missing)?;
-        let others: Vec<_> = namespaces.others.iter().chain([mounts]).map(AsFd::as_fd).collect();
+        let network = sandbox.network.as_ref().and_then(|network| network.namespace());
+        let others = namespaces.others.iter().chain([mounts]).map(AsFd::as_fd);
+        let others: Vec<_> = others.chain(network).collect();
         let outside = parent.is_caller && self.inner.host()?.namespaces == Namespaces::User;
         let users = namespaces.users.as_ref().filter(|_| outside).map(AsFd::as_fd);
         let request = BirthRequest {

@@ -1,4 +1,4 @@
-//! The engine's launchers: one whose sandboxes have no network, and one, when asked for, whose sandboxes have the host's.
+//! The engine's launchers: one whose sandboxes have no network of the host's, and one, when asked for, whose sandboxes have it.
 //!
 //! A thread of its own starts them and lives as long as the engine: PDEATHSIG follows the thread that forked. It starts
 //! the watchdogs as well, for the enforcer must not wait for a process to execute. The first launcher is asked for before
@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use sandtimer_os::launcher::Launcher;
 use sandtimer_os::{process, thread};
@@ -14,6 +14,7 @@ use sandtimer_os::{process, thread};
 use super::error::Error;
 use super::templates::Made;
 use crate::isolate::host::{self, Namespaces};
+use crate::isolate::networks::{LentNetwork, Networks};
 
 /// A launcher in its namespaces, and the roots that stand ready in it.
 #[derive(Debug)]
@@ -25,7 +26,10 @@ pub(super) struct Ready {
 /// What a launcher found it could have.
 pub(super) type Found = (Namespaces, Result<(), String>);
 
-type Answer = std::io::Result<(Launcher, Found)>;
+type Answer = std::io::Result<Launched>;
+
+/// A launcher that was started, what it found, and its pool of network namespaces, where it can make them.
+type Launched = (Launcher, Found, Option<Arc<Networks>>);
 
 /// What the starting thread is asked for.
 enum Request {
@@ -55,6 +59,8 @@ pub(super) struct Launchers {
     starter: Starter,
     /// What the first one found: a later one must not find less.
     found: OnceLock<Found>,
+    /// The namespaces of the launcher without network.
+    networks: Mutex<Option<Arc<Networks>>>,
 }
 
 impl Launchers {
@@ -85,6 +91,7 @@ impl Launchers {
             first: Mutex::default(),
             starter: Starter(requests),
             found: OnceLock::new(),
+            networks: Mutex::default(),
         };
         *launchers.first.lock().unwrap_or_else(PoisonError::into_inner) = Some(launchers.ask(false));
         Ok(launchers)
@@ -115,10 +122,33 @@ impl Launchers {
         // What kept the first one from being started may have passed by now.
         let answer = first.take().map(receive).and_then(Result::ok);
         let answer = answer.map_or_else(|| receive(self.ask(false)), Ok);
-        let (launcher, found) = answer.map_err(Error::system("cannot start the launcher"))?;
+        let (launcher, found, networks) = answer.map_err(Error::system("cannot start the launcher"))?;
+        *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = networks;
         let ready = Ready { launcher, made: Made::default() };
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)[0] = Some(ready);
         Ok(self.found.get_or_init(|| found))
+    }
+
+    /// Lends a network namespace for what the launcher without network is to start.
+    ///
+    /// # Errors
+    /// As [`Networks::take`].
+    pub(super) fn network(&self) -> Result<LentNetwork, Error> {
+        let networks = || self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match networks().map(|networks| networks.take()) {
+            Some(Err(error)) if is_loss(&error) => {}
+            Some(taken) => return taken.map_err(Error::system("cannot make a network namespace")),
+            None => {}
+        }
+        // The process that makes them is gone, with its launcher or alone.
+        self.with(false, |ready| {
+            let started = Networks::start(&ready.launcher)?;
+            *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+            Ok(())
+        })?;
+        let gone = || Err(std::io::ErrorKind::BrokenPipe.into());
+        let taken = networks().map_or_else(gone, |networks| networks.take());
+        taken.map_err(Error::system("cannot make a network namespace"))
     }
 
     /// Ends the launchers without waiting for them; the runs they started go on.
@@ -144,11 +174,15 @@ impl Launchers {
                 _ => {
                     let gone = |_| Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() };
                     let answer = self.ask(network).recv().map_err(gone)?;
-                    let (launcher, found) = answer.map_err(Error::system("cannot start the launcher"))?;
+                    let (launcher, found, networks) =
+                        answer.map_err(Error::system("cannot start the launcher"))?;
                     let less = |first: &Found| first.0 != found.0 || (!network && first.1 != found.1);
                     if self.found.get().is_some_and(less) {
                         let source = std::io::Error::other("the kernel gives fewer namespaces than before");
                         return Err(Error::System { doing, source });
+                    }
+                    if !network {
+                        *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = networks;
                     }
                     slot.insert(Ready { launcher, made: Made::default() })
                 }
@@ -181,7 +215,11 @@ fn launch(network: bool, no_namespaces: bool) -> Answer {
     };
     if matches!(found.0, Namespaces::None(_)) && !no_namespaces {
         // The first one may be in a user namespace in which it is nobody.
-        return Ok((Launcher::start()?, found));
+        return Ok((Launcher::start()?, found, None));
     }
-    Ok((launcher, found))
+    let networks = match network || found.1.is_err() {
+        true => None,
+        false => Some(Networks::start(&launcher)?),
+    };
+    Ok((launcher, found, networks))
 }

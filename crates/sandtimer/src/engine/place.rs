@@ -13,6 +13,7 @@ use super::start::Sandbox;
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::NoteKind;
+use crate::isolate::networks::LentNetwork;
 use crate::isolate::plan::StepName;
 use crate::limits::{Effective, Key, nanoseconds};
 use crate::model::{Isolation, LimitKind, Path as RunPath};
@@ -31,6 +32,8 @@ pub(super) struct Place {
     missing: Vec<String>,
     hidden: Vec<String>,
     shown: Option<Shown>,
+    /// Whether it can make internet sockets.
+    has_network: bool,
     pub spawned_at: u64,
     pub path: RunPath,
 }
@@ -61,10 +64,12 @@ impl Place {
             missing,
             hidden,
             shown: sandbox.shown,
+            has_network: sandbox.network.is_some(),
             spawned_at: sandbox.spawned_at,
             path: sandbox.path,
         };
-        (place, Belongings { private: sandbox.private, namespace: sandbox.namespace })
+        let Sandbox { private, namespace, network, .. } = sandbox;
+        (place, Belongings { private, namespace, network })
     }
 }
 
@@ -73,6 +78,7 @@ impl Place {
 pub(super) struct Belongings {
     pub private: Option<PrivateDirectory>,
     pub namespace: Option<OwnedFd>,
+    pub network: Option<Arc<LentNetwork>>,
 }
 
 /// A started sandbox as a run.
@@ -128,7 +134,7 @@ pub(super) fn running_at(
         step_names: place.names.clone(),
         optional_steps: place.optional.clone(),
         path: place.path,
-        network: spec.network,
+        network: spec.network || place.has_network,
         missing: place.missing.clone(),
         hidden: place.hidden.clone(),
         sweeps_itself: inner.sweeps_itself(),
@@ -137,7 +143,7 @@ pub(super) fn running_at(
         follower,
         stall_by_progress: spec.stall_by_progress,
         private_directory: belongings.private,
-        namespace: Mutex::new(belongings.namespace),
+        namespaces: Mutex::new((belongings.namespace, belongings.network)),
         waiting: Arc::default(),
     })
 }

@@ -302,7 +302,7 @@ impl Run {
         self.pipes().stdin.take()
     }
 
-    /// Whether it was given the host's network.
+    /// Whether something in it can listen on a port: on a loopback of its own, or in the host's network.
     pub fn has_network(&self) -> bool {
         self.running.network
     }

@@ -30,7 +30,10 @@ use crate::isolate::files::{
 };
 use crate::isolate::host::{Host, Namespaces};
 use crate::isolate::lease::{WORKSPACES, has_uids, own_name};
-use crate::isolate::plan::{self, Identity, InitClock, Plan, Policy, ProcessLimits, Refusal, Wall};
+use crate::isolate::networks::LentNetwork;
+use crate::isolate::plan::{
+    self, Identity, InitClock, Network, Plan, Policy, ProcessLimits, Refusal, Wall,
+};
 use crate::limits::{Effective, Key};
 use crate::model::{LimitKind, Path as RunPath, Tier};
 use crate::supervise::at_once::Brought;
@@ -117,6 +120,7 @@ pub(super) struct Prepared {
     pub plan: Plan,
     template: Option<usize>,
     pub private: Option<PrivateDirectory>,
+    network: Option<LentNetwork>,
     pub tasks: Vec<OwnedFd>,
     idmaps: Vec<Arc<OwnedFd>>,
 }
@@ -133,6 +137,8 @@ pub(super) struct Sandbox {
     pub spawned_at: u64,
     pub path: RunPath,
     pub namespace: Option<OwnedFd>,
+    /// Its network namespace, where that is its own.
+    pub network: Option<Arc<LentNetwork>>,
     /// The watchdog that knows how it is killed.
     pub shown: Option<Shown>,
 }
@@ -153,6 +159,7 @@ impl Sandbox {
             spawned_at: self.spawned_at,
             path: self.path,
             namespace: self.namespace.as_ref().map(OwnedFd::try_clone).transpose()?,
+            network: self.network.clone(),
             shown: self.shown,
         })
     }
@@ -222,9 +229,18 @@ pub(super) fn prepare_to<T>(
             SlotLimits { memory_bytes: value(LimitKind::Memory), processes: value(LimitKind::Processes) }
         }
     });
+    let own = lend_network(inner, spec, host)?;
+    let network = match (&own, &host.private_network) {
+        _ if spec.network => Network::Host,
+        (Some(own), _) => {
+            Network::Own { loopback_error: own.loopback_error().map(|error| error.to_string()) }
+        }
+        (None, Err(reason)) => Network::Refused(reason.clone()),
+        (None, Ok(())) => Network::Refused("it was left out".to_owned()),
+    };
     let policy = Policy {
         files: &files,
-        network: spec.network,
+        network: &network,
         terminal: spec.terminal.is_some(),
         identity,
         limits: process_limits(effective),
@@ -243,7 +259,13 @@ pub(super) fn prepare_to<T>(
     check_requirement(spec, &plan)?;
     let finished = finish(&mut plan, &Context { host, policy: &policy, tasks: tasks.len() });
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
-    Ok((Prepared { files, plan, template, private, tasks, idmaps }, finished))
+    Ok((Prepared { files, plan, template, private, network: own, tasks, idmaps }, finished))
+}
+
+/// The network namespace of a sandbox, if it is to have one.
+fn lend_network(inner: &Inner, spec: &Spec, host: &Host) -> Result<Option<LentNetwork>, Error> {
+    let has_one = !spec.network && host.private_network.is_ok() && !spec.without.contains(&Wall::Net);
+    has_one.then(|| inner.launchers.network()).transpose()
 }
 
 /// Root's uid outside of any namespace of its own is no uid for a run, with whatever capabilities: devices and files are root's.
@@ -569,9 +591,15 @@ pub(super) fn spawn_by(
         cgroup = Some(extra.len());
         extra.push(unified);
     }
+    let namespace = prepared.network.as_ref().and_then(LentNetwork::namespace);
+    let network_index = namespace.map(|namespace| {
+        extra.push(namespace);
+        extra.len() - 1
+    });
     let request = SpawnRequest {
         flags: prepared.plan.flags,
         cgroup,
+        network: network_index,
         program: program.as_fd(),
         program_length: prepared.plan.program.length(),
         control: given.control,
@@ -613,16 +641,26 @@ impl Prepared {
         pidfd: OwnedFd,
         path: RunPath,
     ) -> Sandbox {
+        let pidfd = Arc::new(pidfd);
+        // Only a pid namespace ends with its init as a whole.
+        let ends_whole = self.plan.flags & plan::NEWPID != 0;
+        let network = self.network.map(|network| {
+            if ends_whole {
+                network.occupy(pidfd.clone());
+            }
+            Arc::new(network)
+        });
         Sandbox {
             slot,
             control: Arc::new(control.into()),
-            pidfd: Arc::new(pidfd),
+            pidfd,
             plan: self.plan,
             files: self.files,
             private: self.private,
             spawned_at: monotonic_nanoseconds(),
             path,
             namespace: None,
+            network,
             shown: None,
         }
     }

@@ -100,7 +100,7 @@ fn recycle(pool: &Pool, run: &Running, is_quarantined: bool) {
         // The sandbox is the context's.
         return;
     }
-    run.drop_namespace();
+    run.drop_namespaces();
     drop(run.job.as_ref().and_then(Job::take_vacancy));
     if let Some(directory) = &run.private_directory {
         directory.remove();
@@ -115,7 +115,7 @@ impl Threads {
         let recycle = move |run: &Arc<Running>, fate: Fate| match fate {
             Fate::Quarantined => recycled.quarantine(),
             Fate::Vacant => {
-                run.drop_namespace();
+                run.drop_namespaces();
                 if !run.job.as_ref().and_then(Job::take_vacancy).is_some_and(Vacancy::offer) {
                     run.slot.kill_all();
                     process::wait_readable(run.pidfd.as_fd(), 1000);

@@ -15,7 +15,8 @@ pub fn inherited_filter(host: &Host, policy: &Policy<'_>, flags: u64) -> Option<
 /// A part of the filter of a sandbox with these namespaces, if it has one.
 pub(super) fn filter_of(host: &Host, policy: &Policy<'_>, flags: u64, part: Part) -> Option<&'static [u8]> {
     let has_one = host.seccomp && !policy.without.contains(&Wall::Seccomp);
-    let Policy { network, supervised, .. } = *policy;
+    let Policy { supervised, .. } = *policy;
+    let network = policy.network.has_sockets();
     let ipc_namespace = flags & NEWIPC != 0;
     // No part of which filter it is: the machine has one kernel.
     let lingering = host.refuses_descriptors;

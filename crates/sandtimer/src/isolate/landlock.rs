@@ -25,7 +25,7 @@ impl Builder<'_> {
             3 | 4 => (1 << 15) - 1,
             _ => (1 << 16) - 1,
         };
-        let network = if abi >= 4 && !self.policy.network { 0b11 } else { 0 };
+        let network = if abi >= 4 && !self.policy.network.has_sockets() { 0b11 } else { 0 };
         // Abstract Unix sockets and signals stay inside the sandbox.
         let scopes = if abi >= 6 { 0b11 } else { 0 };
         let read = EXECUTE | READ_FILE | READ_DIR;

@@ -9,6 +9,7 @@ pub mod filter;
 pub mod host;
 mod landlock;
 pub mod lease;
+pub mod networks;
 pub mod plan;
 pub mod root;
 pub mod toolchain;

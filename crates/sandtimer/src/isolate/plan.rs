@@ -32,11 +32,29 @@ pub enum Wall {
     Rlimits,
 }
 
+/// The network of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Network {
+    /// The host's, which was granted.
+    Host,
+    /// A namespace of its own, and why the loopback in it is down, if it is.
+    Own { loopback_error: Option<String> },
+    /// No namespace of its own, for this reason: internet sockets are refused.
+    Refused(String),
+}
+
+impl Network {
+    /// Whether internet sockets can be made.
+    pub fn has_sockets(&self) -> bool {
+        !matches!(self, Network::Refused(_))
+    }
+}
+
 /// Everything a plan depends on beside the host.
 #[derive(Debug)]
 pub struct Policy<'a> {
     pub files: &'a FilesPlan,
-    pub network: bool,
+    pub network: &'a Network,
     pub terminal: bool,
     /// The job's own uid and gid where the engine is root, and init's.
     pub identity: Option<Identity>,
@@ -122,7 +140,7 @@ const NEWNS: u64 = 0x0002_0000;
 const NEWCGROUP: u64 = 0x0200_0000;
 const NEWUTS: u64 = 0x0400_0000;
 pub(super) const NEWIPC: u64 = 0x0800_0000;
-const NEWPID: u64 = 0x2000_0000;
+pub const NEWPID: u64 = 0x2000_0000;
 /// What a zygote keeps: DAC_OVERRIDE, SETGID, SETUID, SYS_CHROOT, SYS_ADMIN; see the helper's `zygote.rs`.
 const ZYGOTE_CAPABILITIES: u64 = 1 << 1 | 1 << 6 | 1 << 7 | 1 << 18 | 1 << 21;
 
@@ -208,7 +226,8 @@ pub fn serve(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: us
     // The first descriptor behind the plan's own is the timer of its deadline.
     let timer = (cgroup_files + builder.plan.idmapped.len()) as u64;
     let clock = InitClock { wall: u64::MAX, grace: 0 };
-    builder.end_of_init("serve", op::SERVE, clock, &[timer], &private);
+    let owns_network = matches!(policy.network, Network::Own { .. });
+    builder.end_of_init("serve", op::SERVE, clock, &[timer, u64::from(owns_network)], &private);
     *plan = builder.plan;
 }
 
@@ -434,9 +453,12 @@ impl Builder<'_> {
         if let Err(reason) = &host.cgroup_kill {
             self.degrade("cgroup kill", reason.clone());
         }
-        match (&host.private_network, self.policy.network) {
-            (_, true) => self.degrade("network", "the host's network was granted".to_owned()),
-            (Err(reason), false) => self.degrade("network namespace", reason.clone()),
+        match self.policy.network {
+            Network::Host => self.degrade("network", "the host's network was granted".to_owned()),
+            Network::Own { loopback_error: Some(error) } => self.degrade("loopback", error.clone()),
+            Network::Refused(reason) if !self.without(Wall::Net) => {
+                self.degrade("network namespace", reason.clone());
+            }
             _ => {}
         }
         if let Some(gpus) = &self.policy.files.gpus {
@@ -472,7 +494,11 @@ impl Builder<'_> {
             self.degrade("own uid", reason.to_owned());
         }
         self.plan.tier = match (self.namespaced(), sealed, host.cgroup_limits.is_ok()) {
-            (true, true, true) if without.is_empty() && host.landlock_abi > 0 => Tier::T3,
+            (true, true, true)
+                if without.is_empty() && host.landlock_abi > 0 && self.policy.network.has_sockets() =>
+            {
+                Tier::T3
+            }
             (true, true, _) => Tier::T2,
             (false, true, _) => Tier::T1,
             _ => Tier::T0,

@@ -21,6 +21,7 @@ use super::seen::{Moves, Noted};
 use super::waiting::Waiting;
 use super::words::Words;
 use crate::isolate::cgroup::{Counters, Slot};
+use crate::isolate::networks::LentNetwork;
 use crate::isolate::plan::StepName;
 use crate::limits::{Effect, Effective};
 use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, State};
@@ -321,7 +322,7 @@ pub(crate) struct Running {
     pub step_names: Vec<StepName>,
     pub optional_steps: Vec<(u64, &'static str)>,
     pub path: Path,
-    /// The host's network, instead of none.
+    /// Whether something in it can listen on a port: in its own network namespace, or the host's.
     pub network: bool,
     /// What of the host is not shown, for the caller.
     pub missing: Vec<String>,
@@ -337,8 +338,8 @@ pub(crate) struct Running {
     pub stall_by_progress: bool,
     /// The run's own temporary directory on the host, where there is no mount namespace to hide it in.
     pub private_directory: Option<PrivateDirectory>,
-    /// Held until the outcome is out: taking the mounts apart waits for RCU.
-    pub namespace: Mutex<Option<OwnedFd>>,
+    /// Its mount and network namespaces, held until the outcome is out: taking the mounts apart waits for RCU.
+    pub namespaces: Mutex<(Option<OwnedFd>, Option<Arc<LentNetwork>>)>,
     /// Outlives the run for those who hold no more of it.
     pub waiting: Arc<Waiting>,
 }
@@ -477,13 +478,13 @@ impl Running {
 
     /// Keeps the run's mount namespace.
     pub fn keep_namespace(&self, namespace: OwnedFd) {
-        *self.namespace.lock().unwrap_or_else(PoisonError::into_inner) = Some(namespace);
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(namespace);
     }
 
-    /// Lets the run's mount namespace go; this may take a while.
-    pub fn drop_namespace(&self) {
-        let namespace = self.namespace.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(namespace);
+    /// Lets the run's mount and network namespaces go; this may take a while.
+    pub fn drop_namespaces(&self) {
+        let namespaces = std::mem::take(&mut *self.namespaces.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(namespaces);
     }
 
     /// The isolation as applied: the plan's, less what failed on the way.

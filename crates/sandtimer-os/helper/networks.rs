@@ -1,0 +1,120 @@
+//! Makes network namespaces ahead of need, and looks whether a used one can serve again.
+//!
+//! ```text
+//! MAKE, MAKE_SPARE ─▶ made, lo up ─┐
+//! CHECK ─▶ nothing left in it ─────┴─▶ its descriptor        anything left in it, or refused ─▶ an errno
+//! ```
+//! A process of its own, forked by the launcher, so that no start waits while the kernel makes or looks: it is in the launcher's
+//! user namespace, as whoever enters these namespaces must be. It ends with the launcher and with its socket.
+
+use crate::network_residue::NetworkFiles;
+use crate::steps;
+use crate::sys::{self, Fd, PollFd, call, nr};
+use crate::wire::{NetworkOrder, NetworkReply, network_order};
+
+const CLONE_NEWNET: usize = 0x4000_0000;
+/// How long nobody must have asked for anything before a spare one is made: making one takes a processor from what was started.
+const LULL_MILLISECONDS: i32 = 20;
+
+pub fn main(socket: Fd) -> ! {
+    sys::prctl(sys::PR_SET_NAME, c"st-networks".as_ptr() as usize);
+    // The one that the launcher has made for itself is as good as a new one: nothing runs in it.
+    let mut first = true;
+    let mut spares = 0u32;
+    loop {
+        if spares > 0 && sys::poll(&mut [PollFd { fd: socket, events: sys::POLLIN, revents: 0 }], LULL_MILLISECONDS) == 0 {
+            spares -= 1;
+            reply(socket, make(&mut first));
+            continue;
+        }
+        let mut order = NetworkOrder { kind: 0, count: 0 };
+        // SAFETY: NetworkOrder is plain numbers; any bytes are a valid value of it.
+        let bytes = unsafe { core::slice::from_raw_parts_mut((&raw mut order).cast::<u8>(), size_of::<NetworkOrder>()) };
+        let received = sys::receive(socket, bytes, 0);
+        if received.length == sys::EINTR {
+            continue;
+        }
+        if received.length <= 0 {
+            sys::exit(0);
+        }
+        match order.kind {
+            network_order::MAKE => reply(socket, make(&mut first)),
+            network_order::MAKE_SPARE => spares = spares.saturating_add(order.count),
+            network_order::CHECK if received.fd_count == 1 => {
+                first = false;
+                reply(socket, check(received.fds[0]));
+            }
+            _ => reply(socket, Err(sys::EINVAL)),
+        }
+        for fd in &received.fds[..received.fd_count] {
+            sys::close(*fd);
+        }
+    }
+}
+
+/// A namespace, and the errno of bringing its loopback up, 0 for none.
+type Made = Result<(Fd, i32), isize>;
+
+fn reply(socket: Fd, made: Made) {
+    let (error, loopback) = match made {
+        Ok((_, loopback)) => (0, loopback),
+        Err(error) => (-error as i32, 0),
+    };
+    let message = NetworkReply { error, loopback };
+    // SAFETY: NetworkReply is plain numbers without padding.
+    let bytes = unsafe { core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<NetworkReply>()) };
+    let fd = made.ok().map(|(fd, _)| fd);
+    sys::send(socket, bytes, fd, 0);
+    sys::close(fd.unwrap_or(-1));
+}
+
+fn make(first: &mut bool) -> Made {
+    if !core::mem::take(first) {
+        let made = call!(nr::UNSHARE, CLONE_NEWNET);
+        if made < 0 {
+            return Err(made);
+        }
+    }
+    let loopback = -bring_up() as i32;
+    // All ports are the run's. Where this cannot be written (a read-only /proc/sys) the low ones are refused, as to any user.
+    steps::write_file(c"/proc/sys/net/ipv4/ip_unprivileged_port_start".as_ptr().cast(), b"0");
+    // Closed connections stay a minute each, in memory that is on nobody's bill. The kernel's bound is for a whole machine.
+    steps::write_file(c"/proc/sys/net/ipv4/tcp_max_tw_buckets".as_ptr().cast(), b"4096");
+    let namespace = sys::open_at(sys::AT_FDCWD, c"/proc/self/ns/net".as_ptr().cast(), sys::O_RDONLY, 0);
+    if namespace < 0 { Err(namespace) } else { Ok((namespace as Fd, loopback)) }
+}
+
+/// Sets `lo` up, and with it its addresses 127.0.0.1 and ::1; netdevice(7). An errno or 0.
+fn bring_up() -> isize {
+    const AF_INET: usize = 2;
+    const SOCK_DGRAM: usize = 2;
+    const SIOCSIFFLAGS: usize = 0x8914;
+    const IFF_UP: u8 = 1;
+    let socket = call!(nr::SOCKET, AF_INET, SOCK_DGRAM | sys::O_CLOEXEC, 0);
+    if socket < 0 {
+        return socket;
+    }
+    // struct ifreq: the name in 16 bytes, then the flags as a short.
+    let mut request = [0u8; 40];
+    request[..2].copy_from_slice(b"lo");
+    request[16] = IFF_UP;
+    let result = call!(nr::IOCTL, socket, SIOCSIFFLAGS, request.as_ptr());
+    sys::close(socket as Fd);
+    result
+}
+
+/// Gives the namespace back if nothing was left in it.
+fn check(namespace: Fd) -> Made {
+    let entered = call!(nr::SETNS, namespace, CLONE_NEWNET);
+    if entered < 0 {
+        return Err(entered);
+    }
+    let files = NetworkFiles::open()?;
+    let unused = files.are_unused();
+    files.close();
+    if !unused {
+        return Err(sys::ENOTEMPTY);
+    }
+    let copy = call!(nr::FCNTL, namespace, crate::execute::F_DUPFD_CLOEXEC, 3);
+    if copy < 0 { Err(copy) } else { Ok((copy as Fd, 0)) }
+}

@@ -1,0 +1,182 @@
+//! Network namespaces for sandboxes: one for each that lives, made ahead of need.
+//!
+//! ```text
+//!          MAKE                      take                      its init is dead
+//! (absent) ────▶ made, `lo` is up ─────────▶ lent to one sandbox ───────────────▶ checked ─┬─ nothing left in it ─▶ ready
+//!                                                                                          └─ anything else ─▶ closed
+//! ```
+//! Making one costs the kernel as much as all the rest of a start, so it is not done while a run waits, and one that was left as
+//! it was made serves again. A helper process of the launcher makes and checks (`networks.rs` and `network_residue.rs` of the
+//! helper); this pool holds what is ready and says what to make. The bound of the pool is [`MAX_READY`]; those that are lent are
+//! bounded by the engine's slots. A pool belongs to its launcher, whose user namespace owns the network namespaces without root: a
+//! launcher that is replaced gets a new pool, and what returns to the old one is closed with it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use sandtimer_os::clock::monotonic_nanoseconds;
+use sandtimer_os::launcher::Launcher;
+use sandtimer_os::networks::Maker;
+use sandtimer_os::process;
+
+/// Namespaces that are ready, or asked for; a third of a MiB each.
+const MAX_READY: usize = 32;
+/// Spare namespaces that are made for starts that would have to wait.
+const MAX_SPARE: usize = 16;
+/// How long a start waits for one. Making one takes half a millisecond; while the kernel frees many, some ten.
+const TAKE_TIMEOUT_MILLISECONDS: u64 = 10_000;
+
+/// The pool of one launcher.
+#[derive(Debug)]
+pub struct Networks {
+    maker: Maker,
+    state: Mutex<PoolState>,
+    /// A process that was forked from this one has copies of the descriptors, and may give nothing back.
+    process: rustix::process::Pid,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    ready: Vec<OwnedFd>,
+    /// Answers that are to come.
+    coming: usize,
+    /// How many are to be ready, or coming, after one was taken.
+    wanted: usize,
+    is_used: bool,
+    /// Why one was not made, for whoever waits.
+    error: Option<io::Error>,
+    /// errno of bringing up the loopback of one, or 0.
+    loopback: i32,
+}
+
+/// A namespace that is lent to one sandbox. Dropping it gives it back, if the sandbox's init is dead by then.
+#[derive(Debug)]
+pub struct LentNetwork {
+    namespace: Option<OwnedFd>,
+    networks: Arc<Networks>,
+    init: OnceLock<Arc<OwnedFd>>,
+    loopback: i32,
+}
+
+impl Networks {
+    /// Starts the process that makes them, and has it make the first.
+    ///
+    /// # Errors
+    /// The launcher cannot start it.
+    pub fn start(launcher: &Launcher) -> io::Result<Arc<Self>> {
+        let maker = launcher.networks()?;
+        maker.make()?;
+        let state = Mutex::new(PoolState { coming: 1, ..PoolState::default() });
+        Ok(Arc::new(Networks { maker, state, process: rustix::process::getpid() }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        // Poisoning is harmless: nothing panics between two updates.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lends a namespace, waiting for it if none is ready.
+    ///
+    /// # Errors
+    /// The kernel's, where it gives no more of them (ENOSPC: `user.max_net_namespaces`); BrokenPipe when the process that makes
+    /// them is gone.
+    pub fn take(self: &Arc<Self>) -> io::Result<LentNetwork> {
+        let until = monotonic_nanoseconds() + TAKE_TIMEOUT_MILLISECONDS * 1_000_000;
+        let (mut has_asked, mut has_waited) = (false, false);
+        loop {
+            let mut state = self.lock();
+            self.collect(&mut state)?;
+            if let Some(namespace) = state.ready.pop() {
+                state.is_used = true;
+                let missing = state.wanted.saturating_sub(state.ready.len() + state.coming);
+                if missing > 0 && self.maker.make_spare(missing as u32).is_ok() {
+                    state.coming += missing;
+                }
+                let loopback = state.loopback;
+                let (namespace, init) = (Some(namespace), OnceLock::new());
+                return Ok(LentNetwork { namespace, networks: self.clone(), init, loopback });
+            }
+            // One from before is of a spare namespace: the kernel may give them again by now.
+            if let Some(error) = state.error.take().filter(|_| has_waited) {
+                return Err(error);
+            }
+            if state.coming == 0 || state.is_used && !has_asked {
+                self.maker.make()?;
+                state.coming += 1;
+                if state.is_used {
+                    // The next start is likely to follow soon.
+                    self.maker.make()?;
+                    state.coming += 1;
+                    state.wanted = (2 * state.wanted).clamp(1, MAX_SPARE);
+                }
+                has_asked = true;
+            }
+            drop(state);
+            let left = until.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
+            if left == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.maker.wait(left);
+            has_waited = true;
+        }
+    }
+
+    /// Takes the answers that have come.
+    fn collect(&self, state: &mut PoolState) -> io::Result<()> {
+        loop {
+            match self.maker.answer() {
+                Ok(None) => return Ok(()),
+                Ok(Some(namespace)) => {
+                    if namespace.loopback != 0 {
+                        state.loopback = namespace.loopback;
+                    }
+                    state.ready.push(namespace.fd);
+                }
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(error),
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                Err(error) => state.error = Some(error),
+            }
+            state.coming = state.coming.saturating_sub(1);
+        }
+    }
+
+    fn give_back(&self, namespace: OwnedFd) {
+        let mut state = self.lock();
+        if self.collect(&mut state).is_err() || state.ready.len() + state.coming >= MAX_READY {
+            return;
+        }
+        // One that cannot be sent is closed.
+        if self.maker.check(namespace.as_fd()).is_ok() {
+            state.coming += 1;
+        }
+    }
+}
+
+impl LentNetwork {
+    /// The namespace.
+    pub fn namespace(&self) -> Option<BorrowedFd<'_>> {
+        self.namespace.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Why its loopback is down, if it is.
+    pub fn loopback_error(&self) -> Option<io::Error> {
+        (self.loopback != 0).then(|| io::Error::from_raw_os_error(self.loopback))
+    }
+
+    /// Says whose death is the death of all processes in it: a pid namespace's first process.
+    pub fn occupy(&self, init: Arc<OwnedFd>) {
+        // It is lent once.
+        let _ = self.init.set(init);
+    }
+}
+
+impl Drop for LentNetwork {
+    fn drop(&mut self) {
+        let Some(namespace) = self.namespace.take() else { return };
+        let is_empty = self.init.get().is_some_and(|init| process::is_dead(init.as_fd()));
+        if is_empty && rustix::process::getpid() == self.networks.process {
+            self.networks.give_back(namespace);
+        }
+    }
+}
