@@ -5,8 +5,8 @@ import { EventParser, type ServerEvent } from "./sse.js";
 
 /** Pauses before a wait or a stream that broke is taken up again; then it is given up. */
 const PAUSES_MS = [100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000, 5000];
-/** A stream that says nothing for so long is dead: the server lets a heartbeat through more often. */
-const SILENCE_MS = 60_000;
+/** A stream or terminal that says nothing for so long is dead: the server lets a heartbeat through more often. */
+export const SILENCE_MS = 60_000;
 
 export interface ClientOptions {
   /** Where the server is; SANDTIMER_SERVER, else http://127.0.0.1:7880. */
@@ -309,11 +309,17 @@ function sleep(milliseconds: number, signal: AbortSignal | undefined): Promise<v
 
 function opened(socket: WebSocketLike, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
-    const failed = () => reject(unreachable("the WebSocket was not opened"));
-    socket.addEventListener("open", () => resolve());
+    const aborted = () => reject(signal?.reason as Error);
+    // A signal may live longer than many connections.
+    const settled = (settle: () => void) => () => {
+      signal?.removeEventListener("abort", aborted);
+      settle();
+    };
+    const failed = settled(() => reject(unreachable("the WebSocket was not opened")));
+    socket.addEventListener("open", settled(resolve));
     socket.addEventListener("error", failed);
     socket.addEventListener("close", failed);
-    signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
+    signal?.addEventListener("abort", aborted, { once: true });
   });
 }
 

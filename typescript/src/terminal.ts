@@ -1,8 +1,11 @@
 /** A run's terminal: what it shows is read from here, and what is typed goes in here. */
 
 import { SandtimerError } from "./errors.js";
-import { unreachable, type Http, type WebSocketLike } from "./http.js";
+import { SILENCE_MS, unreachable, type Http, type WebSocketLike } from "./http.js";
 import type { RunEnd } from "./types.js";
+
+/** Bytes that wait to be read. A WebSocket cannot be told to wait, so one whose reader is slower than this is closed. */
+const MAX_WAITING_BYTES = 16 << 20;
 
 export interface TerminalOptions {
   /** How many bytes of what is shown were had before. */
@@ -30,8 +33,10 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
   end: RunEnd | undefined;
   readonly #socket: WebSocketLike;
   readonly #arrived: (Uint8Array | Lagged | Error)[] = [];
+  #waiting = 0;
   #ended: RunEnd | undefined;
   #closed = false;
+  #silence: ReturnType<typeof setTimeout> | undefined;
   #wake: () => void = () => undefined;
 
   private constructor(socket: WebSocketLike, cursor: number) {
@@ -39,9 +44,28 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
     this.cursor = cursor;
     socket.addEventListener("message", ({ data }) => this.#hear(data));
     socket.addEventListener("close", () => {
+      clearTimeout(this.#silence);
       this.#closed = true;
       this.#wake();
     });
+    this.#listen();
+  }
+
+  /** The server sends a heartbeat where nothing is shown: without one the connection is dead, and nothing else says so. */
+  #listen(): void {
+    clearTimeout(this.#silence);
+    this.#silence = setTimeout(() => this.#fail("the terminal's connection fell silent"), SILENCE_MS);
+    (this.#silence as { unref?: () => void }).unref?.();
+  }
+
+  /** Ends the connection; what has arrived can be read, and then this is thrown. */
+  #fail(message: string): void {
+    if (this.#closed) return;
+    clearTimeout(this.#silence);
+    this.#closed = true;
+    this.#arrived.push(unreachable(message));
+    this.#socket.close();
+    this.#wake();
   }
 
   /** @internal */
@@ -50,13 +74,21 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
   }
 
   #hear(data: unknown): void {
+    if (this.#closed) return;
+    this.#listen();
     if (typeof data === "string") {
-      const told = JSON.parse(data) as Told;
+      const told = parse(data);
+      if (told === undefined) return this.#fail("the terminal's connection carries what is none of its messages");
       if (told.ended !== undefined) this.#ended = told.ended;
       if (told.lagged !== undefined) this.#arrived.push(told.lagged);
       if (told.error !== undefined) this.#arrived.push(new SandtimerError(told.error));
     } else {
-      this.#arrived.push(new Uint8Array(data as ArrayBuffer));
+      const bytes = new Uint8Array(data as ArrayBuffer);
+      this.#waiting += bytes.length;
+      if (this.#waiting > MAX_WAITING_BYTES) {
+        return this.#fail(`more than ${MAX_WAITING_BYTES} bytes wait to be read; open the terminal again at its \`cursor\``);
+      }
+      this.#arrived.push(bytes);
     }
     this.#wake();
   }
@@ -83,6 +115,7 @@ export class Terminal implements AsyncIterable<Uint8Array>, AsyncDisposable {
       const next = this.#arrived.shift();
       if (next instanceof Uint8Array) {
         this.cursor += next.length;
+        this.#waiting -= next.length;
         yield next;
       } else if (next instanceof Error) {
         throw next;
@@ -115,7 +148,16 @@ interface Lagged {
   readonly next_cursor: number;
 }
 
-/** A text message of the server's. */
+function parse(text: string): Told | undefined {
+  try {
+    const told: unknown = JSON.parse(text);
+    return typeof told === "object" && told !== null ? told : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A text message of the server's; one without any of these is a heartbeat. */
 interface Told {
   readonly ended?: RunEnd;
   readonly lagged?: Lagged;

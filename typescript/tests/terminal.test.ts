@@ -83,3 +83,81 @@ test("a refusal says why, and so does a runtime without WebSockets", async () =>
     globalThis.WebSocket = own;
   }
 });
+
+/** A socket whose messages and end a test gives. */
+class FakeSocket {
+  static last: FakeSocket;
+  binaryType = "";
+  readyState = 1;
+  readonly #listeners = new Map<string, ((event: { data: unknown }) => void)[]>();
+
+  constructor() {
+    FakeSocket.last = this;
+    queueMicrotask(() => this.emit("open"));
+  }
+
+  addEventListener(type: string, listener: (event: { data: unknown }) => void): void {
+    this.#listeners.set(type, [...(this.#listeners.get(type) ?? []), listener]);
+  }
+
+  emit(type: string, data?: unknown): void {
+    for (const listener of this.#listeners.get(type) ?? []) listener({ data });
+  }
+
+  send(): void {}
+
+  close(): void {
+    this.readyState = 3;
+    this.emit("close");
+  }
+}
+
+/** A terminal over such a socket. */
+async function faked(signal?: AbortSignal | undefined): Promise<{ terminal: Terminal; socket: FakeSocket }> {
+  await using run = await alice().start({ command: "sleep 20", terminal: {} });
+  const client = new Client({ url: serving.url, token: "a/secret+1", webSocket: FakeSocket });
+  const terminal = await client.attach(run.id).terminal({ signal });
+  return { terminal, socket: FakeSocket.last };
+}
+
+test("a terminal that falls silent ends, and a heartbeat keeps it", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const { terminal, socket } = await faked();
+  context.mock.timers.tick(59_000);
+  socket.emit("message", '{"heartbeat":true}');
+  context.mock.timers.tick(59_000);
+  assert.equal(socket.readyState, 1);
+  context.mock.timers.tick(2_000);
+  assert.equal(socket.readyState, 3);
+  await assert.rejects(rest(terminal), { code: "unreachable", message: /fell silent/ });
+});
+
+test("what is no message ends the terminal, not the process", async () => {
+  for (const text of ["<html>", "null", "7"]) {
+    const { terminal, socket } = await faked();
+    socket.emit("message", new TextEncoder().encode("shown").buffer);
+    socket.emit("message", text);
+    const shown = terminal[Symbol.asyncIterator]();
+    assert.equal(Buffer.from((await shown.next()).value as Uint8Array).toString(), "shown");
+    await assert.rejects(shown.next(), UnreachableError);
+  }
+});
+
+test("a reader that is too slow is told where to go on", async () => {
+  const { terminal, socket } = await faked();
+  const piece = new Uint8Array(1 << 20).buffer;
+  for (let index = 0; index < 64; index += 1) socket.emit("message", piece);
+  assert.equal(socket.readyState, 3);
+  await assert.rejects(rest(terminal), { code: "unreachable", message: /wait to be read/ });
+  assert.equal(terminal.cursor, 16 << 20);
+});
+
+test("a signal is left alone once the terminal is open", async () => {
+  const signal = new AbortController().signal;
+  const left: unknown[] = [];
+  signal.addEventListener = (_: string, listener: unknown) => void left.push(listener);
+  signal.removeEventListener = (_: string, listener: unknown) => void left.splice(left.indexOf(listener), 1);
+  const { terminal } = await faked(signal);
+  assert.deepEqual(left, []);
+  terminal.close();
+});

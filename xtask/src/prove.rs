@@ -113,6 +113,11 @@ const PROOFS: &[Proof] = &[
     Proof { name: "bench-python", command: &[BENCH_PYTHON, "python/benches/calls.py"], minutes: 60 },
     Proof { name: "bench-ray", command: &[BENCH_PYTHON, "python/benches/ray_calls.py"], minutes: 60 },
     Proof { name: "bench-server", command: &[BENCH_PYTHON, "python/benches/server.py"], minutes: 60 },
+    Proof {
+        name: "overload-server",
+        command: &[BENCH_PYTHON, "python/benches/server_overload.py"],
+        minutes: 20,
+    },
     Proof { name: "soak-python", command: &[BENCH_PYTHON, "python/benches/soak.py"], minutes: 120 },
     Proof { name: "soak-server", command: &[BENCH_PYTHON, "python/benches/server_soak.py"], minutes: 240 },
 ];

@@ -12,13 +12,15 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Extension, State};
-use axum::http::{HeaderMap, Request, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Request, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
+use crate::intake::Held;
+use crate::listen::Place;
 use crate::{Shared, compat, page};
 
 pub use tokens::{TokenError, Tokens};
@@ -62,15 +64,29 @@ const PUBLIC: [&str; 3] = ["/healthz", "/openapi.json", page::PATH];
 pub(crate) async fn admit(
     State(app): State<Shared>,
     Extension(connection): Extension<Arc<Connection>>,
+    Extension(place): Extension<Place>,
     mut request: Request<Body>,
     next: Next,
 ) -> Response {
-    match asks(&app, &connection, request.uri(), request.headers()).await {
+    let owner = asks(&app, &connection, request.uri(), request.headers()).await;
+    if let Ok(Some(owner)) = &owner
+        && let Err(refusal) = place.claim(owner)
+    {
+        let mut answer = compat::refuse(request.uri().path(), refusal);
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        return answer;
+    }
+    match owner {
         Ok(owner) => {
             if let Some(owner) = owner {
                 request.extensions_mut().insert(owner);
             }
-            next.run(request).await
+            // Until it is answered: what was sent is in memory for so long.
+            let held = Held::default();
+            request.extensions_mut().insert(held.clone());
+            let answer = next.run(request).await;
+            drop(held);
+            answer
         }
         Err(refusal) => compat::refuse(request.uri().path(), refusal),
     }
@@ -128,8 +144,6 @@ fn offered(headers: &HeaderMap) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
 
     #[test]

@@ -1,5 +1,8 @@
 //! What comes in with a request and what goes out: JSON objects of a bounded size, read within a bounded time, whose fields
 //! are taken one by one so that each refusal names its field and value and nothing is left unread.
+//!
+//! A body is scanned while it arrives ([`Scanner`]) and, where it is long, reserved ([`Held`]) and parsed on a thread that may
+//! block: a server that parses for one client answers the others meanwhile.
 
 use std::time::Duration;
 
@@ -9,16 +12,24 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Request, header};
 use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD as STANDARD, Engine as _};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use sandtimer::Limits;
 use sandtimer::limits::{Key, from_json};
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use crate::Shared;
+use crate::auth::Owner;
 use crate::error::{Code, Refusal};
+use crate::intake::{self, Held, Intake, MAX_SHORT_BYTES, Reservation};
+use crate::scan::Scanner;
 
 /// The largest body.
 pub const MOST_BYTES: usize = 64 << 20;
+/// How long the sender of a body that is refused may pause before it has its answer.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// What a value takes in memory that is hardly longer than its text, such as `{"":0}`.
+const VALUE_BYTES: usize = 600;
 /// The longest part of a refused value that a message repeats.
 const SHOWN: usize = 60;
 
@@ -63,10 +74,17 @@ impl Fields {
         self.left.remove(name)
     }
 
-    /// What is not taken yet, as one text.
-    pub fn left(&self) -> String {
+    /// Whether a field is there that was not taken yet.
+    pub fn has(&self, name: &str) -> bool {
+        self.left.contains_key(name)
+    }
+
+    /// A digest of what is not taken yet: the same for the same fields.
+    pub fn digest(&self) -> Vec<u8> {
+        let mut digest = Digest(Sha256::new());
         // Plain data with text keys always serialises.
-        serde_json::to_string(&self.left).unwrap_or_default()
+        let _ = serde_json::to_writer(&mut digest, &self.left);
+        digest.0.finalize().to_vec()
     }
 
     pub fn text(&mut self, name: &'static str) -> Result<Option<String>, Refusal> {
@@ -84,8 +102,8 @@ impl Fields {
         if !is_base64 {
             return Ok(Some(text.into_bytes()));
         }
-        let wrong = || refused(name, &Value::String(text.clone()), "base64 with its padding");
-        STANDARD.decode(&text).map(Some).map_err(|_| wrong())
+        let decoded = intake::decode(text.len(), || STANDARD.decode(&text));
+        decoded.map(Some).map_err(|_| refused(name, &Value::String(text), "base64 with its padding"))
     }
 
     /// Why something is to be ended, as `who` says it; cut to what a verdict shows.
@@ -158,15 +176,47 @@ impl Fields {
     }
 }
 
+struct Digest(Sha256);
+
+impl std::io::Write for Digest {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A field that has a value it cannot have.
 pub fn refused(name: &str, value: &Value, wanted: &str) -> Refusal {
     let shown = match value {
         Value::String(text) => shortened(text),
-        other => shortened(&other.to_string()),
+        other => shortened(&beginning(other)),
     };
     Refusal::new(Code::BadField, format!("{name}: `{shown}` is not {wanted}"))
         .with("key", name)
         .with("value", shown)
+}
+
+/// As much of a value's JSON as is ever shown.
+fn beginning(value: &Value) -> String {
+    struct Beginning(Vec<u8>);
+    impl std::io::Write for Beginning {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.extend_from_slice(&bytes[..bytes.len().min(SHOWN * 4 + 4)]);
+            // What follows is not made.
+            if self.0.len() > SHOWN * 4 { Err(std::io::ErrorKind::WriteZero.into()) } else { Ok(bytes.len()) }
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut text = Beginning(Vec::new());
+    let _ = serde_json::to_writer(&mut text, value);
+    String::from_utf8_lossy(&text.0).into_owned()
 }
 
 fn shortened(text: &str) -> String {
@@ -185,11 +235,11 @@ impl FromRequest<Shared> for Object {
     type Rejection = Refusal;
 
     async fn from_request(request: Request<Body>, state: &Shared) -> Result<Self, Refusal> {
-        let bytes = bytes(request, state.patience).await?;
+        let bytes = bytes(request, state, Some(Scanner::new())).await?;
         if bytes.is_empty() {
             return Ok(Object(Fields::default()));
         }
-        match serde_json::from_slice(&bytes) {
+        match intake::parse(bytes, |bytes| serde_json::from_slice(&bytes)).await? {
             Ok(Value::Object(object)) => Ok(Object(Fields::new(object))),
             Ok(_) => Err(Refusal::new(Code::BadJson, "the body is JSON, but not an object")),
             Err(error) => Err(Refusal::new(Code::BadJson, format!("the body is not JSON: {error}"))),
@@ -202,23 +252,107 @@ fn too_large() -> Refusal {
         .with("most_bytes", MOST_BYTES)
 }
 
-/// All bytes of a body.
-pub async fn bytes(request: Request<Body>, patience: Duration) -> Result<Bytes, Refusal> {
-    let declared =
-        request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if declared.is_some_and(|length: u64| length > MOST_BYTES as u64) {
+/// All bytes of a body, which the scanner bounds where it is JSON.
+pub async fn bytes(
+    request: Request<Body>,
+    app: &Shared,
+    scanner: Option<Scanner>,
+) -> Result<Vec<u8>, Refusal> {
+    let declared = request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|length| length > MOST_BYTES as u64) {
         return Err(too_large());
     }
-    read(request.into_body(), patience).await
+    let (parts, mut body) = request.into_parts();
+    let reader = Reader {
+        intake: &app.intake,
+        owner: parts.extensions.get::<Owner>(),
+        held: parts.extensions.get::<Held>(),
+        patience: app.patience,
+        declared: declared.and_then(|length| usize::try_from(length).ok()),
+    };
+    let read = reader.read(&mut body, scanner).await;
+    if matches!(&read, Err(refusal) if refusal.code != Code::RequestTimeout) {
+        // Its sender reads the answer once all of it is sent.
+        let rest = drain(&mut body);
+        let _ = tokio::time::timeout(app.patience, rest).await;
+    }
+    read
 }
 
-async fn read(body: Body, patience: Duration) -> Result<Bytes, Refusal> {
-    match tokio::time::timeout(patience, Limited::new(body, MOST_BYTES).collect()).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(Refusal::new(Code::BadJson, "the body ended before it was whole")),
-        Err(_) => {
-            Err(Refusal::new(Code::RequestTimeout, format!("the body did not arrive within {patience:?}")))
+/// Reads and forgets what is left of a body, until its sender pauses.
+async fn drain(body: &mut Body) {
+    let mut left = MOST_BYTES;
+    while let Ok(Some(Ok(frame))) = tokio::time::timeout(DRAIN_TIMEOUT, body.frame()).await {
+        left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        if left == 0 {
+            return;
+        }
+    }
+}
+
+/// Reads one body.
+struct Reader<'a> {
+    intake: &'a Intake,
+    owner: Option<&'a Owner>,
+    held: Option<&'a Held>,
+    patience: Duration,
+    /// How many bytes it is to have.
+    declared: Option<usize>,
+}
+
+impl Reader<'_> {
+    async fn read(&self, body: &mut Body, mut scanner: Option<Scanner>) -> Result<Vec<u8>, Refusal> {
+        let mut reserved = match self.declared {
+            Some(length) if length > MAX_SHORT_BYTES => self.reserve(length).await?,
+            _ => None,
+        };
+        let mut read = Vec::new();
+        let deadline = tokio::time::Instant::now() + self.patience;
+        loop {
+            let frame = match tokio::time::timeout_at(deadline, body.frame()).await {
+                Ok(None) => break,
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(_))) => {
+                    return Err(Refusal::new(Code::BadJson, "the body ended before it was whole"));
+                }
+                Err(_) => {
+                    let message = format!("the body did not arrive within {:?}", self.patience);
+                    return Err(Refusal::new(Code::RequestTimeout, message));
+                }
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            if data.len() > MOST_BYTES - read.len() {
+                return Err(too_large());
+            }
+            if let Some(scanner) = &mut scanner {
+                scanner.feed(&data).map_err(|excess| excess.refusal("the body"))?;
+            }
+            // Its length was not declared.
+            if reserved.is_none() && read.len() + data.len() > MAX_SHORT_BYTES {
+                reserved = self.reserve(MOST_BYTES).await?;
+            }
+            read.extend_from_slice(&data);
+        }
+        let parsed = scanner.map_or(0, |scanner| scanner.values_in_all() * VALUE_BYTES);
+        let parsed = match self.owner {
+            // Not waited for, with bytes reserved that others may wait for.
+            Some(owner) if parsed > MAX_SHORT_BYTES * 4 => Some(self.intake.try_reserve(owner, parsed)?),
+            _ => None,
+        };
+        if let Some(held) = self.held {
+            reserved.into_iter().chain(parsed).for_each(|reserved| held.keep(reserved));
+        }
+        Ok(read)
+    }
+
+    async fn reserve(&self, bytes: usize) -> Result<Option<Reservation>, Refusal> {
+        match self.owner {
+            Some(owner) => self.intake.reserve(owner, bytes, self.patience).await.map(Some),
+            // Paths without an owner take no body.
+            None => Err(too_large()),
         }
     }
 }

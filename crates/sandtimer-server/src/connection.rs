@@ -1,9 +1,10 @@
 //! The other end of a connection: whose it is, and whether it is still there.
 
+mod meter;
 mod peer;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll;
@@ -12,6 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OnceCell;
 
+use meter::Meter;
 use peer::belongs_to;
 
 /// One connection, as far as its other end matters.
@@ -22,6 +24,8 @@ pub(crate) struct Connection {
     socket: OwnedFd,
     /// Looked up once: a socket does not change hands unseen.
     own: OnceCell<bool>,
+    /// Counts messages, once it is no longer HTTP.
+    pub meter: Meter,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,14 +42,22 @@ impl Connection {
     pub fn of(stream: &TcpStream, peer: SocketAddr) -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
         let ends = Ends::Tcp { peer, local: stream.local_addr()? };
-        Ok(Connection { ends, socket, own: OnceCell::new() })
+        Ok(Connection { ends, socket, own: OnceCell::new(), meter: Meter::default() })
     }
 
     /// Over a socket in the file system. The kernel says who connected.
     pub fn of_unix(stream: &UnixStream) -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
         let uid = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
-        Ok(Connection { ends: Ends::Unix(uid), socket, own: OnceCell::new() })
+        Ok(Connection { ends: Ends::Unix(uid), socket, own: OnceCell::new(), meter: Meter::default() })
+    }
+
+    /// The machine that it comes from; `None` for this one's sockets in the file system.
+    pub fn peer(&self) -> Option<IpAddr> {
+        match self.ends {
+            Ends::Tcp { peer, .. } => Some(peer.ip().to_canonical()),
+            Ends::Unix(_) => None,
+        }
     }
 
     /// Our end of it; loopback where it has no address.

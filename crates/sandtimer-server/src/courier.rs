@@ -61,8 +61,34 @@ impl Courier for HttpCourier {
             Ok(answer) => taken(answer.status().as_u16()),
             Err(Error::BadUri(why)) => Sent::Refused(format!("the address cannot be used: {why}")),
             Err(Error::Other(error)) if error.is::<NotPublic>() => Sent::Refused(error.to_string()),
-            Err(error) => Sent::Failed(error.to_string()),
+            Err(error) => {
+                tracing::debug!("the webhook of the job {id} failed: {error}");
+                Sent::Failed(class_of(&error).to_owned())
+            }
         }
+    }
+}
+
+/// What kind of failure it was. Only that: the error itself may name addresses that only this machine's resolver knows.
+fn class_of(error: &Error) -> &'static str {
+    use std::io::ErrorKind;
+    match error {
+        Error::HostNotFound => "its name has no address",
+        Error::Timeout(_) => "it did not answer in time",
+        Error::Io(error) => match error.kind() {
+            ErrorKind::ConnectionRefused => "the connection was refused",
+            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => {
+                "the connection was closed before the answer"
+            }
+            ErrorKind::UnexpectedEof => "the connection was closed before the answer",
+            ErrorKind::TimedOut => "it did not answer in time",
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => "it cannot be reached",
+            _ => "the connection failed",
+        },
+        Error::ConnectionFailed => "the connection failed",
+        Error::Tls(_) | Error::Rustls(_) | Error::Pem(_) => "its certificate is not accepted, or it does not speak TLS",
+        Error::Protocol(_) | Error::LargeResponseHeader(..) => "its answer is none of HTTP",
+        _ => "it could not be sent",
     }
 }
 
@@ -84,14 +110,14 @@ fn taken(status: u16) -> Sent {
     }
 }
 
-/// An address that is not to be reached.
+/// An address that is not to be reached. It is not named: what a name means inside is none of the owner's business.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{name} is {address}, which is no public address; the operator of the worker may allow such ones with `--private-webhooks`"
+    "{name} leads to an address that is not allowed: none of the public Internet; the operator of the worker may allow such \
+     ones with `--private-webhooks`"
 )]
 struct NotPublic {
     name: String,
-    address: IpAddr,
 }
 
 /// Resolves names, and refuses those that lead to what is not public.
@@ -110,15 +136,11 @@ impl Resolver for Checked {
     ) -> Result<ResolvedSocketAddrs, Error> {
         let found = self.names.resolve(uri, config, timeout)?;
         // One is enough: nobody mixes them by mistake.
-        let refused =
-            found.iter().map(|found| found.ip()).find(|address| !self.private && !is_public(*address));
-        match refused {
-            None => Ok(found),
-            Some(address) => {
-                let name = uri.host().unwrap_or_default().to_owned();
-                Err(Error::Other(Box::new(NotPublic { name, address })))
-            }
+        if self.private || found.iter().all(|found| is_public(found.ip())) {
+            return Ok(found);
         }
+        let name = uri.host().unwrap_or_default().to_owned();
+        Err(Error::Other(Box::new(NotPublic { name })))
     }
 }
 
@@ -219,13 +241,30 @@ mod tests {
     }
 
     #[test]
+    fn failures_are_classes_without_addresses() {
+        let to = |url: String| Webhook { url, headers: Vec::new(), secret: None };
+        let courier = HttpCourier::new(true);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        drop(listener);
+        let refused = courier.send(&to(format!("http://localhost:{}/", address.port())), "j", b"{}");
+        assert_eq!(refused, Sent::Failed("the connection was refused".to_owned()));
+    }
+
+    #[test]
     fn what_is_not_public_is_refused_and_names_the_remedy() {
         let to = |url: &str| Webhook { url: url.to_owned(), headers: Vec::new(), secret: None };
         for url in
             ["http://127.0.0.1:9/", "http://localhost:9/", "http://[::1]:9/", "http://169.254.169.254/latest"]
         {
             match HttpCourier::new(false).send(&to(url), "j", b"{}") {
-                Sent::Refused(why) => assert!(why.contains("--private-webhooks"), "{url}: {why}"),
+                Sent::Refused(why) => {
+                    assert!(why.contains("--private-webhooks"), "{url}: {why}");
+                    // Such as what `localhost` leads to.
+                    let name = url.split(['/', ':']).find(|part| !part.is_empty() && *part != "http").unwrap_or("");
+                    let rest = why.replace(name, "");
+                    assert!(!rest.contains("127.0.0.1") && !rest.contains("::1]"), "{url}: {why}");
+                }
                 other => panic!("{url}: {other:?}"),
             }
         }

@@ -66,6 +66,8 @@ codes! {
     RequestTimeout = "request_timeout", 408, 125, true, "send the whole request without pauses";
     /// The body is larger than the server takes.
     BodyTooLarge = "body_too_large", 413, 125, false, "a body has at most 64 MiB";
+    /// The JSON of the body or message has more bytes, values or depth than the server takes; `details.counted` says which.
+    JsonTooLarge = "json_too_large", 413, 125, false, "send long text as a string of code, command, stdin, data, content or inputs, many jobs in several requests, and data as files";
     /// The path and query are longer than the server takes.
     UriTooLong = "uri_too_long", 414, 125, false, "path and query have at most 16 KiB; send long values in the body";
     /// The head of the request has more lines or bytes than the server takes.

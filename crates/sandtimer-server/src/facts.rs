@@ -1,5 +1,9 @@
 //! What the server says about itself: health, the host, settings, metrics; and what it says where there is nothing.
+//!
+//! Without tokens, and to a token with the word `operator`, all of it. Another token sees what holds for its own runs and what is
+//! counted of them: nothing of other owners, and no path of the host.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use axum::Router;
@@ -40,28 +44,82 @@ async fn health(State(app): State<Shared>) -> Response {
 }
 
 async fn metrics(State(app): State<Shared>, Extension(owner): Extension<Owner>) -> Response {
-    let (running, kept) = app.runs.counts();
+    let is_operator = app.tenants.is_operator(&owner);
     // Before the rest, which counts a store that cannot be read.
-    let of_jobs = jobs::metrics(&app, &owner).await;
+    let of_jobs = jobs::metrics(&app, &owner, is_operator).await;
     if of_jobs.is_err() {
         app.metrics.store_failed();
     }
-    let mut text = app.metrics.text(Gauges {
+    let mut text = if is_operator { of_all(&app) } else { of_owner(&app, &owner) };
+    text.push_str(&of_jobs.unwrap_or_default());
+    ([(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"))], text).into_response()
+}
+
+fn of_all(app: &Shared) -> String {
+    let (running, kept) = app.runs.counts();
+    app.metrics.text(Gauges {
         running,
         kept,
         quarantined: app.engine.quarantined(),
         pools: app.contexts.pool_stats(),
         shell_prewarm_failures: app.contexts.shell_prewarm_failures(),
-    });
-    text.push_str(&of_jobs.unwrap_or_default());
-    ([(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"))], text).into_response()
+    })
 }
 
-async fn host(State(app): State<Shared>, Parameters(fields): Parameters) -> Result<Response, Refusal> {
+fn of_owner(app: &Shared, owner: &Owner) -> String {
+    let runs = app.runs.of(owner);
+    let count = |status: &str| runs.iter().filter(|run| run.status() == status).count();
+    let mut text = String::new();
+    for (name, help, status) in [
+        ("sandtimer_runs_running", "Your runs that go on.", "running"),
+        ("sandtimer_runs_queued", "Your runs that have not begun.", "queued"),
+        ("sandtimer_runs_kept", "Records of your runs that are over.", "ended"),
+    ] {
+        crate::metrics::head(&mut text, name, "gauge", help);
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name} {}", count(status));
+    }
+    text
+}
+
+async fn host(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
     fields.finish()?;
+    let is_operator = app.tenants.is_operator(&owner);
     // A task of its own: clients that go away must not have it begun again and again.
-    let facts = tokio::spawn(host_facts(app)).await.map_err(|_| unexamined())??;
+    let mut facts = tokio::spawn(host_facts(app)).await.map_err(|_| unexamined())??;
+    if !is_operator {
+        reduce_host(&mut facts);
+    }
     Ok(body::json(&facts))
+}
+
+/// Leaves what the machine enforces, without what it was found by.
+fn reduce_host(facts: &mut Value) {
+    for layer in facts.get_mut("layers").and_then(Value::as_array_mut).into_iter().flatten() {
+        for key in ["evidence", "remedy"] {
+            if layer.get(key).is_some() {
+                layer[key] = "".into();
+            }
+        }
+    }
+    if facts.get("measured").is_some() {
+        facts["measured"] = json!({});
+    }
+}
+
+/// Leaves the limits of runs, without where they are set and what else the server was told.
+fn reduce_settings(settings: &Value) -> Value {
+    let mut limits = settings.get("limits").cloned().unwrap_or_default();
+    for setting in limits.as_object_mut().into_iter().flat_map(|limits| limits.values_mut()) {
+        if setting.get("origin").is_some() {
+            setting["origin"] = Value::Null;
+        }
+    }
+    json!({"limits": limits, "policy": {}, "server": {}})
 }
 
 async fn host_facts(app: Shared) -> Result<Value, Refusal> {
@@ -83,10 +141,17 @@ fn unexamined() -> Refusal {
     Refusal::new(Code::Internal, "the host could not be examined")
 }
 
-async fn config(State(app): State<Shared>, Parameters(fields): Parameters) -> Result<Response, Refusal> {
+async fn config(
+    State(app): State<Shared>,
+    Extension(owner): Extension<Owner>,
+    Parameters(fields): Parameters,
+) -> Result<Response, Refusal> {
     fields.finish()?;
-    let App { host, .. } = &*app;
-    Ok(body::json(&host.config))
+    let App { host, tenants, .. } = &*app;
+    if tenants.is_operator(&owner) {
+        return Ok(body::json(&host.config));
+    }
+    Ok(body::json(&reduce_settings(&host.config)))
 }
 
 pub(crate) async fn not_found(uri: Uri) -> Response {

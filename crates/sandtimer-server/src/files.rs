@@ -144,7 +144,7 @@ async fn append(
     request: Request<Body>,
 ) -> Result<Response, Refusal> {
     // Before anything is refused: it is not long, and its sender hears the answer when all of it is read.
-    let bytes = body::bytes(request, app.patience).await?;
+    let bytes = body::bytes(request, &app, None).await?;
     let Parameters(mut fields) = parameters?;
     let workspace = addressed(&app, &owner, &mut fields)?;
     let path = placed(&mut fields, "path")?;

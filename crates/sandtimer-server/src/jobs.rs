@@ -39,6 +39,7 @@ use crate::body::{self, Fields, Id, Object, Parameters, refused};
 use crate::error::{Code, Refusal};
 use crate::events;
 use crate::runs::Piece;
+use crate::scan::Scanner;
 
 pub(crate) use counts::text as metrics;
 pub(crate) use keeping::Jobs;
@@ -107,7 +108,7 @@ async fn submit(
 ) -> Result<Response, Refusal> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let are_lines = kind.is_some_and(submission::are_lines);
-    let bytes = body::bytes(request, app.patience).await?;
+    let bytes = body::bytes(request, &app, Some(Scanner::batch())).await?;
     let networked = app.tenants.may_have_network(&owner);
     let submitted = app
         .jobs

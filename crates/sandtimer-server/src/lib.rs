@@ -5,6 +5,8 @@
 //! connection   whose its other end is, and waiting only while that is there
 //! auth         who asks, before any handler: Owner, or a Refusal
 //! body         fields of requests, each refusal naming its field; limits by the engine's own parser
+//! scan         bounds of the JSON that is received, before it is parsed
+//! intake       memory for what is received, and the threads that parse long messages
 //! owned        things by id that are there for their owner only
 //! runs         /v1/runs: request → Spec, the driver of each run, output, events, records
 //! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
@@ -36,6 +38,7 @@ pub mod error;
 mod events;
 mod facts;
 mod files;
+mod intake;
 mod jobs;
 mod listen;
 mod mcp;
@@ -46,6 +49,7 @@ mod page;
 mod policy;
 mod quota;
 mod runs;
+mod scan;
 mod tasks;
 mod tenants;
 mod trace;
@@ -76,6 +80,7 @@ pub use trace::{Collector, CollectorError};
 
 use contexts::LiveContexts;
 use facts::Facts;
+use intake::Intake;
 use jobs::Jobs;
 use metrics::Metrics;
 use quota::Places;
@@ -241,6 +246,7 @@ pub(crate) struct App {
     pub interpreters: Interpreters,
     pub places: Places,
     pub tenants: Arc<Tenants>,
+    pub intake: Intake,
     pub traces: Traces,
     pub patience: Duration,
     pub heartbeat: Duration,
@@ -325,6 +331,7 @@ impl Server {
         let jobs = Jobs::start(&settings.state_directory, &engine, &tenants, own, &settings.jobs)?;
         let app = Arc::new(App {
             tenants,
+            intake: Intake::of(auth::owners(settings.tokens.as_ref())),
             jobs,
             traces,
             engine,
@@ -346,7 +353,9 @@ impl Server {
             metrics: Metrics::default(),
             closing: watch::Sender::new(false),
         });
-        let connections = listen::Connections::default();
+        // Without tokens there is one owner.
+        let share = if app.tokens.is_some() { listen::MOST / 2 } else { listen::MOST };
+        let connections = listen::Connections::new(share);
         let guard = runtime.enter();
         let listener = listener.into_listener().map_err(StartError::Threads)?;
         drop(guard);

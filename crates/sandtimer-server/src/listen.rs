@@ -3,28 +3,31 @@
 //! A connection belongs to one task. Closing it, or dropping that task, drops the handler's future: that is how a handler
 //! learns that its client went away.
 
+mod places;
 mod words;
 
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response, Uri};
 use axum::middleware::Next;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use places::Seat;
 use tower_service::Service;
 use words::InWords;
 
@@ -33,10 +36,11 @@ use crate::connection::Connection;
 use crate::error::{Code, Refusal};
 use crate::{Shared, compat, contexts, facts, files, jobs, mcp, openapi, page, runs, tasks, workspaces};
 
-/// Connections at a time of those who may ask; more wait until one is closed.
-pub(crate) const MOST: u32 = 1024;
-/// Connections at a time of other users, who only get to hear that they may not ask; more are closed.
-const STRANGERS: usize = 16;
+pub(crate) use places::{Connections, MOST, Place};
+
+/// How long a connection may take to show a token, and then for the answer to what it has sent without one.
+const STRANGER_TIMEOUT: Duration = Duration::from_secs(5);
+const STRANGER_GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// Header lines of a request, bytes of its head, and of its path and query.
 const MOST_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
@@ -137,49 +141,6 @@ impl Listener {
     }
 }
 
-/// The connections that are open.
-#[derive(Debug, Clone)]
-pub(crate) struct Connections {
-    ours: Arc<Semaphore>,
-    strangers: Arc<Semaphore>,
-}
-
-/// A connection's place among them, for what goes on with it when it is HTTP no longer.
-#[derive(Debug, Clone)]
-pub(crate) struct Place {
-    _held: Arc<OwnedSemaphorePermit>,
-}
-
-impl Default for Connections {
-    fn default() -> Self {
-        Connections {
-            ours: Arc::new(Semaphore::new(MOST as usize)),
-            strangers: Arc::new(Semaphore::new(STRANGERS)),
-        }
-    }
-}
-
-impl Connections {
-    /// Waits until none is open of those who may ask.
-    pub async fn drained(&self) {
-        // The semaphore is never closed.
-        let _ = self.ours.acquire_many(MOST).await;
-    }
-
-    /// Whether there is none of those who may ask.
-    pub fn are_closed(&self) -> bool {
-        self.ours.available_permits() == MOST as usize
-    }
-
-    /// A place for a connection; `None` for one that has to go. Nobody can take the places of those who may ask.
-    async fn place(&self, app: &Shared, connection: &Connection) -> Option<OwnedSemaphorePermit> {
-        if app.tokens.is_none() && !connection.is_own().await {
-            return self.strangers.clone().try_acquire_owned().ok();
-        }
-        self.ours.clone().acquire_owned().await.ok()
-    }
-}
-
 /// All paths. What is asked for beside runs has its own module and is merged here.
 fn router(app: &Shared) -> Router {
     Router::new()
@@ -240,13 +201,8 @@ pub(crate) async fn serve(listener: Listener, app: Shared, connections: Connecti
         };
         match accepted {
             Ok((connection, stream)) => {
-                let (router, app, connections) = (router.clone(), app.clone(), connections.clone());
-                tokio::spawn(async move {
-                    if let Some(held) = connections.place(&app, &connection).await {
-                        let place = Place { _held: Arc::new(held) };
-                        converse(stream, (connection, place), router, app).await;
-                    }
-                });
+                let seat = connections.accept(connection.peer());
+                tokio::spawn(converse(stream, (connection, seat), router.clone(), app.clone()));
             }
             // One that was reset while it waited, or no descriptors left.
             Err(_) => tokio::time::sleep(EXHAUSTED).await,
@@ -254,28 +210,74 @@ pub(crate) async fn serve(listener: Listener, app: Shared, connections: Connecti
     }
 }
 
-async fn converse(stream: Stream, (connection, place): (Connection, Place), router: Router, app: Shared) {
+/// An answer's body, with the place of the connection until it is sent.
+struct Answer {
+    body: Body,
+    _place: Place,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+async fn converse(stream: Stream, (connection, seat): (Connection, Arc<Seat>), router: Router, app: Shared) {
     let connection = Arc::new(connection);
+    let stream = InWords::new(stream, connection.clone());
+    let of_requests = seat.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
+        let place = Place::of(&of_requests);
         request.extensions_mut().insert(connection.clone());
         request.extensions_mut().insert(place.clone());
         let answer = router.clone().call(request);
-        async move { Ok::<Response<Body>, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+        async move {
+            let answer = answer.await.unwrap_or_else(|never| match never {});
+            Ok::<Response<Answer>, Infallible>(answer.map(|body| Answer { body, _place: place }))
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(app.patience)
         .max_headers(MOST_HEADERS * READ_TO_REFUSE)
         .max_buf_size(HEAD_BYTES * READ_TO_REFUSE)
-        .serve_connection(TokioIo::new(InWords::new(stream)), service)
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut served = std::pin::pin!(served);
     let mut closing = app.closing.subscribe();
     // An error here is the client's: what it sent is no HTTP, or it went away.
     tokio::select! {
         _ = served.as_mut() => return,
+        () = seat.closed() => return,
+        () = stays_stranger(&seat, STRANGER_TIMEOUT) => {}
         _ = closing.wait_for(|closing| *closing) => {}
     }
     served.as_mut().graceful_shutdown();
-    let _ = served.await;
+    tokio::select! {
+        _ = served => {}
+        () = seat.closed() => {}
+        () = stays_stranger(&seat, STRANGER_GRACE_PERIOD) => {}
+    }
+}
+
+/// Waits until a connection has shown no token for too long; for ever where it has.
+async fn stays_stranger(seat: &Seat, limit: Duration) {
+    tokio::time::sleep(limit).await;
+    if !seat.is_stranger() {
+        std::future::pending::<()>().await;
+    }
 }

@@ -13,6 +13,7 @@
 //! resources     runs and their output as documents
 //! polled        runs as tasks of the protocol
 //! render        answers: a text for the model, the same as data for programs
+//! transport     a message in each line of a connection
 //! lines         output by lines: filters, the last ones
 //! excerpt       output cut to what a model can take
 //! ```
@@ -34,13 +35,14 @@ mod start;
 mod steer;
 mod tasks;
 mod tools;
+mod transport;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -54,11 +56,15 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use crate::Shared;
 use crate::auth::{Owner, owners};
 use crate::body::{MOST_BYTES, Parameters, bytes};
+use crate::connection::Connection;
 use crate::error::{Code, Refusal};
+use crate::intake;
 use crate::listen::Place;
+use crate::scan::Scanner;
 
 use conversation::{Conversation, OwnerState};
 use handler::Handler;
+use transport::Lines;
 
 pub use tools::document;
 
@@ -132,8 +138,11 @@ async fn converse(
         return Err(Refusal::new(Code::Capacity, format!("{MOST_SESSIONS} MCP sessions are open")));
     }
     let (parts, body) = request.into_parts();
-    let body = bytes(Request::from_parts(parts.clone(), body), mcp.app.patience).await?;
-    let answer = served.http.handle(Request::from_parts(parts, Full::new(body))).await;
+    let asked = Request::from_parts(parts.clone(), body);
+    let body = Bytes::from(bytes(asked, &mcp.app, Some(Scanner::new())).await?);
+    let length = body.len();
+    let answer = Box::pin(served.http.handle(Request::from_parts(parts, Full::new(body))));
+    let answer = intake::begin(answer, length).await;
     Ok(answer.map(Body::new).into_response())
 }
 
@@ -145,7 +154,7 @@ fn unknown_owner() -> Refusal {
 async fn upgrade(
     State(mcp): State<Mcp>,
     Extension(owner): Extension<Owner>,
-    Extension(place): Extension<Place>,
+    (Extension(connection), Extension(place)): (Extension<Arc<Connection>>, Extension<Place>),
     Parameters(mut fields): Parameters,
     mut request: Request,
 ) -> Result<Response, Refusal> {
@@ -161,6 +170,7 @@ async fn upgrade(
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
     let conversation = Conversation::with(served.state.clone(), limits, directory, estimate_tools)?;
     let upgraded = hyper::upgrade::on(&mut request);
+    connection.meter.begin(&mcp.app, &owner);
     let mut closing = mcp.app.closing.subscribe();
     tokio::spawn(async move {
         let _place = place;
@@ -169,7 +179,8 @@ async fn upgrade(
         let (read, write) = tokio::io::split(TokioIo::new(upgraded));
         let serving = async {
             // What is said before `initialize`, or no JSON: the client's mistake, and the end.
-            if let Ok(service) = Handler::of(conversation).serve((read, write)).await {
+            let lines = Lines::new(read, write, connection);
+            if let Ok(service) = Handler::of(conversation).serve(lines).await {
                 let _ = service.waiting().await;
             }
         };

@@ -59,8 +59,14 @@ enum Answer {
 const BODILESS: [u16; 3] = [101, 202, 204];
 /// What following something answers.
 const OF_FOLLOWING: &[(u16, &str)] = &[(200, "The events."), (204, "There is nothing behind Last-Event-ID.")];
-const OF_BODIES: &[Code] =
-    &[Code::BadJson, Code::BadField, Code::UnknownField, Code::RequestTimeout, Code::BodyTooLarge];
+const OF_BODIES: &[Code] = &[
+    Code::BadJson,
+    Code::BadField,
+    Code::UnknownField,
+    Code::RequestTimeout,
+    Code::BodyTooLarge,
+    Code::JsonTooLarge,
+];
 const OF_ALL: &[Code] = &[
     Code::BadHttp,
     Code::UriTooLong,
@@ -263,7 +269,7 @@ fn run_operations() -> Vec<Operation> {
             "get",
             "/v1/runs/{id}/terminal",
             "A WebSocket to a run's terminal. Binary messages are bytes, typed and shown. Text messages are JSON objects of one \
-             field: `resize` of `columns` and `rows` from the client; `lagged` of `dropped` and `next_cursor`, `ended` of what the \
+             field: `resize` of `columns` and `rows` from the client; `lagged` of `dropped` and `next_cursor`, `heartbeat` where nothing is shown, `ended` of what the \
              event `ended` has, and `error`, an Error, from the server. Where no header can be set, the token is offered as the \
              protocol `sandtimer.token.` and its base64url, beside the protocol `sandtimer`",
             Upgrade("A WebSocket."),

@@ -1,4 +1,5 @@
-//! What a token allows each of its runs and contexts: ceilings below the server's, and whether they may have a network.
+//! What a token allows each of its runs and contexts: ceilings below the server's, and whether they may have a network; and
+//! whether it is an operator's, which sees the server as a whole.
 //!
 //! Each token with ceilings has a scope, in which all that it starts is opened: so an extension cannot pass them either.
 
@@ -16,6 +17,7 @@ use crate::auth::{Owner, Tokens};
 pub(crate) struct Grant {
     pub maxima: Limits,
     pub network: bool,
+    pub operator: bool,
 }
 
 /// What stands before the name of a limit, as on the wire: `max_wall_ms=10m`.
@@ -24,9 +26,14 @@ const MAXIMUM: &str = "max_";
 impl Grant {
     /// Takes a word of a line; false where it is none of these, an error where its value is none.
     pub fn take(&mut self, word: &str) -> Result<bool, &'static str> {
-        if word == "network" {
-            return if std::mem::replace(&mut self.network, true) {
-                Err("network is there twice")
+        let flag = match word {
+            "network" => Some(&mut self.network),
+            "operator" => Some(&mut self.operator),
+            _ => None,
+        };
+        if let Some(flag) = flag {
+            return if std::mem::replace(flag, true) {
+                Err("network or operator is there twice")
             } else {
                 Ok(true)
             };
@@ -56,6 +63,8 @@ pub(crate) struct Tenants {
     known: Vec<Owner>,
     /// `None`: without tokens, where who asks could use the network without a run.
     networked: Option<Vec<Owner>>,
+    /// `None`: without tokens, where only the server's own user is answered.
+    operators: Option<Vec<Owner>>,
 }
 
 impl Tenants {
@@ -68,9 +77,15 @@ impl Tenants {
                 scopes.insert(owner.clone(), engine.open_tenant(name, &grant.maxima)?);
             }
         }
-        let networked = grants.iter().filter(|(_, grant)| grant.network).map(|(owner, _)| owner.clone());
+        let with = |has: fn(&Grant) -> bool| {
+            tokens.map(|_| {
+                let owners = grants.iter().filter(|(_, grant)| has(grant));
+                owners.map(|(owner, _)| owner.clone()).collect()
+            })
+        };
+        let (networked, operators) = (with(|grant| grant.network), with(|grant| grant.operator));
         let known = grants.iter().map(|(owner, _)| owner.clone()).collect();
-        Ok(Tenants { scopes, known, networked: tokens.map(|_| networked.collect()) })
+        Ok(Tenants { scopes, known, networked, operators })
     }
 
     /// What all of an owner's is opened in.
@@ -85,5 +100,10 @@ impl Tenants {
 
     pub fn may_have_network(&self, owner: &Owner) -> bool {
         self.networked.as_ref().is_none_or(|networked| networked.contains(owner))
+    }
+
+    /// Whether it sees the server as a whole: its host, its settings, and what is counted of all owners.
+    pub fn is_operator(&self, owner: &Owner) -> bool {
+        self.operators.as_ref().is_none_or(|operators| operators.contains(owner))
     }
 }

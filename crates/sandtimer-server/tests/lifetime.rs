@@ -175,6 +175,22 @@ fn records_are_thinned_out_while_the_server_runs() {
 }
 
 #[test]
+fn one_tenants_runs_push_out_no_record_of_another() {
+    let serving = Serving::with(|settings| {
+        settings.retention = Retention { runs: Some(4), age: None };
+        settings.tokens = Some(support::tokens("alice a-secret\nbob another\n"));
+    });
+    let (alice, bob) = (serving.client_with("a-secret"), serving.client_with("another"));
+    let kept = bob.run(&json!({"command": ["true"]}))["run_id"].as_str().expect("an id").to_owned();
+    for _ in 0..8 {
+        alice.run(&json!({"command": ["true"]}));
+    }
+    let ended = || alice.get("/v1/runs?status=ended").1["total"].as_u64();
+    support::wait_until("the owner's own are forgotten", || ended() == Some(4));
+    assert_eq!(bob.get(&format!("/v1/runs/{kept}")).0, 200);
+}
+
+#[test]
 fn records_of_what_never_began_are_thinned_out_as_well() {
     let retention = Retention { runs: Some(16), age: None };
     let serving = Serving::with(|settings| settings.retention = retention);

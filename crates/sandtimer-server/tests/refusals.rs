@@ -43,7 +43,7 @@ fn each_bad_body_is_refused_by_name_and_nothing_is_started() {
         (b"[]", 400, "bad_json", "object"),
         (b"null", 400, "bad_json", "object"),
         (b"{\"command\":[\"\xff\"]}", 400, "bad_json", "JSON"),
-        (deep.as_bytes(), 400, "bad_json", "JSON"),
+        (deep.as_bytes(), 413, "json_too_large", "64 deep"),
         (br#"{"command":["echo"],"wall":2}"#, 400, "unknown_field", "wall"),
         (br#"{"command":["echo"],"idle_ms":2}"#, 400, "unknown_field", "idle_ms"),
         (br#"{"command":["echo"],"wall_ms":-1}"#, 400, "bad_limit", "wall_ms: `-1`"),
@@ -242,6 +242,43 @@ fn what_a_token_made_is_not_there_for_another() {
     }
     assert_eq!(serving.client().get("/healthz").0, 200);
     assert_eq!(serving.client().get("/metrics").0, 401);
+}
+
+#[test]
+fn a_token_sees_the_server_as_a_whole_only_as_an_operator() {
+    let serving = Serving::with(|settings| {
+        settings.tokens = Some(tokens("alice a-token\nbob b-token\nops o-token operator\n"));
+        settings.host.config = json!({
+            "limits": {"wall_ms": {"value": 5000, "source": "file", "origin": "/srv/sandtimer.toml"}},
+            "policy": {"X": {"value": "/srv/x", "source": "file", "origin": "/srv/sandtimer.toml"}},
+            "server": {"state_dir": {"value": "/srv/state", "source": "default", "origin": null}},
+        });
+        settings.host.facts = Box::new(|| {
+            json!({"tier": "T3", "kill": "K3", "deadline_layers": [], "measured": {"spawn_ms": 1},
+                "layers": [{"layer": "cgroup", "status": "ok", "evidence": "/sys/fs/cgroup/srv", "consequence": "", "remedy": ""}]})
+        });
+    });
+    let [alice, bob, ops] = ["a-token", "b-token", "o-token"].map(|token| serving.client_with(token));
+    bob.run(&json!({"command": ["true"]}));
+    bob.post("/v1/jobs", &json!({"command": ["true"], "not_before_ms": 9_000_000_000_000_u64}));
+    alice.run(&json!({"command": ["true"]}));
+    let text = |client: &support::Client, path: &str| match client.get(path) {
+        (200, Value::String(text)) => text,
+        (200, value) => value.to_string(),
+        other => panic!("{path}: {other:?}"),
+    };
+    let metrics = text(&alice, "/metrics");
+    assert!(metrics.contains("sandtimer_runs_kept 1\n") && !metrics.contains("sandtimer_jobs{"), "{metrics}");
+    assert!(!metrics.contains("sandtimer_runs_total"), "{metrics}");
+    let metrics = text(&ops, "/metrics");
+    assert!(metrics.contains("sandtimer_runs_kept 2\n"), "{metrics}");
+    assert!(metrics.contains("sandtimer_jobs{state=\"scheduled\"} 1\n"), "{metrics}");
+    for path in ["/v1/config", "/v1/host"] {
+        let (shown, whole) = (text(&alice, path), text(&ops, path));
+        assert!(!shown.contains("/srv") && whole.contains("/srv"), "{path}: {shown} {whole}");
+    }
+    assert_eq!(alice.get("/v1/config").1["limits"]["wall_ms"]["value"], 5000);
+    assert_eq!(alice.get("/v1/host").1["tier"], "T3");
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn addresses_that_are_not_public_are_refused_unless_the_operator_allows_them() {
         let told =
             until_settled(&client, &submit(&client, &json!({"command": ["true"], "webhook": {"url": url}})));
         let error = told["error"].as_str().expect("a reason");
-        assert!(error.contains("is no public address") && error.contains("--private-webhooks"), "{told}");
+        assert!(error.contains("not allowed") && error.contains("--private-webhooks"), "{told}");
     }
     assert!(requests.try_recv().is_err(), "nothing was reached");
 }
@@ -185,4 +185,29 @@ fn an_end_without_a_worker_is_told_as_well() {
         (&body["id"], &body["state"], &body["result"]["status"]),
         (&json!(id), &json!("cancelled"), &json!("cancelled"))
     );
+}
+
+#[test]
+fn a_tenant_whose_receiver_never_answers_delays_nobody_else() {
+    // What connects waits in its queue.
+    let (_tarpit, silent) = listening();
+    let (listener, address) = listening();
+    let requests = receiver(listener, &["200 OK"]);
+    let serving = Serving::with(|settings| {
+        settings.jobs.private_webhooks = true;
+        settings.tokens = Some(support::tokens("alice a-secret\nbob another\n"));
+    });
+    let over = |client: &Client, address: SocketAddr| {
+        let hook = json!({"url": format!("http://{address}/")});
+        let far = 9_000_000_000_000_u64;
+        let id = submit(client, &json!({"command": ["true"], "not_before_ms": far, "webhook": hook}));
+        assert_eq!(client.post(&format!("/v1/jobs/{id}/cancel"), &json!({})).0, 200);
+        id
+    };
+    let (alice, bob) = (serving.client_with("a-secret"), serving.client_with("another"));
+    // Five times as many as are sent at a time, each for the ten seconds that an answer may take.
+    let slow: Vec<String> = (0..40).map(|_| over(&alice, silent)).collect();
+    wait_until("the first is being told", || webhook(&alice, &slow[0])["attempts"] == 1);
+    let id = over(&bob, address);
+    assert_eq!(requests.recv_timeout(HARD_STOP / 2).expect("a request").json()["id"], id);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobRecord, JobResult,
     JobSpec, JobState, JobStore, LOCAL_OWNER, LeaseRequest, Leased, MOST_QUEUES, Renewal, Room, Status,
-    StoreError, Submission,
+    Destination, StoreError, Submission, WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use serde_json::{Value, json};
@@ -39,6 +39,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     a_log_is_read_by_position(&of("log"));
     files_are_kept_in_pieces_and_fenced(&of("files"));
     ends_are_told_until_somebody_has_taken_them(&of("webhooks"));
+    webhooks_are_shared_out_among_owners(&of("shares"));
     a_listing_goes_on_behind_its_cursor(&of("list"));
     what_is_over_is_purged_and_forgotten(&of("purge"));
     memory_admits_what_fits_and_keeps_room_for_who_waits(&of("memory"));
@@ -498,7 +499,7 @@ fn files_are_kept_in_pieces_and_fenced(part: &Part<'_>) {
 fn ends_are_told_until_somebody_has_taken_them(part: &Part<'_>) {
     let url = "http://host/hook";
     let id = part.submit(json!({"webhook": {"url": url, "headers": {"A": "b"}, "secret": "s"}}));
-    let claim = |claim| part.store.claim_webhooks(9, claim).expect("claimed");
+    let claim = |claim| part.store.claim_webhooks(9, claim, &WebhookShares::default()).expect("claimed");
     let settle = |delivery: &Delivery, came| part.store.settle_webhook(delivery, &came).expect("settled");
     let state = || part.get(&id).webhook.expect("there is one");
     assert_eq!((state().url.as_str(), state().attempts, state().due_ms), (url, 0, None));
@@ -534,6 +535,35 @@ fn ends_are_told_until_somebody_has_taken_them(part: &Part<'_>) {
     settle(&fourth, Delivered::Never { error: "no".to_owned() });
     assert_eq!((state().due_ms, state().error.as_deref()), (None, Some("no")));
     assert!(claim(LONG).is_empty());
+}
+
+fn webhooks_are_shared_out_among_owners(part: &Part<'_>) {
+    for (owner, url) in [
+        ("a", "http://one/1"),
+        ("a", "http://one/2"),
+        ("a", "http://two/3"),
+        ("a", "http://two/4"),
+        ("b", "http://one:80/5"),
+        ("b", "http://Two/6"),
+        ("c", "http://two/7"),
+    ] {
+        let spec = json!({"command": ["true"], "queue": part.name, "webhook": {"url": url}});
+        let spec = JobSpec::read(spec).expect("a spec");
+        let submitted = part.store.submit(&[Submission { spec, owner: owner.to_owned() }]).expect("submitted");
+        part.store.cancel(&submitted[0].id, "over").expect("cancelled");
+    }
+    let of = |owner: &str, host: &str| Destination { owner: owner.to_owned(), host: host.to_owned() };
+    let claim = |shares: &WebhookShares| -> Vec<String> {
+        let claimed = part.store.claim_webhooks(8, LONG, shares).expect("claimed");
+        claimed.into_iter().map(|delivery| delivery.owner + " " + &delivery.webhook.url).collect()
+    };
+    let mut shares = WebhookShares { each: 2, under_way: vec![of("b", "x")], paused: vec![of("c", "two")] };
+    // Of each owner the first, then the second; `b` has one already, and `c` failed there.
+    assert_eq!(claim(&shares), ["a http://one/1", "b http://one:80/5", "a http://one/2"]);
+    shares.under_way = vec![of("d", "two"), of("e", "x")];
+    shares.paused.clear();
+    assert_eq!(claim(&shares), ["a http://two/3"], "the host has its share then");
+    assert_eq!(claim(&WebhookShares::default()), ["a http://two/4", "b http://Two/6", "c http://two/7"]);
 }
 
 fn a_listing_goes_on_behind_its_cursor(part: &Part<'_>) {

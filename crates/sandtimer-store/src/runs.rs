@@ -243,12 +243,17 @@ impl RunStore {
     /// # Errors
     /// When the disk does not take them.
     pub fn sync(&self) -> io::Result<()> {
+        // One call for any number of records: each by itself would keep the disk busy.
+        self.sync_by(|file| syncfs(file).map_err(io::Error::from))
+    }
+
+    fn sync_by(&self, sync: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         self.tidy();
-        if self.unsynced.swap(false, Ordering::AcqRel) {
-            // One call for any number of records: each by itself would keep the disk busy.
-            syncfs(&self.lock)?;
+        if !self.unsynced.swap(false, Ordering::AcqRel) {
+            return Ok(());
         }
-        Ok(())
+        // What is not on the disk is so until a later call has succeeded.
+        sync(&self.lock).inspect_err(|_| self.unsynced.store(true, Ordering::Release))
     }
 
     /// Forgets a run that is over.
@@ -439,6 +444,22 @@ mod tests {
             assert_eq!(read(Stream::Stderr, 0), nothing());
         }
         assert_eq!(fs::read_dir(place.path().join("runs")).expect("readable").count(), 1);
+    }
+
+    #[test]
+    fn sync_after_a_failed_sync_is_done_again() {
+        let place = tempfile::tempdir().expect("a directory");
+        let store = RunStore::open(place.path(), 5).expect("it opens").store;
+        store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished");
+        store.sync_by(|_| Err(io::ErrorKind::StorageFull.into())).expect_err("the disk is full");
+        let calls = std::cell::Cell::new(0);
+        let count = |_: &File| {
+            calls.set(calls.get() + 1);
+            Ok(())
+        };
+        store.sync_by(count).expect("there is room again");
+        assert_eq!(calls.get(), 1, "the record is not on the disk yet");
+        store.sync_by(|_| panic!("nothing is new")).expect("nothing to do");
     }
 
     #[test]

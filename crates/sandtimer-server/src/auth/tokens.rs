@@ -1,5 +1,5 @@
-//! The file of tokens: lines of a name, a token, quotas, ceilings and whether runs may have a network, readable by the
-//! server's user alone.
+//! The file of tokens: lines of a name, a token, quotas, ceilings, whether runs may have a network and whether it is an
+//! operator's, readable by the server's user alone.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -52,7 +52,8 @@ impl std::fmt::Debug for Tokens {
 
 impl Tokens {
     /// Reads a file of lines `name token`, with `runs=3`, `contexts=2` and `sessions=2` behind it where there may be only so
-    /// many at once, ceilings such as `max_wall_ms=10m`, and `network` where runs may have one. Empty lines and lines that begin with `#` are skipped.
+    /// many at once, ceilings such as `max_wall_ms=10m`, `network` where runs may have one, and `operator` where it is for the
+    /// server as a whole. Empty lines and lines that begin with `#` are skipped.
     ///
     /// # Errors
     /// When it is not this user's alone, or a line is not of that form.
@@ -120,7 +121,7 @@ impl Tokens {
 fn entry(line: &str) -> Result<Entry, &'static str> {
     let mut words = line.split_whitespace();
     let (Some(name), Some(token)) = (words.next(), words.next()) else {
-        return Err("a line is a name and a token, and words such as runs=3, max_wall_ms=10m or network");
+        return Err("a line is a name and a token, and words such as runs=3, max_wall_ms=10m, network or operator");
     };
     let (mut quotas, mut grant) = (Quotas::new(), Grant::default());
     for word in words {
@@ -129,7 +130,7 @@ fn entry(line: &str) -> Result<Entry, &'static str> {
         }
         let quota = quota::read(word);
         let (kind, most) = quota
-            .ok_or("a word is runs=N, contexts=N, sessions=N, max_wall_ms=LIMIT and the like, or network")?;
+            .ok_or("a word is runs=N, contexts=N, sessions=N, max_wall_ms=LIMIT and the like, network or operator")?;
         if let Some(most) = most
             && quotas.insert(kind, most).is_some()
         {
@@ -186,6 +187,7 @@ mod tests {
             "a b max_wall_ms=unlimited",
             "a b max_wall_ms=1s max_wall_ms=2s",
             "a b network network",
+            "a b operator operator",
             "a b max_memory_bytes=x",
         ] {
             assert_eq!(line(wrong), 1, "{wrong}");

@@ -44,6 +44,11 @@ impl Failure {
         &self.message
     }
 
+    /// Its code, message and status, as messages of a WebSocket have them.
+    pub fn parts(self) -> (&'static str, String, u16) {
+        (self.code, self.message, self.status)
+    }
+
     pub fn internal(message: &str) -> Self {
         Failure::new(500, "INTERNAL_ERROR", message)
     }
@@ -54,6 +59,7 @@ impl From<Refusal> for Failure {
         let Refusal { code, message, details } = refusal;
         let (status, name) = match code {
             Code::BadJson
+            | Code::JsonTooLarge
             | Code::BadField
             | Code::UnknownField
             | Code::BadLimit

@@ -10,6 +10,8 @@
 //! A request is a task. Cancelling it, or closing the socket, drops that task and with it the handler, as a connection that closes
 //! does over HTTP. All is the owner's whose request opened the socket. A client that does not read holds up its own
 //! answers: what waits to be sent waits in its task. One that says nothing, not even that it has heard, is taken for gone.
+//! A message is held to the bounds of all messages before it is parsed. A request has its turn until its answer, or the head of
+//! a stream, is there: of the turns no owner has more than half.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -30,7 +32,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tower_service::Service;
@@ -41,14 +43,17 @@ use crate::auth::{Owner, PROTOCOL};
 use crate::body::MOST_BYTES;
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
+use crate::intake::{self, Held, Reservation};
 use crate::listen::{MOST, Place};
+use crate::quota::Shares;
+use crate::scan::Scanner;
 
 /// Requests of one socket that are under way; more are refused. The package has a socket for each sandbox.
 const MOST_AT_ONCE: usize = 64;
 /// Tasks of one socket: requests, and what else waits to be sent. With more, nothing is read.
 const MOST_TASKS: usize = 2 * MOST_AT_ONCE;
-/// Requests of all sockets that are handled, as many as there may be connections; more wait.
-static TURNS: Semaphore = Semaphore::const_new(MOST as usize);
+/// Requests of all sockets that are handled, as many as there may be connections; more are refused.
+static TURNS: Shares = Shares::of("requests over WebSockets at a time", MOST);
 /// After so many heartbeats without a word from a client it is gone.
 const MOST_SILENT: u32 = 5;
 /// How long a client may take to hear of the end.
@@ -83,20 +88,31 @@ async fn open(
     let asker =
         Asker { app, handlers, owner, connection, place, sandbox: headers.get("x-sandbox-id").cloned() };
     let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(MOST_BYTES).max_frame_size(MOST_BYTES);
+    asker.connection.meter.begin(&asker.app, &asker.owner);
     Ok(upgrade.on_upgrade(move |socket| asker.serve(socket)))
 }
 
 /// What a client says.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Said<'a> {
+struct Said {
     #[serde(rename = "type")]
     kind: String,
     id: Option<String>,
     method: Option<String>,
     path: Option<String>,
     headers: Option<HashMap<String, String>>,
-    #[serde(borrow)]
+    /// A part of the message, which is not copied.
+    #[serde(skip)]
+    body: Option<Bytes>,
+}
+
+/// The same with its body as it stands there.
+#[derive(Debug, Deserialize)]
+struct SaidWhole<'a> {
+    #[serde(flatten)]
+    said: Said,
+    #[serde(borrow, default)]
     body: Option<&'a RawValue>,
 }
 
@@ -164,18 +180,19 @@ impl Asker {
                 }
             };
             heard = Instant::now();
-            let text = match &message {
-                Some(Ok(Message::Text(text))) => text.as_str(),
-                Some(Ok(Message::Binary(_))) => "",
+            let text = match message {
+                Some(Ok(Message::Text(text))) => Bytes::from(text),
+                Some(Ok(Message::Binary(_))) => Bytes::new(),
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
                 // It waits for this to be confirmed.
                 Some(Ok(Message::Close(_))) => return true,
-                Some(Err(_)) | None => return false,
+                Some(Err(_)) | None => return self.say_why(sink).await,
             };
+            let reserved = self.connection.meter.settle();
             handles.retain(|_, handle| !handle.is_finished());
-            let taken = match serde_json::from_str::<Said<'_>>(text) {
-                Err(error) if error.is_data() => Err((id_of(text), invalid(error.to_string()))),
-                Err(error) => Err((None, ("PARSE_ERROR", format!("no JSON: {error}"), 400))),
+            let read = intake::parse(text, read).await;
+            let taken = match read.unwrap_or_else(|refusal| Err((None, Failure::from(refusal).parts()))) {
+                Err(refused) => Err(refused),
                 Ok(said) if said.kind == "cancel" => {
                     said.id.and_then(|id| handles.remove(&id)).inspect(AbortHandle::abort);
                     continue;
@@ -184,18 +201,25 @@ impl Asker {
             };
             match taken {
                 Ok((id, request)) => {
-                    let task = tasks.spawn(answer(self.handlers.clone(), request, id.clone(), sink.clone()));
-                    handles.insert(id, task);
+                    let whose = (self.owner.clone(), reserved);
+                    let task = answer(self.handlers.clone(), request, whose, id.clone(), sink.clone());
+                    handles.insert(id, tasks.spawn(task));
                 }
                 Err((id, refused)) => drop(tasks.spawn(said(sink.clone(), error(id.as_deref(), &refused)))),
             }
         }
     }
 
+    /// Says why nothing more is read, where that is not the client's doing; whether it is there to hear of the end.
+    async fn say_why(&self, sink: &Sink) -> bool {
+        let Some(refusal) = self.connection.meter.refused() else { return false };
+        say(sink, error(None, &Failure::from(refusal).parts())).await.is_some()
+    }
+
     /// A request with its id, or why there is none.
     fn take(
         &self,
-        said: Said<'_>,
+        said: Said,
         ends: bool,
         under_way: &HashMap<String, AbortHandle>,
     ) -> Result<(String, Request), (Option<String>, Refused)> {
@@ -218,15 +242,16 @@ impl Asker {
     }
 
     /// The request as it would come over HTTP.
-    fn request(&self, said: Said<'_>) -> Result<Request, String> {
+    fn request(&self, said: Said) -> Result<Request, String> {
         let method = said.method.ok_or("there is no `method`")?;
         let path = said.path.ok_or("there is no `path`")?;
         let uri: Uri = path.parse().map_err(|_| format!("`{}` is no path", quoted(&path)))?;
         if !uri.path().starts_with("/api/") || uri.path() == "/api/ws" {
             return Err(format!("`{}` is none of /api", quoted(&path)));
         }
-        let content = said.body.map_or_else(Body::empty, |body| Body::from(body.get().to_owned()));
-        let request = Request::builder().method(method.as_str()).uri(uri).body(content);
+        let content = said.body.unwrap_or_default();
+        let length = HeaderValue::from(content.len());
+        let request = Request::builder().method(method.as_str()).uri(uri).body(Body::from(content));
         let mut request = request.map_err(|error| error.to_string())?;
         let given = request.headers_mut();
         given.extend(self.sandbox.clone().map(|value| (HeaderName::from_static("x-sandbox-id"), value)));
@@ -239,6 +264,7 @@ impl Asker {
             }
         }
         given.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        given.insert(header::CONTENT_LENGTH, length);
         crate::listen::check_head(request.uri(), request.headers()).map_err(|refusal| refusal.message)?;
         let extensions = request.extensions_mut();
         extensions.insert(self.owner.clone());
@@ -248,53 +274,101 @@ impl Asker {
     }
 }
 
-/// Whose answer a message waits for that is no request.
-fn id_of(text: &str) -> Option<String> {
-    serde_json::from_str::<Value>(text).ok()?["id"].as_str().map(str::to_owned)
+/// Reads a message; with whose answer it waits for where it is none.
+fn read(text: Bytes) -> Result<Said, (Option<String>, Refused)> {
+    if let Err(excess) = Scanner::new().feed(&text) {
+        return Err((id_of(&text), Failure::from(excess.refusal("the message")).parts()));
+    }
+    match serde_json::from_slice::<SaidWhole<'_>>(&text) {
+        Ok(SaidWhole { said, body }) => {
+            let body = body.map(|body| text.slice_ref(body.get().as_bytes()));
+            Ok(Said { body, ..said })
+        }
+        Err(error) if error.is_data() => Err((id_of(&text), invalid(error.to_string()))),
+        Err(error) => Err((None, ("PARSE_ERROR", format!("no JSON: {error}"), 400))),
+    }
+}
+
+/// Whose answer a message waits for that is no request. Nothing else of it is kept.
+fn id_of(text: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Head {
+        id: Option<String>,
+    }
+    serde_json::from_slice::<Head>(text).ok()?.id
 }
 
 fn quoted(text: &str) -> String {
     text.chars().take(MOST_QUOTED).collect()
 }
 
-/// Has a request handled, and says what came of it.
-async fn answer(mut handlers: Router, request: Request, id: String, sink: Arc<Sink>) {
-    // The semaphore is never closed.
-    let _turn = TURNS.acquire().await;
-    let end = match AssertUnwindSafe(handlers.call(request)).catch_unwind().await {
-        Ok(Ok(response)) => match end_of(response, &id, &sink).await {
-            Some(end) => end,
-            None => return,
+/// Has a request handled, and says what came of it. What its message has reserved is held until it is answered.
+async fn answer(
+    mut handlers: Router,
+    mut request: Request,
+    (owner, reserved): (Owner, Vec<Reservation>),
+    id: String,
+    sink: Arc<Sink>,
+) {
+    let held = Held::default();
+    reserved.into_iter().for_each(|reserved| held.keep(reserved));
+    request.extensions_mut().insert(held.clone());
+    let end = match TURNS.take(&owner) {
+        Err(refusal) => error(Some(&id), &Failure::from(refusal).parts()),
+        Ok(turn) => match AssertUnwindSafe(handlers.call(request)).catch_unwind().await {
+            Ok(Ok(response)) => {
+                drop(held);
+                if is_stream(&response) {
+                    // It may go on for as long as the client likes.
+                    drop(turn);
+                    match stream(response, &id, &sink).await {
+                        Some(end) => end,
+                        None => return,
+                    }
+                } else {
+                    whole(response, &id).await
+                }
+            }
+            Ok(Err(never)) => match never {},
+            Err(_) => {
+                error(Some(&id), &("INTERNAL_ERROR", "the request's handler has failed".to_owned(), 500))
+            }
         },
-        Ok(Err(never)) => match never {},
-        Err(_) => error(Some(&id), &("INTERNAL_ERROR", "the request's handler has failed".to_owned(), 500)),
     };
     say(&sink, end).await;
 }
 
-/// The last message of an answer; what comes before it is sent. `None` where the client is gone.
-async fn end_of(response: Response, id: &str, sink: &Sink) -> Option<Message> {
+fn content_type(response: &Response) -> &str {
+    response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default()
+}
+
+fn is_stream(response: &Response) -> bool {
+    content_type(response).starts_with("text/event-stream")
+}
+
+/// The last message of a stream; what comes before it is sent. `None` where the client is gone.
+async fn stream(response: Response, id: &str, sink: &Sink) -> Option<Message> {
     let status = response.status().as_u16();
-    let kind =
-        response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if kind.starts_with("text/event-stream") {
-        let end = match forward(response.into_body(), id, sink).await? {
-            Ok(()) => text_message(&json!({"type": "response", "id": id, "status": status, "done": true})),
-            Err(why) => error(Some(id), &("STREAM_ERROR", why, 500)),
-        };
-        return Some(end);
-    }
-    let is_json = kind.starts_with("application/json");
+    Some(match forward(response.into_body(), id, sink).await? {
+        Ok(()) => text_message(&json!({"type": "response", "id": id, "status": status, "done": true})),
+        Err(why) => error(Some(id), &("STREAM_ERROR", why, 500)),
+    })
+}
+
+/// The message of an answer that is no stream.
+async fn whole(response: Response, id: &str) -> Message {
+    let (status, is_json) =
+        (response.status().as_u16(), content_type(&response).starts_with("application/json"));
     let Ok(whole) = response.into_body().collect().await else {
-        return Some(error(Some(id), &("INTERNAL_ERROR", "the answer cannot be read".to_owned(), 500)));
+        return error(Some(id), &("INTERNAL_ERROR", "the answer cannot be read".to_owned(), 500));
     };
     let bytes = whole.to_bytes();
     let text = String::from_utf8_lossy(&bytes);
     let body = if is_json { text } else { json!(text).to_string().into() };
     let id = json!(id);
-    Some(Message::Text(
+    Message::Text(
         format!(r#"{{"type":"response","id":{id},"status":{status},"body":{body},"done":true}}"#).into(),
-    ))
+    )
 }
 
 /// Sends the events of a stream, one message each; `None` where the client is gone.
@@ -390,8 +464,17 @@ mod tests {
     #[test]
     fn what_is_no_request_has_its_id_all_the_same() {
         let text = r#"{"type": "request", "id": "1", "headers": [1]}"#;
-        assert!(serde_json::from_str::<Said<'_>>(text).is_err());
-        assert_eq!(id_of(text).as_deref(), Some("1"));
-        assert_eq!((id_of("[1]"), id_of("{")), (None, None));
+        assert_eq!(read(Bytes::from(text)).expect_err("headers are no list").0.as_deref(), Some("1"));
+        assert_eq!((id_of(b"[1]"), id_of(b"{")), (None, None));
+    }
+
+    #[test]
+    fn a_message_has_its_body_as_it_was_sent() {
+        let said = read(Bytes::from(r#"{"type": "request", "id": "1", "body": {"a" : 1}}"#)).expect("a request");
+        assert_eq!((said.kind.as_str(), said.body.as_deref()), ("request", Some(&br#"{"a" : 1}"#[..])));
+        assert_eq!(read(Bytes::from(r#"{"type": "cancel"}"#)).expect("no body").body, None);
+        let bomb = format!(r#"{{"id": "7", "x": [{}0]}}"#, r#"{"":0},"#.repeat(100_000));
+        let (id, refused) = read(Bytes::from(bomb)).expect_err("too many values");
+        assert_eq!((id.as_deref(), refused.0, refused.2), (Some("7"), "VALIDATION_FAILED", 400));
     }
 }

@@ -1,4 +1,5 @@
-//! What is counted of jobs, in the text that Prometheus reads: of all owners together, and by name the asking owner's queues.
+//! What is counted of jobs, in the text that Prometheus reads: for operators of all owners together, and by name the asking
+//! owner's queues.
 
 use std::fmt::Write;
 
@@ -14,22 +15,25 @@ use crate::metrics::head;
 const NAMED: usize = 1_000;
 
 /// All of it, for this owner.
-pub(crate) async fn text(app: &Shared, owner: &Owner) -> Result<String, Refusal> {
+pub(crate) async fn text(app: &Shared, owner: &Owner, is_operator: bool) -> Result<String, Refusal> {
     let (queues, outcomes) = app
         .jobs
-        .ask(|store| {
+        .ask(move |store| {
             store.sweep()?;
-            Ok((store.queues()?, store.outcomes()?))
+            let outcomes = if is_operator { store.outcomes()? } else { Default::default() };
+            Ok((store.queues()?, outcomes))
         })
         .await?;
     let mut text = String::new();
-    together(&mut text, &queues);
-    head(&mut text, "sandtimer_jobs_ended_total", "counter", "Jobs that are over, by how they ended.");
-    for (status, count) in &outcomes {
-        let _ = writeln!(text, "sandtimer_jobs_ended_total{{status=\"{status}\"}} {count}");
+    if is_operator {
+        together(&mut text, &queues);
+        head(&mut text, "sandtimer_jobs_ended_total", "counter", "Jobs that are over, by how they ended.");
+        for (status, count) in &outcomes {
+            let _ = writeln!(text, "sandtimer_jobs_ended_total{{status=\"{status}\"}} {count}");
+        }
+        head(&mut text, "sandtimer_jobs_running", "gauge", "Jobs that this server executes.");
+        let _ = writeln!(text, "sandtimer_jobs_running {}", app.jobs.running());
     }
-    head(&mut text, "sandtimer_jobs_running", "gauge", "Jobs that this server executes.");
-    let _ = writeln!(text, "sandtimer_jobs_running {}", app.jobs.running());
     by_queue(&mut text, &whose(owner), queues);
     Ok(text)
 }

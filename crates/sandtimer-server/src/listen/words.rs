@@ -4,22 +4,25 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::connection::Connection;
 use crate::error::{Code, Refusal};
 
 /// A connection that says nothing without words.
 pub(super) struct InWords<S> {
     stream: S,
+    connection: Arc<Connection>,
     /// What is written before anything else.
     words: Vec<u8>,
 }
 
 impl<S: AsyncWrite + Unpin> InWords<S> {
-    pub fn new(stream: S) -> Self {
-        InWords { stream, words: Vec::new() }
+    pub fn new(stream: S, connection: Arc<Connection>) -> Self {
+        InWords { stream, connection, words: Vec::new() }
     }
 
     fn write_words(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -69,7 +72,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for InWords<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        Poll::Ready(self.connection.meter.add(buffer.filled().len() - before))
     }
 }
 

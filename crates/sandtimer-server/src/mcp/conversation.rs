@@ -74,18 +74,18 @@ impl OwnerState {
 /// Keys by which a call that is made again is known.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    /// The run and what was asked for, in the order of time.
-    known: Vec<(String, String, String)>,
+    /// The run and a digest of what was asked for, in the order of time.
+    known: Vec<(String, String, Vec<u8>)>,
 }
 
 impl Keys {
     /// The run that was started with this key, and whether by the same request.
-    pub fn find(&self, key: &str, asked: &str) -> Option<(&str, bool)> {
+    pub fn find(&self, key: &str, asked: &[u8]) -> Option<(&str, bool)> {
         let known = self.known.iter().find(|(known, ..)| known == key);
         known.map(|(_, run, before)| (run.as_str(), before == asked))
     }
 
-    pub fn add(&mut self, key: String, run: String, asked: String) {
+    pub fn add(&mut self, key: String, run: String, asked: Vec<u8>) {
         if self.known.len() >= MOST_KEYS {
             self.known.remove(0);
         }

@@ -38,7 +38,12 @@ struct Asked {
 
 /// `bash`.
 pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
-    let said = fields.left();
+    // A digest: keys are kept for long, and what is asked for may have megabytes.
+    let said = if fields.has("idempotency_key") {
+        tokio::task::block_in_place(|| fields.digest())
+    } else {
+        Vec::new()
+    };
     let key = fields.text("idempotency_key")?;
     let asked = asked(call, fields, key.is_some()).await?;
     let starting = async {
@@ -128,7 +133,7 @@ pub(super) fn limits(fields: &mut Fields, keys: &[Key]) -> Result<Limits, Refusa
 async fn start_once(
     call: &Call,
     key: String,
-    said: String,
+    said: Vec<u8>,
     request: RunRequest,
 ) -> Result<Arc<LiveRun>, Refusal> {
     if key.is_empty() || key.len() > MOST_KEY {

@@ -15,7 +15,7 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .bytes()
         .answers(&[(200, "The answer to it."), (202, "It asks for no answer.")])
-        .errors(&[Code::Capacity, Code::BodyTooLarge, Code::RequestTimeout]),
+        .errors(&[Code::Capacity, Code::BodyTooLarge, Code::JsonTooLarge, Code::RequestTimeout]),
         Operation::new(
             "get",
             "/mcp/stdio",

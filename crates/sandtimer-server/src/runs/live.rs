@@ -1,5 +1,6 @@
 //! What the server knows of each run, from its beginning until its record is forgotten. `drive` moves it from phase to phase.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -25,6 +26,8 @@ use crate::{Retention, Shared, trace};
 
 /// Warnings that are kept of a run; the first ones.
 const MOST_WARNINGS: usize = 100;
+/// As many records are kept in all as so many owners have who keep all that they may.
+const OWNERS_KEPT: usize = 8;
 /// How often records are looked at for their age.
 const HOUSEKEEPING: Duration = Duration::from_secs(600);
 
@@ -365,6 +368,22 @@ impl Phase {
     }
 }
 
+/// How many records each owner keeps, of so many that each has: `most`, and fewer where all owners together would keep more
+/// than [`OWNERS_KEPT`] times that. Then those with most of them lose theirs first.
+fn share(counts: &[usize], most: usize) -> usize {
+    let (mut left, mut owners) = (most.saturating_mul(OWNERS_KEPT), counts.len());
+    let mut counts = counts.to_vec();
+    counts.sort_unstable();
+    for count in counts {
+        if count.min(most) > left / owners {
+            return left / owners;
+        }
+        left -= count.min(most);
+        owners -= 1;
+    }
+    most
+}
+
 /// The output of what has not begun.
 pub(super) fn nothing() -> Chunk {
     Chunk { bytes: Vec::new(), next_cursor: 0, dropped_before: 0 }
@@ -376,8 +395,8 @@ pub(crate) struct Runs {
     pub(super) registry: Registry<LiveRun>,
     pub(super) store: Arc<RunStore>,
     retention: Retention,
-    /// Records that were kept when they were last thinned out, and runs that are over since.
-    kept: AtomicUsize,
+    /// Runs that have ended since records were last thinned out.
+    ended: AtomicUsize,
     /// One at a time thins records out.
     thinning: Mutex<()>,
     /// A record was written that is not on the disk yet.
@@ -399,7 +418,7 @@ impl Runs {
             registry,
             store: Arc::new(store),
             retention,
-            kept: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
             thinning: Mutex::default(),
             written: Notify::new(),
             unprepared: Notify::new(),
@@ -446,29 +465,33 @@ impl Runs {
         Ok(())
     }
 
-    /// Removes the oldest records beyond what is to be kept. Waits for the disk.
+    /// Removes each owner's oldest records beyond what is to be kept. Waits for the disk.
     pub(super) fn thin_out(&self) {
         // Whoever is at it sees what is over by now, or the next one does.
         let Ok(_one) = self.thinning.try_lock() else { return };
-        let ended = |run: Arc<LiveRun>| match run.phase() {
-            Phase::Ended(record) => Some((record.ended_at_ms(), run, record)),
-            Phase::Queued(_) | Phase::Running(_) => None,
-        };
-        let mut ended: Vec<_> = self.registry.all().into_iter().filter_map(ended).collect();
-        self.kept.store(ended.len(), Ordering::Relaxed);
-        ended.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
-        let most = self.retention.runs.map_or(usize::MAX, |runs| usize::try_from(runs).unwrap_or(usize::MAX));
+        self.ended.store(0, Ordering::Relaxed);
+        let mut owners: HashMap<Owner, Vec<_>> = HashMap::new();
+        for run in self.registry.all() {
+            if let Phase::Ended(record) = run.phase() {
+                owners.entry(run.owner().clone()).or_default().push((record.ended_at_ms(), run, record));
+            }
+        }
+        let counts: Vec<usize> = owners.values().map(Vec::len).collect();
+        let most =
+            self.retention.runs.map_or(usize::MAX, |runs| share(&counts, usize::try_from(runs).unwrap_or(usize::MAX)));
         let age =
             self.retention.age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         let oldest = calendar_milliseconds().saturating_sub(age);
-        for (index, (at, run, record)) in ended.iter().enumerate() {
-            if index >= most || *at < oldest {
-                if let Record::Disk(stored) = record {
-                    // One that cannot be removed is met again at the next start.
-                    let _ = self.store.remove(stored);
+        for ended in owners.values_mut() {
+            ended.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
+            for (index, (at, run, record)) in ended.iter().enumerate() {
+                if index >= most || *at < oldest {
+                    if let Record::Disk(stored) = record {
+                        // One that cannot be removed is met again at the next start.
+                        let _ = self.store.remove(stored);
+                    }
+                    self.registry.remove(run.id());
                 }
-                self.registry.remove(run.id());
-                self.kept.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
@@ -476,8 +499,8 @@ impl Runs {
     /// Counts one that is over. Whether records are to be thinned out: that looks at all there are, so a sixteenth more than
     /// are to be kept come together first.
     pub(super) fn count_ended(&self) -> bool {
-        let kept = self.kept.fetch_add(1, Ordering::Relaxed) as u64 + 1;
-        self.retention.runs.is_some_and(|most| kept > most.saturating_add(most / 16))
+        let ended = self.ended.fetch_add(1, Ordering::Relaxed) as u64 + 1;
+        self.retention.runs.is_some_and(|most| ended > most / 16)
     }
 
     /// Cancels all runs and waits until they are recorded: first with the grace they have, then without.
@@ -502,5 +525,21 @@ pub(crate) async fn keep_house(app: Shared) {
         let app = app.clone();
         // A panic there was reported by itself.
         let _ = tokio::task::spawn_blocking(move || app.runs.thin_out()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn retention_takes_from_the_owner_with_most() {
+        assert_eq!(share(&[], 100), 100);
+        assert_eq!(share(&[5, 140], 100), 100);
+        assert_eq!(share(&[100; 8], 100), 100);
+        assert_eq!(share(&[100; 16], 100), 50);
+        // What those with few leave is the others'.
+        assert_eq!(share(&[&[10; 4][..], &[100; 10]].concat(), 100), 76);
+        assert_eq!(share(&[1, 2], 0), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! `GET /v1/runs/{id}/terminal`: the terminal of a run over a WebSocket.
 //!
-//! Binary messages are bytes, typed and shown; text messages are JSON (`resize`; `lagged`, `ended`, `error`). What is shown is
+//! Binary messages are bytes, typed and shown; text messages are JSON (`resize`; `lagged`, `ended`, `error`, `heartbeat`). What is shown is
 //! read by position as any run's output: several may look at it, one that comes back with the count of bytes it has had misses
 //! nothing, and one that reads slowly costs a piece of memory and hears what was dropped meanwhile. A connection that closes
 //! leaves the run as it is, unless it was to end it.
@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{Extension, State};
@@ -31,6 +30,7 @@ use crate::body::{Fields, Id, Parameters};
 use crate::connection::Connection;
 use crate::error::{Code, Refusal};
 use crate::listen::Place;
+use crate::scan::Scanner;
 
 /// Bytes of output of one message.
 const PIECE: usize = 64 * 1024;
@@ -66,6 +66,7 @@ pub(super) async fn attach(
     }
     let upgrade = upgrade.map_err(|rejection| Refusal::new(Code::UpgradeRequired, rejection.to_string()))?;
     let attached = Attached { app, run, connection, _place: place, ends_run };
+    attached.connection.meter.begin(&attached.app, &owner);
     let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(MOST).max_frame_size(MOST);
     Ok(upgrade.on_upgrade(move |socket| attached.serve(socket, cursor)))
 }
@@ -114,7 +115,8 @@ impl Attached {
                 Ok(Ok(None)) => return Some((close_code::NORMAL, "the run is over")),
                 // A record that was removed meanwhile, or cannot be read.
                 Ok(Err(_)) => return Some((close_code::ERROR, "the output cannot be read")),
-                Err(_) => Message::Ping(Bytes::new()),
+                // In words: programs in browsers are not shown pings.
+                Err(_) => text(&json!({"heartbeat": true})),
             };
             sink.lock().await.send(message).await.ok()?;
         }
@@ -123,6 +125,7 @@ impl Attached {
     /// Does what the client says until it closes. One that types faster than is read is read more slowly.
     async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Sink) {
         while let Some(Ok(message)) = stream.next().await {
+            let _reserved = self.connection.meter.settle();
             let done = match message {
                 Message::Binary(bytes) => self.run.input.write(&bytes, Duration::MAX).await.map(drop),
                 Message::Text(text) => self.control(&text),
@@ -138,6 +141,7 @@ impl Attached {
     }
 
     fn control(&self, message: &str) -> Result<(), Refusal> {
+        Scanner::new().feed(message.as_bytes()).map_err(|excess| excess.refusal("the message"))?;
         let Ok(Value::Object(object)) = serde_json::from_str(message) else {
             let why = "a text message is a JSON object; bytes are typed by binary messages";
             return Err(Refusal::new(Code::BadJson, why));

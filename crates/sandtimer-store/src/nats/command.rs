@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::Transaction;
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, Filter, Finish, Finished, Held, JobState, LeaseRequest, Leased, Renewal,
-    StoreError, Submitted,
+    StoreError, Submitted, WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,9 @@ pub(super) enum Command {
     ClaimWebhooks {
         most: usize,
         claim: Duration,
+        /// Without it there are none.
+        #[serde(default)]
+        shares: WebhookShares,
     },
     SettleWebhook {
         delivery: Delivery,
@@ -136,8 +139,8 @@ impl Command {
             Command::WriteFile { held, name, start, bytes } => {
                 files::write(tx, &held, (&name, start), &bytes).map(|()| Answer::Done)
             }
-            Command::ClaimWebhooks { most, claim } => {
-                webhooks::claim(tx, most, claim, now).map(Answer::Deliveries)
+            Command::ClaimWebhooks { most, claim, shares } => {
+                webhooks::claim(tx, most, claim, &shares, now).map(Answer::Deliveries)
             }
             Command::SettleWebhook { delivery, came } => {
                 webhooks::settle(tx, &delivery, &came, now).map(|()| Answer::Done)

@@ -32,7 +32,7 @@ use rusqlite::Transaction;
 use sandtimer::engine::new_run_id;
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted, WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -379,11 +379,16 @@ impl JobStore for NatsJobs {
         self.read(|tx, _| files::read(tx, id, file, (start, most)))
     }
 
-    fn claim_webhooks(&self, most: usize, claim: Duration) -> Result<Vec<Delivery>, StoreError> {
+    fn claim_webhooks(
+        &self,
+        most: usize,
+        claim: Duration,
+        shares: &WebhookShares,
+    ) -> Result<Vec<Delivery>, StoreError> {
         if !self.look_here(webhooks::is_due)? {
             return Ok(Vec::new());
         }
-        match self.append(Command::ClaimWebhooks { most, claim })? {
+        match self.append(Command::ClaimWebhooks { most, claim, shares: shares.clone() })? {
             Answer::Deliveries(deliveries) => Ok(deliveries),
             other => Err(misplaced(&other)),
         }

@@ -38,7 +38,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted, WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -275,11 +275,16 @@ impl JobStore for SqliteJobs {
         self.read(|tx, _| files::read(tx, id, file, (start, most)))
     }
 
-    fn claim_webhooks(&self, most: usize, claim: Duration) -> Result<Vec<Delivery>, StoreError> {
+    fn claim_webhooks(
+        &self,
+        most: usize,
+        claim: Duration,
+        shares: &WebhookShares,
+    ) -> Result<Vec<Delivery>, StoreError> {
         if !self.read(webhooks::is_due)? {
             return Ok(Vec::new());
         }
-        self.write(|tx, now| webhooks::claim(tx, most, claim, now))
+        self.write(|tx, now| webhooks::claim(tx, most, claim, shares, now))
     }
 
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {

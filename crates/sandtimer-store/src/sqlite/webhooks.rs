@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
-use sandtimer::job::{Delivered, Delivery, StoreError, Webhook, WebhookState};
+use sandtimer::job::{Delivered, Delivery, StoreError, Webhook, WebhookShares, WebhookState};
 
 use super::moving::execute;
 use super::{broken, integer, natural, unreadable};
@@ -33,45 +33,68 @@ pub(crate) fn is_due(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError>
     tx.prepare_cached(look).and_then(|mut look| look.query_row([now], |row| row.get(0))).map_err(broken)
 }
 
-/// Hands out what is due, the longest due first. It is due again after `claim` if nothing is heard of it.
+/// What is due, of each owner in turn what is due longest. Of an owner's no more are looked at than a few times what is ever
+/// handed out: where all of these lead to hosts that have their share, the others wait as well.
+const IN_TURN: &str = "SELECT seq, id, target, claim, attempts, since_ms, owner FROM (
+        SELECT seq, id, target, claim, webhooks.attempts AS attempts, since_ms, owner, webhooks.due_ms AS due,
+            row_number() OVER (PARTITION BY owner ORDER BY webhooks.due_ms, seq) AS turn
+        FROM webhooks JOIN jobs ON job = seq WHERE webhooks.due_ms <= ?1)
+    WHERE turn <= 64 ORDER BY turn, due, seq";
+/// What is due, the longest due first.
+const IN_ORDER: &str = "SELECT seq, id, target, claim, webhooks.attempts, since_ms, owner FROM webhooks JOIN jobs ON job = seq
+    WHERE webhooks.due_ms <= ?1 ORDER BY webhooks.due_ms, seq";
+
+/// Hands out what is due. It is due again after `claim` if nothing is heard of it.
 pub(crate) fn claim(
     tx: &Transaction<'_>,
     most: usize,
     claim: Duration,
+    shares: &WebhookShares,
     now: i64,
 ) -> Result<Vec<Delivery>, StoreError> {
     let until = now.saturating_add(i64::try_from(claim.as_millis()).unwrap_or(i64::MAX));
-    let select = "SELECT seq, id, target, claim, attempts, since_ms FROM webhooks JOIN jobs ON job = seq
-        WHERE webhooks.due_ms <= ?1 ORDER BY webhooks.due_ms, seq LIMIT ?2";
-    let read = |row: &Row<'_>| {
-        let claim: i64 = row.get(3)?;
-        let (attempts, since): (u32, i64) = (row.get(4)?, row.get(5)?);
-        Ok((
-            row.get::<_, i64>(0)?,
-            row.get::<_, String>(1)?,
-            row.get::<_, String>(2)?,
-            claim,
-            attempts,
-            since,
-        ))
-    };
-    let mut select = tx.prepare_cached(select).map_err(broken)?;
-    let found = select.query_map((now, integer(most as u64)), read).map_err(broken)?;
-    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(broken)?;
-    let mut claimed = Vec::with_capacity(found.len());
-    for (seq, id, target, claim, attempts, since) in found {
+    let mut shares = shares.clone();
+    let mut claimed = Vec::new();
+    let mut select =
+        tx.prepare_cached(if shares.each == 0 { IN_ORDER } else { IN_TURN }).map_err(broken)?;
+    let mut found = select.query([now]).map_err(broken)?;
+    while claimed.len() < most
+        && let Some(row) = found.next().map_err(broken)?
+    {
+        let (seq, delivery) = read(row, now)?;
+        let destination = delivery.destination();
+        if shares.admit(&destination) {
+            shares.under_way.push(destination);
+            claimed.push((seq, delivery));
+        }
+    }
+    drop(found);
+    for (seq, _) in &claimed {
         let update =
             "UPDATE webhooks SET due_ms = ?2, claim = claim + 1, attempts = attempts + 1 WHERE job = ?1";
-        execute(tx, update, (seq, until))?;
-        claimed.push(Delivery {
-            id,
-            claim: natural(claim + 1),
-            webhook: serde_json::from_str(&target).map_err(unreadable)?,
-            attempts: attempts + 1,
-            age: Duration::from_millis(natural(now - since)),
-        });
+        execute(tx, update, (*seq, until))?;
     }
-    Ok(claimed)
+    Ok(claimed.into_iter().map(|(_, delivery)| delivery).collect())
+}
+
+/// A row of either query, as it is once it is claimed.
+fn read(row: &Row<'_>, now: i64) -> Result<(i64, Delivery), StoreError> {
+    let parts = || -> rusqlite::Result<_> {
+        Ok((
+            (row.get::<_, i64>(0)?, row.get(1)?, row.get::<_, String>(2)?),
+            (row.get::<_, i64>(3)?, row.get::<_, u32>(4)?, row.get::<_, i64>(5)?, row.get(6)?),
+        ))
+    };
+    let ((seq, id, target), (claim, attempts, since, owner)) = parts().map_err(broken)?;
+    let delivery = Delivery {
+        id,
+        owner,
+        claim: natural(claim + 1),
+        webhook: serde_json::from_str(&target).map_err(unreadable)?,
+        attempts: attempts + 1,
+        age: Duration::from_millis(natural(now - since)),
+    };
+    Ok((seq, delivery))
 }
 
 /// Writes down what came of a claim, unless it has run out.

@@ -13,7 +13,7 @@ use sandtimer::Engine;
 use sandtimer::engine::jobs::{Place, Worker, WorkerSettings};
 use sandtimer::job::{
     Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobRecord, JobSpec, JobState,
-    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted,
+    JobStore, LeaseRequest, Leased, Log, Page, QueueFacts, Renewal, StoreError, Submission, Submitted, WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -122,8 +122,13 @@ impl JobStore for Deadly {
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
         self.store.read_file(id, file, start, most)
     }
-    fn claim_webhooks(&self, most: usize, claim: Duration) -> Result<Vec<Delivery>, StoreError> {
-        self.store.claim_webhooks(most, claim)
+    fn claim_webhooks(
+        &self,
+        most: usize,
+        claim: Duration,
+        shares: &WebhookShares,
+    ) -> Result<Vec<Delivery>, StoreError> {
+        self.store.claim_webhooks(most, claim, shares)
     }
     fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
         self.store.settle_webhook(delivery, came)

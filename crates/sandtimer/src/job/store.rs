@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::result::JobResult;
 use super::spec::{JobSpec, SpecError};
-use super::webhook::{Delivered, Delivery, WebhookState};
+use super::webhook::{Delivered, Delivery, WebhookShares, WebhookState};
 use crate::resilience::BreakerSnapshot;
 
 /// Why a store did not do it.
@@ -479,12 +479,17 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError>;
 
-    /// Hands out ends of jobs that are due to be told, at most so many, the longest due first. Each is due again after `claim`
-    /// unless it is settled before.
+    /// Hands out ends of jobs that are due to be told, at most so many: of each owner in turn the longest due, as far as the
+    /// shares admit them. Each is due again after `claim` unless it is settled before.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn claim_webhooks(&self, most: usize, claim: Duration) -> Result<Vec<Delivery>, StoreError>;
+    fn claim_webhooks(
+        &self,
+        most: usize,
+        claim: Duration,
+        shares: &WebhookShares,
+    ) -> Result<Vec<Delivery>, StoreError>;
 
     /// Writes down what came of a delivery; where its claim has run out and somebody else has it, nothing.
     ///

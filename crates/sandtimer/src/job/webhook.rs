@@ -55,11 +55,52 @@ pub struct WebhookState {
     pub due_ms: Option<u64>,
 }
 
+impl Webhook {
+    /// The host with its port, as the address has it.
+    pub fn host(&self) -> &str {
+        let behind_scheme = self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest);
+        behind_scheme.split(['/', '?', '#']).next().unwrap_or_default()
+    }
+}
+
+/// Whose webhook goes where.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Destination {
+    pub owner: String,
+    pub host: String,
+}
+
+/// How a worker's webhooks are shared out among owners and hosts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookShares {
+    /// How many one owner, and one host, may have under way; 0 is any number.
+    pub each: usize,
+    /// Those under way.
+    pub under_way: Vec<Destination>,
+    /// Those that have failed and are left alone for a while.
+    pub paused: Vec<Destination>,
+}
+
+impl WebhookShares {
+    /// Whether one more may be sent there.
+    pub fn admit(&self, to: &Destination) -> bool {
+        let count =
+            |same: &dyn Fn(&Destination) -> bool| self.under_way.iter().filter(|other| same(other)).count();
+        !self.paused.contains(to)
+            && (self.each == 0
+                || (count(&|other| other.owner == to.owner) < self.each
+                    && count(&|other| other.host == to.host) < self.each))
+    }
+}
+
 /// A job's end that one worker tells now.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Delivery {
     /// The job.
     pub id: String,
+    /// Whose it is.
+    #[serde(default)]
+    pub owner: String,
     /// Rises with each claim: who comes back after its claim ran out changes nothing.
     pub claim: u64,
     pub webhook: Webhook,
@@ -67,6 +108,12 @@ pub struct Delivery {
     pub attempts: u32,
     /// How long ago the job ended.
     pub age: Duration,
+}
+
+impl Delivery {
+    pub fn destination(&self) -> Destination {
+        Destination { owner: self.owner.clone(), host: self.webhook.host().to_ascii_lowercase() }
+    }
 }
 
 /// What came of an attempt.

@@ -2,20 +2,33 @@
 //!
 //! A claim runs out with a worker that dies, so an end is told at least once. The sending is somebody else's, who knows how:
 //! a worker that was given nobody leaves it to the others on its store.
+//!
+//! A place that gets free is filled at once, by the owners in turn. No owner and no host has more than a few of the places, and
+//! where an owner's webhooks to a host fail, its others to that host wait for longer and longer: a host that never answers
+//! delays nothing but what is sent to it.
+
+mod sending;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use self::sending::{Sending, SendingPlace};
 use super::level::now;
 use super::worker::{Concern, Worker};
 use crate::job::{Delivered, Delivery, JobRecord, JobResult, Webhook};
 use crate::resilience::{Backoff, Retry};
 
-/// Ends that are told at a time.
+/// Ends that are told at a time, and those of them of one owner, or to one host.
 const AT_ONCE: usize = 8;
+const EACH: usize = 2;
+/// The pauses after failures in a row: a second, two, … a minute.
+const MAX_DESTINATION_PAUSE: Duration = Duration::from_secs(60);
+/// Destinations that are known to fail; with more, those that fail shortest are forgotten.
+const MAX_FAILING: usize = 1_000;
 /// How long a claim holds: longer than any sending.
 const CLAIM: Duration = Duration::from_secs(120);
 /// How often it is tried, and for how long after the job's end.
@@ -50,52 +63,67 @@ pub enum Sent {
 impl Worker {
     /// Tells of ends until the worker is over.
     pub(super) fn deliver(&self, courier: &dyn Courier) {
-        let mut last = None;
-        loop {
-            let ended = self.has_ended();
-            let until = *last.get_or_insert_with(|| now().after(LAST));
-            if !ended {
-                last = None;
-            } else if now() >= until {
-                return;
-            }
-            let claimed = match self.store().claim_webhooks(AT_ONCE, CLAIM) {
-                Ok(claimed) => {
-                    self.is_well_again(Concern::Telling, "ends of jobs can be told again");
-                    claimed
-                }
-                Err(error) => {
-                    self.complain_once(
-                        Concern::Telling,
-                        format!("ends of jobs cannot be told, which is tried again: {error}"),
-                    );
-                    Vec::new()
-                }
-            };
-            if claimed.is_empty() {
-                if ended {
+        let sending = &Sending::default();
+        thread::scope(|scope| {
+            let mut last = None;
+            loop {
+                let ended = self.has_ended();
+                let until = *last.get_or_insert_with(|| now().after(LAST));
+                if !ended {
+                    last = None;
+                } else if now() >= until {
                     return;
                 }
-                self.pause(LOOK);
-                continue;
-            }
-            thread::scope(|scope| {
-                for delivery in &claimed {
-                    let tell = move || self.tell(courier, delivery);
+                let claimed = self.claim(sending);
+                if claimed.is_empty() && !sending.is_idle() {
+                    sending.wait(LOOK);
+                } else if claimed.is_empty() && ended {
+                    return;
+                } else if claimed.is_empty() {
+                    self.pause(LOOK);
+                }
+                for delivery in claimed {
+                    let place = Arc::new((sending.begin(&delivery), delivery));
+                    let of_thread = Arc::clone(&place);
+                    let tell = move || self.tell(courier, &of_thread);
                     // Without a thread of its own it is sent on this one.
                     if thread::Builder::new().spawn_scoped(scope, tell).is_err() {
-                        tell();
+                        self.tell(courier, &place);
                     }
                 }
-            });
+            }
+        });
+    }
+
+    fn claim(&self, sending: &Sending) -> Vec<Delivery> {
+        let (free, shares) = sending.room();
+        if free == 0 {
+            return Vec::new();
+        }
+        match self.store().claim_webhooks(free, CLAIM, &shares) {
+            Ok(claimed) => {
+                self.is_well_again(Concern::Telling, "ends of jobs can be told again");
+                claimed
+            }
+            Err(error) => {
+                self.complain_once(
+                    Concern::Telling,
+                    format!("ends of jobs cannot be told, which is tried again: {error}"),
+                );
+                Vec::new()
+            }
         }
     }
 
-    fn tell(&self, courier: &dyn Courier, delivery: &Delivery) {
+    fn tell(&self, courier: &dyn Courier, (place, delivery): &(SendingPlace<'_>, Delivery)) {
         let came = match self.store().get(&delivery.id) {
             // It was forgotten, and whom to tell with it.
             Ok(None) => return,
-            Ok(Some(record)) => came(courier.send(&delivery.webhook, &delivery.id, &body(&record)), delivery),
+            Ok(Some(record)) => {
+                let sent = courier.send(&delivery.webhook, &delivery.id, &body(&record));
+                place.note(matches!(sent, Sent::Failed(_)));
+                came(sent, delivery)
+            }
             Err(error) => came(Sent::Failed(error.to_string()), delivery),
         };
         if let Err(error) = self.store().settle_webhook(delivery, &came) {

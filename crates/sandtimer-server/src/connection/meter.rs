@@ -1,0 +1,84 @@
+//! Counts what arrives on a connection that is no longer HTTP, whose libraries collect a message before they hand it over.
+//!
+//! What of a message has arrived is reserved in steps, without waiting: a connection whose step is refused fails to be read.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::Shared;
+use crate::auth::Owner;
+use crate::error::Refusal;
+use crate::intake::{MAX_SHORT_BYTES, Reservation};
+
+/// What is reserved at a time.
+const STEP_BYTES: usize = 1 << 20;
+
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    /// Without it nothing is locked.
+    counts: AtomicBool,
+    message: Mutex<Arrived>,
+}
+
+/// What has arrived of the next message.
+#[derive(Debug, Default)]
+struct Arrived {
+    whose: Option<(Shared, Owner)>,
+    bytes: usize,
+    reserved: Vec<Reservation>,
+    refused: Option<Refusal>,
+    /// It was refused, and nothing more is read.
+    has_failed: bool,
+}
+
+impl Meter {
+    fn arrived(&self) -> MutexGuard<'_, Arrived> {
+        // Whole between any two changes.
+        self.message.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on messages arrive, which are this owner's.
+    pub fn begin(&self, app: &Shared, owner: &Owner) {
+        self.arrived().whose = Some((app.clone(), owner.clone()));
+        self.counts.store(true, Ordering::Release);
+    }
+
+    /// So many more bytes have arrived.
+    pub fn add(&self, bytes: usize) -> io::Result<()> {
+        if !self.counts.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut arrived = self.arrived();
+        if arrived.has_failed {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        arrived.bytes += bytes;
+        let Arrived { whose: Some((app, owner)), bytes, reserved, .. } = &*arrived else { return Ok(()) };
+        if *bytes <= MAX_SHORT_BYTES + reserved.len() * STEP_BYTES {
+            return Ok(());
+        }
+        match app.intake.try_reserve(owner, STEP_BYTES) {
+            Ok(step) => {
+                arrived.reserved.push(step);
+                Ok(())
+            }
+            Err(refusal) => {
+                (arrived.refused, arrived.has_failed) = (Some(refusal), true);
+                Err(io::ErrorKind::QuotaExceeded.into())
+            }
+        }
+    }
+
+    /// The message is whole: what was reserved for it.
+    pub fn settle(&self) -> Vec<Reservation> {
+        let mut arrived = self.arrived();
+        arrived.bytes = 0;
+        std::mem::take(&mut arrived.reserved)
+    }
+
+    /// Why it cannot be read any more, once.
+    pub fn refused(&self) -> Option<Refusal> {
+        self.arrived().refused.take()
+    }
+}

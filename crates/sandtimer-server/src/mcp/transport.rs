@@ -1,0 +1,188 @@
+//! One message of the protocol in each line of a connection, within the bounds of all messages.
+//!
+//! A line is scanned while it arrives; what is too large is answered with an error that names the limit, and skipped to its
+//! end. A long one is parsed on a thread that may block.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use rmcp::model::ErrorData;
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::RoleServer;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::Mutex;
+
+use crate::body::MOST_BYTES;
+use crate::connection::Connection;
+use crate::error::{Code, Refusal};
+use crate::intake::{self, Reservation};
+use crate::scan::Scanner;
+
+type Received = RxJsonRpcMessage<RoleServer>;
+type Sent = TxJsonRpcMessage<RoleServer>;
+
+/// What comes of a line.
+enum Line {
+    Message(Box<Received>),
+    /// Nothing to be handled: it is no JSON, or nothing that the protocol knows and wants an answer to.
+    Ignored,
+    Rejected(Box<ErrorData>),
+    /// An error was sent; false where the client is gone.
+    Answered(bool),
+}
+
+type Pending = Pin<Box<dyn Future<Output = Line> + Send>>;
+
+/// A connection of lines.
+pub(super) struct Lines<R, W> {
+    read: BufReader<R>,
+    write: Arc<Mutex<W>>,
+    connection: Arc<Connection>,
+    line: Vec<u8>,
+    scanner: Scanner,
+    /// The rest of a line that was rejected is skipped.
+    skips: bool,
+    /// Survives that [`Transport::receive`] is dropped.
+    pending: Option<Pending>,
+}
+
+impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Lines<R, W> {
+    pub fn new(read: R, write: W, connection: Arc<Connection>) -> Self {
+        Lines {
+            read: BufReader::new(read),
+            write: Arc::new(Mutex::new(write)),
+            connection,
+            line: Vec::new(),
+            scanner: Scanner::new(),
+            skips: false,
+            pending: None,
+        }
+    }
+
+    /// Reads up to the end of a line, and has it handled; false at the end of the connection. Nothing is lost where it is dropped.
+    async fn read_line(&mut self) -> bool {
+        let Ok(available) = self.read.fill_buf().await else { return false };
+        let end = available.iter().position(|byte| *byte == b'\n');
+        let part = &available[..end.unwrap_or(available.len())];
+        let consumed = end.map_or(part.len(), |end| end + 1);
+        if consumed == 0 {
+            return false;
+        }
+        let mut rejected = None;
+        if !self.skips {
+            rejected = match self.scanner.feed(part) {
+                Err(excess) => Some(excess.refusal("the message")),
+                Ok(()) if self.line.len() + part.len() > MOST_BYTES => Some(
+                    Refusal::new(Code::BodyTooLarge, format!("the message has more than {MOST_BYTES} bytes"))
+                        .with("most_bytes", MOST_BYTES),
+                ),
+                Ok(()) => None,
+            };
+            if rejected.is_none() {
+                self.line.extend_from_slice(part);
+            }
+        }
+        self.read.consume(consumed);
+        if let Some(refusal) = rejected {
+            (self.line, self.skips) = (Vec::new(), true);
+            self.pending = Some(answer(self.write.clone(), refused(&refusal)));
+        }
+        if end.is_some() {
+            let line = std::mem::take(&mut self.line);
+            let reserved = self.connection.meter.settle();
+            if !std::mem::take(&mut self.skips) && !line.is_empty() {
+                self.pending = Some(Box::pin(parse(line, reserved)));
+            }
+            self.scanner = Scanner::new();
+        }
+        true
+    }
+}
+
+/// Parses a line. What was reserved for it is given back once it is a message.
+async fn parse(line: Vec<u8>, reserved: Vec<Reservation>) -> Line {
+    let parsed = intake::parse(line, |line| {
+        let line = line.strip_suffix(b"\r").unwrap_or(&line);
+        if line.is_empty() {
+            return Line::Ignored;
+        }
+        match serde_json::from_slice::<Received>(line) {
+            Ok(message) => Line::Message(Box::new(message)),
+            Err(error) if error.is_data() && !is_notification(line) => {
+                Line::Rejected(Box::new(ErrorData::invalid_request("Invalid request", None)))
+            }
+            // There is nothing to answer to; an error could be answered with another without end.
+            Err(_) => Line::Ignored,
+        }
+    });
+    let parsed = parsed.await;
+    drop(reserved);
+    parsed.unwrap_or_else(|refusal| Line::Rejected(Box::new(refused(&refusal))))
+}
+
+/// Whether it wants no answer.
+fn is_notification(line: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Head {
+        id: Option<IgnoredAny>,
+        method: Option<IgnoredAny>,
+    }
+    serde_json::from_slice::<Head>(line).is_ok_and(|head| head.id.is_none() && head.method.is_some())
+}
+
+fn refused(refusal: &Refusal) -> ErrorData {
+    ErrorData::invalid_request(refusal.message.clone(), Some(refusal.json()))
+}
+
+fn answer<W: AsyncWrite + Unpin + Send + 'static>(write: Arc<Mutex<W>>, error: ErrorData) -> Pending {
+    Box::pin(async move { Line::Answered(send(&write, &Sent::error(error, None)).await.is_ok()) })
+}
+
+async fn send<W: AsyncWrite + Unpin>(write: &Mutex<W>, message: &Sent) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let mut write = write.lock().await;
+    write.write_all(&Bytes::from(line)).await?;
+    write.flush().await
+}
+
+impl<R, W> Transport<RoleServer> for Lines<R, W>
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    type Error = io::Error;
+
+    fn send(&mut self, message: Sent) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let write = self.write.clone();
+        async move { send(&write, &message).await }
+    }
+
+    async fn receive(&mut self) -> Option<Received> {
+        loop {
+            if let Some(pending) = &mut self.pending {
+                let line = pending.await;
+                self.pending = None;
+                match line {
+                    Line::Message(message) => return Some(*message),
+                    Line::Ignored | Line::Answered(true) => {}
+                    Line::Rejected(error) => self.pending = Some(answer(self.write.clone(), *error)),
+                    Line::Answered(false) => return None,
+                }
+            } else if !self.read_line().await {
+                // A connection that was ended because too much was under way says so.
+                let refusal = self.connection.meter.refused()?;
+                self.pending = Some(answer(self.write.clone(), refused(&refusal)));
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.write.lock().await.shutdown().await
+    }
+}
