@@ -285,14 +285,13 @@ impl Pool {
 
     /// Ends what stands ready or is being made so. Calls under way go on.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.end());
+        py.detach(|| Self::end(self.calls.lock().unwrap_or_else(PoisonError::into_inner).take()));
     }
 }
 
 impl Pool {
     /// Ends it, and waits unless another thread is using it.
-    fn end(&self) {
-        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn end(calls: Option<Arc<engine::Calls>>) {
         if let Some(calls) = &calls {
             calls.close();
         }
@@ -301,9 +300,11 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        // Not locked: in a process that was forked, a thread that is not there may have held the lock.
+        let mut calls = self.calls.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // Without an interpreter there is no lock to give up.
-        if Python::try_attach(|py| py.detach(|| self.end())).is_none() {
-            self.end();
+        if Python::try_attach(|py| py.detach(|| Self::end(calls.take()))).is_none() {
+            Self::end(calls);
         }
     }
 }
@@ -322,7 +323,7 @@ pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // An interrupt may come between any two steps of whoever waits for it.
+        // An interrupt may come between any two steps of the thread that waits for it.
         if !self.over.load(Ordering::Relaxed) {
             self.call.run().cancel("whoever called was interrupted");
         }

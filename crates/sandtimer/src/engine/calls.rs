@@ -381,7 +381,8 @@ impl Ended {
 impl Drop for Call {
     fn drop(&mut self) {
         if self.run.inner.is_a_copy() {
-            // The run is another process's, and whoever held a lock there holds it here for ever.
+            // The run is another process's, and a lock that a thread held at the fork is held here for good.
+            std::mem::forget(self.brought.take());
             return;
         }
         self.end_answered();

@@ -265,6 +265,11 @@ fn begin(
 impl Drop for Zygote {
     fn drop(&mut self) {
         let Some(slot) = self.slot.take() else { return };
+        if self.inner.is_a_copy() {
+            // It is another process's.
+            std::mem::forget((slot, self.inner.clone()));
+            return;
+        }
         let row = slot.row;
         if !slot.kill_all() {
             // Gone already is as good.
