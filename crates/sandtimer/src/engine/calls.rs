@@ -478,11 +478,11 @@ impl Call {
     pub fn take(&self, kind: Kind) -> bool {
         let running = &self.run.running;
         let Some(job) = self.job() else { return false };
-        if job.answered.load(Ordering::Acquire) != 0 {
+        let word = if kind == Kind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
+        // One of several threads takes it; the word of the others must not replace its own.
+        if job.answered.compare_exchange(0, word, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return false;
         }
-        let word = if kind == Kind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
-        job.answered.store(word, Ordering::Release);
         let taken = running.cell.seal();
         self.accepted.store(true, Ordering::Relaxed);
         if !taken {
