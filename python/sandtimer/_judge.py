@@ -74,6 +74,14 @@ class _Run(NamedTuple):
     before: _host.Sample
     after: _host.Sample
 
+    def span(self) -> _host.Span:
+        return _host.Span(self.before, self.after, self.outcome.usage)
+
+    def ended_by_wall(self) -> bool:
+        """Whether a limit of elapsed time ended it: the only verdict that a busy machine can cause."""
+        verdict = self.outcome.verdict
+        return self.outcome.ending == "timeout" and verdict is not None and verdict.kind == "wall"
+
 
 def _program_case(given: Any) -> Case:
     if isinstance(given, dict):
@@ -417,20 +425,24 @@ class Judgement:
 
     @property
     def overloaded(self) -> list[Optional[_host.HostLoad]]:
-        """The evidence of how busy the machine was around each run; true where its verdict should not be held against it."""
-        return [
-            None if run is None else _host.load(run.before, run.after, run.outcome.usage) for run in self._submission.runs
-        ]
+        """The evidence of how busy the machine was around each run; true where its verdict should not be held against it.
+
+        Only a timeout by elapsed time can be true: no other verdict depends on how busy the machine was.
+        """
+        runs = self._submission.runs
+        spans = [run.span() for run in runs if run is not None]
+        return [None if run is None else _host.load(run.span(), spans, run.ended_by_wall()) for run in runs]
 
     def retry_overloaded(self) -> Judgement:
-        """Runs again, one at a time, what was not accepted on an overloaded machine, or failed by the sandbox's own fault.
+        """Runs again, one at a time, what timed out on an overloaded machine, or failed by the sandbox's own fault.
 
-        Cases that were not run because of those come along. The rest stays; the same judgement where there is nothing.
+        Wrong answers, processor limits and crashes stay. Cases that were not run because of those that are run again come
+        along. The same judgement where there is nothing.
         """
         unfair = [
             index
-            for index, load in enumerate(self.overloaded)
-            if self.verdicts[index] == "infra_error" or (load and self.verdicts[index] != "accepted")
+            for index, (run, load) in enumerate(zip(self._submission.runs, self.overloaded))
+            if self.verdicts[index] == "infra_error" or (load and run is not None and run.ended_by_wall())
         ]
         if not unfair:
             return self
