@@ -293,10 +293,18 @@ class _Submission:
             if outcome.ending == "raised" and isinstance(error, MemoryError):
                 return "out_of_memory", 0.0, error
             return _VERDICTS.get(outcome.ending, outcome.ending), 0.0, error
-        try:
-            score = self._score(case, outcome)
-        except Exception as error:
-            return "checker_error", 0.0, error
+        if self.checker is None and not self.is_program:
+            try:
+                score = float(_checkers.same_value(case.expected, outcome.value))
+            except Exception as error:
+                # The submission chose the value, and must not choose a verdict that is not held against it. The frames
+                # would keep the value.
+                return "wrong_answer", 0.0, error.with_traceback(None)
+        else:
+            try:
+                score = self._score(case, outcome)
+            except Exception as error:
+                return "checker_error", 0.0, error
         if score >= 1:
             return "accepted", score, None
         if self.is_program and outcome.stdout_truncated:
@@ -309,9 +317,7 @@ class _Submission:
             if not math.isfinite(score):
                 raise ValueError(f"the checker gave {score}; a score is a finite number")
             return score
-        if self.is_program:
-            return float(_checkers.same_lines(case.expected, outcome.stdout))
-        return float(_checkers.same_value(case.expected, outcome.value))
+        return float(_checkers.same_lines(case.expected, outcome.stdout))
 
     def again(self, indices: Iterable[int]) -> _Submission:
         """The same with the runs of these cases forgotten."""
