@@ -542,6 +542,11 @@ def judge_all(
     name: str,
 ) -> Judgements:
     box._pool.check_open()
+    if box._trust != "data":
+        raise InvalidArgument(
+            f"trust={box._trust!r} runs code that a judged program returns, in this process, where the expected answers are; "
+            'judge with a sandbox of trust="data", and name classes that answers hold in results='
+        )
     if isinstance(programs, str):
         raise InvalidArgumentType("programs is a text: use a list of programs, or judge for one alone")
     _arguments.iterable("programs", programs)
