@@ -25,6 +25,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pkgutil
+import sys
 import threading
 import time
 from collections import deque
@@ -174,6 +175,7 @@ class _Submission:
         self.box, self.program, self.entry, self.name = box, program, entry, name
         self.is_program = isinstance(program, str) and entry is None
         _check_program(box, program, entry)
+        self.is_text = isinstance(program, str)
         self.cases = [_program_case(case) if self.is_program else _function_case(case) for case in cases]
         self.checker = checker
         self.total, self.stop_early = _arguments.total(total), stop_early
@@ -201,7 +203,7 @@ class _Submission:
         if index > self.stopped or future.cancelled() or self._late():
             return None
         try:
-            if isinstance(self.program, str) and not (self._compile(future) and not self._late()):
+            if self.is_text and not (self._compile(future) and not self._late()):
                 return None
             before = _host.sample()
             outcome = self._perform(self.view, self._job(self.cases[index]), future)
@@ -239,7 +241,7 @@ class _Submission:
             if self.payload is None and self.error is None:
                 view = self.box.limits(timeout=_COMPILE_SECONDS, cpu=None, stall=None)
                 compiler = _Shipped(_FROM_SOURCE, {"source": _launcher(), "space": {}})
-                job = _job.of_call(compiler, (self.program, self.name, _launcher()), {}, self.box._options)
+                job = _job.of_text(compiler, (self.program, self.name, _launcher()), self.box._options, frozenset())
                 outcome = self._perform(view, job, future)
                 if outcome.ending == "infra_error":
                     raise outcome.error or SandboxUnavailable("the sandbox failed")
@@ -272,7 +274,8 @@ class _Submission:
             stub = _PROGRAM.format(payload.hex())
             return _job.of_program(stub, case.stdin, self.hidden, options)
         shipped = _Shipped(_FROM_CODE, {"payload": payload})
-        return _job.of_call(shipped, (self.entry, case.arguments, case.keywords), {}, options, self.box._by_value)
+        hidden = _hidden_modules(self.box)
+        return _job.of_text(shipped, (self.entry, case.arguments, case.keywords), options, hidden)
 
     # In the caller's thread
 
@@ -331,6 +334,29 @@ class _Submission:
             other.runs[index], other.verdicts[index] = None, "not_run"
             other.scores[index], other.errors[index] = 0.0, None
         return other
+
+
+_hidden: dict[tuple[int, tuple[str, ...]], frozenset[str]] = {}
+
+
+def _hidden_modules(box: Sandbox) -> frozenset[str]:
+    """Modules of this process that a judged text cannot import: those below directories that it is not shown."""
+    profile = box._texts.profile
+    if box._texts is box._pool:
+        return frozenset()
+    shown = (*profile["paths"], *profile["shown"])
+    key = len(sys.modules), shown
+    if key not in _hidden:
+        _hidden.clear()
+        _hidden[key] = frozenset(name for name, module in list(sys.modules.items()) if _is_hidden(module, shown))
+    return _hidden[key]
+
+
+def _is_hidden(module: Any, shown: Sequence[str]) -> bool:
+    # Whatever a program has put among its modules: asking it may run code of its own.
+    names = getattr(module, "__dict__", {})
+    file = names.get("__file__") if isinstance(names, dict) else None
+    return isinstance(file, str) and names.get("__name__") != "__main__" and not file.startswith(tuple(f"{each}/" for each in shown))
 
 
 def _check_program(box: Sandbox, program: Program, entry: Optional[str]) -> None:

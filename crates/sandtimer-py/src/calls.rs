@@ -34,11 +34,12 @@ struct ProfileOf {
     paths: Option<Vec<String>>,
     network: bool,
     gpu: bool,
+    shown: Vec<String>,
 }
 
 impl From<ProfileOf> for Profile {
-    fn from(ProfileOf { interpreter, preload, paths, network, gpu }: ProfileOf) -> Self {
-        Profile { interpreter, preload, paths, network, gpu, ..Profile::default() }
+    fn from(ProfileOf { interpreter, preload, paths, network, gpu, shown }: ProfileOf) -> Self {
+        Profile { interpreter, preload, paths, network, gpu, shown, ..Profile::default() }
     }
 }
 
@@ -71,6 +72,7 @@ impl CommandOf {
         let output = if self.drop { Output::Null } else { Output::Capture };
         (spec.stdout, spec.stderr) = (output, output);
         spec.read_only = profile.paths.into_iter().flatten().map(Into::into).collect();
+        spec.world_readable = profile.shown.into_iter().map(Into::into).collect();
         spec.private_workspace = true;
         spec.network = profile.network;
         spec.gpu = profile.gpu;

@@ -67,7 +67,7 @@ impl Host {
     }
 
     /// Where a canonical path lies on disk.
-    fn on_disk<'p>(&self, path: &'p Path) -> Cow<'p, Path> {
+    pub(crate) fn on_disk<'p>(&self, path: &'p Path) -> Cow<'p, Path> {
         if self.root.is_empty() {
             return Cow::Borrowed(path);
         }
