@@ -20,6 +20,8 @@ class Answer(NamedTuple):
     # Known without rebuilding anything.
     ending: Optional[str] = None
     error: Optional[BaseException] = None
+    # That its value may consist of.
+    objects: int = 0
 
 
 def answer_of(call: Any) -> Answer:
@@ -46,7 +48,7 @@ def answer_of(call: Any) -> Answer:
         return Answer()
     if not call.accept(kind == "raised"):
         return Answer()
-    return Answer(kind, data, buffers, error=error)
+    return Answer(kind, data, buffers, error=error, objects=_results.most_objects(call.result_limit()))
 
 
 def value_of(outcome: Outcome) -> Any:

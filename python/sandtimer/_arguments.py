@@ -10,7 +10,10 @@ import math
 import operator
 import os
 import signal
+import site
+import stat
 import sys
+import sysconfig
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
@@ -216,6 +219,49 @@ def paths() -> list[str]:
         except FileNotFoundError:
             continue
     return found
+
+
+def installed(paths: Iterable[str]) -> list[str]:
+    """Those of these absolute paths that belong to the interpreter's installation: the standard library, and what pip installs."""
+    known = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    known += [sysconfig.get_config_var("DESTSHARED"), site.getusersitepackages(), *site.getsitepackages()]
+    directories = {os.path.realpath(each) for each in known if each}
+    libraries = {os.path.dirname(each) for each in directories}
+
+    def is_installed(path: str) -> bool:
+        parent, name = os.path.split(path)
+        if name in ("site-packages", "dist-packages") or os.path.realpath(path) in directories:
+            return True
+        return name.startswith("python3") and name.endswith(".zip") and os.path.realpath(parent) in libraries
+
+    return [path for path in paths if is_installed(path)]
+
+
+def shown_directories(value: Any) -> list[str]:
+    """Directories that code is shown, absolute. Refuses those that nobody but their owner may read."""
+    wanted = 'use a list of directories, such as ["/srv/project/lib"]'
+    if isinstance(value, (str, bytes)) or hasattr(value, "__fspath__") or not isinstance(value, Iterable):
+        raise _wrong("paths", value, wanted)
+    found = []
+    for each in value:
+        path = os.fspath(each) if hasattr(each, "__fspath__") else each
+        if not isinstance(path, str):
+            raise InvalidArgumentType(f"paths holds {each!r:.200}, of type {type(each).__name__}: {wanted}")
+        if not path or "\0" in path or not _is_utf8(path):
+            raise InvalidArgument(f"paths holds {each!r:.200}, which names no directory: {wanted}")
+        try:
+            mode = os.stat(path).st_mode
+        except OSError as error:
+            raise InvalidArgument(f"paths holds {each!r:.200}: {error.strerror}; {wanted}") from error
+        if not stat.S_ISDIR(mode):
+            raise InvalidArgument(f"paths holds {each!r:.200}, which is not a directory: {wanted}")
+        if not mode & 0o055:
+            raise InvalidArgument(
+                f"paths holds {each!r:.200}, which only its owner may read (mode {mode & 0o777:04o}); "
+                "let others read it, or copy what code needs to a directory of its own"
+            )
+        found.append(os.path.abspath(path))
+    return list(dict.fromkeys(found))
 
 
 def _is_utf8(path: str) -> bool:

@@ -28,10 +28,16 @@ def _words(text: str) -> list[list[str]]:
 
 
 def same_value(expected: Any, got: Any) -> bool:
-    """Whether two values are equal, floats within a tolerance; lists equal lists and tuples equal tuples only."""
+    """Whether two values are equal, floats within a tolerance; lists equal lists and tuples equal tuples only.
+
+    Raises what a comparison with `got` raises, such as that of a signaling NaN.
+    """
     numpy = sys.modules.get("numpy")
     if numpy is not None and (isinstance(expected, numpy.ndarray) or isinstance(got, numpy.ndarray)):
         return _same_array(numpy, expected, got)
+    torch = sys.modules.get("torch")
+    if torch is not None and (isinstance(expected, torch.Tensor) or isinstance(got, torch.Tensor)):
+        return _same_tensor(torch, expected, got)
     if isinstance(expected, (list, tuple)):
         if not isinstance(got, list if isinstance(expected, list) else tuple) or len(expected) != len(got):
             return False
@@ -68,3 +74,14 @@ def _same_array(numpy: Any, expected: Any, got: Any) -> bool:
             return False
         return bool(numpy.allclose(got, expected, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True))
     return bool(numpy.array_equal(expected, got))
+
+
+def _same_tensor(torch: Any, expected: Any, got: Any) -> bool:
+    # Of unequal shapes `==` would make a tensor as large as the product of both.
+    if not isinstance(expected, torch.Tensor) or not isinstance(got, torch.Tensor) or expected.shape != got.shape:
+        return False
+    common = torch.promote_types(expected.dtype, got.dtype)
+    expected, got = (each.detach().cpu().to(common) for each in (expected, got))
+    if common.is_floating_point or common.is_complex:
+        return bool(torch.allclose(got, expected, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True))
+    return bool(torch.equal(got, expected))

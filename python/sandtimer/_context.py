@@ -432,4 +432,4 @@ def open_context(
         known = ", ".join(f'"{name}"' for name in LANGUAGES)
         raise InvalidArgument(f"language={language!r}: a context can be of {known}")
     how = {"environment": _arguments.environment(environment), "directory": _arguments.directory(directory)}
-    return Context(box._pool, box._limits, (box._trust, box._results), how)
+    return Context(box._text_pool(), box._limits, (box._trust, box._results), how)

@@ -27,7 +27,7 @@ _ALIGNMENT = 64
 class Job:
     """A job's bytes, and the files that go with it: its large parts, and its stdin."""
 
-    __slots__ = ("again", "bytes", "call", "files", "module", "program", "scope")
+    __slots__ = ("again", "bytes", "call", "files", "is_text", "module", "program", "scope")
 
     def __init__(
         self, options: dict[str, Any], body: bytes, buffers: Sequence[memoryview] = (), stdin: bytes = b""
@@ -42,6 +42,8 @@ class Job:
         # What bounds it together with other calls.
         self.scope: Any = None
         self.program = options["kind"] == "program"
+        # Its code arrives as text, and not as a function of this process.
+        self.is_text = self.program
         if stdin:
             options = {**options, "stdin": True}
         head = _head(options)
@@ -136,6 +138,46 @@ def of_call(
     job.module = getattr(function, "__module__", None)
     job.again = lambda: of_call(function, arguments, keywords, options, by_value)
     return job
+
+
+def of_text(
+    entering: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any], hidden: AbstractSet[str]
+) -> Job:
+    """A call of a function that a text defines. Raises `Unserializable` for arguments of modules in `hidden`."""
+    data, buffers = pickled(entering, arguments, {})
+    if any(name.encode("utf-8", "replace") in data for name in hidden):
+        module = next((name for name in _modules_in(arguments) if name in hidden), None)
+        if module is not None:
+            file = getattr(sys.modules.get(module), "__file__", None) or ""
+            directory = os.path.dirname(os.path.abspath(file))
+            raise Unserializable(
+                f"the arguments hold something of the module {module!r} in {directory}, which code that arrives as text is not "
+                f"shown; pass plain data, or add paths= of the directory that {module!r} is imported from to the sandbox"
+            )
+    job = Job({**options, "kind": "call"}, data, buffers)
+    job.is_text = True
+    return job
+
+
+class _Collector(cloudpickle.Pickler):  # type: ignore[misc]
+    """Notes the modules of the classes and functions in what it pickles."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), protocol=5, buffer_callback=lambda _: False)
+        self.modules: set[str] = set()
+
+    def reducer_override(self, value: Any) -> Any:
+        for each in (value, type(value)):
+            module = getattr(each, "__module__", None) if callable(each) else None
+            if isinstance(module, str):
+                self.modules.add(module)
+        return super().reducer_override(value)
+
+
+def _modules_in(value: Any) -> set[str]:
+    collector = _Collector()
+    collector.dump(value)
+    return collector.modules
 
 
 def pickled(

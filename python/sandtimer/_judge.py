@@ -25,6 +25,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pkgutil
+import sys
 import threading
 import time
 from collections import deque
@@ -73,6 +74,14 @@ class _Run(NamedTuple):
     outcome: Outcome
     before: _host.Sample
     after: _host.Sample
+
+    def span(self) -> _host.Span:
+        return _host.Span(self.before, self.after, self.outcome.usage)
+
+    def ended_by_wall(self) -> bool:
+        """Whether a limit of elapsed time ended it: the only verdict that a busy machine can cause."""
+        verdict = self.outcome.verdict
+        return self.outcome.ending == "timeout" and verdict is not None and verdict.kind == "wall"
 
 
 def _program_case(given: Any) -> Case:
@@ -166,6 +175,7 @@ class _Submission:
         self.box, self.program, self.entry, self.name = box, program, entry, name
         self.is_program = isinstance(program, str) and entry is None
         _check_program(box, program, entry)
+        self.is_text = isinstance(program, str)
         self.cases = [_program_case(case) if self.is_program else _function_case(case) for case in cases]
         self.checker = checker
         self.total, self.stop_early = _arguments.total(total), stop_early
@@ -193,7 +203,7 @@ class _Submission:
         if index > self.stopped or future.cancelled() or self._late():
             return None
         try:
-            if isinstance(self.program, str) and not (self._compile(future) and not self._late()):
+            if self.is_text and not (self._compile(future) and not self._late()):
                 return None
             before = _host.sample()
             outcome = self._perform(self.view, self._job(self.cases[index]), future)
@@ -231,7 +241,7 @@ class _Submission:
             if self.payload is None and self.error is None:
                 view = self.box.limits(timeout=_COMPILE_SECONDS, cpu=None, stall=None)
                 compiler = _Shipped(_FROM_SOURCE, {"source": _launcher(), "space": {}})
-                job = _job.of_call(compiler, (self.program, self.name, _launcher()), {}, self.box._options)
+                job = _job.of_text(compiler, (self.program, self.name, _launcher()), self.box._options, frozenset())
                 outcome = self._perform(view, job, future)
                 if outcome.ending == "infra_error":
                     raise outcome.error or SandboxUnavailable("the sandbox failed")
@@ -264,7 +274,8 @@ class _Submission:
             stub = _PROGRAM.format(payload.hex())
             return _job.of_program(stub, case.stdin, self.hidden, options)
         shipped = _Shipped(_FROM_CODE, {"payload": payload})
-        return _job.of_call(shipped, (self.entry, case.arguments, case.keywords), {}, options, self.box._by_value)
+        hidden = _hidden_modules(self.box)
+        return _job.of_text(shipped, (self.entry, case.arguments, case.keywords), options, hidden)
 
     # In the caller's thread
 
@@ -285,10 +296,18 @@ class _Submission:
             if outcome.ending == "raised" and isinstance(error, MemoryError):
                 return "out_of_memory", 0.0, error
             return _VERDICTS.get(outcome.ending, outcome.ending), 0.0, error
-        try:
-            score = self._score(case, outcome)
-        except Exception as error:
-            return "checker_error", 0.0, error
+        if self.checker is None and not self.is_program:
+            try:
+                score = float(_checkers.same_value(case.expected, outcome.value))
+            except Exception as error:
+                # The submission chose the value, and must not choose a verdict that is not held against it. The frames
+                # would keep the value.
+                return "wrong_answer", 0.0, error.with_traceback(None)
+        else:
+            try:
+                score = self._score(case, outcome)
+            except Exception as error:
+                return "checker_error", 0.0, error
         if score >= 1:
             return "accepted", score, None
         if self.is_program and outcome.stdout_truncated:
@@ -301,9 +320,7 @@ class _Submission:
             if not math.isfinite(score):
                 raise ValueError(f"the checker gave {score}; a score is a finite number")
             return score
-        if self.is_program:
-            return float(_checkers.same_lines(case.expected, outcome.stdout))
-        return float(_checkers.same_value(case.expected, outcome.value))
+        return float(_checkers.same_lines(case.expected, outcome.stdout))
 
     def again(self, indices: Iterable[int]) -> _Submission:
         """The same with the runs of these cases forgotten."""
@@ -317,6 +334,29 @@ class _Submission:
             other.runs[index], other.verdicts[index] = None, "not_run"
             other.scores[index], other.errors[index] = 0.0, None
         return other
+
+
+_hidden: dict[tuple[int, tuple[str, ...]], frozenset[str]] = {}
+
+
+def _hidden_modules(box: Sandbox) -> frozenset[str]:
+    """Modules of this process that a judged text cannot import: those below directories that it is not shown."""
+    profile = box._texts.profile
+    if box._texts is box._pool:
+        return frozenset()
+    shown = (*profile["paths"], *profile["shown"])
+    key = len(sys.modules), shown
+    if key not in _hidden:
+        _hidden.clear()
+        _hidden[key] = frozenset(name for name, module in list(sys.modules.items()) if _is_hidden(module, shown))
+    return _hidden[key]
+
+
+def _is_hidden(module: Any, shown: Sequence[str]) -> bool:
+    # Whatever a program has put among its modules: asking it may run code of its own.
+    names = getattr(module, "__dict__", {})
+    file = names.get("__file__") if isinstance(names, dict) else None
+    return isinstance(file, str) and names.get("__name__") != "__main__" and not file.startswith(tuple(f"{each}/" for each in shown))
 
 
 def _check_program(box: Sandbox, program: Program, entry: Optional[str]) -> None:
@@ -417,20 +457,24 @@ class Judgement:
 
     @property
     def overloaded(self) -> list[Optional[_host.HostLoad]]:
-        """The evidence of how busy the machine was around each run; true where its verdict should not be held against it."""
-        return [
-            None if run is None else _host.load(run.before, run.after, run.outcome.usage) for run in self._submission.runs
-        ]
+        """The evidence of how busy the machine was around each run; true where its verdict should not be held against it.
+
+        Only a timeout by elapsed time can be true: no other verdict depends on how busy the machine was.
+        """
+        runs = self._submission.runs
+        spans = [run.span() for run in runs if run is not None]
+        return [None if run is None else _host.load(run.span(), spans, run.ended_by_wall()) for run in runs]
 
     def retry_overloaded(self) -> Judgement:
-        """Runs again, one at a time, what was not accepted on an overloaded machine, or failed by the sandbox's own fault.
+        """Runs again, one at a time, what timed out on an overloaded machine, or failed by the sandbox's own fault.
 
-        Cases that were not run because of those come along. The rest stays; the same judgement where there is nothing.
+        Wrong answers, processor limits and crashes stay. Cases that were not run because of those that are run again come
+        along. The same judgement where there is nothing.
         """
         unfair = [
             index
-            for index, load in enumerate(self.overloaded)
-            if self.verdicts[index] == "infra_error" or (load and self.verdicts[index] != "accepted")
+            for index, (run, load) in enumerate(zip(self._submission.runs, self.overloaded))
+            if self.verdicts[index] == "infra_error" or (load and run is not None and run.ended_by_wall())
         ]
         if not unfair:
             return self
@@ -524,6 +568,11 @@ def judge_all(
     name: str,
 ) -> Judgements:
     box._pool.check_open()
+    if box._trust != "data":
+        raise InvalidArgument(
+            f"trust={box._trust!r} runs code that a judged program returns, in this process, where the expected answers are; "
+            'judge with a sandbox of trust="data", and name classes that answers hold in results='
+        )
     if isinstance(programs, str):
         raise InvalidArgumentType("programs is a text: use a list of programs, or judge for one alone")
     _arguments.iterable("programs", programs)

@@ -31,6 +31,8 @@ class Pool:
         self.contexts: weakref.WeakSet[Context] = weakref.WeakSet()
         self.process = 0
         self.closed = False
+        # Code has been run in it.
+        self.is_used = False
         self.queue: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
         self.threads: list[threading.Thread] = []
 

@@ -15,7 +15,10 @@ from .errors import RemoteError, ResultTooLarge, SandtimerError, Unserializable
 _HUGE_PAGE = 2 << 20
 # 4,300 decimal digits, as many as CPython converts to text.
 _INT_BITS = 14_300
-_OBJECTS = 10_000_000
+# Rebuilt for one result. An object takes some 70 bytes here and may take one byte in its pickle.
+_MAX_OBJECTS = 10_000_000
+_MIN_OBJECTS = 100_000
+_BYTES_PER_OBJECT = 16
 # The module of names that stand for functions of the reader.
 _TOKENS = "_sandtimer_tokens"
 
@@ -78,13 +81,26 @@ def _no_room(length: int, error: Exception) -> ResultTooLarge:
     return ResultTooLarge(f"there is no room here for a part of {length} bytes of the result: {error!r}")
 
 
-def value(data: bytes, buffers: Sequence[Any], trust: str, results: dict[tuple[str, str], type]) -> Any:
-    """The value that was written down."""
+def most_objects(result_bytes: Optional[int]) -> int:
+    """How many objects a result of at most this size may consist of."""
+    if result_bytes is None:
+        return _MAX_OBJECTS
+    return min(max(result_bytes // _BYTES_PER_OBJECT, _MIN_OBJECTS), _MAX_OBJECTS)
+
+
+def value(
+    data: bytes,
+    buffers: Sequence[Any],
+    trust: str,
+    results: dict[tuple[str, str], type],
+    objects: int = _MAX_OBJECTS,
+) -> Any:
+    """The value that was written down, of at most so many objects with `trust="data"`."""
     if trust == "pickle":
         # Most results have none, and this is faster.
         unpickler = _Unpickler if _TOKENS.encode() in data else pickle.Unpickler
         return unpickler(io.BytesIO(data), buffers=buffers).load()
-    return decode(data, buffers, results)
+    return decode(data, buffers, results, objects)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -101,9 +117,11 @@ class _Unpickler(pickle.Unpickler):
         return known.rebuild if known.signatures else lambda *arguments: known.rebuild(arguments)
 
 
-def decode(data: bytes, buffers: Sequence[Any], results: dict[tuple[str, str], type]) -> Any:
+def decode(
+    data: bytes, buffers: Sequence[Any], results: dict[tuple[str, str], type], objects: int = _MAX_OBJECTS
+) -> Any:
     """As `trust="data"` allows: built by our own machine, without running anything that the job named."""
-    return _native_decode()(data, list(buffers), results, _INT_BITS, _OBJECTS)
+    return _native_decode()(data, list(buffers), results, _INT_BITS, objects)
 
 
 @functools.lru_cache(maxsize=None)
@@ -122,7 +140,7 @@ def exception(description: Any, trust: str, results: dict[tuple[str, str], type]
     error: Any = None
     if isinstance(pickled, bytes):
         try:
-            error = value(pickled, [], trust, results)
+            error = value(pickled, [], trust, results, _MIN_OBJECTS)
         except Exception:
             error = None
     if not isinstance(error, BaseException):

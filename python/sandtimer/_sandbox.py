@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -14,7 +15,7 @@ from ._answers import Answer, answer_of, awaited_value_of, value_of
 from ._futures import CallFuture, in_order
 from ._outcome import Outcome, not_executed
 from ._pool import Pool
-from .errors import InvalidArgument, InvalidArgumentType
+from .errors import InvalidArgument, InvalidArgumentType, ProfileRefused
 
 T = TypeVar("T")
 Seconds = Union[int, float, None]
@@ -26,6 +27,24 @@ _UNSET: Any = object()
 
 def _itself(outcome: Outcome) -> Outcome:
     return outcome
+
+
+def _check_preload(profile: Mapping[str, Any], all_paths: Sequence[str]) -> None:
+    """Refuses modules of `preload` that lie where code that arrives as text may not look."""
+    for name in profile["preload"]:
+        top = name.partition(".")[0]
+        if top in sys.builtin_module_names:
+            continue
+        find = importlib.machinery.PathFinder.find_spec
+        shown = find(top, [*profile["paths"], *profile["shown"]])
+        found = None if shown is not None else find(top, all_paths)
+        if found is not None:
+            places = [found.origin] if found.submodule_search_locations is None else found.submodule_search_locations
+            directory = os.path.dirname(next((place for place in places if place), ""))
+            raise ProfileRefused(
+                f"preload={name!r} lies in {directory}, which code that arrives as text is not shown; "
+                f"add paths=[{directory!r}], or use a sandbox without this module"
+            )
 
 
 class Sandbox:
@@ -45,7 +64,10 @@ class Sandbox:
     `arun` run at a time (default: one for each processor); require: least isolation, such as "T3"; warn_before, warn_signal:
     so many seconds before the timeout and before the cpu limit, those of the call's processes that handle this signal are
     sent it, so that they save what they have (`outcome.notices` says to how many); gpu: calls and commands are given the host's
-    GPUs, with start="spawn" alone (`outcome.isolation.degraded` says which; refused where there are none).
+    GPUs, with start="spawn" alone (`outcome.isolation.degraded` says which; refused where there are none); paths: directories
+    that all code of this sandbox may import from and read, except what only the owner of a file may read. Functions also
+    see the directories of this process's `sys.path`. Code that arrives as text (`exec`, `judge`, `context`) and commands see
+    only the standard library and installed packages of those, not the directory of the calling script.
 
     >>> import sandtimer
     >>> box = sandtimer.Sandbox(timeout=2.0, memory="512MB")
@@ -79,6 +101,7 @@ class Sandbox:
         force: bool = False,
         warn_before: Seconds = None,
         warn_signal: Union[int, str, None] = None,
+        paths: Iterable[Union[str, "os.PathLike[str]"]] = (),
     ) -> None:
         if start not in ("zygote", "fork", "spawn"):
             raise InvalidArgument(f'start={start!r}: use "zygote", "fork" or "spawn"')
@@ -121,14 +144,20 @@ class Sandbox:
         self._trust = trust
         self._results = {(kind.__module__, kind.__qualname__): kind for kind in _arguments.classes(results)}
         processors = len(os.sched_getaffinity(0))
-        profile = {
+        profile: dict[str, Any] = {
             "interpreter": _arguments.interpreter(python),
             "preload": preload,
             "paths": _arguments.paths() if python is None else None,
             "network": _arguments.flag("network", network),
             "gpu": gpu,
+            "shown": _arguments.shown_directories(paths),
         }
         self._pool = Pool(profile, 2 * processors, workers or processors)
+        # Of code that arrives as text.
+        self._texts = self._pool
+        installed = None if profile["paths"] is None else _arguments.installed(profile["paths"])
+        if installed != profile["paths"]:
+            self._texts = Pool({**profile, "paths": installed}, 2 * processors, workers or processors)
 
     # Views and life
 
@@ -191,7 +220,8 @@ class Sandbox:
         return None if self._budget is None else self._budget[0]._run_scope(self._budget[1])
 
     def warm(self, count: int = 1) -> None:
-        """Waits until `count` processes stand ready for calls: with `start="zygote"`; otherwise there are none to wait for.
+        """Waits until `count` processes are ready for calls of functions: with `start="zygote"`; otherwise there are none to wait
+        for. Code that arrives as text has processes of its own, from its first run on.
 
         Raises `ProfileRefused` where the interpreter, or a module of `preload`, cannot be used.
         """
@@ -211,7 +241,8 @@ class Sandbox:
 
     def close(self) -> None:
         """Ends what stands ready, and contexts. Calls under way go on to their end; any other raises `SandboxUnavailable`."""
-        self._pool.close()
+        for pool in {self._pool, self._texts}:
+            pool.close()
 
     def __copy__(self) -> Sandbox:
         return self.limits()
@@ -317,7 +348,8 @@ class Sandbox:
             raise InvalidArgument(f'language={language!r}: use "python"')
         _arguments.text("code", code, "use the program's text")
         text = b"" if stdin is None else _arguments.encoded("stdin", stdin)
-        return self._perform(_job.of_program(code, text, _arguments.text("name", name), self._options), lambda _: None)
+        job = _job.of_program(code, text, _arguments.text("name", name), self._options)
+        return self._perform(job, lambda _: None)
 
     def command(
         self, argv: Sequence[Union[str, bytes, "os.PathLike[Any]"]], *, stdin: Union[str, bytes, None] = None
@@ -325,7 +357,7 @@ class Sandbox:
         """Runs a program of the host, such as ["sh", "-c", "make test"], under the sandbox's limits.
 
         Never raises for what it did: where there is no such program the exit code is 127, where it cannot be executed 126,
-        and `stderr` says why. It sees the files that calls see, starts in an empty directory of its own, and has no stdin
+        and `stderr` says why. It sees the files that programs of `exec` see, starts in an empty directory of its own, and has no stdin
         unless there is some. What is about Python alone (`start`, `preload`, `trust`, `seed`) does not matter to it.
         """
         text = None if stdin is None else _arguments.encoded("stdin", stdin)
@@ -334,7 +366,7 @@ class Sandbox:
         command["scope"] = self._bound()
         with _timeouts.heard(self._budget):
             try:
-                call = _native.engine().command(self._pool.profile, command, self._checked)
+                call = _native.engine().command(self._texts.profile, command, self._checked)
             except FileNotFoundError as error:
                 return not_executed(127, str(error))
             except PermissionError as error:
@@ -372,16 +404,24 @@ class Sandbox:
         return _context.open_context(self, language, environment, directory)
 
     def _begin(self, job: _job.Job) -> Any:
+        pool = self._text_pool() if job.is_text else self._pool
         if self._start == "zygote":
-            return self._pool.get().call(job, self._checked)
+            return pool.get().call(job, self._checked)
         self._pool.check_open()
         engine = _native.engine()
         if self._start == "spawn" or job.call is None:
-            return engine.spawn(self._pool.profile, job, self._checked)
+            return engine.spawn(pool.profile, job, self._checked)
         reason = None if self._force else _fork.reason_against()
         if reason is not None:
             raise _fork.refuse(reason)
         return _fork.begin(engine, self._pool.profile, job, self._checked, job.call)
+
+    def _text_pool(self) -> Pool:
+        """The pool for code that arrives as text. Raises `ProfileRefused` where it cannot have a module of `preload`."""
+        if self._texts is not self._pool and not self._texts.is_used:
+            _check_preload(self._texts.profile, self._pool.profile["paths"])
+            self._texts.is_used = True
+        return self._texts
 
     def _finish(self, call: Any) -> Outcome:
         try:
@@ -399,7 +439,7 @@ class Sandbox:
         if error is None:
             try:
                 trust = self._trust if kind == "value" else "data"
-                value = _results.value(answer.data, answer.buffers, trust, self._results)
+                value = _results.value(answer.data, answer.buffers, trust, self._results, answer.objects)
                 if kind == "raised":
                     value, error = None, _results.exception(value, self._trust, self._results)
                 elif kind == "refused":
@@ -533,7 +573,9 @@ class Sandbox:
         program: a program's text, with cases `(stdin, expected stdout)`; or a function, or the text that defines the one
         that `entry` names ("solve", "Solution.solve"), with cases `(arguments, expected value)`, arguments being a list or
         tuple, or a dict of keywords. Cases may be dicts with those names. A text is compiled once for all cases; name
-        modules that it imports in the sandbox's `preload=`, so that they are imported once.
+        modules that it imports in the sandbox's `preload=`, so that they are imported once. A text does not see the
+        directory of the calling script; `paths=` of the sandbox shows directories to it. Its values are plain data always:
+        trust="pickle" is refused.
         checker: `checker(case, outcome)` of runs that ended well, giving True, False or a score; without one, programs
         must print the same words on the same lines, and functions return an equal value, floats within 1e-6 of it.
         timeout: of each case (None: the sandbox's); total: of all, after which the rest is "not_run"; stop_early: stops at

@@ -320,3 +320,51 @@ def test_tracebacks_show_the_callers_frames_alone() -> None:
             print(str(box.run(divide).error.__cause__).count("File "))
     """)
     assert said == "1\n"
+
+
+def test_objects_of_the_parent_are_dropped_in_its_forks() -> None:
+    said = run_alone("""
+        import os, signal, threading, time
+        from sandtimer import _job, _native
+        from sandtimer._answers import answer_of
+
+        box = sandtimer.Sandbox(timeout=100.0)
+        box.warm(1)
+        stop = threading.Event()
+        # Opening a run's scope walks these, under the engine's lock and without the interpreter's.
+        scopes = [_native.engine().scope("outermost", 500.0)]
+        for _ in range(3000):
+            scopes.append(_native.engine().scope("nested", 500.0, scopes[-1]))
+
+        def call():
+            while not stop.is_set():
+                with _job.of_call(abs, (-1,), {}, box._options) as job:
+                    job.scope = scopes[-1]
+                    box._finish(box._begin(job))
+
+        threads = [threading.Thread(target=call) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        held = {
+            "call": box._begin(_job.of_call(time.sleep, (2,), {}, box._options)),
+            "scope": _native.engine().scope("kept", 50.0),
+            "context": box.context(),
+        }
+        ends = []
+        while len(ends) < 40 and not any(ends):
+            pid = os.fork()
+            if pid == 0:
+                # For a lock that no thread gives back in this process.
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(20)
+                held.clear()
+                os._exit(0)
+            ends.append(os.waitpid(pid, 0)[1])
+        stop.set()
+        for thread in threads:
+            thread.join()
+        # Nothing of the parent's was ended by any of them.
+        print(set(ends), answer_of(held["call"]).kind, held["context"].run("6 * 7").value)
+        box.close()
+    """)
+    assert said == "{0} value 42\n"

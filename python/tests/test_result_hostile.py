@@ -15,7 +15,7 @@ from typing import Any
 
 import carry
 import pytest
-
+import sandtimer
 from sandtimer import ResultRefused
 
 PROTO = b"\x80\x05"
@@ -500,3 +500,18 @@ def test_combinations_of_flags_are_bounded_and_found_at_once() -> None:
     with pytest.raises(ResultRefused, match="4096 combinations"):
         carry.decode(attack, (), [Many])
     assert time.monotonic() - begun < 10
+
+
+def test_objects_are_bounded_by_the_size_of_a_result() -> None:
+    with sandtimer.Sandbox(timeout=60.0, result_bytes="10MB") as box:
+        refused = box.run(lambda: [[] for _ in range(700_000)]).error
+        assert isinstance(refused, ResultRefused)
+        assert "655360 that its limit allows" in str(refused)
+        assert "result_bytes" in str(refused)
+        # Of two bytes each.
+        assert isinstance(box.exec("[[] for _ in range(3_000_000)]").error, ResultRefused)
+        assert len(box.call(lambda: [[] for _ in range(600_000)])) == 600_000
+        # The control: the same result under a larger limit.
+        assert len(box.limits(result_bytes="100MB").call(lambda: [[] for _ in range(700_000)])) == 700_000
+        # Small limits leave room for ordinary values.
+        assert len(box.limits(result_bytes="1MB").call(lambda: [None] * 90_000)) == 90_000

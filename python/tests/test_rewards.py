@@ -110,8 +110,11 @@ def test_a_busy_machine_is_not_held_against_the_model(verl: Any, monkeypatch: py
 
     monkeypatch.setattr(sandtimer.Judgement, "retry_overloaded", counted)
     monkeypatch.setattr(_host, "load", lambda *_: _host.HostLoad(1.0, None, None, ("it was ready",)))
+    # Only what timed out is judged again.
     assert verl.compute_score("sums", fenced("print(3)"), TRUTH) == 0.5
-    assert retried == [True]
+    late = "if input() != '1 2': import time; time.sleep(60)\nprint(3)"
+    assert verl.compute_score("sums", fenced(late), TRUTH, {"timeout": 1.0}) == 0.5
+    assert retried == [False, True]
 
 
 def test_trl_calls_with_columns(trl: Any) -> None:

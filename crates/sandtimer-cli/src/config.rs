@@ -1,8 +1,8 @@
 //! Where limits come from: flags, variables, files. Each place is read once and by the same rules; the engine's
 //! `precedence` and `nest` decide between them.
 //!
-//! A `sandtimer.toml` in the current directory may belong to whoever wrote the code that is to be run. It can make limits
-//! smaller and nothing else.
+//! A `sandtimer.toml` in the current directory may belong to the author of the code that is to be run. It can make limits
+//! smaller and nothing else, and it is not read where the command itself can write it: an earlier run may have left it there.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -121,6 +121,17 @@ pub(crate) struct Config {
     /// Ceilings by the file that sets them; the machine's first.
     ceilings: Vec<(PathBuf, Limits)>,
     pub(crate) contexts: Contexts,
+    /// Why the file of the current directory is not read, where it is there and ignored.
+    pub(crate) ignored: Option<String>,
+}
+
+/// Where the settings of one command come from, besides the environment and the machine's file.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Origins<'a> {
+    /// Read in place of the user's own file.
+    pub(crate) file: Option<&'a Path>,
+    /// Directories that the command can write.
+    pub(crate) writable: &'a [PathBuf],
 }
 
 impl Config {
@@ -130,7 +141,15 @@ impl Config {
     /// # Errors
     /// The first value or key that is refused, by its name, value and place.
     pub(crate) fn load(call: &Limits, captures: bool) -> Result<Self, Failure> {
-        Self::load_with(&PolicyFlags::default(), call, captures)
+        Self::load_with(&PolicyFlags::default(), call, captures, Origins::default())
+    }
+
+    /// The same for a run.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub(crate) fn load_for_run(call: &Limits, captures: bool, origins: Origins<'_>) -> Result<Self, Failure> {
+        Self::load_with(&PolicyFlags::default(), call, captures, origins)
     }
 
     /// The same for a server, whose flags win over variables and files.
@@ -138,10 +157,15 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub(crate) fn load_for_server(flags: &PolicyFlags) -> Result<Self, Failure> {
-        Self::load_with(flags, &Limits::new(), true)
+        Self::load_with(flags, &Limits::new(), true, Origins::default())
     }
 
-    fn load_with(flags: &PolicyFlags, call: &Limits, captures: bool) -> Result<Self, Failure> {
+    fn load_with(
+        flags: &PolicyFlags,
+        call: &Limits,
+        captures: bool,
+        origins: Origins<'_>,
+    ) -> Result<Self, Failure> {
         let mut config = Config { layers: policy_flags(flags)?, ..Config::default() };
         let variables = |name: &str| std::env::var_os(name);
         config.layers.extend(environment(&variables)?);
@@ -154,10 +178,15 @@ impl Config {
             }
             Ok(())
         };
-        add(user_file()?)?;
+        add(user_file(origins.file)?)?;
         add(file::read(Path::new(MACHINE_FILE), file::Missing::IsFine)?)?;
         config.ceilings.reverse();
-        if let Some(found) = file::read(Path::new(LOCAL_FILE), file::Missing::IsFine)?
+        let local = Path::new(LOCAL_FILE);
+        if let Some(directory) = local::writable_through(local, origins.writable) {
+            if !local::is_one_of(local, &seen) {
+                config.ignored = Some(local::notice(local, &directory));
+            }
+        } else if let Some(found) = file::read(local, file::Missing::IsFine)?
             && !seen.contains(&found.identity)
         {
             let bounds = local::bounds(&found)?;
@@ -356,7 +385,10 @@ fn format(key: Key, shared: bool) -> Format {
     if shared { Format { whole: true, ..Format::wire(key) } } else { Format::flag(key) }
 }
 
-fn user_file() -> Result<Option<file::Found>, Failure> {
+fn user_file(given: Option<&Path>) -> Result<Option<file::Found>, Failure> {
+    if let Some(given) = given {
+        return file::read(given, file::Missing::Named("--config"));
+    }
     if let Some(named) = std::env::var_os("SANDTIMER_CONFIG") {
         if named.is_empty() {
             return Ok(None);

@@ -386,6 +386,44 @@ fn a_configuration_file_that_is_no_file_keeps_nobody_waiting() {
     std::fs::remove_dir_all(directory).expect("own directory");
 }
 
+#[test]
+fn local_file_in_a_workspace_is_ignored() {
+    let directory = new_directory();
+    let below = directory.join("below");
+    std::fs::create_dir(&below).expect("own directory");
+    let workspace = directory.to_str().expect("UTF-8");
+    let run = |command: &str, flags: &[&str]| {
+        let arguments: Vec<&str> =
+            [&["run", "--wall", "60s"][..], flags, &["--", "sh", "-c", command]].concat();
+        finish(sandtimer(&arguments).current_dir(&below))
+    };
+    let writes = ["--workspace", workspace];
+    for text in ["wall = \"1ms\"", "wall = \"unlimited\"", "= no TOML"] {
+        let leave = format!("rm -f sandtimer.toml; echo '{text}' > sandtimer.toml");
+        assert_eq!(run(&leave, &writes).0, Some(0), "{text}");
+        let (code, out, errors) = run("sleep 0.05; echo done", &writes);
+        assert_eq!((code, out.as_str()), (Some(0), "done\n"), "{text}: {errors}");
+        let file = below.canonicalize().expect("it is there").join("sandtimer.toml");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        for part in [file.to_str().expect("UTF-8"), "is ignored", workspace, "--config sandtimer.toml"] {
+            assert!(errors.contains(part), "{part}: {errors}");
+        }
+        // Where the command cannot write the file, and where it is named, it is read.
+        assert_ne!(run("sleep 0.05", &[]).0, Some(0), "{text}");
+        let named = run("sleep 0.05", &["--workspace", workspace, "--config", "sandtimer.toml"]);
+        assert_eq!(named.0 == Some(0), text.starts_with("wall"), "{text}: {}", named.2);
+        assert!(!named.2.contains("is ignored"), "{}", named.2);
+    }
+    // A link that leads into the workspace.
+    let (other, link) = (new_directory(), "sandtimer.toml");
+    std::os::unix::fs::symlink(below.join(link), other.join(link)).expect("own directory");
+    let arguments = ["run", "--workspace", workspace, "--", "true"];
+    let (code, _, errors) = finish(sandtimer(&arguments).current_dir(&other));
+    assert!(code == Some(0) && errors.contains("is ignored"), "{errors}");
+    std::fs::remove_dir_all(other).expect("own directory");
+    std::fs::remove_dir_all(directory).expect("own directory");
+}
+
 /// A terminal by script(1), which gives it to the command line as a shell would.
 #[test]
 fn a_command_on_a_terminal_gets_one_of_its_own_and_leaves_ours_as_it_was() {

@@ -34,11 +34,12 @@ struct ProfileOf {
     paths: Option<Vec<String>>,
     network: bool,
     gpu: bool,
+    shown: Vec<String>,
 }
 
 impl From<ProfileOf> for Profile {
-    fn from(ProfileOf { interpreter, preload, paths, network, gpu }: ProfileOf) -> Self {
-        Profile { interpreter, preload, paths, network, gpu, ..Profile::default() }
+    fn from(ProfileOf { interpreter, preload, paths, network, gpu, shown }: ProfileOf) -> Self {
+        Profile { interpreter, preload, paths, network, gpu, shown, ..Profile::default() }
     }
 }
 
@@ -71,6 +72,7 @@ impl CommandOf {
         let output = if self.drop { Output::Null } else { Output::Capture };
         (spec.stdout, spec.stderr) = (output, output);
         spec.read_only = profile.paths.into_iter().flatten().map(Into::into).collect();
+        spec.world_readable = profile.shown.into_iter().map(Into::into).collect();
         spec.private_workspace = true;
         spec.network = profile.network;
         spec.gpu = profile.gpu;
@@ -285,14 +287,13 @@ impl Pool {
 
     /// Ends what stands ready or is being made so. Calls under way go on.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.end());
+        py.detach(|| Self::end(self.calls.lock().unwrap_or_else(PoisonError::into_inner).take()));
     }
 }
 
 impl Pool {
     /// Ends it, and waits unless another thread is using it.
-    fn end(&self) {
-        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn end(calls: Option<Arc<engine::Calls>>) {
         if let Some(calls) = &calls {
             calls.close();
         }
@@ -301,9 +302,11 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        // Not locked: in a process that was forked, a thread that is not there may have held the lock.
+        let mut calls = self.calls.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // Without an interpreter there is no lock to give up.
-        if Python::try_attach(|py| py.detach(|| self.end())).is_none() {
-            self.end();
+        if Python::try_attach(|py| py.detach(|| Self::end(calls.take()))).is_none() {
+            Self::end(calls);
         }
     }
 }
@@ -322,7 +325,7 @@ pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // An interrupt may come between any two steps of whoever waits for it.
+        // An interrupt may come between any two steps of the thread that waits for it.
         if !self.over.load(Ordering::Relaxed) {
             self.call.run().cancel("whoever called was interrupted");
         }

@@ -117,7 +117,9 @@ impl Contexts {
 
 impl Drop for Contexts {
     fn drop(&mut self) {
-        unlocked(|| drop(self.get().take()));
+        // Not locked: in a process that was forked, a thread that is not there may have held the lock.
+        let contexts = self.contexts.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        unlocked(move || drop(contexts));
     }
 }
 
@@ -522,13 +524,16 @@ impl Execution {
 
 impl Drop for Execution {
     fn drop(&mut self) {
+        // In a process that was forked the thread does not exist, and may have held any lock.
+        if self.process != std::process::id() {
+            return;
+        }
         // Their interpreters' death is waited for.
         let made = std::mem::take(self.line.made.lock().as_deref_mut().unwrap_or(&mut Vec::new()));
         if !made.is_empty() {
             unlocked(move || drop(made));
         }
-        // In a process that was forked the thread is not, and may have held any lock.
-        if self.process == std::process::id() && self.line.heard().over.is_none() {
+        if self.line.heard().over.is_none() {
             self.cancel("whoever ran it was interrupted");
         }
     }

@@ -470,8 +470,8 @@ pub struct Usage {
     pub system_ms: u64,
     pub memory_peak_bytes: u64,
     pub processes_peak: u64,
-    /// Time in which at least one of the run's threads was ready but had no processor, from the group's pressure (PSI);
-    /// `None` where the kernel does not count it.
+    /// Time in which the run had threads ready and none of them had a processor, from the group's pressure (PSI); `None` where
+    /// the kernel does not count it.
     pub run_queue_ms: Option<u64>,
 }
 

@@ -62,6 +62,32 @@ fn a_program_answers_with_its_last_value() {
 }
 
 #[test]
+fn concurrent_takes_have_one_winner() {
+    let engine = engine();
+    let calls = engine.calls(profile(), 2).expect("a pool");
+    for _ in 0..100 {
+        let call = start(&calls, program("6 * 7"));
+        let kind = answer(&call).kind;
+        let together = std::sync::Barrier::new(4);
+        let taken = std::thread::scope(|scope| {
+            let takers: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        together.wait();
+                        call.take(kind)
+                    })
+                })
+                .collect();
+            takers.into_iter().map(|taker| taker.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        assert_eq!(taken.iter().filter(|taken| **taken).count(), 1, "{taken:?}");
+        call.end_answered();
+        let outcome = call.run().settled_blocking();
+        assert_eq!((outcome.ending, outcome.ok), (Ending::Returned, true), "{outcome:?}");
+    }
+}
+
+#[test]
 fn a_busy_loop_ends_at_its_wall() {
     let engine = engine();
     let calls = engine.calls(profile(), 1).expect("a pool");

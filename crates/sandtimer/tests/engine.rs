@@ -230,12 +230,16 @@ fn processor_time_of_the_whole_tree_is_limited() {
 
 #[test]
 fn waiting_for_a_processor_is_counted() {
-    let busy = "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; wait";
+    let loops = |count: usize| shell(&format!("{}wait", "(while :; do :; done) & ".repeat(count)));
     let processors = std::thread::available_parallelism().unwrap().get();
-    let script = if processors < 8 { busy.to_owned() } else { busy.replace("7 8", &"7 ".repeat(processors)) };
-    let outcome = run(shell(&script).limits(Limits::new().wall(seconds(0.5))));
+    let crowd = Engine::new()
+        .unwrap()
+        .start(loops(4 * processors).limits(Limits::new().wall(seconds(20.0))))
+        .unwrap();
+    crowd.started_blocking();
+    let outcome = run(loops(1).limits(Limits::new().wall(seconds(1.0))));
+    crowd.cancel("the test is over");
     let counted = Path::new("/proc/pressure/cpu").exists() && outcome.isolation.kill == KillClass::K3;
-    // All of the time, or nearly so: one of them always waits.
     assert_eq!(
         outcome.usage.run_queue_ms.is_some_and(|waited| waited >= 100),
         counted,
@@ -246,6 +250,23 @@ fn waiting_for_a_processor_is_counted() {
         let idle = run(Spec::command(["sleep", "0.5"])).usage.run_queue_ms.unwrap();
         assert!(idle < 400, "{idle}");
     }
+}
+
+#[test]
+fn own_processes_do_not_count_as_waiting() {
+    // Four processes on one processor: one of them always waits, and it is for another one of them.
+    let source = "import os, time\nos.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n\
+                  for _ in range(3): os.fork() or any(iter(int, 1))\n\
+                  while True: pass";
+    let outcome = run(Spec::command(["python3", "-c", source]).limits(Limits::new().wall(seconds(2.0))));
+    let usage = &outcome.usage;
+    let Some(waited) = usage.run_queue_ms else {
+        assert_ne!(outcome.isolation.kill, KillClass::K3, "{usage:?}");
+        return;
+    };
+    // What one processor gave to them and what others took from them is all the time there was.
+    let ran = usage.user_ms + usage.system_ms;
+    assert!(ran > 0 && waited + ran <= usage.wall_ms * 12 / 10, "{usage:?}");
 }
 
 #[test]

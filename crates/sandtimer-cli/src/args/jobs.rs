@@ -13,7 +13,8 @@ inputs such as {file = \"data.csv\"}, which are read now and submitted with the 
 
 const RUN_NOTES: &str = "\
 Exit codes: 0 when the job succeeded, 1 when it failed, 124 when a limit ended it, 137 when it ran out of memory, 130 when it was cancelled, 125 when Sandtimer \
-failed or was used wrongly. Ctrl-C cancels the job; a second one leaves it to another worker.";
+failed or was used wrongly. Ctrl-C cancels the job; a second one leaves it to another worker. A job without a wall limit may run for good, \
+and keeps its slot that long.";
 
 const WATCH_NOTES: &str = "\
 On a terminal there is a bar for each job, of what it prints about its progress (bars, epochs, counts), or else of its time; \
@@ -22,7 +23,8 @@ first that did not succeed.";
 
 const WORK_NOTES: &str = "\
 SIGTERM or Ctrl-C drains: nothing more is leased, what goes on is brought to its end. A second one ends what goes on and gives it \
-back, to be handed out again.";
+back, to be handed out again. A job without a wall limit keeps its slot until it ends by itself: give every job of a shared queue a \
+`wall_ms`, or bound each run of all jobs (`wall` in sandtimer.toml, SANDTIMER_WALL).";
 
 #[derive(Debug, Args)]
 pub(crate) struct JobsArguments {

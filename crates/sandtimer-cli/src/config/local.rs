@@ -1,10 +1,38 @@
 //! The `sandtimer.toml` of the current directory: it bounds what applies without it, and is refused where it would not.
 
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use sandtimer::limits::{Effective, Limits, Setting};
 
 use super::{Contexts, Failure, NAMES, Uses, file, written};
+
+/// The directory of `writable` through which a run could have written the file; `None` if there is none, or no file.
+pub(super) fn writable_through(file: &Path, writable: &[PathBuf]) -> Option<PathBuf> {
+    file.symlink_metadata().ok()?;
+    // Of a link, also where it leads.
+    let here = std::env::current_dir().and_then(|here| here.canonicalize()).ok();
+    let target = file.canonicalize().ok().and_then(|target| Some(target.parent()?.to_owned()));
+    let places: Vec<PathBuf> = here.into_iter().chain(target).collect();
+    let mut directories = writable.iter().filter_map(|directory| directory.canonicalize().ok());
+    directories.find(|directory| places.iter().any(|place| place.starts_with(directory)))
+}
+
+/// Whether it is a file that was read already.
+pub(super) fn is_one_of(file: &Path, seen: &[(u64, u64)]) -> bool {
+    file.metadata().is_ok_and(|metadata| seen.contains(&(metadata.dev(), metadata.ino())))
+}
+
+/// What is printed of a file that is not read.
+pub(super) fn notice(file: &Path, directory: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    format!(
+        "{} is ignored, because this command can write to {} and an earlier one may have left it; to use it give --config {}",
+        here.join(file).display(),
+        directory.display(),
+        file.display()
+    )
+}
 
 /// What the file says, as bounds.
 pub(super) fn bounds(found: &file::Found) -> Result<Limits, Failure> {

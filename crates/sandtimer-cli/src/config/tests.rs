@@ -146,7 +146,7 @@ fn config(layers: &[(Source, Limits)], ceilings: &[Limits]) -> Config {
             .enumerate()
             .map(|(at, limits)| (format!("/{at}.toml").into(), limits.clone()))
             .collect(),
-        contexts: Contexts::default(),
+        ..Config::default()
     }
 }
 

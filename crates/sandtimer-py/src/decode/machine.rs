@@ -219,7 +219,13 @@ impl<'a, 'py> Machine<'a, 'py> {
     pub(super) fn charge(&mut self, objects: usize) -> Result<()> {
         match self.objects_left.checked_sub(objects) {
             Some(left) => self.objects_left = left,
-            None => return refuse("the result has more objects than its limit"),
+            None => {
+                return refuse(format!(
+                    "the result has more objects than the {} that its limit allows: result_bytes allows one for each 16 bytes, \
+                     at least 100,000 and at most 10,000,000; raise it, or return arrays or bytes",
+                    self.most_objects
+                ));
+            }
         }
         Ok(())
     }
@@ -298,7 +304,10 @@ impl<'a, 'py> Machine<'a, 'py> {
         if self.memo.len() <= self.most_objects {
             return Ok(());
         }
-        refuse("the result's pickle remembers more than the result may have objects")
+        refuse(format!(
+            "the result's pickle remembers more than the {} objects that its limit allows (result_bytes)",
+            self.most_objects
+        ))
     }
 
     fn recall(&mut self, index: usize) -> Result<()> {

@@ -381,7 +381,8 @@ impl Ended {
 impl Drop for Call {
     fn drop(&mut self) {
         if self.run.inner.is_a_copy() {
-            // The run is another process's, and whoever held a lock there holds it here for ever.
+            // The run is another process's, and a lock that a thread held at the fork is held here for good.
+            std::mem::forget(self.brought.take());
             return;
         }
         self.end_answered();
@@ -477,11 +478,11 @@ impl Call {
     pub fn take(&self, kind: Kind) -> bool {
         let running = &self.run.running;
         let Some(job) = self.job() else { return false };
-        if job.answered.load(Ordering::Acquire) != 0 {
+        let word = if kind == Kind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
+        // One of several threads takes it; the word of the others must not replace its own.
+        if job.answered.compare_exchange(0, word, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return false;
         }
-        let word = if kind == Kind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
-        job.answered.store(word, Ordering::Release);
         let taken = running.cell.seal();
         self.accepted.store(true, Ordering::Relaxed);
         if !taken {

@@ -442,6 +442,11 @@ pub(super) fn hard_end(opened: &Opened, effective: &Effective, begun_at: u64) ->
 impl Drop for Child {
     fn drop(&mut self) {
         let Some(sandbox) = self.sandbox.take() else { return };
+        if self.inner.is_a_copy() {
+            // It is another process's.
+            std::mem::forget((sandbox, self.born.take(), self.inner.clone()));
+            return;
+        }
         let row = sandbox.slot.row;
         if !sandbox.slot.kill_all() {
             // Gone already is as good.

@@ -393,7 +393,7 @@ impl Drop for Context {
         if self.inner.is_a_copy() {
             // The interpreter is another process's. Nobody else can hold the lock, whoever did in that process.
             let place = self.standing.get_mut().unwrap_or_else(PoisonError::into_inner);
-            std::mem::forget(place.take());
+            std::mem::forget((place.take(), self.inner.clone(), self.source.take()));
         }
     }
 }

@@ -253,6 +253,11 @@ impl Parked {
 impl Drop for Parked {
     fn drop(&mut self) {
         let Some(sandbox) = self.sandbox.take() else { return };
+        if self.inner.is_a_copy() {
+            // It is another process's.
+            std::mem::forget((sandbox, self.inner.clone()));
+            return;
+        }
         let row = sandbox.slot.row;
         if !sandbox.slot.kill_all() {
             // Gone already is as good.

@@ -28,6 +28,7 @@ pub(super) struct FilesKey {
     pub cwd: Option<PathBuf>,
     pub workspaces: Vec<PathBuf>,
     pub read_only: Vec<PathBuf>,
+    pub world_readable: Vec<PathBuf>,
     pub private_workspace: bool,
     pub workspace: Option<PathBuf>,
     pub host_proc: bool,

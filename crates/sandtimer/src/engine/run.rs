@@ -187,8 +187,12 @@ impl Run {
         look(&self.running)
     }
 
-    /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the grace.
+    /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the grace. Does nothing in a process
+    /// that was forked from the engine's.
     pub fn cancel(&self, reason: impl Into<String>) {
+        if self.inner.is_a_copy() {
+            return;
+        }
         self.inner.enforcer.send(Command::Cancel {
             row: self.running.row,
             id: self.running.id.clone(),
@@ -198,6 +202,9 @@ impl Run {
 
     /// Ends the run because its piped output, which the caller reads, has passed the output limit.
     pub fn end_at_output_limit(&self) {
+        if self.inner.is_a_copy() {
+            return;
+        }
         let (row, id) = (self.running.row, self.running.id.clone());
         self.inner.enforcer.send(Command::Limit { row, id, kind: LimitKind::Output });
     }
@@ -226,7 +233,13 @@ impl Run {
     }
 
     /// The scopes, in which this run's clock began when its command did.
+    ///
+    /// # Errors
+    /// In a process that was forked from the engine's, where a thread may have held the lock.
     fn scopes(&self) -> Result<MutexGuard<'_, ScopeTree>, Error> {
+        if self.inner.is_a_copy() {
+            return Err(Error::Closed);
+        }
         let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         self.begin_clock(&mut scopes)?;
         Ok(scopes)
@@ -277,6 +290,9 @@ impl Run {
     /// # Errors
     /// When the run is over.
     pub fn signal(&self, signal: i32) -> Result<(), Error> {
+        if self.inner.is_a_copy() {
+            return Err(Error::Closed);
+        }
         sandtimer_os::process::order(&*self.running.control, order::SIGNAL_ALL, signal, 0)
             .map_err(Error::system("cannot signal the run"))
     }
@@ -362,6 +378,11 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
+        if self.inner.is_a_copy() {
+            // The run is another process's, and a lock that a thread held at the fork is held here for good.
+            std::mem::forget((self.inner.clone(), self.running.clone()));
+            return;
+        }
         self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).close(self.scope);
     }
 }

@@ -102,6 +102,11 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
+        if self.inner.is_a_copy() {
+            // The scope is another process's, and a lock that a thread held at the fork is held here for good.
+            std::mem::forget(self.inner.clone());
+            return;
+        }
         self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).close(self.id);
     }
 }

@@ -68,6 +68,8 @@ pub struct Spec {
     pub workspaces: Vec<PathBuf>,
     /// Directories and files shown read-only at their own paths, as far as they may be shown at all.
     pub read_only: Vec<PathBuf>,
+    /// Directories shown read-only at their own paths, without what only the owner of a file may read.
+    pub world_readable: Vec<PathBuf>,
     /// Starts in an empty private /workspace instead of the caller's current directory.
     pub private_workspace: bool,
     /// Starts in this directory, shown writable as /workspace; made by [`make_workspace`](super::make_workspace).

@@ -89,6 +89,7 @@ pub(super) struct Zygote {
 pub(super) fn spec_of(profile: &Profile) -> Spec {
     let mut spec = Spec::command([&profile.interpreter]);
     spec.read_only = profile.paths.iter().flatten().map(Into::into).collect();
+    spec.world_readable = profile.shown.iter().map(Into::into).collect();
     spec.private_workspace = true;
     spec.network = profile.network;
     spec.gpu = profile.gpu;
@@ -270,6 +271,11 @@ fn begin(
 impl Drop for Zygote {
     fn drop(&mut self) {
         let Some(slot) = self.slot.take() else { return };
+        if self.inner.is_a_copy() {
+            // It is another process's.
+            std::mem::forget((slot, self.inner.clone()));
+            return;
+        }
         let row = slot.row;
         if !slot.kill_all() {
             // Gone already is as good.

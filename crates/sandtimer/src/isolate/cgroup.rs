@@ -270,6 +270,22 @@ impl Drop for Cgroups {
     }
 }
 
+/// The total of a group's `full` pressure in microseconds: tasks of the group were ready, and none of them ran. While one waits
+/// for another one of the group, only `some` grows; a run could produce that by itself.
+fn full_pressure(text: &str) -> Option<u64> {
+    let full = text.lines().find(|line| line.starts_with("full "))?;
+    full.split(' ').find_map(|field| field.strip_prefix("total=")?.parse().ok())
+}
+
+#[cfg(test)]
+#[test]
+fn full_pressure_leaves_out_own_waits() {
+    let text =
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=900\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
+    assert_eq!(full_pressure(text), Some(7));
+    assert_eq!(full_pressure(""), None);
+}
+
 /// Counters of a slot; they only grow, so that a run's share is a difference.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counters {
@@ -457,16 +473,14 @@ impl Slot {
         self.start_run_queue = self.pressure().unwrap_or(0);
     }
 
-    /// Microseconds in which something of the run was ready and had no processor; `None` where the kernel does not count
-    /// it (PSI). The group is new with each run, so that nothing has to be read at its start.
+    /// Microseconds in which the run had something ready and no processor; `None` where the kernel does not count it (PSI).
+    /// The group is new with each run, so that nothing has to be read at its start.
     pub fn run_queue_microseconds(&self) -> Option<u64> {
         self.pressure().map(|total| total.saturating_sub(self.start_run_queue))
     }
 
     fn pressure(&self) -> Option<u64> {
-        let text = self.read(&self.unified, "cpu.pressure");
-        let some = text.lines().find(|line| line.starts_with("some "))?;
-        some.split(' ').find_map(|field| field.strip_prefix("total=")?.parse().ok())
+        full_pressure(&self.read(&self.unified, "cpu.pressure"))
     }
 
     fn counters(&self) -> Counters {

@@ -11,6 +11,7 @@ mod devices;
 mod guard;
 mod programs;
 mod reach;
+mod readable;
 mod system;
 mod tree;
 
@@ -61,6 +62,8 @@ pub struct FilesRequest<'a> {
     pub extra_read_only: &'a [PathBuf],
     /// Shows credentials too, where a directory holds them.
     pub show_credentials: bool,
+    /// Further directories to show, without what only the owner of a file may read.
+    pub world_readable: &'a [PathBuf],
     /// Whether the run shares the host's network, and so needs its resolver's settings.
     pub network: bool,
     /// Whether the run has a terminal.
@@ -172,7 +175,7 @@ pub enum NoteKind {
     PathEntry,
     /// A program installation is not shown, or not wholly.
     Installation,
-    /// An entry of [`FilesRequest::extra_read_only`] is not shown.
+    /// An entry of [`FilesRequest::extra_read_only`] or [`FilesRequest::world_readable`] is not shown.
     Extra,
     /// Credentials that may be shown.
     Credentials,
@@ -300,6 +303,7 @@ pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
     }
     let start = planner.add_start();
     planner.add_extras();
+    planner.add_world_readable();
     let cwd = planner.starting_directory(start)?;
     let programs = programs::add(&mut planner)?;
     if !request.show_credentials {
@@ -459,6 +463,38 @@ impl Planner<'_> {
                 self.tree.bind(&found.path, kind, false);
                 if kind == Kind::Directory && !credentials::is_of_packages(&found.path) {
                     self.worked_in.push(found.path.clone());
+                }
+            }
+            self.tree.link_all(&found.links);
+        }
+    }
+
+    /// Shows directories under the ids they have on disk, so that their files' permissions hold for the job where it has an
+    /// id of its own, and covers what these permissions deny where it has its caller's.
+    fn add_world_readable(&mut self) {
+        for typed in self.request.world_readable {
+            let Ok(found) = self.host.resolve(&self.request.host_cwd.join(typed)) else { continue };
+            if !self.tree.shows(&found.path) {
+                let refusal = self.guard.refusal(&found.path).map(|refusal| refusal.to_string());
+                let parts = match refusal {
+                    Some(refusal) => Err(refusal),
+                    None => readable::private_parts(self.host, &found.path),
+                };
+                match parts {
+                    Ok(parts) => {
+                        let (source, target) = (found.path.clone(), found.path.clone());
+                        let kind = Kind::Directory;
+                        let (writable, identity_mapped) = (false, false);
+                        self.tree.add(Mount::Bind { source, target, writable, identity_mapped, kind });
+                        for (path, kind) in parts {
+                            self.tree.hide(path, kind);
+                        }
+                    }
+                    Err(reason) => {
+                        let text = format!("{} is not shown because it {reason}", typed.display());
+                        self.note(NoteKind::Extra, text);
+                        continue;
+                    }
                 }
             }
             self.tree.link_all(&found.links);

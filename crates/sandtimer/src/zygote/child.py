@@ -109,6 +109,7 @@ def zygote(settings):
         os._exit(1)
     if settings["paths"] is not None:
         sys.path[:] = settings["paths"]
+    sys.path += [each for each in settings["shown"] if each not in sys.path]
     sys.argv = [""]
     heap = uses_glibc()
     # The loader has seen it; what a job starts is to be as it is anywhere.

@@ -68,6 +68,8 @@ pub struct Profile {
     pub prewarm: Option<Prewarm>,
     /// `sys.path` inside; `None` leaves the interpreter's own. Entries are shown read-only as far as they may be.
     pub paths: Option<Vec<String>>,
+    /// Directories behind those of `sys.path`, shown without what only the owner of a file may read.
+    pub shown: Vec<String>,
     /// The host's network instead of none.
     pub network: bool,
     /// Shows the host's GPUs to the interpreter and its children.
@@ -89,12 +91,13 @@ impl Profile {
         let preload = serde_json::json!(self.preload);
         let paths =
             self.paths.as_ref().map_or("None".to_owned(), |paths| serde_json::json!(paths).to_string());
+        let shown = serde_json::json!(self.shown);
         let (context, live) = if self.live { (LIVE, "True") } else { ("", "False") };
         let prewarm = self.prewarm.as_ref().map(|prewarm| serde_json::json!(prewarm.source).to_string());
         let prewarm = prewarm.as_deref().unwrap_or("None");
         let filter: String = filter.unwrap_or_default().iter().map(|byte| format!("{byte:02x}")).collect();
         let settings = format!(
-            "{{'preload': {preload}, 'prewarm': {prewarm}, 'paths': {paths}, 'live': {live}, 'filter': '{filter}'}}"
+            "{{'preload': {preload}, 'prewarm': {prewarm}, 'paths': {paths}, 'shown': {shown}, 'live': {live}, 'filter': '{filter}'}}"
         );
         format!("{}\n{context}\nzygote({settings})\n", source())
     }

@@ -225,6 +225,42 @@ fn extra_entries_follow_the_same_rule() {
 }
 
 #[test]
+fn private_files_of_world_readable_directories_are_covered() {
+    let mut world = World::new();
+    for (name, mode) in [("module.py", 0o644), (".env", 0o600), ("group.txt", 0o640), ("sub/key", 0o400)] {
+        world.text(&format!("/srv/tasks/{name}"), "");
+        let path = world.on_disk(&format!("/srv/tasks/{name}"));
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    world.text("/srv/tasks/private/readable", "");
+    let private = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(world.on_disk("/srv/tasks/private"), private).unwrap();
+    world.link("/srv/tasks/link", ".env");
+    world.world_readable = ["/srv/tasks", "/home/ann", "/nowhere"].map(PathBuf::from).into();
+    let plan = world.plan("bash").unwrap();
+    assert!(matches!(
+        bind(&plan, "/srv/tasks"),
+        Some(Mount::Bind { writable: false, identity_mapped: false, .. })
+    ));
+    let covered: Vec<&Path> = plan
+        .mounts
+        .iter()
+        .filter(|mount| match mount {
+            Mount::Bind { source, .. } => source == Path::new("/dev/null"),
+            Mount::Tmpfs { .. } => true,
+            _ => false,
+        })
+        .filter_map(|mount| mount.target().strip_prefix("/srv/tasks").ok())
+        .collect();
+    assert_eq!(covered, [".env", "private", "sub/key"].map(Path::new));
+    let [Note { kind: NoteKind::Extra, text }] = &plan.notes[..] else { panic!("{:?}", plan.notes) };
+    assert_eq!(text, "/home/ann is not shown because it is a home directory");
+    // The control: shown as an entry of `sys.path`, nothing of it is covered.
+    (world.extra, world.world_readable) = (vec!["/srv/tasks".into()], Vec::new());
+    assert_eq!(shown_below(&world.plan("bash").unwrap(), "/srv/tasks"), Vec::<String>::new());
+}
+
+#[test]
 fn names_need_not_be_text() {
     let mut world = World::new();
     let odd = OsStr::from_bytes(b"odd\xff");
