@@ -88,7 +88,10 @@ pub fn reap(pidfd: BorrowedFd<'_>) -> bool {
 }
 
 /// Ends a child of which no descriptor came, and reaps it within a bounded time: until it is reaped, its number is its own.
-#[allow(clippy::disallowed_methods, reason = "there is no descriptor left for a pidfd, and the number of a child is not reused")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "there is no descriptor left for a pidfd, and the number of a child is not reused"
+)]
 pub fn kill_and_reap_by_number(pid: i32) {
     if pid <= 1 {
         return;

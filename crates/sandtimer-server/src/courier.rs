@@ -86,7 +86,9 @@ fn class_of(error: &Error) -> &'static str {
             _ => "the connection failed",
         },
         Error::ConnectionFailed => "the connection failed",
-        Error::Tls(_) | Error::Rustls(_) | Error::Pem(_) => "its certificate is not accepted, or it does not speak TLS",
+        Error::Tls(_) | Error::Rustls(_) | Error::Pem(_) => {
+            "its certificate is not accepted, or it does not speak TLS"
+        }
         Error::Protocol(_) | Error::LargeResponseHeader(..) => "its answer is none of HTTP",
         _ => "it could not be sent",
     }
@@ -261,7 +263,8 @@ mod tests {
                 Sent::Refused(why) => {
                     assert!(why.contains("--private-webhooks"), "{url}: {why}");
                     // Such as what `localhost` leads to.
-                    let name = url.split(['/', ':']).find(|part| !part.is_empty() && *part != "http").unwrap_or("");
+                    let name =
+                        url.split(['/', ':']).find(|part| !part.is_empty() && *part != "http").unwrap_or("");
                     let rest = why.replace(name, "");
                     assert!(!rest.contains("127.0.0.1") && !rest.contains("::1]"), "{url}: {why}");
                 }

@@ -75,7 +75,8 @@ impl Intake {
     /// When there are not so many.
     pub fn try_reserve(&self, owner: &Owner, bytes: usize) -> Result<Reservation, Refusal> {
         let units = units(bytes);
-        let of_owner = self.of_owner(owner)?.try_acquire_many_owned(units).map_err(|_| too_many_of_owner())?;
+        let of_owner =
+            self.of_owner(owner)?.try_acquire_many_owned(units).map_err(|_| too_many_of_owner())?;
         let of_all = self.all.clone().try_acquire_many_owned(units).map_err(|_| too_many())?;
         Ok(Reservation { _of_all: of_all, _of_owner: of_owner })
     }
@@ -87,7 +88,9 @@ fn units(bytes: usize) -> u32 {
 
 fn too_many_of_owner() -> Refusal {
     let limit = MAX_BYTES / 2;
-    let message = format!("the requests that you have under way have {limit} bytes together; wait for one to be answered");
+    let message = format!(
+        "the requests that you have under way have {limit} bytes together; wait for one to be answered"
+    );
     Refusal::new(Code::Quota, message).with("quota", "request_bytes").with("limit", limit)
 }
 
@@ -130,7 +133,9 @@ pub(crate) async fn begin<F: Future + Unpin>(mut work: F, bytes: usize) -> F::Ou
     if bytes > MAX_SHORT_BYTES {
         let turn = PARSERS.acquire().await;
         let first = std::future::poll_fn(|context| {
-            std::task::Poll::Ready(tokio::task::block_in_place(|| std::pin::Pin::new(&mut work).poll(context)))
+            std::task::Poll::Ready(tokio::task::block_in_place(|| {
+                std::pin::Pin::new(&mut work).poll(context)
+            }))
         });
         let first = first.await;
         drop(turn);

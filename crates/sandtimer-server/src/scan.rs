@@ -350,7 +350,10 @@ mod tests {
             let refusal = excess.refusal("the body");
             assert!(refusal.message.contains(&excess.limit().to_string()), "{}", refusal.message);
             assert_eq!(refusal.details["limit"], excess.limit());
-            assert_eq!((refusal.code, refusal.details["counted"].as_str()), (Code::JsonTooLarge, Some(excess.name())));
+            assert_eq!(
+                (refusal.code, refusal.details["counted"].as_str()),
+                (Code::JsonTooLarge, Some(excess.name()))
+            );
         }
     }
 }

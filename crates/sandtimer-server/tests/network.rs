@@ -65,7 +65,9 @@ fn a_port_on_a_runs_own_loopback_is_waited_for() {
     let serving = Serving::start();
     let client = serving.client();
     // Nothing outside has it: the port of one run is free for another.
-    let start = || client.start(json!({"code": LISTENS, "language": "python", "stdin_open": true, "wall_ms": 25_000}));
+    let start = || {
+        client.start(json!({"code": LISTENS, "language": "python", "stdin_open": true, "wall_ms": 25_000}))
+    };
     let (id, other) = (start(), start());
     for run in [&id, &other] {
         assert_eq!(wait(&client, run, json!({"port": 8080, "wait_ms": 0})).1["listening"], false);

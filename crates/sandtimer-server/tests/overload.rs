@@ -61,7 +61,10 @@ fn json_bombs_are_rejected_at_every_door() {
     assert!(grown < 100 << 20, "{grown} bytes");
     // The control: what a parser makes of it without the bound.
     let before = peak_memory();
-    assert_eq!(serde_json::from_str::<Value>(&bomb).expect("JSON").as_array().map(Vec::len), Some((1 << 20) + 1));
+    assert_eq!(
+        serde_json::from_str::<Value>(&bomb).expect("JSON").as_array().map(Vec::len),
+        Some((1 << 20) + 1)
+    );
     assert!(peak_memory() - before > 300 << 20);
     client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
 }
@@ -73,7 +76,8 @@ fn json_up_to_the_limits_is_read() {
     let list = |count: usize| format!(r#"{{"command": ["true", {}""]}}"#, r#""","#.repeat(count - 4));
     assert_eq!(client.post_bytes("/v1/runs", list(10_000).as_bytes()).0, 200);
     is_rejected(&client.post_bytes("/v1/runs", list(10_001).as_bytes()));
-    let named = |bytes: usize| client.post("/v1/runs", &json!({"command": ["true"], "task_type": "x".repeat(bytes)}));
+    let named =
+        |bytes: usize| client.post("/v1/runs", &json!({"command": ["true"], "task_type": "x".repeat(bytes)}));
     assert_eq!(named((1 << 20) - 100).1["code"], "bad_field");
     let (status, body) = named(1 << 20);
     assert_eq!((status, &body["details"]["counted"]), (413, &json!("json_bytes")), "{body}");
@@ -85,7 +89,8 @@ fn json_up_to_the_limits_is_read() {
     let at = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
     let (_, answer) = client.post(&at, &json!({"code": format!("len('{text}')")}));
     assert_eq!(answer["outcome"]["value"], text.len(), "{}", answer["outcome"]["error"]);
-    let jobs: Vec<Value> = (0..4).map(|_| json!({"command": ["true"], "inputs": {"a": &text[..1 << 20]}})).collect();
+    let jobs: Vec<Value> =
+        (0..4).map(|_| json!({"command": ["true"], "inputs": {"a": &text[..1 << 20]}})).collect();
     assert_eq!(client.post("/v1/jobs", &json!(jobs)).0, 201);
 }
 
@@ -110,10 +115,15 @@ fn messages_of_web_sockets_and_lines_have_the_same_bounds() {
     let client = serving.client();
     let bomb = bomb();
     let mut socket = web_socket(&serving, "/ws");
-    let request = |body: &str| format!(r#"{{"type":"request","id":"1","method":"POST","path":"/api/execute","body":{body}}}"#);
+    let request = |body: &str| {
+        format!(r#"{{"type":"request","id":"1","method":"POST","path":"/api/execute","body":{body}}}"#)
+    };
     socket.send(Message::text(request(&format!(r#"{{"command": {bomb}}}"#)))).expect("sent");
     let answer = next_text(&mut socket);
-    assert_eq!((&answer["type"], &answer["id"], &answer["status"]), (&json!("error"), &json!("1"), &json!(400)));
+    assert_eq!(
+        (&answer["type"], &answer["id"], &answer["status"]),
+        (&json!("error"), &json!("1"), &json!(400))
+    );
     assert!(answer["message"].as_str().is_some_and(|said| said.contains("10000 values")), "{answer}");
     socket.send(Message::text(request(&json!({"command": "echo hi"}).to_string()))).expect("sent");
     assert_eq!(next_text(&mut socket)["body"]["stdout"], "hi\n");
@@ -125,7 +135,8 @@ fn messages_of_web_sockets_and_lines_have_the_same_bounds() {
     assert_eq!(next_text(&mut terminal)["error"]["code"], "json_too_large");
     client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
 
-    let head = "GET /mcp/stdio HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: upgrade\r\nUpgrade: sandtimer-mcp\r\n\r\n";
+    let head =
+        "GET /mcp/stdio HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: upgrade\r\nUpgrade: sandtimer-mcp\r\n\r\n";
     let mut lines = raw(serving.address, head.as_bytes());
     read_until(&mut lines, "\r\n\r\n");
     let begin = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
@@ -193,8 +204,9 @@ fn streams_of_one_tenant_lock_nobody_out() {
     let serving = tenants();
     let alice = serving.client_with("a-secret");
     let id = alice.start(json!({"command": "sleep 60"}));
-    let events =
-        format!("GET /v1/runs/{id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer a-secret\r\n\r\n");
+    let events = format!(
+        "GET /v1/runs/{id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer a-secret\r\n\r\n"
+    );
     let mut streams = Vec::new();
     let mut refused = None;
     for _ in 0..600 {
@@ -208,7 +220,10 @@ fn streams_of_one_tenant_lock_nobody_out() {
         streams.push(stream);
     }
     let refused = refused.expect("there are not so many places for one tenant");
-    assert!(refused.contains(r#""code":"quota""#) && refused.contains(r#""quota":"connections""#), "{refused}");
+    assert!(
+        refused.contains(r#""code":"quota""#) && refused.contains(r#""quota":"connections""#),
+        "{refused}"
+    );
     assert!((500..=512).contains(&streams.len()), "{}", streams.len());
     is_open_to(&serving, "another");
     drop(streams);
@@ -244,7 +259,9 @@ fn requests_over_web_sockets_are_shared_out() {
     };
     let request = |id: usize, method: &str, path: &str, body: Value| {
         let id = id.to_string();
-        Message::text(json!({"type": "request", "id": id, "method": method, "path": path, "body": body}).to_string())
+        Message::text(
+            json!({"type": "request", "id": id, "method": method, "path": path, "body": body}).to_string(),
+        )
     };
     // Streams give their turns back with their heads: here are more of them than turns.
     let mut sockets: Vec<_> = (0..18).map(|_| open("a-secret")).collect();

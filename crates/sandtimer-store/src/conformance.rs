@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use sandtimer::job::{
-    Cancelled, Delivered, Delivery, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobRecord, JobResult,
-    JobSpec, JobState, JobStore, LOCAL_OWNER, LeaseRequest, Leased, MOST_QUEUES, Renewal, Room, Status,
-    Destination, StoreError, Submission, WebhookShares,
+    Cancelled, Delivered, Delivery, Destination, FILE_PIECE, FileOf, Filter, Finish, Finished, Held,
+    JobRecord, JobResult, JobSpec, JobState, JobStore, LOCAL_OWNER, LeaseRequest, Leased, MOST_QUEUES,
+    Renewal, Room, Status, StoreError, Submission, WebhookShares,
 };
 use sandtimer::resilience::BreakerSnapshot;
 use serde_json::{Value, json};
@@ -549,7 +549,8 @@ fn webhooks_are_shared_out_among_owners(part: &Part<'_>) {
     ] {
         let spec = json!({"command": ["true"], "queue": part.name, "webhook": {"url": url}});
         let spec = JobSpec::read(spec).expect("a spec");
-        let submitted = part.store.submit(&[Submission { spec, owner: owner.to_owned() }]).expect("submitted");
+        let submitted =
+            part.store.submit(&[Submission { spec, owner: owner.to_owned() }]).expect("submitted");
         part.store.cancel(&submitted[0].id, "over").expect("cancelled");
     }
     let of = |owner: &str, host: &str| Destination { owner: owner.to_owned(), host: host.to_owned() };

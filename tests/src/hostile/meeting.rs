@@ -19,7 +19,8 @@ fn port(name: &str) -> u16 {
 
 /// The System V key that belongs to a name.
 fn key(name: &str) -> u32 {
-    name.bytes().fold(7, |key: u32, byte| key.wrapping_mul(31).wrapping_add(u32::from(byte))) & 0x0fff_ffff | 1
+    name.bytes().fold(7, |key: u32, byte| key.wrapping_mul(31).wrapping_add(u32::from(byte))) & 0x0fff_ffff
+        | 1
 }
 
 struct Held {

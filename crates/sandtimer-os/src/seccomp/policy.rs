@@ -446,7 +446,8 @@ fn socket(network: bool) -> Rule {
     // getifaddrs(3) asks by it. Whatever it could change takes a capability that no job has.
     let netlink = case(int(2), &[libc::NETLINK_ROUTE as u32], ALLOW, errno(libc::EPROTONOSUPPORT));
     let absent = || errno(libc::EAFNOSUPPORT);
-    let netlink = if network { case(int(0), &[libc::AF_NETLINK as u32], netlink, absent()) } else { absent() };
+    let netlink =
+        if network { case(int(0), &[libc::AF_NETLINK as u32], netlink, absent()) } else { absent() };
     let other = case(int(0), &internet, granted, netlink);
     case(int(0), &[libc::AF_UNIX as u32], ALLOW, other)
 }

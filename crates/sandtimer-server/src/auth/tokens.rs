@@ -121,7 +121,9 @@ impl Tokens {
 fn entry(line: &str) -> Result<Entry, &'static str> {
     let mut words = line.split_whitespace();
     let (Some(name), Some(token)) = (words.next(), words.next()) else {
-        return Err("a line is a name and a token, and words such as runs=3, max_wall_ms=10m, network or operator");
+        return Err(
+            "a line is a name and a token, and words such as runs=3, max_wall_ms=10m, network or operator",
+        );
     };
     let (mut quotas, mut grant) = (Quotas::new(), Grant::default());
     for word in words {
@@ -129,8 +131,9 @@ fn entry(line: &str) -> Result<Entry, &'static str> {
             continue;
         }
         let quota = quota::read(word);
-        let (kind, most) = quota
-            .ok_or("a word is runs=N, contexts=N, sessions=N, max_wall_ms=LIMIT and the like, network or operator")?;
+        let (kind, most) = quota.ok_or(
+            "a word is runs=N, contexts=N, sessions=N, max_wall_ms=LIMIT and the like, network or operator",
+        )?;
         if let Some(most) = most
             && quotas.insert(kind, most).is_some()
         {

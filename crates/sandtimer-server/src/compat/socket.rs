@@ -470,7 +470,8 @@ mod tests {
 
     #[test]
     fn a_message_has_its_body_as_it_was_sent() {
-        let said = read(Bytes::from(r#"{"type": "request", "id": "1", "body": {"a" : 1}}"#)).expect("a request");
+        let said =
+            read(Bytes::from(r#"{"type": "request", "id": "1", "body": {"a" : 1}}"#)).expect("a request");
         assert_eq!((said.kind.as_str(), said.body.as_deref()), ("request", Some(&br#"{"a" : 1}"#[..])));
         assert_eq!(read(Bytes::from(r#"{"type": "cancel"}"#)).expect("no body").body, None);
         let bomb = format!(r#"{{"id": "7", "x": [{}0]}}"#, r#"{"":0},"#.repeat(100_000));

@@ -119,12 +119,17 @@ impl Inner {
             places.taken.values().filter(|taken| taken.owner.as_ref().is_some_and(of)).count()
         };
         if count(&places, &|other| other == owner) >= self.share && !places.close_idle(owner) {
-            let message = format!("the server has {MOST} connections, of which one owner may have {}", self.share);
-            return Err(Refusal::new(Code::Quota, message).with("quota", "connections").with("limit", self.share));
+            let message =
+                format!("the server has {MOST} connections, of which one owner may have {}", self.share);
+            return Err(Refusal::new(Code::Quota, message)
+                .with("quota", "connections")
+                .with("limit", self.share));
         }
         if count(&places, &|_| true) >= MOST && !places.close_any_idle() {
             let message = format!("all {MOST} connections of this server are taken");
-            return Err(Refusal::new(Code::Capacity, message).with("quota", "connections").with("limit", MOST));
+            return Err(Refusal::new(Code::Capacity, message)
+                .with("quota", "connections")
+                .with("limit", MOST));
         }
         if let Some(taken) = places.taken.get_mut(&number) {
             taken.owner = Some(owner.clone());
@@ -147,7 +152,9 @@ impl Places {
             let (count, oldest) = by_peer.entry(taken.peer).or_insert((0, *number));
             (*count, *oldest) = (*count + 1, (*oldest).min(*number));
         }
-        if let Some((_, oldest)) = by_peer.into_values().max_by_key(|(count, oldest)| (*count, u64::MAX - oldest)) {
+        if let Some((_, oldest)) =
+            by_peer.into_values().max_by_key(|(count, oldest)| (*count, u64::MAX - oldest))
+        {
             self.close(oldest);
         }
     }
@@ -170,7 +177,8 @@ impl Places {
                 (*count, *has_idle) = (*count + 1, *has_idle || taken.idle.is_some());
             }
         }
-        let owner = owners.into_iter().filter(|(_, (_, has_idle))| *has_idle).max_by_key(|(_, (count, _))| *count);
+        let owner =
+            owners.into_iter().filter(|(_, (_, has_idle))| *has_idle).max_by_key(|(_, (count, _))| *count);
         owner.map(|(owner, _)| owner.clone()).is_some_and(|owner| self.close_idle(&owner))
     }
 

@@ -8,10 +8,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::Bytes;
+use rmcp::RoleServer;
 use rmcp::model::ErrorData;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use rmcp::RoleServer;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};

@@ -477,8 +477,10 @@ impl Runs {
             }
         }
         let counts: Vec<usize> = owners.values().map(Vec::len).collect();
-        let most =
-            self.retention.runs.map_or(usize::MAX, |runs| share(&counts, usize::try_from(runs).unwrap_or(usize::MAX)));
+        let most = self
+            .retention
+            .runs
+            .map_or(usize::MAX, |runs| share(&counts, usize::try_from(runs).unwrap_or(usize::MAX)));
         let age =
             self.retention.age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         let oldest = calendar_milliseconds().saturating_sub(age);

@@ -41,7 +41,8 @@ const IN_TURN: &str = "SELECT seq, id, target, claim, attempts, since_ms, owner 
         FROM webhooks JOIN jobs ON job = seq WHERE webhooks.due_ms <= ?1)
     WHERE turn <= 64 ORDER BY turn, due, seq";
 /// What is due, the longest due first.
-const IN_ORDER: &str = "SELECT seq, id, target, claim, webhooks.attempts, since_ms, owner FROM webhooks JOIN jobs ON job = seq
+const IN_ORDER: &str =
+    "SELECT seq, id, target, claim, webhooks.attempts, since_ms, owner FROM webhooks JOIN jobs ON job = seq
     WHERE webhooks.due_ms <= ?1 ORDER BY webhooks.due_ms, seq";
 
 /// Hands out what is due. It is due again after `claim` if nothing is heard of it.
@@ -55,8 +56,7 @@ pub(crate) fn claim(
     let until = now.saturating_add(i64::try_from(claim.as_millis()).unwrap_or(i64::MAX));
     let mut shares = shares.clone();
     let mut claimed = Vec::new();
-    let mut select =
-        tx.prepare_cached(if shares.each == 0 { IN_ORDER } else { IN_TURN }).map_err(broken)?;
+    let mut select = tx.prepare_cached(if shares.each == 0 { IN_ORDER } else { IN_TURN }).map_err(broken)?;
     let mut found = select.query([now]).map_err(broken)?;
     while claimed.len() < most
         && let Some(row) = found.next().map_err(broken)?

@@ -31,9 +31,7 @@ use crate::isolate::files::{
 use crate::isolate::host::{Host, Namespaces};
 use crate::isolate::lease::{WORKSPACES, has_uids, own_name};
 use crate::isolate::networks::LentNetwork;
-use crate::isolate::plan::{
-    self, Identity, InitClock, Network, Plan, Policy, ProcessLimits, Refusal, Wall,
-};
+use crate::isolate::plan::{self, Identity, InitClock, Network, Plan, Policy, ProcessLimits, Refusal, Wall};
 use crate::limits::{Effective, Key};
 use crate::model::{LimitKind, Path as RunPath, Tier};
 use crate::supervise::at_once::Brought;

@@ -126,7 +126,9 @@ mod tests {
         let admits = |delivery: &Delivery| sending.room().1.admit(&delivery.destination());
         sending.begin(&to).note(true);
         assert!(!admits(&to) && !admits(&delivery("a", "https://host:8443/other")));
-        assert!(admits(&delivery("b", "https://host:8443/hook")) && admits(&delivery("a", "https://host/hook")));
+        assert!(
+            admits(&delivery("b", "https://host:8443/hook")) && admits(&delivery("a", "https://host/hook"))
+        );
         sending.begin(&to).note(false);
         assert!(admits(&to) && sending.is_idle());
     }
@@ -134,7 +136,8 @@ mod tests {
     #[test]
     fn an_owner_and_a_host_have_their_share_of_places() {
         let sending = Sending::default();
-        let places = [sending.begin(&delivery("a", "http://one")), sending.begin(&delivery("a", "http://two"))];
+        let places =
+            [sending.begin(&delivery("a", "http://one")), sending.begin(&delivery("a", "http://two"))];
         let (free, shares) = sending.room();
         assert_eq!(free, AT_ONCE - 2);
         assert!(!shares.admit(&delivery("a", "http://three").destination()));
