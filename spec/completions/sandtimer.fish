@@ -64,6 +64,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l stall-by -d 
 progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l config -d 'Read the settings of this file in place of your own sandtimer.toml' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
@@ -77,6 +78,7 @@ cgroup\t''
 rlimits\t''"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l progress-channel -d 'Give it a descriptor, named by SANDTIMER_PROGRESS_FD, to report its progress to: see `sandtimer progress`'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l network -d 'Give it the host\'s network'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l show-credentials -d 'Show credentials (.ssh, .aws, .netrc, …) that lie in what is shown; else they are covered'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -97,6 +99,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l stall-by 
 progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l config -d 'Read the settings of this file in place of your own sandtimer.toml' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
@@ -110,6 +113,7 @@ cgroup\t''
 rlimits\t''"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l progress-channel -d 'Give it a descriptor, named by SANDTIMER_PROGRESS_FD, to report its progress to: see `sandtimer progress`'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l network -d 'Give it the host\'s network'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l show-credentials -d 'Show credentials (.ssh, .aws, .netrc, …) that lie in what is shown; else they are covered'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand python" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -130,6 +134,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l stall-by -d
 progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l config -d 'Read the settings of this file in place of your own sandtimer.toml' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
@@ -143,6 +148,7 @@ cgroup\t''
 rlimits\t''"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l progress-channel -d 'Give it a descriptor, named by SANDTIMER_PROGRESS_FD, to report its progress to: see `sandtimer progress`'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l network -d 'Give it the host\'s network'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l show-credentials -d 'Show credentials (.ssh, .aws, .netrc, …) that lie in what is shown; else they are covered'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand bash" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -163,6 +169,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l stall-by -d
 progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l config -d 'Read the settings of this file in place of your own sandtimer.toml' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
@@ -176,6 +183,7 @@ cgroup\t''
 rlimits\t''"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l progress-channel -d 'Give it a descriptor, named by SANDTIMER_PROGRESS_FD, to report its progress to: see `sandtimer progress`'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l network -d 'Give it the host\'s network'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l show-credentials -d 'Show credentials (.ssh, .aws, .netrc, …) that lie in what is shown; else they are covered'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand node" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -196,6 +204,7 @@ complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l stall-by -d '
 progress\t'Only that it gets further, as it reports or as its output says'"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l workspace -d 'Show a directory writable at its own path; may be repeated' -r -f -a "(__fish_complete_directories)"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l cwd -d 'Start in this directory' -r -f -a "(__fish_complete_directories)"
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l config -d 'Read the settings of this file in place of your own sandtimer.toml' -r -F
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l env -d 'Set a variable, or pass on one of yours; may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l require -d 'Refuse to run with less than this tier (T0–T3) or kill class (K0–K3); may be repeated' -r
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l without -d 'Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1' -r -f -a "seccomp\t''
@@ -209,6 +218,7 @@ cgroup\t''
 rlimits\t''"
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l progress-channel -d 'Give it a descriptor, named by SANDTIMER_PROGRESS_FD, to report its progress to: see `sandtimer progress`'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l network -d 'Give it the host\'s network'
+complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l show-credentials -d 'Show credentials (.ssh, .aws, .netrc, …) that lie in what is shown; else they are covered'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -l json -d 'Capture the output and print one Outcome as JSON instead'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -s v -l verbose -d 'Say on stderr which limits applied and who set them, what was not shown, and which walls are missing'
 complete -c sandtimer -n "__fish_sandtimer_using_subcommand ts" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -335,9 +335,9 @@ mod tests {
 
     #[test]
     fn jobs_of_a_batch_are_counted_each_by_itself() {
-        let job = format!(r#"{{"name": "{}", "list": [{}0]}}"#, long(MAX_JSON_BYTES / 2), "0,".repeat(5000));
-        assert_eq!(batch(&format!("[{job}, {job}, {job}]")), Ok(()));
-        assert_eq!(batch(&format!("{job}\n{job}\n{job}")), Ok(()));
+        let job = format!(r#"{{"name": "{}", "list": [{}0]}}"#, long(MAX_JSON_BYTES / 4), "0,".repeat(5000));
+        assert_eq!(batch(&format!("[{job}, {job}, {job}, {job}, {job}]")), Ok(()));
+        assert_eq!(batch(&format!("{job}\n{job}\n{job}\n{job}\n{job}")), Ok(()));
         assert_eq!(one(&format!("[{job}, {job}, {job}]")), Err(Excess::Values));
         assert_eq!(batch(&format!("[{{}}, {{\"a\": [{job}, {job}, {job}]}}]")), Err(Excess::Values));
         let many = "0,".repeat(9_000);

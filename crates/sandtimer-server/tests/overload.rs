@@ -126,7 +126,7 @@ fn messages_of_web_sockets_and_lines_have_the_same_bounds() {
     );
     assert!(answer["message"].as_str().is_some_and(|said| said.contains("10000 values")), "{answer}");
     socket.send(Message::text(request(&json!({"command": "echo hi"}).to_string()))).expect("sent");
-    assert_eq!(next_text(&mut socket)["body"]["stdout"], "hi\n");
+    assert_eq!(next_text(&mut socket)["body"]["stdout"], "hi");
 
     let id = client.start(json!({"command": "cat", "terminal": {}}));
     let mut terminal = web_socket(&serving, &format!("/v1/runs/{id}/terminal"));
@@ -280,6 +280,6 @@ fn requests_over_web_sockets_are_shared_out() {
     }
     let mut bob = open("another");
     bob.send(request(1, "POST", "/api/execute", json!({"command": "echo hi"}))).expect("sent");
-    assert_eq!(next_text(&mut bob)["body"]["stdout"], "hi\n");
+    assert_eq!(next_text(&mut bob)["body"]["stdout"], "hi");
     sockets[0].send(request(99, "DELETE", &format!("/api/process/{process}"), Value::Null)).expect("sent");
 }

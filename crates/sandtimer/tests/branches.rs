@@ -262,7 +262,8 @@ for pid in range(1, 600):
         attempt('kill', lambda: os.kill(pid, signal.SIGSTOP) or 1)
         attempt('group', lambda: os.killpg(pid, signal.SIGSTOP) or 1)
         attempt('ptrace', lambda: libc.ptrace(16, pid, 0, 0))
-        attempt('memory', lambda: open('/proc/%d/mem' % pid, 'r+b').close() or 1)
+        attempt('memory', lambda: open('/proc/%d/mem' % pid, 'rb').close() or 1)
+        attempt('memory to write', lambda: open('/proc/%d/mem' % pid, 'r+b').close() or 1)
         attempt('directory', lambda: os.listdir('/proc/%d/root' % pid) and 1)
 for key in range(20):
     attempt('shared memory', lambda: libc.shmat(key, None, 0))

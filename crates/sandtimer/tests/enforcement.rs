@@ -1,6 +1,6 @@
 //! The threads and processes that end runs, where something is in their way. One test in each process: they change what the
 //! whole process may use.
-#![allow(clippy::disallowed_methods)] // how late something is
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // how late something is, and what is not looked for
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::pin::pin;

@@ -277,10 +277,12 @@ mod tests {
     #[test]
     fn idle_connections_make_room() {
         let connections = Connections::new(MOST / 2);
-        let seats: Vec<_> = (0..MOST / 2).map(|_| connections.accept(None)).collect();
-        for seat in &seats {
-            Place::of(seat).claim(&owner("a")).expect("its share");
-        }
+        let idle = |_| {
+            let seat = connections.accept(None);
+            Place::of(&seat).claim(&owner("a")).expect("its share");
+            seat
+        };
+        let seats: Vec<_> = (0..MOST / 2).map(idle).collect();
         let first = busy(&connections, "a").expect("in place of the one that is idle longest");
         assert!(!is_open(&connections, &seats[0]) && is_open(&connections, &seats[1]));
         let of_b: Vec<Place> = (0..MOST / 2).map(|_| busy(&connections, "b").expect("the others")).collect();

@@ -255,8 +255,13 @@ export const scenarios = {
     const staying = await brief.startProcess("sleep 60");
     await box.deleteSession("brief");
     assert.equal((await box.getProcess(staying.id)).status, "running");
-    await assert.rejects(() => staying.waitForPort(8080, { timeout: 20_000 }), /no network/);
+    await assert.rejects(() => staying.waitForPort(8080, { timeout: 500 }),
+      (error) => error.name === "ProcessReadyTimeoutError");
     await staying.kill();
+    // Each process has a loopback of its own.
+    const serving = await box.startProcess("python3 -m http.server 8080");
+    await serving.waitForPort(8080, { timeout: 20_000 });
+    await serving.kill();
     await assert.rejects(() => staying.waitForPort(8080, { timeout: 20_000 }),
       (error) => error.name === "ProcessExitedBeforeReadyError");
   },
