@@ -328,6 +328,7 @@ print(len(masters), 'opened')
 ";
 
 #[test]
+#[allow(clippy::disallowed_methods)] // the control runs without the engine
 fn terminals_of_a_run_are_bounded() {
     let serving = Serving::start();
     let client = serving.client();
