@@ -352,9 +352,11 @@ def test_this_machine_can_be_asked() -> None:
 
 
 def test_a_crowded_machine_is_noticed(box: sandtimer.Sandbox) -> None:
-    # Others have four processes for each processor; this one gets a part of one, as its own queue shows.
+    # Others have four processes for each processor; this one gets a part of one, as its own queue shows. A session each:
+    # the scheduler shares processors out among sessions first (sched(7), autogroup), and an interpreter has one of its own.
     processors = len(os.sched_getaffinity(0))
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4 * processors)]
+    command = [sys.executable, "-c", "while True: pass"]
+    loops = [subprocess.Popen(command, start_new_session=True) for _ in range(4 * processors)]
     try:
         judgement = box.judge("while True: pass", [("", "")], timeout=2.0)
     finally:
