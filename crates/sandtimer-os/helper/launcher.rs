@@ -27,6 +27,8 @@ pub fn main() -> ! {
     // CAP_SYS_RESOURCE, and losing the launcher itself costs nothing.
     steps::write_file(c"/proc/self/oom_score_adj".as_ptr().cast(), b"900");
     let mut birth = Birth::Untried;
+    // Whether no sandbox was, and no other process makes namespaces, in the network namespace that this process is in.
+    let mut is_network_unused = true;
     loop {
         let mut request = Request {
             kind: 0,
@@ -55,7 +57,7 @@ pub fn main() -> ! {
             sys::exit(0);
         }
         match request.kind {
-            request::SPAWN | request::ZYGOTE => spawn(&request, &received.fds[..received.fd_count], &mut birth),
+            request::SPAWN | request::ZYGOTE => spawn(&request, &received.fds[..received.fd_count], &mut birth, &mut is_network_unused),
             request::ENTER_GROUP => {
                 birth = Birth::Untried;
                 reply(sys::write(received.fds[0], b"0"), 0, None);
@@ -66,7 +68,7 @@ pub fn main() -> ! {
                 reply(result, 0, None);
                 continue;
             }
-            request::NETWORKS => start_networks(&received.fds[..received.fd_count]),
+            request::NETWORKS => start_networks(&received.fds[..received.fd_count], core::mem::take(&mut is_network_unused)),
             request::ENTER_NAMESPACES => reply(enter_namespaces(&request), 0, None),
             _ => reply(sys::EINVAL, 0, None),
         }
@@ -108,7 +110,7 @@ fn lives_in(cgroup: Fd) -> bool {
     status != sys::SIGKILL
 }
 
-fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth) {
+fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth, is_network_unused: &mut bool) {
     if fds.len() < FD_EXTRA {
         reply(sys::EINVAL, 0, None);
         return;
@@ -126,6 +128,7 @@ fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth) {
     }
     if let Some(network) = fds.get(request.network as usize) {
         // This process stays there until the next start: what it clones is there from its first instruction on.
+        *is_network_unused = false;
         let entered = call!(nr::SETNS, *network, CLONE_NEWNET);
         if entered < 0 {
             reply(entered, 0, None);
@@ -152,7 +155,7 @@ fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth) {
 }
 
 /// Starts the process that makes network namespaces, as a child of this one: it is to die with it.
-fn start_networks(fds: &[Fd]) {
+fn start_networks(fds: &[Fd], is_unused: bool) {
     let [socket] = *fds else {
         reply(sys::EINVAL, 0, None);
         return;
@@ -166,7 +169,7 @@ fn start_networks(fds: &[Fd]) {
             sys::exit(0);
         }
         sys::close(ENGINE_SOCKET);
-        networks::main(socket);
+        networks::main(socket, is_unused);
     }
     sys::close(pidfd);
     reply(pid.min(0), 0, None);

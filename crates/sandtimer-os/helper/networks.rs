@@ -16,10 +16,10 @@ const CLONE_NEWNET: usize = 0x4000_0000;
 /// How long nobody must have asked for anything before a spare one is made: making one takes a processor from what was started.
 const LULL_MILLISECONDS: i32 = 20;
 
-pub fn main(socket: Fd) -> ! {
+/// `is_unused`: whether no sandbox was or can be in this process's own namespace. It is as good as a new one then.
+pub fn main(socket: Fd, is_unused: bool) -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-networks".as_ptr() as usize);
-    // The one that the launcher has made for itself is as good as a new one: nothing runs in it.
-    let mut first = true;
+    let mut first = is_unused;
     let mut spares = 0u32;
     loop {
         if spares > 0 && sys::poll(&mut [PollFd { fd: socket, events: sys::POLLIN, revents: 0 }], LULL_MILLISECONDS) == 0 {
@@ -32,6 +32,11 @@ pub fn main(socket: Fd) -> ! {
         let bytes = unsafe { core::slice::from_raw_parts_mut((&raw mut order).cast::<u8>(), size_of::<NetworkOrder>()) };
         let received = sys::receive(socket, bytes, 0);
         if received.length == sys::EINTR {
+            continue;
+        }
+        if received.length == sys::EINVAL {
+            // There was no room for the descriptor of a namespace to check: it is not used again.
+            reply(socket, Err(sys::ENOTEMPTY));
             continue;
         }
         if received.length <= 0 {
@@ -56,16 +61,25 @@ pub fn main(socket: Fd) -> ! {
 type Made = Result<(Fd, i32), isize>;
 
 fn reply(socket: Fd, made: Made) {
-    let (error, loopback) = match made {
-        Ok((_, loopback)) => (0, loopback),
-        Err(error) => (-error as i32, 0),
-    };
-    let message = NetworkReply { error, loopback };
+    match made {
+        Ok((namespace, loopback)) => {
+            let sent = send(socket, NetworkReply { error: 0, loopback }, Some(namespace));
+            sys::close(namespace);
+            // Such as ETOOMANYREFS. Each order is answered, or the engine would wait for the answer.
+            if sent < 0 {
+                send(socket, NetworkReply { error: -sent as i32, loopback: 0 }, None);
+            }
+        }
+        Err(error) => {
+            send(socket, NetworkReply { error: -error as i32, loopback: 0 }, None);
+        }
+    }
+}
+
+fn send(socket: Fd, message: NetworkReply, fd: Option<Fd>) -> isize {
     // SAFETY: NetworkReply is plain numbers without padding.
     let bytes = unsafe { core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<NetworkReply>()) };
-    let fd = made.ok().map(|(fd, _)| fd);
-    sys::send(socket, bytes, fd, 0);
-    sys::close(fd.unwrap_or(-1));
+    sys::send(socket, bytes, fd, 0)
 }
 
 fn make(first: &mut bool) -> Made {

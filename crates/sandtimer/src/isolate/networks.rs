@@ -26,6 +26,8 @@ const MAX_READY: usize = 32;
 const MAX_SPARE: usize = 16;
 /// How long a start waits for one. Making one takes half a millisecond; while the kernel frees many, some ten.
 const TAKE_TIMEOUT_MILLISECONDS: u64 = 10_000;
+/// How long a start waits before it inspects the pool again.
+const POLL_MILLISECONDS: u64 = 10;
 
 /// The pool of one launcher.
 #[derive(Debug)]
@@ -102,12 +104,12 @@ impl Networks {
                 return Err(error);
             }
             if state.coming == 0 || state.is_used && !has_asked {
-                self.maker.make()?;
-                state.coming += 1;
+                self.ask(&mut state)?;
                 if state.is_used {
                     // The next start is likely to follow soon.
-                    self.maker.make()?;
-                    state.coming += 1;
+                    if state.ready.len() + state.coming < MAX_SPARE {
+                        self.ask(&mut state)?;
+                    }
                     state.wanted = (2 * state.wanted).clamp(1, MAX_SPARE);
                 }
                 has_asked = true;
@@ -117,9 +119,20 @@ impl Networks {
             if left == 0 {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            self.maker.wait(left);
+            // Another start may have taken the answer from the socket and given this one's namespace to the pool.
+            self.maker.wait(left.min(POLL_MILLISECONDS));
             has_waited = true;
         }
+    }
+
+    /// Asks for one more namespace. Where the socket is full of such requests, their answers are waited for.
+    fn ask(&self, state: &mut PoolState) -> io::Result<()> {
+        match self.maker.make() {
+            Ok(()) => state.coming += 1,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Takes the answers that have come.
@@ -131,7 +144,9 @@ impl Networks {
                     if namespace.loopback != 0 {
                         state.loopback = namespace.loopback;
                     }
-                    state.ready.push(namespace.fd);
+                    if state.ready.len() < MAX_READY {
+                        state.ready.push(namespace.fd);
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(error),
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
