@@ -1,6 +1,6 @@
 //! Memory in files, which no process's resident memory has: of memfds that are open, and of the private tmpfs.
 //!
-//! What waits in sockets and pipes is seen by nobody.
+//! Data queued in sockets and pipes is not counted.
 
 use crate::census;
 use crate::sys::{self, Fd, call, nr};

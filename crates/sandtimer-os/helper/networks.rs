@@ -5,7 +5,7 @@
 //! CHECK ─▶ nothing left in it ─────┴─▶ its descriptor        anything left in it, or refused ─▶ an errno
 //! ```
 //! A process of its own, forked by the launcher, so that no start waits while the kernel makes or looks: it is in the launcher's
-//! user namespace, as whoever enters these namespaces must be. It ends with the launcher and with its socket.
+//! user namespace, as every process that enters these namespaces must be. It ends with the launcher and with its socket.
 
 use crate::network_residue::NetworkFiles;
 use crate::steps;
@@ -13,8 +13,8 @@ use crate::sys::{self, Fd, PollFd, call, nr};
 use crate::wire::{NetworkOrder, NetworkReply, network_order};
 
 const CLONE_NEWNET: usize = 0x4000_0000;
-/// How long nobody must have asked for anything before a spare one is made: making one takes a processor from what was started.
-const LULL_MILLISECONDS: i32 = 20;
+/// Time without an order before a spare namespace is made: making one takes a processor from what was started.
+const IDLE_WINDOW_MILLISECONDS: i32 = 20;
 
 /// `is_unused`: whether no sandbox was or can be in this process's own namespace. It is as good as a new one then.
 pub fn main(socket: Fd, is_unused: bool) -> ! {
@@ -22,7 +22,7 @@ pub fn main(socket: Fd, is_unused: bool) -> ! {
     let mut first = is_unused;
     let mut spares = 0u32;
     loop {
-        if spares > 0 && sys::poll(&mut [PollFd { fd: socket, events: sys::POLLIN, revents: 0 }], LULL_MILLISECONDS) == 0 {
+        if spares > 0 && sys::poll(&mut [PollFd { fd: socket, events: sys::POLLIN, revents: 0 }], IDLE_WINDOW_MILLISECONDS) == 0 {
             spares -= 1;
             reply(socket, make(&mut first));
             continue;
@@ -92,7 +92,7 @@ fn make(first: &mut bool) -> Made {
     let loopback = -bring_up() as i32;
     // All ports are the run's. Where this cannot be written (a read-only /proc/sys) the low ones are refused, as to any user.
     steps::write_file(c"/proc/sys/net/ipv4/ip_unprivileged_port_start".as_ptr().cast(), b"0");
-    // Closed connections stay a minute each, in memory that is on nobody's bill. The kernel's bound is for a whole machine.
+    // Closed connections stay a minute each, in memory that is charged to no run. The kernel's bound is for a whole machine.
     steps::write_file(c"/proc/sys/net/ipv4/tcp_max_tw_buckets".as_ptr().cast(), b"4096");
     let namespace = sys::open_at(sys::AT_FDCWD, c"/proc/self/ns/net".as_ptr().cast(), sys::O_RDONLY, 0);
     if namespace < 0 { Err(namespace) } else { Ok((namespace as Fd, loopback)) }

@@ -145,7 +145,7 @@ pub struct Request {
 pub mod network_order {
     /// Make a network namespace now.
     pub const MAKE: u32 = 1;
-    /// Make `count` of them when nobody asks for anything.
+    /// Make `count` of them when there is no other order.
     pub const MAKE_SPARE: u32 = 2;
     /// Give the one that comes along back if nothing was left in it, else ENOTEMPTY. Its processes are dead.
     pub const CHECK: u32 = 3;

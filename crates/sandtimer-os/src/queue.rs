@@ -120,7 +120,7 @@ impl<T: Send> Sender<T> {
             }
             // SAFETY: made above; no other thread knows it before the exchange succeeds.
             unsafe { (*node).before = newest };
-            // Another sender's success is the only reason to try again: whoever is preempted here holds up nobody.
+            // Another sender's success is the only reason to try again: a sender that is preempted here delays no other thread.
             match self.0.newest.compare_exchange_weak(newest, node, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(now) => newest = now,

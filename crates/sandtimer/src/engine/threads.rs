@@ -60,7 +60,7 @@ pub(super) struct Threads {
 }
 
 /// The thread that takes apart what runs leave: a file system in memory with gigabytes, a directory with a million files. That
-/// keeps whoever does it for seconds.
+/// takes seconds.
 #[derive(Debug)]
 pub(super) struct Recycler {
     /// Runs that are over, and whether they were in quarantine; `None` at the end.

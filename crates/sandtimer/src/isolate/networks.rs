@@ -46,7 +46,7 @@ struct PoolState {
     /// How many are to be ready, or coming, after one was taken.
     wanted: usize,
     is_used: bool,
-    /// Why one was not made, for whoever waits.
+    /// Why a namespace was not made, for a start that waits.
     error: Option<io::Error>,
     /// errno of bringing up the loopback of one, or 0.
     loopback: i32,

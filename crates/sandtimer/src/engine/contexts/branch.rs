@@ -259,7 +259,7 @@ impl Draft {
         Ok(Draft { file: Arc::new(file), bytes, on_engine: on_engine.clone(), is_kept: false })
     }
 
-    /// The file, which nobody can change any more.
+    /// The file, sealed against changes.
     fn seal(mut self) -> std::io::Result<Arc<OwnedFd>> {
         seal(&self.file)?;
         self.is_kept = true;
