@@ -29,6 +29,7 @@ pub fn main() -> ! {
     let mut birth = Birth::Untried;
     // Whether no sandbox was, and no other process makes namespaces, in the network namespace that this process is in.
     let mut is_network_unused = true;
+    let mut networks_process: Option<Fd> = None;
     loop {
         let mut request = Request {
             kind: 0,
@@ -68,7 +69,10 @@ pub fn main() -> ! {
                 reply(result, 0, None);
                 continue;
             }
-            request::NETWORKS => start_networks(&received.fds[..received.fd_count], core::mem::take(&mut is_network_unused)),
+            request::NETWORKS => {
+                let is_unused = core::mem::take(&mut is_network_unused);
+                start_networks(&received.fds[..received.fd_count], is_unused, &mut networks_process);
+            }
             request::ENTER_NAMESPACES => reply(enter_namespaces(&request), 0, None),
             _ => reply(sys::EINVAL, 0, None),
         }
@@ -154,12 +158,20 @@ fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth, is_network_unused: &m
     sys::close(pidfd);
 }
 
-/// Starts the process that makes network namespaces, as a child of this one: it is to die with it.
-fn start_networks(fds: &[Fd], is_unused: bool) {
+/// Starts the process that makes network namespaces, as a child of this one: it is to die with it. It replaces the one before,
+/// which may be stopped.
+fn start_networks(fds: &[Fd], is_unused: bool, running: &mut Option<Fd>) {
     let [socket] = *fds else {
         reply(sys::EINVAL, 0, None);
         return;
     };
+    if let Some(previous) = running.take() {
+        call!(nr::PIDFD_SEND_SIGNAL, previous, sys::SIGKILL, 0, 0);
+        sys::close(previous);
+    }
+    // Those that have died by now. One may be dying in the kernel for long, and no start waits for that.
+    const WNOHANG: usize = 1;
+    while call!(nr::WAIT4, -1isize, 0, WNOHANG, 0) > 0 {}
     let parent = call!(nr::GETPID);
     let mut pidfd: Fd = -1;
     let pid = clone::process(CLONE_PIDFD, &mut pidfd, None, 17);
@@ -171,7 +183,7 @@ fn start_networks(fds: &[Fd], is_unused: bool) {
         sys::close(ENGINE_SOCKET);
         networks::main(socket, is_unused);
     }
-    sys::close(pidfd);
+    *running = (pid > 0).then_some(pidfd);
     reply(pid.min(0), 0, None);
 }
 

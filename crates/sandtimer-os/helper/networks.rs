@@ -19,6 +19,7 @@ const IDLE_WINDOW_MILLISECONDS: i32 = 20;
 /// `is_unused`: whether no sandbox was or can be in this process's own namespace. It is as good as a new one then.
 pub fn main(socket: Fd, is_unused: bool) -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-networks".as_ptr() as usize);
+    let mut opened = OpenedFiles::default();
     let mut first = is_unused;
     let mut spares = 0u32;
     loop {
@@ -47,7 +48,7 @@ pub fn main(socket: Fd, is_unused: bool) -> ! {
             network_order::MAKE_SPARE => spares = spares.saturating_add(order.count),
             network_order::CHECK if received.fd_count == 1 => {
                 first = false;
-                reply(socket, check(received.fds[0]));
+                reply(socket, check(&mut opened, received.fds[0]));
             }
             _ => reply(socket, Err(sys::EINVAL)),
         }
@@ -117,16 +118,47 @@ fn bring_up() -> isize {
     result
 }
 
-/// Gives the namespace back if nothing was left in it.
-fn check(namespace: Fd) -> Made {
-    let entered = call!(nr::SETNS, namespace, CLONE_NEWNET);
-    if entered < 0 {
-        return Err(entered);
+/// The files of the namespaces that were checked last, kept open because opening takes as long as reading. They keep their
+/// namespaces alive, so that an inode number names one namespace only.
+#[derive(Default)]
+struct OpenedFiles {
+    entries: [Option<(u64, NetworkFiles)>; 8],
+    /// The one that is closed next.
+    next: usize,
+}
+
+impl OpenedFiles {
+    /// The place of this namespace's files. Fails with an errno.
+    fn find(&mut self, namespace: Fd) -> Result<&mut Option<(u64, NetworkFiles)>, isize> {
+        let inode = sys::inode(namespace)?;
+        let found = self.entries.iter().position(|entry| entry.as_ref().is_some_and(|(of, _)| *of == inode));
+        let index = match found {
+            Some(index) => index,
+            None => {
+                let entered = call!(nr::SETNS, namespace, CLONE_NEWNET);
+                if entered < 0 {
+                    return Err(entered);
+                }
+                let files = NetworkFiles::open()?;
+                let index = self.next;
+                self.next = (index + 1) % self.entries.len();
+                if let Some((_, oldest)) = self.entries[index].replace((inode, files)) {
+                    oldest.close();
+                }
+                index
+            }
+        };
+        Ok(&mut self.entries[index])
     }
-    let files = NetworkFiles::open()?;
-    let unused = files.are_unused();
-    files.close();
-    if !unused {
+}
+
+/// Gives the namespace back if nothing was left in it.
+fn check(opened: &mut OpenedFiles, namespace: Fd) -> Made {
+    let entry = opened.find(namespace)?;
+    if !entry.as_ref().is_some_and(|(_, files)| files.are_unused()) {
+        if let Some((_, files)) = entry.take() {
+            files.close();
+        }
         return Err(sys::ENOTEMPTY);
     }
     let copy = call!(nr::FCNTL, namespace, crate::execute::F_DUPFD_CLOEXEC, 3);

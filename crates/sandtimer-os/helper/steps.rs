@@ -410,58 +410,73 @@ pub fn landlock(step: &Step, stdin: Fd) -> isize {
     if ruleset < 0 {
         return ruleset;
     }
-    for index in 0..step.header.string_count as usize {
-        // A path that does not exist grants nothing and needs no rule. The same for one that leads through a link since it was
-        // planned: without mounts, what it leads to would be granted.
-        let access = step.number(3 + index);
-        let path = step.string(index);
-        let Ok(fd) = (if access & FOLLOW_LINKS == 0 { walk(path) } else { open_path(sys::AT_FDCWD, path.pointer, 0) }) else {
-            continue;
-        };
-        let added = allow(ruleset as Fd, fd, access & !FOLLOW_LINKS);
-        sys::close(fd);
-        if added < 0 {
-            sys::close(ruleset as Fd);
-            return added;
+    let mut result = allow_paths(step, ruleset as Fd);
+    if result >= 0 {
+        if is_regular(stdin) {
+            // Of some file systems nothing can be allowed; it is read by its number then.
+            allow(ruleset as Fd, stdin, access::READ_FILE);
         }
+        result = call!(nr::LANDLOCK_RESTRICT_SELF, ruleset, 0);
     }
-    if is_regular(stdin) {
-        const READ_FILE: u64 = 1 << 2;
-        // Of some file systems nothing can be allowed; it is read by its number then.
-        allow(ruleset as Fd, stdin, READ_FILE);
-    }
-    let result = call!(nr::LANDLOCK_RESTRICT_SELF, ruleset, 0);
     sys::close(ruleset as Fd);
     result
 }
 
-/// As [`locate`] without links, name by name: the job's filter, which stands by now, refuses openat2(2).
-fn walk(path: Text) -> Result<Fd, isize> {
+/// Landlock's rights for files; landlock(7).
+mod access {
+    pub const READ_FILE: u64 = 1 << 2;
+    /// Directories have it, files do not.
+    pub const READ_DIRECTORY: u64 = 1 << 3;
+}
+
+/// A path that does not exist grants nothing and needs no rule. The same for one that leads through a link since it was planned:
+/// without mounts, what it leads to would be granted.
+fn allow_paths(step: &Step, ruleset: Fd) -> isize {
+    let root = match open_path(sys::AT_FDCWD, c"/".as_ptr().cast(), 0) {
+        Ok(root) => root,
+        Err(error) => return error,
+    };
+    let mut result = 0;
+    for index in 0..step.header.string_count as usize {
+        let (path, rights) = (step.string(index), step.number(3 + index));
+        let found = if rights & FOLLOW_LINKS == 0 {
+            walk(root, path, rights & access::READ_DIRECTORY != 0)
+        } else {
+            open_path(sys::AT_FDCWD, path.pointer, 0)
+        };
+        let Ok(fd) = found else { continue };
+        result = allow(ruleset, fd, rights & !FOLLOW_LINKS);
+        if fd != root {
+            sys::close(fd);
+        }
+        if result < 0 {
+            break;
+        }
+    }
+    sys::close(root);
+    result
+}
+
+/// What `path` names, without following links; name by name, because the job's filter, which stands by now, refuses openat2(2).
+///
+/// A link fails with ENOTDIR, except at the end of the path of a file: a rule about a link itself grants nothing.
+fn walk(root: Fd, path: Text, is_directory: bool) -> Result<Fd, isize> {
     let mut name = [0u8; 256];
-    let mut length = 0;
-    let mut here = open_path(sys::AT_FDCWD, c"/".as_ptr().cast(), 0)?;
-    let bytes = path.bytes();
-    for (index, byte) in bytes.iter().enumerate() {
-        if *byte != b'/' {
-            if length >= name.len() - 1 {
-                sys::close(here);
-                return Err(sys::ENAMETOOLONG);
-            }
-            name[length] = *byte;
-            length += 1;
-        }
-        if length == 0 || (*byte != b'/' && index + 1 < bytes.len()) {
-            continue;
-        }
-        name[length] = 0;
-        length = 0;
-        let next = open_path(here as isize, name.as_ptr(), sys::O_NOFOLLOW);
-        sys::close(here);
-        here = next?;
-        if file_type(here) == LINK {
+    let mut here = root;
+    let mut names = path.bytes().split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+    while let Some(bytes) = names.next() {
+        let next = if bytes.len() < name.len() {
+            name[..bytes.len()].copy_from_slice(bytes);
+            name[bytes.len()] = 0;
+            let only = if is_directory || names.peek().is_some() { sys::O_DIRECTORY } else { 0 };
+            open_path(here as isize, name.as_ptr(), sys::O_NOFOLLOW | only)
+        } else {
+            Err(sys::ENAMETOOLONG)
+        };
+        if here != root {
             sys::close(here);
-            return Err(sys::ELOOP);
         }
+        here = next?;
     }
     Ok(here)
 }
@@ -480,16 +495,9 @@ fn allow(ruleset: Fd, fd: Fd, access: u64) -> isize {
 }
 
 fn is_regular(fd: Fd) -> bool {
-    file_type(fd) == 0o100000
-}
-
-const LINK: u64 = 0o120000;
-
-/// Of the mode, the bits that say what it is; 0 where that is unknown.
-fn file_type(fd: Fd) -> u64 {
     // `struct stat` of x86-64, in words; the mode is the first half of the fourth.
     let mut status = [0u64; 18];
-    if call!(nr::FSTAT, fd, status.as_mut_ptr()) == 0 { status[3] & 0o170000 } else { 0 }
+    call!(nr::FSTAT, fd, status.as_mut_ptr()) == 0 && status[3] & 0o170000 == 0o100000
 }
 
 /// Loads the filter of a live sandbox, and hands its listener to whoever supervises, by way of this socket.

@@ -198,6 +198,14 @@ pub fn read_at(fd: Fd, bytes: &mut [u8], offset: usize) -> isize {
     call!(nr::PREAD64, fd, bytes.as_mut_ptr(), bytes.len(), offset)
 }
 
+/// The inode number of an open file; fails with an errno. fstat(2).
+pub fn inode(fd: Fd) -> Result<u64, isize> {
+    // `struct stat` of x86-64, in words; the inode is the second.
+    let mut status = [0u64; 18];
+    let result = call!(nr::FSTAT, fd, status.as_mut_ptr());
+    if result < 0 { Err(result) } else { Ok(status[1]) }
+}
+
 pub fn open_at(directory: isize, path: *const u8, flags: usize, mode: usize) -> isize {
     call!(nr::OPENAT, directory, path, flags | O_CLOEXEC, mode)
 }

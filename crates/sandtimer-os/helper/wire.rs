@@ -135,7 +135,8 @@ pub struct Request {
     pub cgroup: u32,
     /// Length of the program in bytes.
     pub program_length: u32,
-    /// Index of the network namespace to start in, or u32::MAX for the launcher's own.
+    /// Index of the network namespace to start in, or u32::MAX for the one that the launcher is in: of its start, or of the last
+    /// request that named one.
     pub network: u32,
     pub reserved: u32,
     pub map: [u8; 1024],

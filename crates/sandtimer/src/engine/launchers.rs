@@ -7,6 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use sandtimer_os::launcher::Launcher;
 use sandtimer_os::{process, thread};
@@ -15,6 +16,12 @@ use super::error::Error;
 use super::templates::Made;
 use crate::isolate::host::{self, Namespaces};
 use crate::isolate::networks::{LentNetwork, Networks};
+
+/// How long a start waits for a network namespace before the process that makes them is replaced: it may be stopped. Making one
+/// takes half a millisecond; while the kernel frees many, some ten.
+const NETWORK_STALL: Duration = Duration::from_secs(2);
+/// How long it waits for the new process.
+const NETWORK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A launcher in its namespaces, and the roots that stand ready in it.
 #[derive(Debug)]
@@ -135,19 +142,24 @@ impl Launchers {
     /// As [`Networks::take`].
     pub(super) fn network(&self) -> Result<LentNetwork, Error> {
         let networks = || self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match networks().map(|networks| networks.take()) {
-            Some(Err(error)) if is_loss(&error) => {}
+        let used = networks();
+        match used.as_ref().map(|networks| networks.take(NETWORK_STALL)) {
+            Some(Err(error)) if is_loss(&error) || error.kind() == std::io::ErrorKind::TimedOut => {}
             Some(taken) => return taken.map_err(Error::system("cannot make a network namespace")),
             None => {}
         }
-        // The process that makes them is gone, with its launcher or alone.
+        // The process that makes them is gone, with its launcher or alone, or does not answer.
         self.with(false, |ready| {
-            let started = Networks::start(&ready.launcher)?;
-            *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+            let now = networks();
+            let is_replaced = now.is_some() && !same(now.as_ref(), used.as_ref());
+            if !is_replaced {
+                let started = Networks::start(&ready.launcher)?;
+                *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+            }
             Ok(())
         })?;
         let gone = || Err(std::io::ErrorKind::BrokenPipe.into());
-        let taken = networks().map_or_else(gone, |networks| networks.take());
+        let taken = networks().map_or_else(gone, |networks| networks.take(NETWORK_TIMEOUT));
         taken.map_err(Error::system("cannot make a network namespace"))
     }
 
@@ -195,6 +207,10 @@ impl Launchers {
         }
         Err(Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() })
     }
+}
+
+fn same(one: Option<&Arc<Networks>>, other: Option<&Arc<Networks>>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| Arc::ptr_eq(one, other))
 }
 
 /// Whether an error says that the launcher was lost before it could be asked. After that nothing is asked twice: a

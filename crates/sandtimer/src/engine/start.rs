@@ -646,7 +646,7 @@ impl Prepared {
         let ends_whole = self.plan.flags & plan::NEWPID != 0;
         let network = self.network.map(|network| {
             if ends_whole {
-                network.occupy(pidfd.clone());
+                network.set_init(pidfd.clone());
             }
             Arc::new(network)
         });

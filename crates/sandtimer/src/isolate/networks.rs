@@ -14,6 +14,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::launcher::Launcher;
@@ -24,8 +25,6 @@ use sandtimer_os::process;
 const MAX_READY: usize = 32;
 /// Spare namespaces that are made for starts that would have to wait.
 const MAX_SPARE: usize = 16;
-/// How long a start waits for one. Making one takes half a millisecond; while the kernel frees many, some ten.
-const TAKE_TIMEOUT_MILLISECONDS: u64 = 10_000;
 /// How long a start waits before it inspects the pool again.
 const POLL_MILLISECONDS: u64 = 10;
 
@@ -41,10 +40,10 @@ pub struct Networks {
 #[derive(Debug, Default)]
 struct PoolState {
     ready: Vec<OwnedFd>,
-    /// Answers that are to come.
-    coming: usize,
-    /// How many are to be ready, or coming, after one was taken.
-    wanted: usize,
+    /// Requests that have no answer yet.
+    unanswered: usize,
+    /// How many are to be ready, or requested, after one was taken.
+    target: usize,
     is_used: bool,
     /// Why a namespace was not made, for a start that waits.
     error: Option<io::Error>,
@@ -69,7 +68,7 @@ impl Networks {
     pub fn start(launcher: &Launcher) -> io::Result<Arc<Self>> {
         let maker = launcher.networks()?;
         maker.make()?;
-        let state = Mutex::new(PoolState { coming: 1, ..PoolState::default() });
+        let state = Mutex::new(PoolState { unanswered: 1, ..PoolState::default() });
         Ok(Arc::new(Networks { maker, state, process: rustix::process::getpid() }))
     }
 
@@ -78,22 +77,22 @@ impl Networks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lends a namespace, waiting for it if none is ready.
+    /// Lends a namespace, waiting for it at most so long if none is ready.
     ///
     /// # Errors
     /// The kernel's, where it gives no more of them (ENOSPC: `user.max_net_namespaces`); BrokenPipe when the process that makes
-    /// them is gone.
-    pub fn take(self: &Arc<Self>) -> io::Result<LentNetwork> {
-        let until = monotonic_nanoseconds() + TAKE_TIMEOUT_MILLISECONDS * 1_000_000;
+    /// them is gone; TimedOut.
+    pub fn take(self: &Arc<Self>, timeout: Duration) -> io::Result<LentNetwork> {
+        let until = monotonic_nanoseconds() + timeout.as_nanos() as u64;
         let (mut has_asked, mut has_waited) = (false, false);
         loop {
             let mut state = self.lock();
             self.collect(&mut state)?;
             if let Some(namespace) = state.ready.pop() {
                 state.is_used = true;
-                let missing = state.wanted.saturating_sub(state.ready.len() + state.coming);
+                let missing = state.target.saturating_sub(state.ready.len() + state.unanswered);
                 if missing > 0 && self.maker.make_spare(missing as u32).is_ok() {
-                    state.coming += missing;
+                    state.unanswered += missing;
                 }
                 let loopback = state.loopback;
                 let (namespace, init) = (Some(namespace), OnceLock::new());
@@ -103,14 +102,14 @@ impl Networks {
             if let Some(error) = state.error.take().filter(|_| has_waited) {
                 return Err(error);
             }
-            if state.coming == 0 || state.is_used && !has_asked {
+            if state.unanswered == 0 || state.is_used && !has_asked {
                 self.ask(&mut state)?;
                 if state.is_used {
                     // The next start is likely to follow soon.
-                    if state.ready.len() + state.coming < MAX_SPARE {
+                    if state.ready.len() + state.unanswered < MAX_SPARE {
                         self.ask(&mut state)?;
                     }
-                    state.wanted = (2 * state.wanted).clamp(1, MAX_SPARE);
+                    state.target = (2 * state.target).clamp(1, MAX_SPARE);
                 }
                 has_asked = true;
             }
@@ -128,7 +127,7 @@ impl Networks {
     /// Asks for one more namespace. Where the socket is full of such requests, their answers are waited for.
     fn ask(&self, state: &mut PoolState) -> io::Result<()> {
         match self.maker.make() {
-            Ok(()) => state.coming += 1,
+            Ok(()) => state.unanswered += 1,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
@@ -152,18 +151,18 @@ impl Networks {
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
                 Err(error) => state.error = Some(error),
             }
-            state.coming = state.coming.saturating_sub(1);
+            state.unanswered = state.unanswered.saturating_sub(1);
         }
     }
 
     fn give_back(&self, namespace: OwnedFd) {
         let mut state = self.lock();
-        if self.collect(&mut state).is_err() || state.ready.len() + state.coming >= MAX_READY {
+        if self.collect(&mut state).is_err() || state.ready.len() + state.unanswered >= MAX_READY {
             return;
         }
         // One that cannot be sent is closed.
         if self.maker.check(namespace.as_fd()).is_ok() {
-            state.coming += 1;
+            state.unanswered += 1;
         }
     }
 }
@@ -179,8 +178,8 @@ impl LentNetwork {
         (self.loopback != 0).then(|| io::Error::from_raw_os_error(self.loopback))
     }
 
-    /// Says whose death is the death of all processes in it: a pid namespace's first process.
-    pub fn occupy(&self, init: Arc<OwnedFd>) {
+    /// Names the process whose death is the death of all processes in it: a pid namespace's first process.
+    pub fn set_init(&self, init: Arc<OwnedFd>) {
         // It is lent once.
         let _ = self.init.set(init);
     }
