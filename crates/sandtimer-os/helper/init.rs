@@ -376,10 +376,12 @@ impl Init {
                 status = -1;
             }
             if fds[1].revents != 0 {
-                // struct signalfd_siginfo begins with the signal's number.
+                // struct signalfd_siginfo begins with the signal's number; the fourth word is its sender's, 0 where that is not in
+                // this pid namespace. Signals that are blocked reach a namespace's first process also from inside.
                 let mut signal = [0u8; 128];
                 sys::read(children, &mut signal);
-                if signal[0] == sys::SIGTERM as u8 {
+                let is_from_inside = self.whole_namespace && signal[12..16] != [0; 4];
+                if signal[0] == sys::SIGTERM as u8 && !is_from_inside {
                     self.end();
                 }
                 self.reap(status);

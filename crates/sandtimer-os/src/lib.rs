@@ -13,6 +13,7 @@ pub mod process;
 pub mod processors;
 pub mod program;
 pub mod queue;
+pub mod remove;
 pub mod seccomp;
 pub mod socket;
 pub mod thread;

@@ -37,7 +37,7 @@ mod which_processor;
 mod workspace;
 mod zygotes;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 #[cfg(feature = "javascript")]
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -131,6 +131,8 @@ pub(crate) struct Inner {
     host: OnceLock<Host>,
     ceilings: Ceilings,
     homes: Vec<PathBuf>,
+    /// Workspaces that are directories of the caller's.
+    callers_directories: Mutex<HashSet<PathBuf>>,
     scopes: Mutex<ScopeTree>,
     spool_directory: OnceLock<Arc<SpoolDirectory>>,
     plans: Mutex<plans::FilesPlans>,
@@ -194,6 +196,7 @@ impl Engine {
             scopes: Mutex::new(ScopeTree::new(ceilings.clone())),
             ceilings,
             homes: home_directories(&passwd, std::env::var_os("HOME").as_deref()),
+            callers_directories: Mutex::default(),
             spool_directory: OnceLock::new(),
             plans: Mutex::default(),
             templates: Mutex::default(),

@@ -1,5 +1,6 @@
 //! Rows of the engine: which are free, and the control groups that go with them.
 
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandtimer_os::wire::ROWS;
@@ -22,6 +23,10 @@ struct Rows {
     spare: Vec<usize>,
     /// Rows given back whose groups could be neither renewed nor removed.
     bare: Vec<usize>,
+    /// Rows of living runs that share a directory with others; see [`Pool::note_shared`].
+    shared: HashSet<usize>,
+    /// Rows that such runs had, the one that has been unused for longest first. Used again when no other is left.
+    outlived: VecDeque<usize>,
     /// Rows that hold something unkillable.
     quarantined: usize,
     /// The engine is being dropped: nothing is made ready any more.
@@ -42,6 +47,8 @@ impl Pool {
             next: 0,
             spare: Vec::new(),
             bare: Vec::new(),
+            shared: HashSet::new(),
+            outlived: VecDeque::new(),
             quarantined: 0,
             closing: false,
         };
@@ -69,6 +76,7 @@ impl Pool {
                 rows.next += usize::from(next.is_some());
                 next
             });
+            let fresh = fresh.or_else(|| rows.outlived.pop_front());
             (if fresh.is_none() { std::mem::take(&mut rows.bare) } else { Vec::new() }, fresh)
         };
         if let Some(row) = fresh {
@@ -85,15 +93,26 @@ impl Pool {
         Ok(found)
     }
 
+    /// Notes that the run of this row has a directory in common with others. It can hand descriptors on by a socket there, and
+    /// what these hold (memory of files, inotify instances, terminals) stays charged to its groups and its uid when it is dead.
+    pub fn note_shared(&self, row: usize) {
+        self.lock().shared.insert(row);
+    }
+
     /// Takes a row back whose run is dead; the next one will likely have the same limits.
     pub fn give_back(&self, row: usize, limits: Option<SlotLimits>) {
-        let enough = {
-            let rows = self.lock();
+        let (enough, is_shared) = {
+            let mut rows = self.lock();
+            let is_shared = rows.shared.remove(&row);
             if rows.closing {
                 return;
             }
-            rows.ready.len() >= MOST_READY
+            (rows.ready.len() >= MOST_READY, is_shared)
         };
+        if is_shared && self.cgroups.remove_slot(row) {
+            self.lock().outlived.push_back(row);
+            return;
+        }
         // What only a time of many runs needed is not held for ever.
         if enough && self.cgroups.remove_slot(row) {
             self.lock().spare.push(row);

@@ -119,9 +119,18 @@ pub struct Spec {
     /// A live sandbox: init is asked about calls that send signals.
     #[doc(hidden)]
     pub supervised: bool,
+    /// Other code runs in its sandbox later: a context or session.
+    #[doc(hidden)]
+    pub is_live: bool,
 }
 
 impl Spec {
+    /// Whether it is shown a directory that other runs may be shown too, as far as one of them may write there.
+    pub(super) fn shares_directory(&self) -> bool {
+        let starts_in_callers = !self.private_workspace && self.workspace.is_none();
+        self.workspace.is_some() || !self.workspaces.is_empty() || starts_in_callers
+    }
+
     /// A program and its arguments.
     pub fn command<S: AsRef<OsStr>>(command: impl IntoIterator<Item = S>) -> Self {
         Spec {

@@ -14,6 +14,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::control::Control;
 use sandtimer_os::launcher::{self, Launcher, SpawnRequest, Spawned};
 use sandtimer_os::program::Program;
+use sandtimer_os::remove::remove_tree;
 use sandtimer_os::{process, socket, zygote as os};
 
 use super::error::Error;
@@ -119,6 +120,8 @@ pub(super) struct Prepared {
     template: Option<usize>,
     pub private: Option<PrivateDirectory>,
     network: Option<LentNetwork>,
+    /// It has a directory in common with other runs.
+    is_shared: bool,
     pub tasks: Vec<OwnedFd>,
     idmaps: Vec<Arc<OwnedFd>>,
 }
@@ -208,6 +211,10 @@ pub(super) fn prepare_to<T>(
     let mut identity =
         root.then(|| Identity { job: inner.lease.uid(row), init: inner.lease.init_uid(), owner: None });
     let files = plan_the_files(inner, spec)?;
+    let is_shared = spec.shares_directory();
+    if is_shared {
+        inner.pool.note_shared(row);
+    }
     // Only now: the launcher was being started meanwhile.
     let host = inner.host()?;
     check_user(root, host)?;
@@ -243,6 +250,7 @@ pub(super) fn prepare_to<T>(
         identity,
         limits: process_limits(effective),
         supervised: spec.supervised,
+        is_live: spec.is_live,
         template,
         private: private.as_ref().map(PrivateDirectory::path),
         without: &spec.without,
@@ -257,7 +265,7 @@ pub(super) fn prepare_to<T>(
     check_requirement(spec, &plan)?;
     let finished = finish(&mut plan, &Context { host, policy: &policy, tasks: tasks.len() });
     let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
-    Ok((Prepared { files, plan, template, private, network: own, tasks, idmaps }, finished))
+    Ok((Prepared { files, plan, template, private, network: own, is_shared, tasks, idmaps }, finished))
 }
 
 /// The network namespace of a sandbox, if it is to have one.
@@ -320,7 +328,7 @@ fn sweep_private(inner: &Inner, prefix: &str) {
         };
         // Somebody else's of the same name stays, whoever's it is; so does what cannot be removed.
         let own = entry.metadata().is_ok_and(|found| found.is_dir() && inner.lease.owns(number, found.uid()));
-        let remove = || drop(std::fs::remove_dir_all(entry.path()));
+        let remove = || drop(remove_tree(&entry.path()));
         if own && number == inner.lease.number() {
             remove();
         } else if own {
@@ -352,6 +360,11 @@ pub(super) fn watch(inner: &Inner, attachment: Attachment) -> Brought {
     let running = attachment.run.clone();
     let streams = inner.collector.attach(attachment);
     Brought { ending: inner.enforcer.watch(running), streams }
+}
+
+fn is_callers_directory(inner: &Inner, workspace: Option<&Path>) -> bool {
+    let directories = inner.callers_directories.lock().unwrap_or_else(PoisonError::into_inner);
+    workspace.is_some_and(|workspace| directories.contains(workspace))
 }
 
 fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> {
@@ -394,6 +407,7 @@ fn plan_the_files(inner: &Inner, spec: &Spec) -> Result<Arc<KnownFiles>, Error> 
         homes: &inner.homes,
         extra_read_only: &spec.read_only,
         show_credentials: spec.show_credentials,
+        covers_workspace: is_callers_directory(inner, spec.workspace.as_deref()),
         world_readable: &spec.world_readable,
         network: spec.network,
         terminal: spec.terminal.is_some(),
@@ -645,7 +659,9 @@ impl Prepared {
         // Only a pid namespace ends with its init as a whole.
         let ends_whole = self.plan.flags & plan::NEWPID != 0;
         let network = self.network.map(|network| {
-            if ends_whole {
+            // By a socket in a directory that it shares, it can have given an open file of /proc/self/net to another run, which
+            // would read there what the next one does.
+            if ends_whole && !self.is_shared {
                 network.set_init(pidfd.clone());
             }
             Arc::new(network)

@@ -3,12 +3,11 @@
 //! Each job has a uid of its own, so the files of a workspace belong to none of them: on disk they are [`WORKSPACES`]'s, inside
 //! they are the job's, by an idmapped mount (docs/design/files-and-ownership.md). Without root there is one uid for all.
 
-pub mod remove;
-
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use super::Engine;
 use super::error::Error;
@@ -16,6 +15,7 @@ use crate::isolate::files::writable_directory;
 use crate::isolate::lease::{WORKSPACES, has_uids};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
+pub use sandtimer_os::remove;
 use sandtimer_os::thread::{block_signals, use_files_as};
 
 /// The uid and gid that files in workspaces have on disk where the engine is root; `None` where they are its own user's.
@@ -34,12 +34,15 @@ pub fn make_workspace(path: &Path) -> io::Result<()> {
 }
 
 impl Engine {
-    /// The canonical path of a directory of the caller's that may be a [`Spec::workspace`](super::Spec::workspace).
+    /// The canonical path of a directory of the caller's that may be a [`Spec::workspace`](super::Spec::workspace). From now on
+    /// the credentials in it are covered wherever it is one.
     ///
     /// # Errors
     /// It is none, or one that no run is shown: `/`, a home, what keys are kept in.
     pub fn check_workspace(&self, directory: &Path) -> Result<PathBuf, Error> {
-        Ok(writable_directory(directory, &self.inner.homes)?)
+        let path = writable_directory(directory, &self.inner.homes)?;
+        self.inner.callers_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone());
+        Ok(path)
     }
 }
 

@@ -94,6 +94,7 @@ pub(super) fn spec_of(profile: &Profile) -> Spec {
     spec.network = profile.network;
     spec.gpu = profile.gpu;
     spec.supervised = profile.live && !profile.unsupervised;
+    spec.is_live = profile.live;
     for (name, value) in ONE_THREAD {
         spec = spec.env(name, value);
     }

@@ -19,6 +19,7 @@ mod tree;
 mod tests;
 
 use crate::isolate::toolchain::lookup::{Host, Resolved};
+use credentials::Searched;
 pub use devices::{DeviceUser, Gpus};
 use guard::{Guard, Refusal};
 use std::ffi::{OsStr, OsString};
@@ -62,6 +63,8 @@ pub struct FilesRequest<'a> {
     pub extra_read_only: &'a [PathBuf],
     /// Shows credentials too, where a directory holds them.
     pub show_credentials: bool,
+    /// The directory of [`Start::Workspace`] is one of the caller's: credentials in it are covered.
+    pub covers_workspace: bool,
     /// Further directories to show, without what only the owner of a file may read.
     pub world_readable: &'a [PathBuf],
     /// Whether the run shares the host's network, and so needs its resolver's settings.
@@ -291,7 +294,7 @@ pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
         guard,
         tree: Tree::default(),
         notes: Vec::new(),
-        worked_in: Vec::new(),
+        searched: Vec::new(),
     };
     system::add(&mut planner.tree, &host, request);
     let gpus = request.gpus.map(|user| devices::add(&mut planner.tree, &host, user)).transpose()?;
@@ -362,8 +365,8 @@ struct Planner<'a> {
     guard: Guard,
     tree: Tree,
     notes: Vec<Note>,
-    /// Directories (canonical) that are shown because someone works in them.
-    worked_in: Vec<PathBuf>,
+    /// Directories of the caller's that are shown, in which credentials are looked for.
+    searched: Vec<Searched>,
 }
 
 impl Planner<'_> {
@@ -392,7 +395,7 @@ impl Planner<'_> {
         let path = self.request.host_cwd.join(typed);
         let found = workspace(self.host, &self.guard, &path, typed)?;
         self.tree.bind(&found.path, Kind::Directory, true);
-        self.worked_in.push(found.path.clone());
+        self.searched.push(Searched::at_own_path(&found.path, true));
         self.tree.link_all(&found.links);
         Ok(())
     }
@@ -408,6 +411,10 @@ impl Planner<'_> {
             }
             Start::Workspace(source) => {
                 let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());
+                if self.request.covers_workspace {
+                    let (host, shown) = (source.clone(), workspace.clone());
+                    self.searched.push(Searched { host, shown, writable: true });
+                }
                 let (target, kind) = (workspace.clone(), Kind::Directory);
                 self.tree.add(Mount::Bind { source, target, writable: true, identity_mapped: true, kind });
                 workspace
@@ -425,7 +432,7 @@ impl Planner<'_> {
                 return self.unmounted_start(&found.path, &refusal);
             }
             self.tree.bind(&found.path, Kind::Directory, false);
-            self.worked_in.push(found.path.clone());
+            self.searched.push(Searched::at_own_path(&found.path, false));
         }
         self.tree.link_all(&found.links);
         found.path.clone()
@@ -462,7 +469,7 @@ impl Planner<'_> {
                 let kind = if found.metadata.is_dir() { Kind::Directory } else { Kind::File };
                 self.tree.bind(&found.path, kind, false);
                 if kind == Kind::Directory && !credentials::is_of_packages(&found.path) {
-                    self.worked_in.push(found.path.clone());
+                    self.searched.push(Searched::at_own_path(&found.path, false));
                 }
             }
             self.tree.link_all(&found.links);

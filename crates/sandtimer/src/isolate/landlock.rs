@@ -43,7 +43,10 @@ impl Builder<'_> {
             rule(Path::new("/"), read);
             // A program that names a thread there opens the name to be truncated first: a shell's `>`, and libcuda,
             // which gives up otherwise. The same right lets a job lower its `oom_score_adj` where that is not fixed.
-            let is_writable = self.host.fixes_oom_score || self.policy.files.gpus.is_some();
+            // It also lets a process write the memory of others with its uid (/proc/PID/mem), which in a live sandbox is the
+            // interpreter's, and what it reports of later code.
+            let is_writable =
+                self.host.fixes_oom_score && !self.policy.is_live || self.policy.files.gpus.is_some();
             let write = if is_writable { WRITE_FILE | TRUNCATE } else { 0 };
             rule(Path::new("/proc"), handled & (read | write));
         }

@@ -63,6 +63,8 @@ pub struct Policy<'a> {
     pub template: Option<usize>,
     /// A live sandbox: calls that send signals are asked of init.
     pub supervised: bool,
+    /// Other code runs in the sandbox later.
+    pub is_live: bool,
     /// Where there is no mount namespace: the run's own directory on the host, in place of private ones.
     pub private: Option<&'a Path>,
     pub without: &'a [Wall],

@@ -98,6 +98,8 @@ const MOST_AT_A_TIME: u32 = 64;
 const WAKE: u64 = u64::MAX;
 const STDIN: u64 = 2;
 const REPORTS: u64 = 3;
+/// Runs of one live sandbox that are over and whose output processes still hold open. Each costs descriptors of this process.
+const MAX_LATE: usize = 64;
 /// Streams of runs that are over have no row; they are counted from here.
 const LATE: usize = sandtimer_os::wire::ROWS;
 
@@ -571,7 +573,16 @@ impl Collector {
             }
         }
         streams.given_up = true;
+        let row = streams.run.row;
         self.streams.insert(key, streams);
+        let late = self.streams.iter().filter(|(key, late)| **key > LATE && late.run.row == row);
+        let keys: Vec<usize> = late.map(|(key, _)| *key).collect();
+        if keys.len() > MAX_LATE
+            && let Some(oldest) = keys.into_iter().min()
+        {
+            // A process that still writes there gets SIGPIPE.
+            self.streams.remove(&oldest);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 use sandtimer_os::control::Control;
 use sandtimer_os::process;
+use sandtimer_os::remove::remove_tree;
 
 use super::follower::Follower;
 use super::orders::Shown;
@@ -257,7 +258,7 @@ impl PrivateDirectory {
 
     /// Removes it and all below. What cannot be removed is in a directory that only its owner can enter.
     pub fn remove(&self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = remove_tree(&self.0);
     }
 }
 

@@ -28,6 +28,7 @@ use super::super::opened::{self, Opened};
 use super::super::refill::Shared;
 use super::super::spec::Spec;
 use super::super::which_processor::UnderWay;
+use super::super::workspace::remove_workspace;
 use super::super::zygotes::Zygote;
 use super::standing::{Standing, renew, run_of};
 use super::{Context, ContextSpec, Turn, variables};
@@ -469,7 +470,7 @@ fn discard(mut standing: Standing) {
     let directory = standing.own_workspace.take();
     drop(standing);
     // What stays is removed with the directory that all of them are in.
-    let _ = directory.map(std::fs::remove_dir_all);
+    let _ = directory.map(|directory| remove_workspace(&directory));
 }
 
 /// Waits until it is what the image was of.

@@ -185,6 +185,7 @@ impl Standing {
         run.private_workspace = true;
         run.workspace = spec.workspace.clone();
         run.supervised = true;
+        run.is_live = true;
         run.limits = spec.limits.clone();
         run.defaults = spec.defaults.clone();
         run.parent = spec.parent;

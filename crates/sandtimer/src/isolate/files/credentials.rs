@@ -1,4 +1,4 @@
-//! Looks for credentials in the directories that a run is shown because someone works in them, so that they are covered.
+//! Looks for credentials in the caller's directories that a run is shown, so that they are covered.
 //!
 //! A bounded walk, nearest directories first: what it did not reach is reported, not guessed. Follows no link, opens no
 //! file but the three that stay visible.
@@ -19,7 +19,8 @@ const MAX_COVERED: usize = 128;
 /// What is read of a file that stays visible.
 const MAX_FILE_BYTES: usize = 64 << 10;
 
-/// Made by package managers and version control, often with most of a project's files in them: not walked.
+/// Made by package managers and version control, often with most of a project's files in them: not walked, and in a directory
+/// that runs can write, where one could move credentials below such a name, walked last.
 const NOT_WALKED: [&str; 6] =
     [".git", ".hg", "node_modules", "site-packages", "dist-packages", "__pycache__"];
 /// A project's own, where it does not lie in a home: shown, and named where it seems to hold a secret.
@@ -48,11 +49,36 @@ fn first(path: &str) -> &str {
     path.split('/').next().unwrap_or(path)
 }
 
+/// A directory of the caller's that is shown.
+#[derive(Debug, Clone)]
+pub(super) struct Searched {
+    /// Canonical path on the host.
+    pub host: PathBuf,
+    /// Its path inside.
+    pub shown: PathBuf,
+    pub writable: bool,
+}
+
+impl Searched {
+    pub fn at_own_path(path: &Path, writable: bool) -> Self {
+        Searched { host: path.to_owned(), shown: path.to_owned(), writable }
+    }
+
+    fn child(&self, name: &OsStr) -> Self {
+        Searched { host: self.host.join(name), shown: self.shown.join(name), writable: self.writable }
+    }
+}
+
 /// What came of the walk.
 #[derive(Debug, Default)]
 struct Walk {
     entries: usize,
     covered: usize,
+    queue: VecDeque<Searched>,
+    /// Walked when `queue` is empty.
+    last: VecDeque<Searched>,
+    /// Those shown at another path than their own.
+    moved: Vec<Searched>,
     /// Directories that were not looked into, or whose finds were not covered.
     left: Vec<PathBuf>,
     /// Visible files that seem to hold a secret.
@@ -60,16 +86,17 @@ struct Walk {
 }
 
 impl Planner<'_> {
-    /// Covers the credentials below the directories that are worked in, and notes what could not be.
+    /// Covers the credentials below the caller's directories, and notes what could not be.
     pub(super) fn hide_credentials(&mut self) {
-        let mut walk = Walk::default();
-        let mut queue: VecDeque<PathBuf> = std::mem::take(&mut self.worked_in).into();
-        while let Some(directory) = queue.pop_front() {
+        let searched = std::mem::take(&mut self.searched);
+        let moved = searched.iter().filter(|place| place.host != place.shown).cloned().collect();
+        let mut walk = Walk { queue: searched.into(), moved, ..Walk::default() };
+        while let Some(directory) = walk.queue.pop_front().or_else(|| walk.last.pop_front()) {
             if walk.entries >= MAX_ENTRIES || walk.covered >= MAX_COVERED {
-                walk.left.push(directory);
+                walk.left.push(directory.shown);
                 continue;
             }
-            self.look_into(&directory, &mut queue, &mut walk);
+            self.look_into(&directory, &mut walk);
         }
         for file in &walk.visible {
             let text = format!("{} is shown, and seems to hold a secret", file.display());
@@ -86,10 +113,10 @@ impl Planner<'_> {
         }
     }
 
-    fn look_into(&mut self, path: &Path, queue: &mut VecDeque<PathBuf>, walk: &mut Walk) {
+    fn look_into(&mut self, place: &Searched, walk: &mut Walk) {
         let flags =
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let on_disk = self.host.on_disk(path);
+        let on_disk = self.host.on_disk(&place.host);
         let Ok(directory) = rustix::fs::open(&*on_disk, flags, Mode::empty()) else { return };
         let Ok(entries) = Dir::read_from(&directory) else { return };
         for entry in entries.flatten() {
@@ -99,8 +126,8 @@ impl Planner<'_> {
             }
             walk.entries += 1;
             if name.as_bytes().starts_with(b".") {
-                self.cover_named(path, name, walk);
-                self.name_secrets(&directory, path, name, walk);
+                self.cover_named(place, name, walk);
+                self.name_secrets(&directory, &place.shown, name, walk);
             }
             let is_directory = match entry.file_type() {
                 FileType::Unknown => statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
@@ -108,27 +135,33 @@ impl Planner<'_> {
                 kind => kind.is_dir(),
             };
             if is_directory && !NOT_WALKED.iter().any(|skipped| name == *skipped) {
-                queue.push_back(path.join(name));
+                walk.queue.push_back(place.child(name));
+            } else if is_directory && place.writable {
+                walk.last.push_back(place.child(name));
             }
         }
     }
 
     /// Covers what is private among `name` in `directory` and what lies below it.
-    fn cover_named(&mut self, directory: &Path, name: &OsStr, walk: &mut Walk) {
-        for place in hidden().filter(|place| name == first(place)).map(|place| directory.join(place)) {
+    fn cover_named(&mut self, directory: &Searched, name: &OsStr, walk: &mut Walk) {
+        for place in hidden().filter(|place| name == first(place)) {
             // A link is followed: what it names is covered where that is shown.
-            let Ok(found) = self.host.resolve(&place) else { continue };
-            if !self.tree.shows(&found.path) {
-                continue;
-            }
+            let Ok(found) = self.host.resolve(&directory.host.join(place)) else { continue };
+            let Some(shown) = self.shown_path(&found.path, &walk.moved) else { continue };
             if walk.covered >= MAX_COVERED {
-                walk.left.push(place);
+                walk.left.push(directory.shown.join(place));
                 continue;
             }
             walk.covered += 1;
             let kind = if found.metadata.is_dir() { Kind::Directory } else { Kind::File };
-            self.tree.hide(found.path.clone(), kind);
+            self.tree.hide(shown, kind);
         }
+    }
+
+    /// Where the host's `path` (canonical) is to be seen inside.
+    fn shown_path(&self, path: &Path, moved: &[Searched]) -> Option<PathBuf> {
+        let below = |place: &Searched| Some(place.shown.join(path.strip_prefix(&place.host).ok()?));
+        moved.iter().find_map(below).or_else(|| self.tree.shows(path).then(|| path.to_owned()))
     }
 
     /// Notes a project's own file that seems to hold a secret.

@@ -24,6 +24,7 @@ struct World {
     workspace_of_its_own: Option<PathBuf>,
     network: bool,
     show_credentials: bool,
+    covers_workspace: bool,
     gpus: Option<DeviceUser>,
 }
 
@@ -43,6 +44,7 @@ impl World {
             workspace_of_its_own: None,
             network: false,
             show_credentials: false,
+            covers_workspace: false,
             gpus: None,
         };
         for directory in ["/usr/local/bin", "/usr/lib", "/opt", "/tmp", "/var/tmp", "/home/ann/project"] {
@@ -144,6 +146,7 @@ impl World {
             homes: &homes,
             extra_read_only: &self.extra,
             show_credentials: self.show_credentials,
+            covers_workspace: self.covers_workspace,
             world_readable: &self.world_readable,
             network: self.network,
             terminal: false,
@@ -421,6 +424,29 @@ fn credentials_below_shown_directories_are_covered() {
 }
 
 #[test]
+fn credentials_in_workspace_of_the_caller_are_covered_at_its_path_inside() {
+    let mut world = World::new();
+    // A run that worked there before has moved some to where packages lie.
+    let secrets = [".ssh/id_ed25519", "sub/.aws/credentials", "node_modules/sub/.aws/credentials"];
+    for secret in secrets {
+        world.text(&format!("/srv/work/{secret}"), "secret");
+    }
+    world.text("/srv/work/sub/config", "harmless");
+    world.workspace_of_its_own = Some("/srv/work".into());
+    let seen = |world: &World, path: &str| {
+        let plan = world.plan("bash").unwrap();
+        inside(&plan, world.root.path(), &Path::new("/workspace").join(path)).filter(|file| file.exists())
+    };
+    // The control: of a workspace that a server made, all is its runs' own.
+    assert!(secrets.iter().all(|secret| seen(&world, secret).is_some()));
+    world.covers_workspace = true;
+    for secret in secrets {
+        assert_eq!(seen(&world, secret), None, "{secret}");
+    }
+    assert!(seen(&world, "sub/config").is_some());
+}
+
+#[test]
 fn directories_past_bound_of_search_are_noted() {
     let world = World::new();
     for number in 0..150 {
@@ -497,6 +523,7 @@ fn plans_for_this_machine() {
             homes: &homes,
             extra_read_only: &homes,
             show_credentials: false,
+            covers_workspace: false,
             world_readable: &[],
             network: true,
             terminal: true,

@@ -4,9 +4,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, chmod, openat, renameat, unlinkat};
+use crate::clock::monotonic_nanoseconds;
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, chmod, openat, renameat, unlinkat};
 use rustix::io::{Errno, Result};
-use sandtimer_os::clock::monotonic_nanoseconds;
 
 /// Directories that are open at a time. What lies deeper is moved up first.
 const MOST_OPEN: usize = 64;
@@ -30,6 +30,19 @@ pub fn remove(directory: &OwnedFd, name: &Path, recursive: bool) -> Result<()> {
     }
     empty(&enter(directory.as_fd(), name)?)?;
     unlinkat(directory, name, AtFlags::REMOVEDIR)
+}
+
+/// Removes the directory at this path and all that is in it. The path to it must be the engine's user's own.
+///
+/// In place of [`std::fs::remove_dir_all`], which needs a stack frame and a descriptor for each level: a job chooses how deep its
+/// directories are.
+///
+/// # Errors
+/// See [`remove`].
+pub fn remove_tree(path: &Path) -> Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::INVAL) };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    remove(&openat(CWD, parent, flags, Mode::empty())?, Path::new(name), true)
 }
 
 /// Removes everything in an open directory.
@@ -71,7 +84,7 @@ fn clear(directory: &OwnedFd, top: &OwnedFd, depth: usize, (moved, end): (&mut u
         let child = enter(directory.as_fd(), name)?;
         if depth >= MOST_OPEN {
             *moved += 1;
-            renameat(directory, name, top, format!(".sandtimer-{}-{moved}", crate::engine::new_run_id()))?;
+            renameat(directory, name, top, format!(".sandtimer-{}-{moved}", monotonic_nanoseconds()))?;
             continue;
         }
         while !clear(&child, top, depth + 1, (moved, end))? {}
