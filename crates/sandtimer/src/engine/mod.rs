@@ -14,6 +14,7 @@ mod error;
 mod follow;
 pub mod jobs;
 mod launchers;
+mod memory;
 mod opened;
 mod owners;
 mod park;
@@ -46,14 +47,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sandtimer_os::probe;
-
 pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
 pub use contexts::{
     BranchSpec, Cell, Context, ContextSpec, Contexts, Execution, Info, ShellPrewarm, Told, Tried, Turn,
 };
 pub use error::{BRANCHES, Error};
+pub use memory::machine_memory;
 pub use opened::new_run_id;
 pub use park::Parked;
 pub use pool::CAPACITY;
@@ -70,8 +70,8 @@ use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;
 use crate::isolate::host::Host;
 use crate::isolate::lease::{Group, Lease};
-use crate::limits::{Ceilings, Limits, Setting};
-use crate::model::{LimitKind, Outcome};
+use crate::limits::{Ceilings, Limits};
+use crate::model::Outcome;
 use crate::scope::ScopeTree;
 use crate::supervise::collector::{CollectorHandle, ToCollector};
 use crate::supervise::orders::{Command, EnforcerHandle};
@@ -181,12 +181,13 @@ impl Engine {
             // What stays now is taken up by whoever starts next.
             lease.sweep_noted(*number, |noted| clean(*number, noted));
         }
-        let cgroups = Cgroups::prepare(&hierarchies, lease.number());
-        cgroups.bound_sum(memory_of_all(&options.maxima), processes_of_all());
+        let mut cgroups = Cgroups::prepare(&hierarchies, lease.number());
+        let machine_memory = machine_memory();
+        cgroups.bound_sum(memory::memory_of_all(machine_memory, &options.maxima), processes_of_all());
         lease.note(&hierarchies.groups(lease.number()));
         let pool = Arc::new(Pool::new(cgroups));
         let threads = Threads::start(&pool, &launchers, &lease)?;
-        let ceilings = Ceilings::for_machine(probe::total_memory_bytes()).with_operator(&options.maxima);
+        let ceilings = Ceilings::for_machine(machine_memory).with_operator(&options.maxima);
         let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
         let inner = Inner {
             process: rustix::process::getpid(),
@@ -267,15 +268,6 @@ impl Engine {
     /// Slots that hold something unkillable and are out of use.
     pub fn quarantined(&self) -> usize {
         self.inner.pool.quarantined()
-    }
-}
-
-/// Memory of all runs together: what is usable of the machine's, or the operator's ceiling of one run where that is more.
-fn memory_of_all(maxima: &Limits) -> Option<u64> {
-    match maxima.get(LimitKind::Memory) {
-        Setting::Inherit => Some(jobs::usable_memory()),
-        Setting::Unlimited => None,
-        Setting::At(bytes) => Some(bytes.max(jobs::usable_memory())),
     }
 }
 

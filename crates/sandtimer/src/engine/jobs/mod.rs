@@ -22,7 +22,6 @@ mod delivering;
 mod files;
 mod handlers;
 mod level;
-mod memory;
 mod observing;
 mod turns;
 mod worker;
@@ -49,7 +48,7 @@ pub use delivering::{Courier, Sent};
 use files::{JobDirectory, Workshop};
 pub use handlers::{Handled, Handler, HandlerCall, Handlers, Word};
 use level::{Level, now};
-pub use memory::usable_memory;
+pub use super::memory::usable_memory;
 pub use observing::{EndedScope, Observer};
 pub use worker::{Worker, WorkerSettings};
 
