@@ -340,10 +340,12 @@ impl Drop for Inner {
         self.pool.remove_idle();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // A panic there was reported by itself; there is nobody left to pass it on to.
+            // A panic there was reported by itself.
             let _ = thread.join();
         }
         let recycler = self.recycler.lock().unwrap_or_else(PoisonError::into_inner).take();
-        recycler.into_iter().for_each(Recycler::finish);
+        if let Some(recycler) = recycler {
+            recycler.finish(threads::RECYCLING_LIMIT);
+        }
     }
 }

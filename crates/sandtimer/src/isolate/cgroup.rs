@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
 
 pub use hierarchies::Hierarchies;
 use hierarchies::WANTED;
-use kept::Kept;
+use kept::{Kept, SmallText};
 use shortage::EngineGroup;
 pub use shortage::Shortage;
 
@@ -400,7 +400,7 @@ impl Slot {
         directory.as_ref().is_some_and(|fd| write_file(fd.as_fd(), name, value).is_ok())
     }
 
-    fn read(&self, directory: &Option<Arc<OwnedFd>>, name: &'static str) -> String {
+    fn read(&self, directory: &Option<Arc<OwnedFd>>, name: &'static str) -> SmallText {
         directory.as_ref().and_then(|fd| self.kept.read(fd.as_fd(), name).ok()).unwrap_or_default()
     }
 
@@ -471,8 +471,8 @@ impl Slot {
         }
     }
 
-    /// Starts all counters again but those of [`Slot::start_counting`]. False where one cannot be: most processes at once,
-    /// where there was more than one or nobody counts, and on a v2 group before Linux 6.12 most memory at once.
+    /// Starts all counters again but those of [`Slot::start_counting`]. False if one cannot be: most processes at once,
+    /// if there was more than one or the kernel does not count them, and on a v2 group before Linux 6.12 most memory at once.
     pub fn start_anew(&mut self) -> bool {
         if self.processes_peak().is_none_or(|most| most > 1) {
             return false;
@@ -585,7 +585,7 @@ impl Slot {
         self.read(directory, "pids.current").trim().parse().ok()
     }
 
-    /// The processes that are alive in the slot; `None` where nobody knows.
+    /// The processes that are alive in the slot; `None` where they cannot be listed.
     pub fn process_ids(&self) -> Option<BTreeSet<u32>> {
         let directory = self.unified.as_ref().or(self.pids.as_ref()).or(self.memory.as_ref())?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;

@@ -163,7 +163,10 @@ mod tests {
         let limit = 64_u64 << 20;
         write(run.path(), &[("memory.limit_in_bytes", &limit.to_string())]);
         write(run.path(), &[("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")]);
-        write(engine.path(), &[("memory.limit_in_bytes", "9223372036854771712\n"), ("memory.failcnt", "2\n")]);
+        write(
+            engine.path(),
+            &[("memory.limit_in_bytes", "9223372036854771712\n"), ("memory.failcnt", "2\n")],
+        );
         let peak = |bytes: u64| write(run.path(), &[("memory.max_usage_in_bytes", &bytes.to_string())]);
         peak(limit - 4096);
         assert_eq!(found(&slot), Some(Shortage::Own));
