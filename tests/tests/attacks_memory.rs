@@ -127,7 +127,7 @@ fn swap_limit(pid: u32) -> Option<String> {
 fn many_runs_close_to_their_limits_all_finish() {
     let _alone = alone("close to the limit", Duration::from_secs(180));
     cage_in_force().unwrap_or_else(|error| panic!("{error}"));
-    let runs: Vec<Run> = (0..8).map(|_| holder("1500")).collect();
+    let runs: Vec<Run> = (0..8).map(|_| holder("64M", "1500")).collect();
     let outcomes = finished(runs.iter().map(Run::start).collect());
     for outcome in &outcomes {
         assert_eq!((outcome.ending(), outcome.ok()), ("exited", true), "{}", outcome.0);
@@ -145,12 +145,19 @@ fn where_the_sum_is_too_much_runs_die_and_say_so_and_their_engines_do_not() {
     let Some(cage) = MemoryCage::of("256M") else {
         return say("no v1 memory hierarchy in which a group can be made: nothing to be too much in", &[]);
     };
-    let runs: Vec<Run> = (0..8).map(|_| holder("3000")).collect();
+    let runs: Vec<Run> = (0..8).map(|_| holder("128M", "3000")).collect();
     let outcomes = finished(runs.iter().map(|run| cage.start(run)).collect());
     let ended = |ending: &str| outcomes.iter().filter(|outcome| outcome.ending() == ending).count();
     let all: Vec<_> = outcomes.iter().map(|outcome| &outcome.0).collect();
     assert_eq!(ended("exited") + ended("out_of_memory"), outcomes.len(), "{all:#?}");
     assert!(ended("out_of_memory") > 0, "there was enough for all: the test shows nothing");
+    // Their own limits were not reached, and are not what they are said to have died of.
+    for killed in outcomes.iter().filter(|outcome| outcome.ending() == "out_of_memory") {
+        let verdict = &killed.0["verdict"];
+        assert_eq!((&verdict["layer"], &verdict["scope"]), (&"infrastructure".into(), &"machine".into()));
+        assert_eq!((verdict["limit"].as_u64(), killed.limit()), (None, "memory"), "{verdict}");
+        assert!(killed.sentence().contains("Its own limit of 128 MiB"), "{verdict}");
+    }
     // An engine without memory may not see the death in time. It says so then, and the census has the last word.
     let told = |outcome: &Outcome| outcome.survivors() == Some(0) || outcome.proof() == "pending";
     assert!(outcomes.iter().all(told), "{all:#?}");
@@ -188,9 +195,9 @@ impl Drop for MemoryCage {
     }
 }
 
-/// A run that holds nearly all the memory it may have.
-fn holder(milliseconds: &str) -> Run {
-    let flags = ["--json", "--wall", "60s", "--memory", "64M", "--processes", "32"];
+/// A run that holds 60 MiB, under this limit.
+fn holder(memory: &str, milliseconds: &str) -> Run {
+    let flags = ["--json", "--wall", "60s", "--memory", memory, "--processes", "32"];
     Run::new().flags(&flags).hostile(&["hold-memory", "60M", milliseconds])
 }
 

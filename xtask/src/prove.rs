@@ -110,6 +110,23 @@ const PROOFS: &[Proof] = &[
         ),
         minutes: 60,
     },
+    // Ten minutes of deadlines on the one processor that the enforcer shares with the threads that send to it.
+    Proof {
+        name: "enforcement-one-processor",
+        command: &[
+            "cargo",
+            "nextest",
+            "run",
+            "--cargo-quiet",
+            "--workspace",
+            "--profile",
+            "prove",
+            "--no-capture",
+            "--filterset",
+            "binary(enforcement) and test(enforcer_on_one_processor_is_on_time_beside_senders)",
+        ],
+        minutes: 60,
+    },
     Proof { name: "bench-python", command: &[BENCH_PYTHON, "python/benches/calls.py"], minutes: 60 },
     Proof { name: "bench-ray", command: &[BENCH_PYTHON, "python/benches/ray_calls.py"], minutes: 60 },
     Proof { name: "bench-server", command: &[BENCH_PYTHON, "python/benches/server.py"], minutes: 60 },

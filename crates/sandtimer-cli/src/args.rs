@@ -151,7 +151,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) job_files: Option<OsString>,
     /// Memory for jobs that say how much they may have: so many are executed at a time as fit [default: 80 % of the machine's, or
-    /// the limit of the cgroup]; `unlimited` is as many as there are slots
+    /// of the limit of the cgroup]; `unlimited` is as many as there are slots
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) job_memory: Option<OsString>,
     /// Let ends of jobs be told to loopback, private and link-local addresses

@@ -252,7 +252,7 @@ impl Config {
     }
 
     fn effective(&self, uses: Uses, call: &Limits, captures: bool) -> Effective {
-        let machine = Ceilings::for_machine(sandtimer_os::probe::total_memory_bytes());
+        let machine = Ceilings::for_machine(sandtimer::engine::machine_memory());
         let here = Place { layer: Layer::Run, scope: "run".to_owned() };
         nest(&here, &self.own(uses, call, captures), &[], &machine.with_operator(&self.maxima()))
     }

@@ -68,11 +68,21 @@ fn poll_for(fds: &mut [PollFd<'_>], milliseconds: u64) -> bool {
     }
 }
 
-/// Whether one of these descriptors is readable now.
-pub fn any_readable<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> bool {
-    let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+/// Whether one of these descriptors is readable now. Allocates nothing.
+pub fn any_readable<'a>(mut fds: impl Iterator<Item = BorrowedFd<'a>>) -> bool {
+    const AT_A_TIME: usize = 4;
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(poll(&mut fds, Some(&now)), Ok(1..))
+    while let Some(first) = fds.next() {
+        // The first one again where there are fewer.
+        let mut some: [PollFd<'_>; AT_A_TIME] = std::array::from_fn(|index| {
+            let fd = if index == 0 { first } else { fds.next().unwrap_or(first) };
+            PollFd::from_borrowed_fd(fd, PollFlags::IN)
+        });
+        if matches!(poll(&mut some, Some(&now)), Ok(1..)) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Reaps a dead child by pidfd, so that no zombie stays. Works for children without an exit signal (__WALL).

@@ -3,15 +3,24 @@
 //! A thread that is preempted in the middle of [`Sender::send`] holds up neither the receiver nor other senders: a message is
 //! linked in by one compare-and-swap, and what was sent so far is taken by one swap. With the standard library's channel both
 //! spin until such a thread runs again, which it cannot while a real-time thread that spins has its processor.
+//!
+//! The allocator has locks that threads of any priority hold. A real-time thread therefore passes the nodes of what it has received
+//! to [`SpareNodes`], which another thread frees, and sends with a [`ReservedSender`], whose nodes were allocated before.
 
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// A message, and the one that was sent before it.
+/// A message, and the one that was sent before it. Without a message: a node to be used again.
 struct Node<T> {
-    message: T,
+    message: Option<T>,
     before: *mut Node<T>,
+}
+
+impl<T> Node<T> {
+    fn allocate(message: Option<T>) -> *mut Self {
+        Box::into_raw(Box::new(Node { message, before: ptr::null_mut() }))
+    }
 }
 
 /// What was sent and not taken, the newest first.
@@ -27,6 +36,35 @@ unsafe impl<T: Send> Sync for Stack<T> {}
 /// In place of the newest node: there is no receiver any more.
 fn closed<T>() -> *mut Node<T> {
     ptr::dangling_mut()
+}
+
+impl<T> Stack<T> {
+    fn new() -> Self {
+        Stack { newest: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Links a node in, which the stack owns from then on. False where it is closed: the node is still the caller's.
+    fn push(&self, node: *mut Node<T>) -> bool {
+        let mut newest = self.newest.load(Ordering::Relaxed);
+        loop {
+            if newest == closed() {
+                return false;
+            }
+            // SAFETY: the caller's node; no other thread knows it before the exchange succeeds.
+            unsafe { (*node).before = newest };
+            // Another thread's success is the only reason to try again: one that is preempted here delays no other thread.
+            match self.newest.compare_exchange_weak(newest, node, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => newest = now,
+            }
+        }
+    }
+
+    /// Takes all nodes and leaves `instead`.
+    fn take(&self, instead: *mut Node<T>) -> Taken<T> {
+        // Acquire: the exchanges of all senders form one release sequence, so their nodes are seen whole.
+        Taken(self.newest.swap(instead, Ordering::Acquire))
+    }
 }
 
 impl<T> Drop for Stack<T> {
@@ -45,23 +83,23 @@ struct Taken<T>(*mut Node<T>);
 unsafe impl<T: Send> Send for Taken<T> {}
 
 impl<T> Taken<T> {
-    fn pop(&mut self) -> Option<T> {
+    /// Takes the first node, which is the caller's to link in again or to free.
+    fn pop(&mut self) -> Option<*mut Node<T>> {
         if self.0.is_null() {
             return None;
         }
-        // SAFETY: a node that Box::into_raw gave, which nothing else points to: it was taken out of the stack.
-        let node = unsafe { Box::from_raw(self.0) };
-        self.0 = node.before;
-        Some(node.message)
+        let node = self.0;
+        // SAFETY: a node that `Node::allocate` gave, which nothing else points to: it was taken out of its stack.
+        self.0 = unsafe { (*node).before };
+        Some(node)
     }
 
     /// The same nodes in the opposite order.
     fn reversed(mut self) -> Self {
         let mut turned = Taken(ptr::null_mut());
-        while !self.0.is_null() {
-            let node = self.0;
+        while let Some(node) = self.pop() {
             // SAFETY: as in `pop`; the node stays allocated and moves from one list to the other.
-            unsafe { self.0 = std::mem::replace(&mut (*node).before, turned.0) };
+            unsafe { (*node).before = turned.0 };
             turned.0 = node;
         }
         turned
@@ -70,24 +108,106 @@ impl<T> Taken<T> {
 
 impl<T> Drop for Taken<T> {
     fn drop(&mut self) {
-        while self.pop().is_some() {}
+        while let Some(node) = self.pop() {
+            // SAFETY: as in `pop`; it is used nowhere from here on.
+            drop(unsafe { Box::from_raw(node) });
+        }
+    }
+}
+
+/// Nodes without messages, for other threads to use again or to free.
+pub struct SpareNodes<T>(Arc<Spares<T>>);
+
+struct Spares<T> {
+    nodes: Stack<T>,
+    /// How many there are, and may be. Approximate: a node is counted before it is linked in.
+    count: AtomicUsize,
+    most: usize,
+}
+
+impl<T> Clone for SpareNodes<T> {
+    fn clone(&self) -> Self {
+        SpareNodes(self.0.clone())
+    }
+}
+
+impl<T> std::fmt::Debug for SpareNodes<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("SpareNodes")
+    }
+}
+
+impl<T: Send> SpareNodes<T> {
+    /// None yet. With more than `most` of them, a receiver frees the nodes of what it receives itself.
+    pub fn at_most(most: usize) -> Self {
+        SpareNodes(Arc::new(Spares { nodes: Stack::new(), count: AtomicUsize::new(0), most }))
+    }
+
+    /// Allocates so many.
+    pub fn with_reserve(self, count: usize) -> Self {
+        (0..count).for_each(|_| self.add(Node::allocate(None)));
+        self
+    }
+
+    /// Frees all that there are.
+    pub fn free(&self) {
+        drop(self.take());
+    }
+
+    /// Links in a node without a message, which is the caller's.
+    fn add(&self, node: *mut Node<T>) {
+        let is_full = self.0.count.fetch_add(1, Ordering::Relaxed) >= self.0.most;
+        if is_full || !self.0.nodes.push(node) {
+            self.0.count.fetch_sub(1, Ordering::Relaxed);
+            drop(Taken(node).only());
+        }
+    }
+
+    fn take(&self) -> Taken<T> {
+        self.0.count.store(0, Ordering::Relaxed);
+        self.0.nodes.take(ptr::null_mut())
+    }
+}
+
+impl<T> Taken<T> {
+    /// The first node alone, whatever it was linked to.
+    fn only(self) -> Self {
+        if !self.0.is_null() {
+            // SAFETY: as in `pop`; what it points to belongs to another list.
+            unsafe { (*self.0).before = ptr::null_mut() };
+        }
+        self
     }
 }
 
 /// The sending side; any number of threads has a clone.
 pub struct Sender<T>(Arc<Stack<T>>);
 
+/// A sender that allocates nothing as long as spare nodes are left.
+pub struct ReservedSender<T> {
+    sender: Sender<T>,
+    spare: SpareNodes<T>,
+    /// Of these, the ones that this sender has taken.
+    own: Taken<T>,
+}
+
 /// The receiving side.
 pub struct Receiver<T> {
     stack: Arc<Stack<T>>,
     /// What was taken and not handed out, the oldest first.
     taken: Taken<T>,
+    spare: SpareNodes<T>,
 }
 
 /// A queue without messages.
 pub fn queue<T: Send>() -> (Sender<T>, Receiver<T>) {
-    let stack = Arc::new(Stack { newest: AtomicPtr::new(ptr::null_mut()) });
-    (Sender(stack.clone()), Receiver { stack, taken: Taken(ptr::null_mut()) })
+    queue_with(SpareNodes::at_most(0))
+}
+
+/// A queue without messages, whose receiver adds the nodes of what it has received to `spare`.
+pub fn queue_with<T: Send>(spare: SpareNodes<T>) -> (Sender<T>, Receiver<T>) {
+    let stack = Arc::new(Stack::new());
+    (Sender(stack.clone()), Receiver { stack, taken: Taken(ptr::null_mut()), spare })
 }
 
 impl<T> Clone for Sender<T> {
@@ -102,6 +222,12 @@ impl<T> std::fmt::Debug for Sender<T> {
     }
 }
 
+impl<T> std::fmt::Debug for ReservedSender<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("ReservedSender")
+    }
+}
+
 impl<T> std::fmt::Debug for Receiver<T> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Receiver")
@@ -109,23 +235,24 @@ impl<T> std::fmt::Debug for Receiver<T> {
 }
 
 impl<T: Send> Sender<T> {
-    /// Sends a message; gives it back where there is no receiver any more.
+    /// Sends a message; returns it where there is no receiver any more.
     pub fn send(&self, message: T) -> Result<(), T> {
-        let node = Box::into_raw(Box::new(Node { message, before: ptr::null_mut() }));
-        let mut newest = self.0.newest.load(Ordering::Relaxed);
-        loop {
-            if newest == closed() {
-                // SAFETY: made above, and never linked in.
-                return Err(unsafe { Box::from_raw(node) }.message);
-            }
-            // SAFETY: made above; no other thread knows it before the exchange succeeds.
-            unsafe { (*node).before = newest };
-            // Another sender's success is the only reason to try again: a sender that is preempted here delays no other thread.
-            match self.0.newest.compare_exchange_weak(newest, node, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return Ok(()),
-                Err(now) => newest = now,
-            }
+        self.send_in(Node::allocate(Some(message)))
+    }
+
+    /// Sends the message of a node, which is the caller's.
+    fn send_in(&self, node: *mut Node<T>) -> Result<(), T> {
+        if self.0.push(node) {
+            return Ok(());
         }
+        // SAFETY: the caller's node, which was not linked in.
+        let node = unsafe { Box::from_raw(node) };
+        node.message.map_or(Ok(()), Err)
+    }
+
+    /// A sender with nodes that were allocated before.
+    pub fn with_nodes(self, spare: SpareNodes<T>) -> ReservedSender<T> {
+        ReservedSender { sender: self, spare, own: Taken(ptr::null_mut()) }
     }
 }
 
@@ -136,22 +263,37 @@ impl<T> Sender<T> {
     }
 }
 
-impl<T> Receiver<T> {
+impl<T: Send> ReservedSender<T> {
+    /// As [`Sender::send`].
+    pub fn send(&mut self, message: T) -> Result<(), T> {
+        if self.own.0.is_null() {
+            self.own = self.spare.take();
+        }
+        let Some(node) = self.own.pop() else { return self.sender.send(message) };
+        // SAFETY: taken out of the list, and so this sender's alone.
+        unsafe { (*node).message = Some(message) };
+        self.sender.send_in(node)
+    }
+}
+
+impl<T: Send> Receiver<T> {
     /// The oldest message, if there is one. Never waits.
     pub fn try_receive(&mut self) -> Option<T> {
         if self.taken.0.is_null() && !self.stack.newest.load(Ordering::Relaxed).is_null() {
-            // Acquire: the exchanges of all senders form one release sequence, so their nodes are seen whole.
-            let newest = self.stack.newest.swap(ptr::null_mut(), Ordering::Acquire);
-            self.taken = Taken(newest).reversed();
+            self.taken = self.stack.take(ptr::null_mut()).reversed();
         }
-        self.taken.pop()
+        let node = self.taken.pop()?;
+        // SAFETY: taken out of the list, and so this receiver's alone.
+        let message = unsafe { (*node).message.take() };
+        self.spare.add(node);
+        message
     }
 }
 
 impl<T> Drop for Receiver<T> {
     /// Drops what was not received, and all that is sent from now on.
     fn drop(&mut self) {
-        drop(Taken(self.stack.newest.swap(closed(), Ordering::Acquire)));
+        drop(self.stack.take(closed()));
     }
 }
 
@@ -211,15 +353,39 @@ mod tests {
     fn queue_with_stopped_sender_is_still_received() {
         let (sender, mut receiver) = queue();
         // What a stopped sender has done by then: it has a node, and has read the newest.
-        let node = Box::into_raw(Box::new(Node { message: 1, before: ptr::null_mut() }));
+        let node = Node::allocate(Some(1));
         let before = sender.0.newest.load(Ordering::Relaxed);
         sender.send(2).expect("open");
         assert_eq!(receiver.try_receive(), Some(2));
         assert_eq!(receiver.try_receive(), None);
-        // It goes on, and what it has read is by chance the newest still.
+        // It continues, and what it has read is by chance the newest still.
         // SAFETY: made above, not linked in yet.
         unsafe { (*node).before = before };
         assert!(sender.0.newest.compare_exchange(before, node, Ordering::Release, Ordering::Relaxed).is_ok());
         assert_eq!(receiver.try_receive(), Some(1));
+    }
+
+    /// The nodes of one direction circulate: what the receiver has received, the sender sends with.
+    #[test]
+    fn queue_with_reserve_uses_its_nodes_again() {
+        let spare = SpareNodes::at_most(8).with_reserve(2);
+        let (sender, mut receiver) = queue_with(spare.clone());
+        let mut reserved = sender.clone().with_nodes(spare.clone());
+        let count = || spare.0.count.load(Ordering::SeqCst);
+        for number in 0..100 {
+            assert_eq!(reserved.send(number), Ok(()));
+            assert_eq!(receiver.try_receive(), Some(number));
+            // The first send takes both, and each receipt returns one.
+            assert!((1..=2).contains(&count()), "{}", count());
+        }
+        // Nodes of other senders are kept as well, up to the bound.
+        (0..100).for_each(|number| assert_eq!(sender.send(number), Ok(())));
+        assert_eq!(std::iter::from_fn(|| receiver.try_receive()).count(), 100);
+        assert_eq!(count(), 8);
+        spare.free();
+        assert_eq!(count(), 0);
+        assert_eq!(reserved.send(7), Ok(()));
+        drop(receiver);
+        assert_eq!(reserved.send(8), Err(8));
     }
 }

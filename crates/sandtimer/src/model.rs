@@ -26,7 +26,7 @@ pub enum Ending {
     Timeout,
     /// The stall limit ended the run: no output and no CPU use for that long.
     Stalled,
-    /// The memory limit ended the run.
+    /// The memory limit ended the run; or the kernel did where memory ran out around it, as the verdict's layer says then.
     OutOfMemory,
     /// The output limit ended the run (only with `on_output_limit: end`).
     OutputLimit,
@@ -123,7 +123,7 @@ pub enum Layer {
     Call,
     Attempt,
     Run,
-    /// Sandtimer's own steps: starting, preparing, collecting.
+    /// No scope of the caller's: Sandtimer's own steps (starting, preparing, collecting), and the memory of all runs together.
     Infrastructure,
 }
 
@@ -356,7 +356,7 @@ pub struct Verdict {
     /// The limit that fired; `None` for a cancel.
     pub kind: Option<LimitKind>,
     pub layer: Layer,
-    /// The path of the scope in the tree, such as `job/7f3/turn-12/run-3`.
+    /// The path of the scope in the tree, such as `job/7f3/turn-12/run-3`; `engine` or `machine` where memory ran out around the run.
     pub scope: String,
     /// The limit in milliseconds as it was when it fired, for kinds measured in time.
     pub limit_ms: Option<u64>,

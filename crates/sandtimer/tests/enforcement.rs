@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, prlimit, setrlimit,
+};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sandtimer::engine::{Engine, Run, Spec};
 use sandtimer::limits::Limits;
@@ -17,6 +19,24 @@ use sandtimer::model::{Ending, LimitKind};
 
 fn is_full() -> bool {
     std::env::var_os("SANDTIMER_FULL").is_some()
+}
+
+/// How long deadlines are measured: ten minutes with SANDTIMER_FULL=1, or as many seconds as SANDTIMER_FULL_SECONDS says.
+fn measured_time() -> Duration {
+    let chosen = std::env::var("SANDTIMER_FULL_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(chosen.unwrap_or(if is_full() { 600 } else { 8 }))
+}
+
+/// How many deadlines were how late.
+fn print_histogram(late_ms: &[f64]) {
+    const BOUNDS_MS: [f64; 12] = [0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 50.0, 300.0, f64::INFINITY];
+    println!("     late by up to   deadlines");
+    let mut counted = 0;
+    for bound in BOUNDS_MS {
+        let below = late_ms.partition_point(|late| *late <= bound);
+        println!("{bound:>15} ms {:>11}", below - counted);
+        counted = below;
+    }
 }
 
 /// Binds this process, and what it starts from now on, to one of its processors.
@@ -42,7 +62,7 @@ fn enforcer_on_one_processor_is_on_time_beside_senders() {
     // Each is sampled some hundred times a second: the enforcer runs in the middle of all that the threads do.
     let sampled = || Spec::command(["sleep", "1000"]).limits(Limits::new().cpu(Duration::from_millis(40)));
     let runs: Vec<Run> = (0..16).map(|_| engine.start(sampled()).expect("it starts")).collect();
-    let end = Instant::now() + Duration::from_secs(if is_full() { 600 } else { 8 });
+    let end = Instant::now() + measured_time();
     let measure = || {
         let mut late_ms = Vec::new();
         while Instant::now() < end {
@@ -72,8 +92,9 @@ fn enforcer_on_one_processor_is_on_time_beside_senders() {
     late_ms.sort_unstable_by(f64::total_cmp);
     let at = |part: f64| late_ms[((late_ms.len() - 1) as f64 * part) as usize];
     let worst: Vec<f64> = late_ms.iter().rev().take(10).copied().collect();
+    print_histogram(&late_ms);
     println!(
-        "{} deadlines, late by ms: p50 {:.3} p99 {:.3} p99.9 {:.3}, worst {worst:.3?}",
+        "count {}, late by ms: p50 {:.3} p99 {:.3} p99.9 {:.3} worst {worst:.3?}",
         late_ms.len(),
         at(0.5),
         at(0.99),
@@ -92,6 +113,55 @@ fn watchdog() -> Pid {
         (name == "st-watchdog" && parent == std::process::id()).then(|| Pid::from_raw(number)).flatten()
     });
     children.collect::<Vec<_>>()[0]
+}
+
+/// The descriptors that a watchdog kills runs by; `None` where they cannot be listed.
+fn means_of(watchdog: Pid) -> Option<usize> {
+    let entries = std::fs::read_dir(format!("/proc/{}/fd", watchdog.as_raw_nonzero())).ok()?;
+    let targets = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let is_means = |target: &std::path::PathBuf| {
+        let name = target.to_string_lossy();
+        name.ends_with("/cgroup.kill") || name.contains("pidfd")
+    };
+    Some(targets.filter(is_means).count())
+}
+
+/// Its socket is full by then: what it is to be told of runs is sent once it reads again.
+#[test]
+fn watchdog_that_was_stopped_is_told_of_every_run() {
+    /// Each moves a deadline, of which a watchdog that waits for none is notified; its socket holds some hundred messages.
+    const EXTENSIONS: usize = 3000;
+    let engine = Engine::new().expect("an engine");
+    assert!(engine.armed().watchdog.is_ok(), "{:?}", engine.armed());
+    let watchdog = watchdog();
+    let Some(means) = means_of(watchdog) else {
+        return println!("not shown: the watchdog's descriptors can be listed by root only");
+    };
+    let pidfd = pidfd_open(watchdog, PidfdFlags::empty()).expect("it is alive");
+    let spec = || Spec::command(["sleep", "1000"]).limits(Limits::new().wall(Duration::from_secs(300)));
+    pidfd_send_signal(&pidfd, Signal::STOP).expect("sent");
+    let mut runs = vec![engine.start(spec()).expect("it starts")];
+    runs[0].started_blocking();
+    for _ in 0..EXTENSIONS {
+        runs[0].extend(Duration::from_millis(1)).expect("it is running");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    runs.extend((0..MORE_RUNS).map(|_| engine.start(spec()).expect("it starts")));
+    runs.iter().for_each(Run::started_blocking);
+    assert_eq!(means_of(watchdog), Some(means), "it is not stopped");
+    pidfd_send_signal(&pidfd, Signal::CONT).expect("sent");
+    let end = Instant::now() + Duration::from_secs(20);
+    while means_of(watchdog).is_some_and(|now| now < means + runs.len()) {
+        let now = means_of(watchdog);
+        assert!(Instant::now() < end, "it knows of {now:?} runs, and of {means} before, of {}", runs.len());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let ended = runs.iter().filter(|run| run.is_over()).count();
+    assert_eq!(ended, 0, "the watchdog has killed runs");
+    for run in runs {
+        run.cancel("the test is over");
+        assert_eq!(run.settled_blocking().ending, Ending::Cancelled);
+    }
 }
 
 /// So many runs begin, and none of them ends by itself.

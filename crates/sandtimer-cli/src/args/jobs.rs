@@ -121,7 +121,7 @@ pub(crate) struct WorkArguments {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) files: Option<OsString>,
     /// Memory for jobs that say how much they may have: so many are executed at a time as fit [default: 80 % of the machine's, or
-    /// the limit of the cgroup]; `unlimited` is as many as there are slots; SANDTIMER_JOB_MEMORY sets it too
+    /// of the limit of the cgroup]; `unlimited` is as many as there are slots; SANDTIMER_JOB_MEMORY sets it too
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) memory: Option<OsString>,
     /// Let ends of jobs be told to loopback, private and link-local addresses; SANDTIMER_PRIVATE_WEBHOOKS=1 does it too

@@ -1,48 +1,118 @@
-//! The disk limit on workspaces: looked at from time to time, for a shared directory cannot be given a size.
+//! The disk limit on workspaces, which are read from time to time: a shared directory cannot be given a size.
 //!
-//! What counts is growth since the run began: a workspace may hold a project many times the limit. The first look is
-//! taken beside the run, which may have written much by then on a busy machine: files that were born since the run
-//! began are growth there too. RLIMIT_FSIZE stands behind it for single files, and private directories have a size of
-//! their own.
+//! What counts is growth since the run began: a workspace may hold a project many times the limit. The first count is
+//! made while the run is running, which may have written much by then on a busy machine: files that were born since the run
+//! began are growth there too. RLIMIT_FSIZE bounds single files besides, and private directories have a size of their own.
+//!
+//! ```text
+//! waiting ─▶ due ─▶ the reader on duty counts for 5 ms ─┬─ all counted ─▶ waiting
+//!                                                       └─ more ─▶ a thread of its own, or 5 ms more at the next turn
+//! ```
+//! A thread that reads a file system which does not answer cannot be ended. The scheduler, which reads none, puts another reader on
+//! duty as soon as one makes no progress, and reports in the run's Outcome what was not read in time.
 
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+mod usage;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, open, openat2, statx,
-};
-use sandtimer_os::clock::{calendar_nanoseconds, calendar_nanoseconds_of, monotonic_nanoseconds};
+use sandtimer_os::clock::{calendar_nanoseconds_of, monotonic_nanoseconds};
 
+use self::usage::Count;
 use crate::model::LimitKind;
 use crate::supervise::apart::Apart;
 use crate::supervise::orders::{Command, EnforcerHandle};
 use crate::supervise::run::Running;
 
-/// The shortest pause between two looks at a run; a look that takes long is followed by ten times as long a pause.
+/// The shortest pause between two counts; one that takes long is followed by a pause ten times as long.
 const PAUSE_NANOSECONDS: u64 = 200_000_000;
-/// A run whose last look took longer is looked at on a thread of its own: others are not late for it.
-const CHEAP_NANOSECONDS: u64 = 5_000_000;
-/// Longer looks at a time. One may take for ever, where the file system of a workspace has died.
-static LONG_LOOKS: Apart = Apart::new("st-disk", 32);
+/// The longest one: a file system that did not answer for long may answer at once from then on.
+const MAX_PAUSE_NANOSECONDS: u64 = 60_000_000_000;
+/// How long the reader on duty counts for a run at a time.
+const TURN_NANOSECONDS: u64 = 5_000_000;
+/// The same on a thread of its own, which then finds out whether the run has ended.
+const LONG_TURN_NANOSECONDS: u64 = 200_000_000;
+/// Without progress for this long, a reader is no longer on duty.
+const DUTY_TIMEOUT_NANOSECONDS: u64 = 100_000_000;
+/// Without progress for this long, or due for this long, a workspace counts as not watched.
+const UNWATCHED_AFTER_NANOSECONDS: u64 = 2_000_000_000;
+/// A count that waits for its next turn has at most so many directories open.
+const MAX_PAUSED_DEPTH: usize = 16;
+/// Readers, one of which is on duty: the others wait for file systems that do not answer.
+static READERS: Apart = Apart::new("st-disk-read", 32);
+/// Long counts at a time.
+static LONG_COUNTS: Apart = Apart::new("st-disk-long", 32);
 
 /// A run and what its workspaces may grow by.
 #[derive(Debug)]
 struct Watched {
     run: Weak<Running>,
     workspaces: Vec<PathBuf>,
-    /// What they held at the first look.
+    /// What they held at the first count.
     before: Option<u64>,
     limit: u64,
     enforcer: EnforcerHandle,
-    /// In monotonic nanoseconds.
-    next_look: u64,
-    /// How long the last look took; unknown before the first.
-    cost: Option<u64>,
+    /// When it is due, in monotonic nanoseconds.
+    next_turn: u64,
+    /// A count that has begun, and how long it has taken so far.
+    count: Option<Count>,
+    spent: u64,
+    is_reported: bool,
 }
 
-/// One thread for all such runs, and some for those whose looks take long; there only while there is such a run.
+impl Watched {
+    /// Reports in its Outcome, once, that its disk limit is not enforced on workspaces as it should be.
+    fn report(&mut self, reason: &str) {
+        if !std::mem::replace(&mut self.is_reported, true)
+            && let Some(run) = self.run.upgrade()
+        {
+            report(&run, reason);
+        }
+    }
+
+    /// Counts for `turn` nanoseconds at the most.
+    fn take_turn(&mut self, turn: u64, progress: &AtomicU64) -> TurnEnd {
+        let Some(run) = self.run.upgrade().filter(|run| !run.waiting.is_over()) else { return TurnEnd::Over };
+        let since = calendar_nanoseconds_of(run.spawned_at);
+        let count = self.count.get_or_insert_with(|| Count::new(&self.workspaces, since));
+        let began = monotonic_nanoseconds();
+        let is_whole = count.advance(began.saturating_add(turn), progress);
+        let now = monotonic_nanoseconds();
+        self.spent += now - began;
+        let growth = self.before.map_or(count.born, |before| count.total.saturating_sub(before));
+        if growth > self.limit {
+            let (row, id) = (run.row, run.id.clone());
+            self.enforcer.send(Command::Limit { row, id, kind: LimitKind::Disk });
+            return TurnEnd::Over;
+        }
+        if !is_whole {
+            self.next_turn = now + PAUSE_NANOSECONDS;
+            return TurnEnd::More;
+        }
+        self.before.get_or_insert(count.total.saturating_sub(count.born));
+        let pause = self.spent.saturating_mul(10).clamp(PAUSE_NANOSECONDS, MAX_PAUSE_NANOSECONDS);
+        self.next_turn = now.saturating_add(pause);
+        (self.count, self.spent) = (None, 0);
+        TurnEnd::Counted
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TurnEnd {
+    /// The run has ended, or is to end.
+    Over,
+    More,
+    Counted,
+}
+
+fn report(run: &Running, reason: &str) {
+    run.note_degraded("disk limit of workspaces", reason);
+}
+
+/// Watches the workspaces of all runs that have a disk limit. Its threads are there only while there is such a run.
 #[derive(Debug, Default)]
 pub(super) struct DiskWatch {
     shared: Arc<Shared>,
@@ -50,40 +120,41 @@ pub(super) struct DiskWatch {
 
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
-    /// A run has come, or was looked at.
+    state: Mutex<WatchState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    runs: Vec<Watched>,
-    /// Runs that are being looked at, which are not in the list.
-    away: usize,
-    has_thread: bool,
+struct WatchState {
+    waiting: Vec<Watched>,
+    due: VecDeque<Watched>,
+    turns: Vec<Turn>,
+    has_scheduler: bool,
+    /// The number of the reader on duty, if there is one.
+    reader: Option<u64>,
+    next_number: u64,
 }
 
-impl State {
-    /// Takes out the runs whose looks are due.
-    fn take_due(&mut self, now: u64) -> Vec<Watched> {
-        let due: Vec<Watched> = self.runs.extract_if(.., |watched| watched.next_look <= now).collect();
-        self.away += due.len();
-        due
-    }
-
-    /// When the next look is due.
-    fn next_look(&self) -> Option<u64> {
-        self.runs.iter().map(|watched| watched.next_look).min()
-    }
+/// A turn that is being taken, of a run that is in no list meanwhile.
+#[derive(Debug)]
+struct Turn {
+    number: u64,
+    run: Weak<Running>,
+    /// The reader that takes it; none on a thread of its own.
+    reader: Option<u64>,
+    progress: Arc<AtomicU64>,
+    /// The progress as it was last seen, and since when.
+    seen: (u64, u64),
+    is_reported: bool,
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // The list stays whole whatever happens to the thread that held it.
+fn lock(state: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
+    // Poisoning is harmless: each update leaves the lists whole.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl DiskWatch {
-    /// Watches the workspaces of a run that has both workspaces and a disk limit, until it is gone.
+    /// Watches the workspaces of a run that has both workspaces and a disk limit, until it has ended.
     pub(super) fn watch(&self, run: &Arc<Running>, workspaces: &[PathBuf], enforcer: &EnforcerHandle) {
         let Some(limit) = run.effective.get(LimitKind::Disk).map(|effect| effect.value) else { return };
         if workspaces.is_empty() {
@@ -91,168 +162,338 @@ impl DiskWatch {
         }
         let watched = Watched {
             run: Arc::downgrade(run),
-            before: None,
             workspaces: workspaces.to_vec(),
+            before: None,
             limit,
             enforcer: enforcer.clone(),
-            next_look: 0,
-            cost: None,
+            next_turn: monotonic_nanoseconds(),
+            count: None,
+            spent: 0,
+            is_reported: false,
         };
         let mut state = lock(&self.shared.state);
-        state.runs.push(watched);
-        self.shared.changed.notify_one();
-        if !state.has_thread {
-            let shared = self.shared.clone();
-            let work = move || look_again_and_again(&shared);
-            let thread =
-                std::thread::Builder::new().name("st-disk".to_owned()).stack_size(256 << 10).spawn(work);
-            // Without the thread the limit still holds for single files, by RLIMIT_FSIZE; the next such run tries again.
-            state.has_thread = thread.is_ok();
-        }
+        state.waiting.push(watched);
+        self.shared.schedule(&mut state);
     }
 }
 
-fn look_again_and_again(shared: &Arc<Shared>) {
-    sandtimer_os::thread::block_signals();
-    let mut state = lock(&shared.state);
-    loop {
-        let now = monotonic_nanoseconds();
-        let due = state.take_due(now);
-        if due.is_empty() {
-            if state.runs.is_empty() && state.away == 0 {
-                state.has_thread = false;
+impl Shared {
+    /// Has the scheduler see a change; starts it if there is none.
+    fn schedule(self: &Arc<Self>, state: &mut WatchState) {
+        self.changed.notify_all();
+        if state.has_scheduler {
+            return;
+        }
+        let shared = self.clone();
+        let work = move || shared.schedule_turns();
+        let thread = std::thread::Builder::new().name("st-disk".to_owned()).stack_size(256 << 10).spawn(work);
+        state.has_scheduler = thread.is_ok();
+        if thread.is_err() {
+            // The next such run tries again.
+            state.waiting.iter_mut().for_each(|watched| watched.report("there was no thread to watch them"));
+        }
+    }
+
+    fn schedule_turns(self: Arc<Self>) {
+        sandtimer_os::thread::block_signals();
+        let mut state = lock(&self.state);
+        loop {
+            let now = monotonic_nanoseconds();
+            state.move_due(now);
+            state.check_progress(now);
+            if !state.due.is_empty() {
+                self.have_read(&mut state);
+            }
+            state.report_overdue(now);
+            let is_idle = state.waiting.is_empty() && state.due.is_empty();
+            if is_idle && state.turns.iter().all(|turn| turn.is_reported) {
+                state.has_scheduler = false;
+                self.changed.notify_all();
                 return;
             }
-            // A bounded pause: nothing announces that a directory has grown.
-            let pause = state.next_look().map_or(PAUSE_NANOSECONDS, |next| next - now);
-            let pause = Duration::from_nanos(pause);
-            state = shared.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
-            continue;
+            // A bounded pause: nothing announces that a directory has grown, or that a file system does not answer.
+            let pause = Duration::from_nanos(state.pause(now));
+            state = self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
         }
-        drop(state);
-        for watched in due {
-            let is_cheap = watched.cost.is_some_and(|cost| cost <= CHEAP_NANOSECONDS);
-            let look = PendingLook { shared: shared.clone(), watched: Some(watched) };
-            if is_cheap {
-                look.take();
-            } else {
-                // Without a thread the look comes a pause later.
-                LONG_LOOKS.have(move || {
-                    sandtimer_os::thread::block_signals();
-                    look.take();
-                });
+    }
+
+    /// Has the reader on duty, or a new one, read what is due.
+    fn have_read(self: &Arc<Self>, state: &mut WatchState) {
+        self.changed.notify_all();
+        if state.reader.is_some() {
+            return;
+        }
+        let number = state.number();
+        let shared = self.clone();
+        // Without one, the next pause tries again.
+        if READERS.have(move || shared.read_due(number)) {
+            state.reader = Some(number);
+        }
+    }
+
+    /// Takes turns for the runs that are due, one after the other, as long as this reader is on duty.
+    fn read_due(self: Arc<Self>, number: u64) {
+        sandtimer_os::thread::block_signals();
+        loop {
+            let mut state = lock(&self.state);
+            let watched = loop {
+                if state.reader != Some(number) {
+                    return;
+                }
+                if let Some(watched) = state.due.pop_front() {
+                    break watched;
+                }
+                if !state.has_scheduler {
+                    state.reader = None;
+                    return;
+                }
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            };
+            let mut turn = self.begin_turn(&mut state, watched, number);
+            drop(state);
+            if turn.take(TURN_NANOSECONDS) == TurnEnd::More {
+                self.count_at_length(turn);
             }
         }
-        state = lock(&shared.state);
+    }
+
+    fn begin_turn(self: &Arc<Self>, state: &mut WatchState, watched: Watched, reader: u64) -> TurnInProgress {
+        let (number, progress) = (state.number(), Arc::new(AtomicU64::new(0)));
+        state.turns.push(Turn {
+            number,
+            run: watched.run.clone(),
+            reader: Some(reader),
+            progress: progress.clone(),
+            seen: (0, monotonic_nanoseconds()),
+            is_reported: watched.is_reported,
+        });
+        TurnInProgress { shared: self.clone(), watched: Some(watched), number, progress }
+    }
+
+    /// Has the rest counted on a thread of its own. Without one it is continued at the next turn.
+    fn count_at_length(&self, mut turn: TurnInProgress) {
+        if let Some(entry) = lock(&self.state).turns.iter_mut().find(|entry| entry.number == turn.number) {
+            entry.reader = None;
+        }
+        LONG_COUNTS.have(move || {
+            sandtimer_os::thread::block_signals();
+            while turn.take(LONG_TURN_NANOSECONDS) == TurnEnd::More {}
+        });
     }
 }
 
-/// A look that is to be taken. Dropped, it puts the run back into the list, also where there was no thread for it.
-struct PendingLook {
+impl WatchState {
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn move_due(&mut self, now: u64) {
+        let due: Vec<Watched> = self.waiting.extract_if(.., |watched| watched.next_turn <= now).collect();
+        self.due.extend(due);
+    }
+
+    /// Takes a reader that makes no progress off duty, and reports what has not been read for long.
+    fn check_progress(&mut self, now: u64) {
+        for turn in &mut self.turns {
+            let progress = turn.progress.load(Ordering::Relaxed);
+            if progress != turn.seen.0 {
+                turn.seen = (progress, now);
+            }
+            let stuck = now.saturating_sub(turn.seen.1);
+            if stuck >= DUTY_TIMEOUT_NANOSECONDS && turn.reader.is_some() && turn.reader == self.reader {
+                self.reader = None;
+            }
+            if stuck >= UNWATCHED_AFTER_NANOSECONDS && !turn.is_reported {
+                turn.is_reported = true;
+                if let Some(run) = turn.run.upgrade() {
+                    report(&run, "the file system of a workspace did not answer for 2 s");
+                }
+            }
+        }
+    }
+
+    fn report_overdue(&mut self, now: u64) {
+        for watched in &mut self.due {
+            if now.saturating_sub(watched.next_turn) >= UNWATCHED_AFTER_NANOSECONDS {
+                watched
+                    .report("no thread could read them for 2 s: too many other file systems did not answer");
+            }
+        }
+    }
+
+    /// How long until something is due, in nanoseconds.
+    fn pause(&self, now: u64) -> u64 {
+        let next = self.waiting.iter().map(|watched| watched.next_turn).min();
+        let pause = next.map_or(PAUSE_NANOSECONDS, |next| next.saturating_sub(now)).min(PAUSE_NANOSECONDS);
+        if self.due.is_empty() { pause } else { pause.min(DUTY_TIMEOUT_NANOSECONDS) }
+    }
+}
+
+/// A turn that is to be taken. Dropped, it puts the run back into the list.
+struct TurnInProgress {
     shared: Arc<Shared>,
     watched: Option<Watched>,
+    number: u64,
+    progress: Arc<AtomicU64>,
 }
 
-impl PendingLook {
-    fn take(mut self) {
-        let Some(watched) = &mut self.watched else { return };
-        let began = monotonic_nanoseconds();
-        let is_within = look(watched);
-        watched.cost = Some(monotonic_nanoseconds() - began);
-        if !is_within {
+impl TurnInProgress {
+    fn take(&mut self, turn: u64) -> TurnEnd {
+        let end = match &mut self.watched {
+            Some(watched) => watched.take_turn(turn, &self.progress),
+            None => TurnEnd::Over,
+        };
+        if end == TurnEnd::Over {
             self.watched = None;
         }
+        end
     }
 }
 
-impl Drop for PendingLook {
+impl Drop for TurnInProgress {
     fn drop(&mut self) {
         let mut state = lock(&self.shared.state);
-        state.away -= 1;
+        let ended = state.turns.iter().position(|turn| turn.number == self.number);
+        let ended = ended.map(|index| state.turns.swap_remove(index));
         if let Some(mut watched) = self.watched.take() {
-            let pause = PAUSE_NANOSECONDS.max(watched.cost.unwrap_or(0).saturating_mul(10));
-            watched.next_look = monotonic_nanoseconds().saturating_add(pause);
-            state.runs.push(watched);
-        }
-        drop(state);
-        self.shared.changed.notify_one();
-    }
-}
-
-/// Whether the run must be looked at again.
-fn look(watched: &mut Watched) -> bool {
-    let Some(run) = watched.run.upgrade().filter(|run| !run.waiting.is_over()) else { return false };
-    let mut found = Usage { total: 0, born: 0, since: calendar_nanoseconds_of(run.spawned_at) };
-    for workspace in &watched.workspaces {
-        found.add_directory(workspace);
-    }
-    let before = *watched.before.get_or_insert(found.total.saturating_sub(found.born));
-    let within = found.total.saturating_sub(before) <= watched.limit;
-    if !within {
-        watched.enforcer.send(Command::Limit { row: run.row, id: run.id.clone(), kind: LimitKind::Disk });
-    }
-    within
-}
-
-/// Directories inside one another that are looked into. Deeper ones count as more than any limit: nobody hides there.
-const DEEPEST: u32 = 128;
-
-/// Bytes that files occupy.
-#[derive(Debug)]
-struct Usage {
-    total: u64,
-    /// Of these, the ones of files that were made since then. None where the file system does not keep it.
-    born: u64,
-    /// In nanoseconds of the calendar's clock.
-    since: u64,
-}
-
-impl Usage {
-    /// Adds what is in a directory. Links are not followed, other file systems not entered, and nothing that the run
-    /// puts in the way leads out of the directory.
-    fn add_directory(&mut self, directory: &Path) {
-        let flags =
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
-        if let Ok(top) = open(directory, flags, Mode::empty()) {
-            self.add_below(&top, 0);
-        }
-    }
-
-    fn add_below(&mut self, directory: &OwnedFd, depth: u32) {
-        let flags =
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        let wanted = StatxFlags::TYPE | StatxFlags::BLOCKS | StatxFlags::BTIME;
-        let Ok(entries) = Dir::read_from(directory) else { return };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            if name == c"." || name == c".." {
-                continue;
+            watched.is_reported |= ended.is_some_and(|turn| turn.is_reported);
+            if watched.count.as_ref().is_some_and(|count| count.depth() > MAX_PAUSED_DEPTH) {
+                // It begins again; its descriptors are needed elsewhere.
+                (watched.count, watched.spent) = (None, 0);
+                watched.report("too many other workspaces were being read at length");
             }
-            let Ok(status) = statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted) else { continue };
-            let is_directory = FileType::from_raw_mode(status.stx_mode.into()).is_dir();
-            let bytes = match is_directory && depth == DEEPEST {
-                true => u64::MAX,
-                false => status.stx_blocks.saturating_mul(512),
-            };
-            self.total = self.total.saturating_add(bytes);
-            // Not those from before the clock was set back.
-            if born_at(&status).is_some_and(|born| born >= self.since && born <= calendar_nanoseconds()) {
-                self.born = self.born.saturating_add(bytes);
-            }
-            if is_directory
-                && depth < DEEPEST
-                && let Ok(below) = openat2(directory, name, flags, Mode::empty(), resolve)
-            {
-                self.add_below(&below, depth + 1);
+            state.waiting.push(watched);
+            if !state.has_scheduler {
+                self.shared.schedule(&mut state);
             }
         }
     }
 }
 
-/// When a file was made, in nanoseconds of the calendar's clock.
-fn born_at(status: &Statx) -> Option<u64> {
-    StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::BTIME).then_some(())?;
-    let seconds = u64::try_from(status.stx_btime.tv_sec).ok()?;
-    seconds.checked_mul(1_000_000_000)?.checked_add(status.stx_btime.tv_nsec.into())
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::usage::tests::{SLOW, hang};
+    use crate::engine::{Engine, Run, Spec};
+    use crate::limits::Limits;
+    use crate::model::{Ending, Outcome};
+
+    const LIMIT: u64 = 8 << 20;
+
+    /// A run that writes so many megabytes to its workspace once there is a file `go`, and then stays.
+    fn start(engine: &Engine, workspace: &Path, megabytes: u32) -> Run {
+        let line = format!(
+            "until [ -e go ]; do sleep 0.05; done; for n in $(seq {megabytes}); do head -c 1048576 /dev/zero >$n; done; sleep 600"
+        );
+        let limits = Limits::new().disk(LIMIT).wall(Duration::from_secs(120));
+        let spec = Spec {
+            workspaces: vec![workspace.to_owned()],
+            working_directory: Some(workspace.to_owned()),
+            ..Spec::command(["sh", "-c", &line]).limits(limits)
+        };
+        let run = engine.start(spec).expect("it starts");
+        run.started_blocking();
+        run
+    }
+
+    fn end(run: &Run) -> Arc<Outcome> {
+        run.cancel("the test is over");
+        run.settled_blocking()
+    }
+
+    fn is_reported(outcome: &Outcome) -> bool {
+        outcome.isolation.degraded.iter().any(|degraded| degraded.layer == "disk limit of workspaces")
+    }
+
+    fn wait(duration: Duration) {
+        std::thread::park_timeout(duration);
+    }
+
+    fn ends_within(run: &Run, seconds: u32) -> bool {
+        (0..seconds * 20).any(|_| {
+            wait(Duration::from_millis(50));
+            run.is_over()
+        })
+    }
+
+    /// A directory that every run may write.
+    fn make(parent: &Path, name: &str) -> PathBuf {
+        let path = parent.join(name);
+        std::fs::create_dir(&path).expect("made");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(&path, mode).expect("changed");
+        path
+    }
+
+    /// One count of the many files takes 20 s.
+    #[test]
+    fn many_files_do_not_suspend_the_limit_of_another_run() {
+        let engine = Engine::new().expect("an engine");
+        let parent = tempfile::tempdir().expect("a directory");
+        let (many, other) = (make(parent.path(), "many"), make(parent.path(), "other"));
+        for number in 0..20_000 {
+            std::fs::write(many.join(format!("{SLOW}{number}")), "").expect("written");
+        }
+        let large = start(&engine, &many, 0);
+        // Its first count is under way.
+        wait(Duration::from_millis(500));
+        let watched = start(&engine, &other, 64);
+        std::fs::write(other.join("go"), "").expect("written");
+        assert!(ends_within(&watched, 8), "its limit is not enforced");
+        let outcome = watched.settled_blocking();
+        assert_eq!(outcome.ending, Ending::DiskLimit, "{outcome:?}");
+        let outcome = end(&large);
+        assert!(outcome.ending == Ending::Cancelled && !is_reported(&outcome), "{outcome:?}");
+    }
+
+    #[test]
+    fn hung_file_systems_are_reported_and_others_are_watched() {
+        let engine = Engine::new().expect("an engine");
+        let parent = tempfile::tempdir().expect("a directory");
+        let make = |name: &str| make(parent.path(), name);
+        hang(&["/hung"]);
+        let hung: Vec<Run> = (0..6).map(|n| start(&engine, &make(&format!("hung{n}")), 0)).collect();
+        let other = make("other");
+        let watched = start(&engine, &other, 64);
+        let quiet_directory = make("quiet");
+        let quiet = start(&engine, &quiet_directory, 1);
+        std::fs::write(other.join("go"), "").expect("written");
+        std::fs::write(quiet_directory.join("go"), "").expect("written");
+        assert!(ends_within(&watched, 30), "its limit is not enforced");
+        let outcome = watched.settled_blocking();
+        assert_eq!(outcome.ending, Ending::DiskLimit, "{outcome:?}");
+        wait(Duration::from_secs(4));
+        let outcome = end(&quiet);
+        assert!(outcome.ending == Ending::Cancelled && !is_reported(&outcome), "{outcome:?}");
+        for run in &hung[1..] {
+            let outcome = end(run);
+            assert!(is_reported(&outcome), "{outcome:?}");
+        }
+        // Once its file system answers, its limit holds again.
+        std::fs::write(parent.path().join("hung0/large"), vec![1; 2 * LIMIT as usize]).expect("written");
+        hang(&[]);
+        let outcome = hung[0].settled_blocking();
+        assert!(outcome.ending == Ending::DiskLimit && is_reported(&outcome), "{outcome:?}");
+    }
+
+    /// More than there are readers: what cannot be read is reported, a run that starts then included.
+    #[test]
+    fn runs_without_a_reader_are_reported() {
+        let engine = Engine::new().expect("an engine");
+        let parent = tempfile::tempdir().expect("a directory");
+        hang(&[&parent.path().to_string_lossy()]);
+        let runs: Vec<Run> = (0..34).map(|_| start(&engine, parent.path(), 0)).collect();
+        wait(Duration::from_secs(10));
+        let late = start(&engine, parent.path(), 0);
+        wait(Duration::from_secs(4));
+        for run in runs.iter().chain([&late]) {
+            let outcome = end(run);
+            assert!(is_reported(&outcome), "{outcome:?}");
+        }
+        hang(&[]);
+    }
 }

@@ -14,6 +14,7 @@ mod error;
 mod follow;
 pub mod jobs;
 mod launchers;
+mod memory;
 mod opened;
 mod owners;
 mod park;
@@ -46,14 +47,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sandtimer_os::probe;
-
 pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
 pub use contexts::{
     BranchSpec, Cell, Context, ContextSpec, Contexts, Execution, Info, ShellPrewarm, Told, Tried, Turn,
 };
 pub use error::{BRANCHES, Error};
+pub use memory::machine_memory;
 pub use opened::new_run_id;
 pub use park::Parked;
 pub use pool::CAPACITY;
@@ -70,8 +70,8 @@ use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;
 use crate::isolate::host::Host;
 use crate::isolate::lease::{Group, Lease};
-use crate::limits::{Ceilings, Limits, Setting};
-use crate::model::{LimitKind, Outcome};
+use crate::limits::{Ceilings, Limits};
+use crate::model::Outcome;
 use crate::scope::ScopeTree;
 use crate::supervise::collector::{CollectorHandle, ToCollector};
 use crate::supervise::orders::{Command, EnforcerHandle};
@@ -183,12 +183,13 @@ impl Engine {
             // What stays now is taken up by whoever starts next.
             lease.sweep_noted(*number, |noted| clean(*number, noted));
         }
-        let cgroups = Cgroups::prepare(&hierarchies, lease.number());
-        cgroups.bound_sum(memory_of_all(&options.maxima), processes_of_all());
+        let mut cgroups = Cgroups::prepare(&hierarchies, lease.number());
+        let machine_memory = machine_memory();
+        cgroups.bound_sum(memory::memory_of_all(machine_memory, &options.maxima), processes_of_all());
         lease.note(&hierarchies.groups(lease.number()));
         let pool = Arc::new(Pool::new(cgroups));
         let threads = Threads::start(&pool, &launchers, &lease)?;
-        let ceilings = Ceilings::for_machine(probe::total_memory_bytes()).with_operator(&options.maxima);
+        let ceilings = Ceilings::for_machine(machine_memory).with_operator(&options.maxima);
         let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
         let inner = Inner {
             process: rustix::process::getpid(),
@@ -273,15 +274,6 @@ impl Engine {
     }
 }
 
-/// Memory of all runs together: what is usable of the machine's, or the operator's ceiling of one run where that is more.
-fn memory_of_all(maxima: &Limits) -> Option<u64> {
-    match maxima.get(LimitKind::Memory) {
-        Setting::Inherit => Some(jobs::usable_memory()),
-        Setting::Unlimited => None,
-        Setting::At(bytes) => Some(bytes.max(jobs::usable_memory())),
-    }
-}
-
 /// Processes and threads of all runs together: 80 % of what the kernel has numbers and room for.
 fn processes_of_all() -> Option<u64> {
     let read = |file: &str| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
@@ -351,10 +343,12 @@ impl Drop for Inner {
         self.pool.remove_idle();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // A panic there was reported by itself; there is nobody left to pass it on to.
+            // A panic there was reported by itself.
             let _ = thread.join();
         }
         let recycler = self.recycler.lock().unwrap_or_else(PoisonError::into_inner).take();
-        recycler.into_iter().for_each(Recycler::finish);
+        if let Some(recycler) = recycler {
+            recycler.finish(threads::RECYCLING_LIMIT);
+        }
     }
 }

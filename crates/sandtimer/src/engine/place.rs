@@ -131,6 +131,7 @@ pub(super) fn running_at(
         is_to_be_measured: AtomicBool::new(false),
         stacks: Mutex::default(),
         isolation: Isolation { deadline_layers, ..place.isolation.clone() },
+        late_degraded: Mutex::default(),
         step_names: place.names.clone(),
         optional_steps: place.optional.clone(),
         path: place.path,

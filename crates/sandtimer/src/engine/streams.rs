@@ -10,7 +10,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::error::Error;
 use super::run::Pipes;
-use super::terminal::{Coming, Terminal};
+use super::terminal::{PendingTerminal, Terminal};
 use super::{Inner, Output, Spec, Stdin};
 use crate::limits::Effective;
 use crate::model::LimitKind;
@@ -33,7 +33,7 @@ pub(super) struct Streams {
     stdin_bytes: Option<Vec<u8>>,
     outputs: [OutputStream; 2],
     /// The terminal that is to take the place of all three, and where its output goes.
-    coming: Option<(Coming, Output)>,
+    pending_terminal: Option<(PendingTerminal, Output)>,
     /// Its master, to resize it by; its slave, so that it does not hang up while something of the run lives.
     terminal: Option<(OwnedFd, OwnedFd)>,
     /// Both ends of the progress channel, the engine's first.
@@ -97,7 +97,7 @@ impl Streams {
             stdin_write,
             stdin_bytes,
             outputs: [captured, captured_errors],
-            coming: None,
+            pending_terminal: None,
             terminal: None,
             reports,
             notices,
@@ -110,7 +110,7 @@ impl Streams {
         kind: Output,
         limit: Option<u64>,
     ) -> Result<Self, Error> {
-        let (coming, inside) = Coming::new(terminal)?;
+        let (pending_terminal, inside) = PendingTerminal::new(terminal)?;
         let copy = || inside.try_clone().map_err(Error::system("cannot copy a socket"));
         Ok(Streams {
             inside: vec![copy()?, copy()?, copy()?],
@@ -120,19 +120,19 @@ impl Streams {
                 OutputStream { read: None, spool: spool(inner, kind, limit)? },
                 OutputStream::default(),
             ],
-            coming: Some((coming, kind)),
+            pending_terminal: Some((pending_terminal, kind)),
             terminal: None,
             reports: None,
             notices: None,
         })
     }
 
-    /// Waits for the terminal, if one is to come, of a sandbox that was started.
+    /// Waits for the terminal of a sandbox that was started, if it is to have one.
     pub(super) fn open_terminal(&mut self) -> Result<(), Error> {
-        let Some((coming, kind)) = self.coming.take() else { return Ok(()) };
-        // That only the sandbox has them shows when it fails.
+        let Some((pending, kind)) = self.pending_terminal.take() else { return Ok(()) };
+        // With the copies here, the end of a sandbox that fails would not be seen.
         self.inside.clear();
-        let Some(ends) = coming.arrive()? else { return Ok(()) };
+        let Some(ends) = pending.open()? else { return Ok(()) };
         let copy = || ends.master.try_clone().map_err(Error::system("cannot copy the terminal"));
         if kind == Output::Capture {
             set_nonblocking(&ends.master)?;
@@ -204,10 +204,10 @@ pub(super) const WRITING: Mode = Mode::from_raw_mode(0o602);
 const PIPES: u64 = 0x5049_5045;
 
 /// Lets a run, which is another user, open a pipe that it has by the name of its descriptor (`/dev/stderr`) as well: for what it
-/// can do by that, and no more. Nobody finds it who has none.
+/// can do by that, and no more. A process without the descriptor does not find it.
 pub(super) fn open_to_all(pipe: &OwnedFd, mode: Mode) {
     if rustix::fs::fstatfs(pipe).is_ok_and(|system| system.f_type as u64 == PIPES) {
-        // Of somebody else's pipe the mode stays, and with it what was: it is read by its descriptor.
+        // The mode of another user's pipe stays as it is: it is read by its descriptor.
         let _ = rustix::fs::fchmod(pipe, mode);
     }
 }

@@ -1,8 +1,8 @@
 //! Terminals of runs. Each is of its sandbox's own /dev/pts, so it has a name inside.
 //!
 //! The job's process opens it while it is still the helper program, and sends the master over its standard input, which is a
-//! socket until then. It goes on when the terminal is set up, and has closed the socket when it becomes the command: the
-//! only descriptor that is ever taken from there is that one.
+//! socket until then. It continues when the terminal is set up, and has closed the socket when it becomes the command: the
+//! only descriptor that is ever received from there is that one.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -24,30 +24,34 @@ pub struct Terminal {
     pub like: Option<OwnedFd>,
 }
 
-/// One that the sandbox is to open.
-pub(super) struct Coming {
+/// A terminal that the sandbox is to open.
+pub(super) struct PendingTerminal {
     socket: OwnedFd,
     size: Winsize,
     settings: Option<Termios>,
 }
 
-/// Both ends of one that is open.
+/// Both ends of a terminal that is open.
 pub(super) struct Ends {
     pub master: OwnedFd,
     pub slave: OwnedFd,
 }
 
-impl Coming {
-    /// With what the sandbox gets for its standard descriptors.
+impl PendingTerminal {
+    /// Returns it with what the sandbox gets for its standard descriptors.
     pub fn new(terminal: &Terminal) -> Result<(Self, OwnedFd), Error> {
         let settings = terminal.like.as_ref().map(tcgetattr).transpose();
         let settings = settings.map_err(|errno| failed("cannot read a terminal's settings", errno))?;
         let (socket, inside) = socket::pair().map_err(Error::system("cannot make a socket pair"))?;
-        Ok((Coming { socket, size: size(terminal.columns, terminal.rows), settings }, inside))
+        Ok((PendingTerminal { socket, size: size(terminal.columns, terminal.rows), settings }, inside))
     }
 
-    /// Waits until it is open, and sets it up. `None` where the sandbox has failed before, as its run will say.
-    pub fn arrive(self) -> Result<Option<Ends>, Error> {
+    /// Waits until it is open, and sets it up. `None` if the sandbox has failed before, as its run reports.
+    pub fn open(self) -> Result<Option<Ends>, Error> {
+        #[cfg(test)]
+        if tests::FAILS.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(failed("cannot set the sandbox's terminal up", rustix::io::Errno::MFILE));
+        }
         if !process::wait_readable(self.socket.as_fd(), OPENING_LIMIT_MILLISECONDS) {
             return Err(failed("the sandbox has not opened its terminal", rustix::io::Errno::TIMEDOUT));
         }
@@ -59,9 +63,9 @@ impl Coming {
             let settings = match self.settings {
                 Some(settings) => settings,
                 None => {
-                    let mut usual = tcgetattr(&master)?;
-                    usual.input_modes |= InputModes::IUTF8;
-                    usual
+                    let mut default = tcgetattr(&master)?;
+                    default.input_modes |= InputModes::IUTF8;
+                    default
                 }
             };
             tcsetattr(&master, OptionalActions::Now, &settings)?;
@@ -69,7 +73,7 @@ impl Coming {
             ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
         };
         let slave = set_up().map_err(|errno| failed("cannot set the sandbox's terminal up", errno))?;
-        // One that is not there any more to hear it has failed, as its run will say.
+        // A process that is not there any more has failed, as its run reports.
         let _ = socket::send(&self.socket, &[1], &[], false);
         Ok(Some(Ends { master, slave }))
     }
@@ -86,4 +90,51 @@ fn size(columns: u16, rows: u16) -> Winsize {
 
 fn failed(doing: &'static str, errno: rustix::io::Errno) -> Error {
     Error::System { doing, source: errno.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::Terminal;
+    use crate::engine::{Engine, Spec};
+    use crate::limits::Limits;
+
+    /// No terminal can be set up.
+    pub(super) static FAILS: AtomicBool = AtomicBool::new(false);
+
+    /// States of this process's children that are first processes of sandboxes, `Z` for those that are not reaped.
+    fn inits() -> Vec<String> {
+        let state = |entry: std::io::Result<std::fs::DirEntry>| {
+            let number: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+            let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+            let mut fields = rest.split_whitespace();
+            let (state, parent): (&str, u32) = (fields.next()?, fields.next()?.parse().ok()?);
+            (name == "st-init" && std::process::id() == parent).then(|| state.to_owned())
+        };
+        std::fs::read_dir("/proc").expect("there").filter_map(state).collect()
+    }
+
+    #[test]
+    fn failed_terminal_leaves_no_zombie() {
+        let engine = Engine::new().expect("an engine");
+        let spec = || {
+            let terminal = Terminal { columns: 80, rows: 24, like: None };
+            let limits = Limits::new().wall(Duration::from_secs(60));
+            Spec { terminal: Some(terminal), ..Spec::command(["sleep", "1000"]).limits(limits) }
+        };
+        FAILS.store(true, Ordering::SeqCst);
+        let failure = engine.start(spec()).expect_err("it has no terminal").to_string();
+        assert!(failure.contains("terminal up"), "{failure}");
+        FAILS.store(false, Ordering::SeqCst);
+        assert_eq!(inits(), [""; 0]);
+        // The control: the first process of a run is seen.
+        let run = engine.start(spec()).expect("it starts");
+        run.started_blocking();
+        assert_eq!(inits().len(), 1);
+        run.cancel("the test is over");
+        run.settled_blocking();
+    }
 }

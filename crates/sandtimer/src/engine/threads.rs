@@ -1,7 +1,7 @@
 //! Starts the enforcer, the collector and the recycler, has a watchdog started, and knows whether they are armed.
 //!
-//! Nothing here waits for a process: word of the watchdog and of the enforcer's priority is received when a first run is
-//! about to start, or somebody asks, and waited for no longer than [`ARMING_LIMIT`].
+//! Nothing here waits for a process: whether there is a watchdog, and the enforcer's priority, are received when a first run is
+//! about to start, or the caller asks, and waited for no longer than [`ARMING_LIMIT`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +32,7 @@ pub struct Armed {
 /// How long a first run waits for what is to be armed. Infrastructure: always finite.
 const ARMING_LIMIT: Duration = Duration::from_secs(5);
 
-/// Word of what is being armed while the engine goes on.
+/// What is being armed while the engine is already running.
 #[derive(Debug)]
 pub(super) struct Arming {
     armed: OnceLock<Armed>,
@@ -42,11 +42,12 @@ pub(super) struct Arming {
 
 impl Arming {
     pub(super) fn wait(&self) -> &Armed {
-        let word = |from: &Mutex<Receiver<Result<(), String>>>| {
+        let receive = |from: &Mutex<Receiver<Result<(), String>>>| {
             let received = from.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(ARMING_LIMIT);
-            received.unwrap_or_else(|error| Err(format!("no word of its start: {error}")))
+            received.unwrap_or_else(|error| Err(format!("its start was not reported: {error}")))
         };
-        self.armed.get_or_init(|| Armed { real_time: word(&self.real_time), watchdog: word(&self.watchdog) })
+        self.armed
+            .get_or_init(|| Armed { real_time: receive(&self.real_time), watchdog: receive(&self.watchdog) })
     }
 }
 
@@ -63,15 +64,22 @@ pub(super) struct Threads {
 /// takes seconds.
 #[derive(Debug)]
 pub(super) struct Recycler {
-    /// Runs that are over, and whether they were in quarantine; `None` at the end.
+    /// Runs that have ended, and whether they were in quarantine; `None` at the end.
     runs: Sender<Option<(Arc<Running>, bool)>>,
-    thread: JoinHandle<()>,
+    /// Disconnected once the thread has ended.
+    ended: Receiver<()>,
 }
+
+/// How long the end of an engine waits until everything is taken apart, however many runs have left something. Infrastructure:
+/// always finite. What is left then is removed by the next engine.
+pub(super) const RECYCLING_LIMIT: Duration = Duration::from_secs(10);
 
 impl Recycler {
     fn start(pool: Arc<Pool>) -> Result<Self, Error> {
         let (runs, received) = channel::<Option<(Arc<Running>, bool)>>();
+        let (is_running, ended) = channel();
         let work = move || {
+            let _is_running: Sender<()> = is_running;
             thread::block_signals();
             while let Ok(Some((run, is_quarantined))) = received.recv() {
                 // A panic, whose message is on stderr, costs its slot and no other run's.
@@ -79,19 +87,19 @@ impl Recycler {
             }
         };
         let thread = std::thread::Builder::new().name("st-recycler".to_owned()).stack_size(256 << 10);
-        let thread = thread.spawn(work).map_err(Error::system("cannot start a thread"))?;
-        Ok(Recycler { runs, thread })
+        drop(thread.spawn(work).map_err(Error::system("cannot start a thread"))?);
+        Ok(Recycler { runs, ended })
     }
 
-    /// Waits until everything is taken apart. Nothing is recycled any more after this.
-    pub(super) fn finish(self) {
+    /// Waits until everything is taken apart, no longer than `limit`. Nothing is recycled after this.
+    pub(super) fn finish(self, limit: Duration) {
         let _ = self.runs.send(None);
-        // A panic there was reported by itself.
-        let _ = self.thread.join();
+        // Nothing is ever sent: it returns when the thread has ended, or the time has come.
+        let _ = self.ended.recv_timeout(limit);
     }
 }
 
-/// Takes apart what a run had, and gives its slot back.
+/// Takes apart what a run had, and returns its slot to the pool.
 fn recycle(pool: &Pool, run: &Running, is_quarantined: bool) {
     if is_quarantined {
         pool.release();
@@ -111,7 +119,7 @@ fn recycle(pool: &Pool, run: &Running, is_quarantined: bool) {
 impl Threads {
     pub(super) fn start(pool: &Arc<Pool>, launchers: &Launchers, lease: &Lease) -> Result<Self, Error> {
         let recycler = Recycler::start(pool.clone())?;
-        let (recycled, over) = (pool.clone(), recycler.runs.clone());
+        let (recycled, ended) = (pool.clone(), recycler.runs.clone());
         let recycle = move |run: &Arc<Running>, fate: Fate| match fate {
             Fate::Quarantined => recycled.quarantine(),
             Fate::Vacant => {
@@ -125,8 +133,8 @@ impl Threads {
             }
             // The sandbox is a context's: there is nothing to take apart.
             Fate::Free { quarantined: false } if run.live().is_some() => {}
-            // The thread is there for as long as the collector.
-            Fate::Free { quarantined } => drop(over.send(Some((run.clone(), quarantined)))),
+            // The thread runs for as long as the collector.
+            Fate::Free { quarantined } => drop(ended.send(Some((run.clone(), quarantined)))),
         };
         let table = SharedTable::new().map_err(Error::system("cannot map the watchdog's table"))?;
         let table = Arc::new(table);
@@ -139,20 +147,22 @@ impl Threads {
         let parts = EnforcerParts {
             table: table.clone(),
             collector: collector.sender.clone(),
+            collector_nodes: collector.nodes.clone(),
             collector_wake: collector.wake.clone(),
             lease: lease.lock().map_err(Error::system("cannot keep the engine number"))?,
             sweep_directories: directories.map_err(Error::system("cannot keep the cgroup directories"))?,
         };
         let (enforcing, enforcer) =
             Enforcer::new(parts).map_err(Error::system("cannot make the enforcer"))?;
-        let (told, watchdog) = sync_channel(1);
-        start_watchdog(&launchers.starter(), &table, enforcer.clone(), Some(told));
-        let (told, real_time) = sync_channel(1);
+        let (report, watchdog) = sync_channel(1);
+        start_watchdog(&launchers.starter(), &table, enforcer.clone(), Some(report));
+        let (report, real_time) = sync_channel(1);
+        let to_collector = collector.sender.clone();
         let enforce = move || {
             thread::block_signals();
-            // The receiver waits for exactly this word.
-            let _ = told.send(thread::make_real_time().map_err(|error| error.to_string()));
-            enforcing.serve();
+            // Fails only if the engine is gone.
+            let _ = report.send(thread::make_real_time().map_err(|error| error.to_string()));
+            enforcing.serve(to_collector);
         };
         let for_collector = enforcer.clone();
         let collect = move || {
@@ -177,20 +187,53 @@ impl Threads {
     }
 }
 
-/// Has a watchdog started for `enforcer`, and `told` whether it could be. Not by the enforcer itself: whoever starts a
-/// process waits for its exec, which has no priority.
+/// Has a watchdog started for `enforcer`, and reports whether it could be. Not by the enforcer itself: starting a process waits for
+/// its exec, which has no priority.
 fn start_watchdog(
     starter: &Starter,
     table: &Arc<SharedTable>,
     enforcer: EnforcerHandle,
-    told: Option<SyncSender<Result<(), String>>>,
+    report: Option<SyncSender<Result<(), String>>>,
 ) {
     let table = table.clone();
     starter.ask(move || {
         let started = Watchdog::start(&table);
         let state = started.as_ref().map(|_| ()).map_err(ToString::to_string);
         enforcer.watchdog(started);
-        // Nobody may have asked yet; whoever does is told.
-        let _ = told.map(|told| told.send(state));
+        // It waits in the channel until it is asked for.
+        let _ = report.map(|report| report.send(state));
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use sandtimer_os::clock::monotonic_nanoseconds;
+
+    use super::*;
+
+    #[test]
+    fn recycler_that_hangs_is_not_waited_for_longer_than_its_limit() {
+        let (runs, _received) = channel();
+        let (is_running, ended) = channel::<()>();
+        let began = monotonic_nanoseconds();
+        Recycler { runs, ended }.finish(Duration::from_millis(100));
+        let waited = monotonic_nanoseconds() - began;
+        assert!((100_000_000..10_000_000_000).contains(&waited), "{waited} ns");
+        drop(is_running);
+    }
+
+    #[test]
+    fn recycler_that_has_ended_is_not_waited_for() {
+        let (runs, received) = channel();
+        let (is_running, ended) = channel::<()>();
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                let _is_running = is_running;
+                while let Ok(Some(_)) = received.recv() {}
+            });
+            let began = monotonic_nanoseconds();
+            Recycler { runs, ended }.finish(Duration::from_secs(100));
+            assert!(monotonic_nanoseconds() - began < 50_000_000_000);
+        });
+    }
 }

@@ -6,6 +6,7 @@
 
 mod hierarchies;
 mod kept;
+mod shortage;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +18,9 @@ use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
 
 pub use hierarchies::Hierarchies;
 use hierarchies::WANTED;
-use kept::Kept;
+use kept::{Kept, SmallText};
+use shortage::EngineGroup;
+pub use shortage::Shortage;
 
 /// The launcher's group, where it needs one of its own.
 const LAUNCHER: &str = "launcher";
@@ -41,6 +44,8 @@ pub struct Cgroups {
     layout: Layout,
     name: String,
     parents: Vec<OwnedFd>,
+    /// Bounds the memory of all slots together.
+    engine: Option<Arc<EngineGroup>>,
     /// What could not be used, for the report.
     pub missing: Vec<String>,
 }
@@ -83,6 +88,7 @@ impl Cgroups {
             layout: Layout::None,
             name,
             parents: Vec::new(),
+            engine: None,
             missing: Vec::new(),
         };
         if let Some(path) = &found.unified {
@@ -127,7 +133,7 @@ impl Cgroups {
     }
 
     /// Bounds all slots together, where there are controllers: bytes of memory, no bound with `None`, and processes.
-    pub fn bound_sum(&self, memory: Option<u64>, processes: Option<u64>) {
+    pub fn bound_sum(&mut self, memory: Option<u64>, processes: Option<u64>) {
         let is_v2 = self.layout == Layout::V2;
         let (of_memory, of_pids) =
             if is_v2 { (&self.unified, &self.unified) } else { (&self.memory, &self.pids) };
@@ -136,12 +142,16 @@ impl Cgroups {
             value.map_or_else(|| unlimited.to_owned(), |value| value.to_string())
         };
         // A group above that bounds less than this holds all the same.
+        let mut engine = None;
         if let Some(group) = of_memory {
             let _ = write_file(group.as_fd(), file, &text(memory, unlimited));
+            // Without it, a run that the kernel kills for its limit is said to have died of something outside the engine.
+            engine = group.try_clone().ok().map(|directory| Arc::new(EngineGroup::new(directory, is_v2)));
         }
         if let Some(group) = of_pids {
             let _ = write_file(group.as_fd(), "pids.max", &text(processes, "max"));
         }
+        self.engine = engine;
     }
 
     /// cgroup.procs of a v2 group for the launcher, for a start from a group that children die at birth of.
@@ -206,6 +216,8 @@ impl Cgroups {
             peak: None,
             start: Counters::default(),
             start_run_queue: 0,
+            engine_hits_before: self.engine.as_ref().map_or(0, |engine| engine.hits()),
+            engine: self.engine.clone(),
         };
         slot.tasks = slot.open_task_files()?;
         if let Some(unified) = &slot.unified {
@@ -293,6 +305,8 @@ pub struct Counters {
     pub system_microseconds: u64,
     pub cpu_microseconds: u64,
     pub out_of_memory_kills: u64,
+    /// How often the group's own memory limit left the kernel nothing but a kill; 0 where only a v1 group counts.
+    pub memory_limit_hits: u64,
     pub process_limit_hits: u64,
 }
 
@@ -304,6 +318,7 @@ impl Counters {
             system_microseconds: self.system_microseconds.saturating_sub(start.system_microseconds),
             cpu_microseconds: self.cpu_microseconds.saturating_sub(start.cpu_microseconds),
             out_of_memory_kills: self.out_of_memory_kills.saturating_sub(start.out_of_memory_kills),
+            memory_limit_hits: self.memory_limit_hits.saturating_sub(start.memory_limit_hits),
             process_limit_hits: self.process_limit_hits.saturating_sub(start.process_limit_hits),
         }
     }
@@ -347,6 +362,9 @@ pub struct Slot {
     start: Counters,
     /// What [`Slot::run_queue_microseconds`] does not count.
     start_run_queue: u64,
+    engine: Option<Arc<EngineGroup>>,
+    /// How often the limit of all runs had been reached when the slot was made.
+    engine_hits_before: u64,
 }
 
 impl Slot {
@@ -382,7 +400,7 @@ impl Slot {
         directory.as_ref().is_some_and(|fd| write_file(fd.as_fd(), name, value).is_ok())
     }
 
-    fn read(&self, directory: &Option<Arc<OwnedFd>>, name: &'static str) -> String {
+    fn read(&self, directory: &Option<Arc<OwnedFd>>, name: &'static str) -> SmallText {
         directory.as_ref().and_then(|fd| self.kept.read(fd.as_fd(), name).ok()).unwrap_or_default()
     }
 
@@ -448,11 +466,13 @@ impl Slot {
             peak: None,
             start: Counters::default(),
             start_run_queue: 0,
+            engine: self.engine.clone(),
+            engine_hits_before: self.engine_hits_before,
         }
     }
 
-    /// Starts all counters again but those of [`Slot::start_counting`]. False where one cannot be: most processes at once,
-    /// where there was more than one or nobody counts, and on a v2 group before Linux 6.12 most memory at once.
+    /// Starts all counters again but those of [`Slot::start_counting`]. False if one cannot be: most processes at once,
+    /// if there was more than one or the kernel does not count them, and on a v2 group before Linux 6.12 most memory at once.
     pub fn start_anew(&mut self) -> bool {
         if self.processes_peak().is_none_or(|most| most > 1) {
             return false;
@@ -495,6 +515,7 @@ impl Slot {
         };
         Counters {
             out_of_memory_kills: keyed(&oom, "oom_kill").unwrap_or(0),
+            memory_limit_hits: keyed(&oom, "oom").unwrap_or(0),
             process_limit_hits: keyed(&pids, "max").unwrap_or(0),
             ..Counters::default()
         }
@@ -564,7 +585,7 @@ impl Slot {
         self.read(directory, "pids.current").trim().parse().ok()
     }
 
-    /// The processes that are alive in the slot; `None` where nobody knows.
+    /// The processes that are alive in the slot; `None` where they cannot be listed.
     pub fn process_ids(&self) -> Option<BTreeSet<u32>> {
         let directory = self.unified.as_ref().or(self.pids.as_ref()).or(self.memory.as_ref())?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;

@@ -127,7 +127,7 @@ impl Ceilings {
         Self::default()
     }
 
-    /// What protects the host: 80 % of its memory, 4096 processes.
+    /// What protects the host: 80 % of its memory, 4096 processes. `total_memory_bytes` is the machine's, or its container's.
     pub fn for_machine(total_memory_bytes: u64) -> Self {
         let memory = u128::from(total_memory_bytes) * MACHINE_MEMORY_PERCENT / 100;
         let mut ceilings = Self::none();

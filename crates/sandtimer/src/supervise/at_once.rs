@@ -1,7 +1,7 @@
-//! The end of a job whose answer came before anybody else had looked at its run: whoever took the answer ends the run himself.
+//! The end of a job whose answer came before another thread had taken up its run: the thread that took the answer ends the run.
 //!
 //! ```text
-//! brought ─┬─ the enforcer looks at it: a time has come, init or the job has said something ─▶ its own, as every run
+//! brought ─┬─ the enforcer takes it up: something is due, or init or the job has sent something ─▶ its own, as every run
 //!          └─ answered before that ─▶ taken back ─▶ Outcome          (the same steps, on the thread that took the answer)
 //! ```
 //! On few processors each thread that wakes takes the place of the job or of its caller; a short cell of a context would wait for
@@ -20,7 +20,7 @@ use super::orders::{Command, EnforcerHandle};
 use super::run::{Facts, Running};
 use super::sentence;
 
-/// Bytes that are read of a stream at a time, and how often; of what has more the collector sees to the end.
+/// Bytes that are read of a stream at a time, and how often; the collector reads the rest.
 const PIECE: usize = 8 << 10;
 const PIECES: usize = 8;
 
@@ -32,8 +32,8 @@ pub(crate) struct Brought {
 }
 
 impl Brought {
-    /// Ends a run in a live sandbox whose job's answer was taken, or has the threads do so that know it. What was left of its
-    /// streams where it was ended here.
+    /// Ends a run in a live sandbox whose job's answer was taken, or has the threads do so that have taken it up. Returns what was
+    /// left of its streams if it was ended here.
     pub fn answered(
         &self,
         running: &Arc<Running>,
@@ -55,7 +55,7 @@ impl Brought {
             enforcer.send(answered());
             return None;
         };
-        ending.tell_owner_the_rest();
+        ending.notify_owner_of_rest();
         enforcer.forget(&ending);
         let streams = self.streams.take();
         let ended = settle(streams, run, facts, collector)?;
@@ -72,8 +72,8 @@ pub(super) fn settle(
     facts: Box<Facts>,
     collector: &CollectorHandle,
 ) -> Option<Box<Attachment>> {
-    // Of a sandbox that was left nobody has a stream any more.
-    let is_drained = |left: Left| left == Left::Nobody || left == Left::Nothing && !facts.vacant;
+    // Of a sandbox that was left, no process has a stream any more.
+    let is_drained = |left: Left| left == Left::Closed || left == Left::Nothing && !facts.vacant;
     let is_all =
         |attachment: &Attachment| !facts.goes_on && drain(attachment).iter().all(|left| is_drained(*left));
     match streams {
@@ -83,7 +83,7 @@ pub(super) fn settle(
             run.waiting.outcome(sentence::outcome(&run, &facts, &spools), true);
             return Some(attachment);
         }
-        // It reads what is left once it hears that the run is dead.
+        // It reads what is left once it knows that the run is dead.
         Some(attachment) => drop(collector.offer(attachment)),
         None => {}
     }
@@ -98,15 +98,15 @@ fn drain(attachment: &Attachment) -> [Left; 2] {
     if is_plain { read(attachment) } else { [Left::More; 2] }
 }
 
-/// Reads what a run has written behind its end. Whether nobody has a stream of it any more.
+/// Reads what a run has written after its end. Whether no process has a stream of it any more.
 pub(crate) fn is_over(attachment: &Attachment) -> bool {
-    read(attachment).iter().all(|left| *left == Left::Nobody)
+    read(attachment).iter().all(|left| *left == Left::Closed)
 }
 
 /// What is left of a stream when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
-    Nobody,
+    Closed,
     Nothing,
     More,
 }
@@ -114,10 +114,10 @@ enum Left {
 fn read(attachment: &Attachment) -> [Left; 2] {
     let mut buffer = [0u8; PIECE];
     [0, 1].map(|index: usize| {
-        let Some((fd, spool)) = &attachment.outputs[index] else { return Left::Nobody };
+        let Some((fd, spool)) = &attachment.outputs[index] else { return Left::Closed };
         for _ in 0..PIECES {
             match rustix::io::read(fd, &mut buffer) {
-                Ok(0) => return Left::Nobody,
+                Ok(0) => return Left::Closed,
                 Ok(length) => {
                     store(&attachment.run, index, spool, &buffer[..length]);
                 }

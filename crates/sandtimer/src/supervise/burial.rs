@@ -1,13 +1,13 @@
-//! The end of an answered job whose sandbox is to see another, on a thread that has time for it: a refiller's, which then puts
+//! The end of an answered job whose sandbox is to be used again, on a thread that has time for it: a refiller's, which then puts
 //! the next child there.
 //!
 //! ```text
-//! brought ─┬─ the enforcer looks at it ─▶ its own, as every run
+//! brought ─┬─ the enforcer takes it up ─▶ its own, as every run
 //!          └─ answered before that ─▶ begun: taken back and killed ─▶ finished: reaped, init asked, Outcome, sandbox offered
-//!                                           └─ somebody waits for its end, or it does not come, or nobody sees to it
-//!                                              within 20 ms ─▶ the enforcer's again
+//!                                           └─ a caller waits for its end, or it does not come, or no refiller handles
+//!                                              it within 20 ms ─▶ the enforcer's again
 //! ```
-//! The steps are those of `ending`; what is spared is waking the enforcer for each of them, and the collector for the Outcome. No limit
+//! The steps are those of `ending`, without waking the enforcer for each of them, and the collector for the Outcome. No limit
 //! is left to be enforced: the answer has sealed the deadline's cell.
 
 use std::os::fd::AsFd;
@@ -23,12 +23,12 @@ use super::offer::Offer;
 use super::orders::EnforcerHandle;
 use super::run::Running;
 
-/// How long its death may take where somebody waits for it: what has much memory goes on dying under the enforcer's eyes.
+/// How long its death may take while a caller waits for it: the enforcer handles what has much memory and takes longer.
 const DEATH_LIMIT_MILLISECONDS: u64 = 5;
-/// When the enforcer sees to it, whatever became of who was to.
+/// When the enforcer handles it, if no refiller has.
 const BURIAL_LIMIT: u64 = 20_000_000;
 
-/// A job that was killed, and is to be seen to.
+/// A job that was killed, whose end is to be handled.
 #[derive(Debug)]
 pub(crate) struct Burial {
     run: Arc<Running>,
@@ -38,7 +38,7 @@ pub(crate) struct Burial {
 }
 
 impl Burial {
-    /// Takes the run back and kills its job. `None` where the enforcer sees to its end: it has looked at the run, or the sandbox
+    /// Takes the run back and kills its job. `None` if the enforcer handles its end: it has taken the run up, or the sandbox
     /// is to end with it.
     pub fn begin(
         brought: &Brought,
@@ -73,12 +73,12 @@ impl Burial {
         None
     }
 
-    /// Has the enforcer see to it at once.
+    /// Has the enforcer handle it at once.
     pub fn hand_over(self, enforcer: &EnforcerHandle) {
         enforcer.see(self.run.row);
     }
 
-    /// Sees to it, unless the enforcer does already: until the job is dead, and init has said that nothing of it is left.
+    /// Handles it, unless the enforcer does already: until the job is dead, and init has reported that nothing of it is left.
     pub fn finish(self, enforcer: &EnforcerHandle, collector: &CollectorHandle) {
         let (Some(job), Some(mut ending)) = (&self.run.job, self.ending.take()) else { return };
         if !process::wait_readable(job.pidfd.as_fd(), DEATH_LIMIT_MILLISECONDS) {
@@ -96,7 +96,7 @@ impl Burial {
         }
         match ending.report() {
             Some(ToCollector::Dead { run, facts }) => {
-                ending.tell_owner_the_rest();
+                ending.notify_owner_of_rest();
                 enforcer.forget_vacated(&ending);
                 let streams = self.streams.and_then(|streams| streams.take());
                 if let Some(ended) = settle(streams, run, facts, collector) {
@@ -104,7 +104,7 @@ impl Burial {
                 }
             }
             _ => {
-                // It is nobody's next sandbox.
+                // It is not used again.
                 ending.killed_by_watchdog();
                 self.run.slot.kill_all();
                 enforcer.give(ending);

@@ -16,8 +16,10 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
-use sandtimer_os::queue::{Receiver, Sender, queue};
+use sandtimer_os::queue::{Receiver, Sender, SpareNodes, queue_with};
+use sandtimer_os::watchdog::Watchdog;
 
+use super::ending::Ending;
 use super::notices;
 use super::offer::Offer;
 use super::orders::{Command, EnforcerHandle, MOST_TAKEN_BACK};
@@ -29,18 +31,18 @@ use super::waiting::OwnerEvent;
 use super::{sentence, words};
 use crate::model::{Enforcer, LimitKind, Warning};
 
-/// What the collector is told.
+/// A message to the collector.
 #[derive(Debug)]
 pub(crate) enum ToCollector {
-    /// The streams of a new run in this row, unless who brought them has taken them back.
+    /// The streams of a new run in this row, unless they have been taken back by then.
     Attach(usize, Arc<Offer<Box<Attachment>>>),
     /// There is something to be done for the run in this row.
     See(usize),
-    /// Streams of a run that is over, which something in its live sandbox may write to.
+    /// Streams of a run that has ended, which something in its live sandbox may write to.
     Late(Box<Attachment>),
-    /// A limit is near: see what the command waits for.
+    /// A limit is near: find out what the command waits for.
     Look(Arc<Running>),
-    /// It is quiet: see whether it uses anything.
+    /// It is quiet: find out whether it uses anything.
     Measure(Arc<Running>),
     /// Tell the run itself of a limit that is near.
     Warn(Arc<Running>, Warning),
@@ -52,7 +54,7 @@ pub(crate) enum ToCollector {
     EnforcerEnded,
     /// The job's process is dead.
     Reap(Arc<Running>),
-    /// The enforcer has no word of its death within the bound.
+    /// Its death was not seen within the bound.
     Overdue {
         run: Arc<Running>,
         facts: Box<Facts>,
@@ -62,10 +64,28 @@ pub(crate) enum ToCollector {
         run: Arc<Running>,
         facts: Box<Facts>,
     },
-    /// What was left of its words when it was dead was heard.
+    /// The same, with all that the enforcer had of it.
+    Ended(Box<Ending>),
+    /// The enforcer does not need this any more.
+    Discard(Discarded),
+    /// What was left of its messages when it was dead has been received.
     Heard(Arc<Running>),
     Shutdown,
 }
+
+/// What the enforcer has received or owned and the collector frees, because the allocator has locks.
+#[derive(Debug)]
+#[allow(dead_code)] // only dropped
+pub(crate) enum Discarded {
+    Offer(Arc<Offer<Box<Ending>>>),
+    Ending(Box<Ending>),
+    Text(String),
+    Watchdog(Arc<Watchdog>),
+}
+
+/// Nodes of messages that are kept for the enforcer, and how many of them there are at first.
+const MAX_NODES: usize = 4096;
+const FIRST_NODES: usize = 512;
 
 /// A stream's spool, shared with those who read it by cursor.
 pub(crate) type SharedSpool = Arc<Mutex<Spool>>;
@@ -89,8 +109,8 @@ pub(crate) struct Attachment {
 /// After death, how long the pipes may take to end, which only something outside the sandbox could hold open, and what is left of
 /// its words to be heard.
 const DRAIN_LIMIT: u64 = 200_000_000;
-/// Without an enforcer: how long the death of a run is waited for.
-const DEATH_LIMIT_MILLISECONDS: u64 = 250;
+/// Without an enforcer: how long the death of all runs together is waited for.
+const DEATH_LIMIT: u64 = 250_000_000;
 /// How often messages are looked for where the epoll fails.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Messages that are taken before output is looked at again.
@@ -118,7 +138,7 @@ struct Streams {
     /// Until when it is waited for what is left of its words; 0 where nothing is.
     heard_until: u64,
     limit_reported: bool,
-    /// Its run counts as unkillable, or is over and something of it goes on in a live sandbox; nobody waits for it.
+    /// Nothing waits for it: its run counts as unkillable, or has ended and left something running in a live sandbox.
     given_up: bool,
 }
 
@@ -138,7 +158,7 @@ type Recycling = dyn Fn(&Arc<Running>, Fate) + Send + Sync;
 /// Has another thread start a watchdog and send it to the enforcer as [`Command::Adopt`].
 pub(crate) type StartWatchdog = Box<dyn Fn(EnforcerHandle) + Send>;
 
-/// Told of every slot's fate, after the run's outcome is out.
+/// Disposes of every slot, after the run's Outcome is published.
 #[derive(Clone)]
 pub(crate) struct Recycle(Arc<Recycling>);
 
@@ -170,6 +190,8 @@ pub(crate) struct Collector {
     offered: HashMap<usize, Arc<Offer<Box<Attachment>>>>,
     enforcer: Option<EnforcerHandle>,
     has_no_enforcer: bool,
+    /// Rows of runs that no enforcer ends any more.
+    to_end: Vec<usize>,
     start_watchdog: StartWatchdog,
     recycle: Recycle,
     buffer: Vec<u8>,
@@ -178,26 +200,28 @@ pub(crate) struct Collector {
     late: usize,
 }
 
-/// The way to the collector.
+/// Sends messages to the collector.
 #[derive(Debug, Clone)]
 pub(crate) struct CollectorHandle {
     pub sender: Sender<ToCollector>,
+    /// Nodes of messages, for the enforcer.
+    pub nodes: SpareNodes<ToCollector>,
     pub wake: Arc<OwnedFd>,
     epoll: Arc<OwnedFd>,
     pub recycle: Recycle,
-    /// Streams that were taken back, whose messages stand in the queue.
+    /// Streams that were taken back, whose messages are in the queue.
     taken_back: Arc<AtomicU32>,
 }
 
 impl CollectorHandle {
     pub fn send(&self, message: ToCollector) {
-        // The collector ends only after the engine has told it to.
+        // The collector ends only after the engine's last message.
         let _ = self.sender.send(message);
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Has it look after a run's streams. It is woken once there is something to do; until it has seen them, whoever brings
-    /// them may take them back.
+    /// Has it handle a run's streams. It is woken once there is something to do; until it has taken them up, the calling
+    /// thread may take them back.
     pub fn attach(&self, attachment: Attachment) -> Arc<Offer<Box<Attachment>>> {
         let row = attachment.run.row;
         let outputs = [0, 1].map(|index| attachment.outputs[index].as_ref().map(|(fd, _)| fd.clone()));
@@ -228,7 +252,7 @@ impl CollectorHandle {
         offer
     }
 
-    /// Does not watch streams any more that were taken back.
+    /// Stops watching streams that were taken back.
     pub fn forget(&self, attachment: &Attachment) {
         for (fd, _) in attachment.outputs.iter().flatten() {
             let _ = epoll::delete(&self.epoll, fd);
@@ -245,7 +269,8 @@ fn token(row: usize, kind: u64) -> epoll::EventData {
 
 impl Collector {
     pub fn new(recycle: Recycle, start_watchdog: StartWatchdog) -> io::Result<(Self, CollectorHandle)> {
-        let (sender, messages) = queue();
+        let nodes = SpareNodes::at_most(MAX_NODES).with_reserve(FIRST_NODES);
+        let (sender, messages) = queue_with(nodes.clone());
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
@@ -258,21 +283,22 @@ impl Collector {
             offered: HashMap::new(),
             enforcer: None,
             has_no_enforcer: false,
+            to_end: Vec::new(),
             start_watchdog,
             recycle: recycle.clone(),
             buffer: vec![0; 64 * 1024],
             stopping: false,
             late: 0,
         };
-        Ok((collector, CollectorHandle { sender, wake, epoll, recycle, taken_back: Arc::default() }))
+        Ok((collector, CollectorHandle { sender, nodes, wake, epoll, recycle, taken_back: Arc::default() }))
     }
 
-    /// Runs until shut down and without runs. `enforcer` is told of limits that only the bytes show.
+    /// Runs until shut down and without runs. Limits that only the bytes show are sent to `enforcer`.
     pub fn serve(mut self, enforcer: EnforcerHandle) {
         self.enforcer = Some(enforcer);
         let mut events = Vec::with_capacity(256);
         while !(self.stopping && self.streams.values().all(|streams| streams.given_up)) {
-            // A panic, whose message is on stderr, is the matter of one run: those of all others go on.
+            // A panic, whose message is on stderr, concerns one run: all others continue.
             let _ = catch_unwind(AssertUnwindSafe(|| self.work(&mut events)));
         }
     }
@@ -287,17 +313,21 @@ impl Collector {
             Err(_) => std::thread::park_timeout(POLL_INTERVAL),
         }
         // First the messages: an event may be of a run that one of them brings.
-        self.obey();
+        self.handle_messages();
+        if let Some(enforcer) = &self.enforcer {
+            enforcer.free_received_nodes();
+        }
         for event in &*events {
             match event.data.u64() {
                 WAKE => {
                     let mut count = [0u8; 8];
                     let _ = rustix::io::read(&*self.wake, &mut count);
-                    self.obey();
+                    self.handle_messages();
                 }
                 token => self.stream((token >> 2) as usize, token & 3),
             }
         }
+        self.end_without_enforcer();
         self.finish_drained();
     }
 
@@ -308,7 +338,7 @@ impl Collector {
         Some(Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 })
     }
 
-    fn obey(&mut self) {
+    fn handle_messages(&mut self) {
         for count in 0.. {
             if count == MOST_AT_A_TIME {
                 // Output comes in between.
@@ -323,7 +353,7 @@ impl Collector {
                         self.see(row);
                     }
                     if self.has_no_enforcer {
-                        self.end_without_enforcer(row);
+                        self.to_end.push(row);
                     }
                 }
                 ToCollector::See(row) => self.see(row),
@@ -352,8 +382,7 @@ impl Collector {
                     self.has_no_enforcer = true;
                     let offered: Vec<usize> = self.offered.keys().copied().collect();
                     offered.into_iter().for_each(|row| self.see(row));
-                    let rows: Vec<usize> = self.streams.keys().copied().collect();
-                    rows.into_iter().for_each(|row| self.end_without_enforcer(row));
+                    self.to_end.extend(self.streams.keys().copied());
                 }
                 ToCollector::Reap(run) => {
                     if let Some(job) = &run.job {
@@ -374,31 +403,13 @@ impl Collector {
                         self.recycle.tell(&run, Fate::Quarantined);
                     }
                 }
-                ToCollector::Dead { run, facts } => {
-                    self.see(run.row);
-                    let now = monotonic_nanoseconds();
-                    if let Some(streams) = streams_of(&mut self.streams, &run) {
-                        // In a live sandbox they go on. What the run itself has written is there.
-                        streams.drain_until = if facts.stands { now } else { now + DRAIN_LIMIT };
-                        let (sender, wake) = (self.sender.clone(), self.wake.clone());
-                        let heard = move |run| {
-                            let _ = sender.send(ToCollector::Heard(run));
-                            let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
-                        };
-                        if words::hear_rest(&run, heard) {
-                            streams.heard_until = now + DRAIN_LIMIT;
-                        }
-                        streams.dead = Some(facts);
-                        // What nobody will read any more need not be written.
-                        streams.close_stdin(&self.epoll);
-                        streams.terminal = None;
-                        streams.hear_reports(&mut self.buffer, &self.epoll);
-                        streams.close_reports(&self.epoll);
-                        for output in 0..2 {
-                            self.stream(run.row, output);
-                        }
+                ToCollector::Dead { run, facts } => self.dead(&run, facts),
+                ToCollector::Ended(mut ending) => {
+                    if let Some(ToCollector::Dead { run, facts }) = ending.report() {
+                        self.dead(&run, facts);
                     }
                 }
+                ToCollector::Discard(discarded) => drop(discarded),
                 ToCollector::Heard(run) => {
                     if let Some(streams) = streams_of(&mut self.streams, &run) {
                         streams.heard_until = 0;
@@ -409,6 +420,33 @@ impl Collector {
                     let rows: Vec<usize> = self.offered.keys().copied().collect();
                     rows.into_iter().for_each(|row| self.see(row));
                 }
+            }
+        }
+    }
+
+    /// Begins to make the Outcome of a dead run.
+    fn dead(&mut self, run: &Arc<Running>, facts: Box<Facts>) {
+        self.see(run.row);
+        let now = monotonic_nanoseconds();
+        if let Some(streams) = streams_of(&mut self.streams, run) {
+            // In a live sandbox they stay open. What the run itself has written is there.
+            streams.drain_until = if facts.stands { now } else { now + DRAIN_LIMIT };
+            let (sender, wake) = (self.sender.clone(), self.wake.clone());
+            let heard = move |run| {
+                let _ = sender.send(ToCollector::Heard(run));
+                let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+            };
+            if words::hear_rest(run, heard) {
+                streams.heard_until = now + DRAIN_LIMIT;
+            }
+            streams.dead = Some(facts);
+            // Nothing reads it any more.
+            streams.close_stdin(&self.epoll);
+            streams.terminal = None;
+            streams.hear_reports(&mut self.buffer, &self.epoll);
+            streams.close_reports(&self.epoll);
+            for output in 0..2 {
+                self.stream(run.row, output);
             }
         }
     }
@@ -442,22 +480,34 @@ impl Collector {
         self.streams.insert(row, streams);
     }
 
-    /// Ends a run that has no enforcer any more. The watchdog has killed it or is about to; no other thread will tell of that.
-    fn end_without_enforcer(&mut self, row: usize) {
-        let Some(streams) = self.streams.get_mut(&row).filter(|streams| streams.is_waited_for()) else {
-            return;
-        };
-        let run = streams.run.clone();
-        // Its answer may have been taken: whoever has taken it ends the run.
-        if run.waiting.is_over() {
-            return;
-        }
-        run.cell.seal();
-        if !run.slot.kill_all() {
-            let _ = process::kill(run.pidfd.as_fd());
+    /// Ends the runs that have no enforcer any more. The watchdog has killed them or is about to; no other thread reports that. Their
+    /// deaths have one bound together: with many runs, other work of this thread would wait for many of them.
+    fn end_without_enforcer(&mut self) {
+        let rows = std::mem::take(&mut self.to_end);
+        let runs: Vec<Arc<Running>> = rows.into_iter().filter_map(|row| self.to_be_ended(row)).collect();
+        for run in &runs {
+            run.cell.seal();
+            if !run.slot.kill_all() {
+                let _ = process::kill(run.pidfd.as_fd());
+            }
         }
         let killed_at = monotonic_nanoseconds();
-        let is_dead = process::wait_readable(run.pidfd.as_fd(), DEATH_LIMIT_MILLISECONDS);
+        for run in runs {
+            let left = (killed_at + DEATH_LIMIT).saturating_sub(monotonic_nanoseconds());
+            let is_dead = process::wait_readable(run.pidfd.as_fd(), left / 1_000_000);
+            self.end_killed(&run, killed_at, is_dead);
+        }
+    }
+
+    /// The run in a row, if its Outcome is still to be made. Where its answer was taken, the thread that has taken it ends the run.
+    fn to_be_ended(&self, row: usize) -> Option<Arc<Running>> {
+        let streams = self.streams.get(&row).filter(|streams| streams.is_waited_for())?;
+        (!streams.run.waiting.is_over()).then(|| streams.run.clone())
+    }
+
+    /// Makes the Outcome of a run that was killed without an enforcer.
+    fn end_killed(&mut self, run: &Arc<Running>, killed_at: u64, is_dead: bool) {
+        let Some(streams) = streams_of(&mut self.streams, run) else { return };
         let reason = "the engine's enforcer failed, as stderr says, and every run was killed with it";
         let started_at = Some(run.started_at.load(Ordering::Acquire)).filter(|at| *at > 0);
         let now = monotonic_nanoseconds();
@@ -477,11 +527,11 @@ impl Collector {
             return;
         }
         streams.given_up = true;
-        run.waiting.outcome(sentence::outcome(&run, &facts, &streams.spools), true);
-        self.recycle.tell(&run, Fate::Quarantined);
+        run.waiting.outcome(sentence::outcome(run, &facts, &streams.spools), true);
+        self.recycle.tell(run, Fate::Quarantined);
     }
 
-    /// Takes up the output of a run that is over, which nobody watches.
+    /// Takes up the output of a run that has ended, which is not watched any more.
     fn attach_late(&mut self, attachment: Attachment) {
         let mut streams = Streams::of(attachment.run);
         for (index, output) in attachment.outputs.into_iter().enumerate() {
@@ -557,7 +607,7 @@ impl Collector {
         }
     }
 
-    /// Goes on reading what a run's own processes write behind its end, so that they can go on.
+    /// Continues to read what a run's own processes write after its end, so that they do not block.
     fn keep_late(&mut self, mut streams: Streams) {
         if streams.outputs.iter().all(Option::is_none) {
             return;
@@ -605,7 +655,7 @@ fn streams_of<'a>(streams: &'a mut HashMap<usize, Streams>, run: &Arc<Running>) 
 }
 
 impl Streams {
-    /// Whether its Outcome is still to come.
+    /// Whether its Outcome is still to be made.
     fn is_waited_for(&self) -> bool {
         self.dead.is_none() && !self.given_up
     }
@@ -659,7 +709,7 @@ impl Streams {
         }
     }
 
-    /// Takes what was reported; closes the channel once nobody can report any more.
+    /// Reads what was reported; closes the channel once no process can report any more.
     fn hear_reports(&mut self, buffer: &mut [u8], epoll: &OwnedFd) {
         let Some(reports) = &mut self.reports else { return };
         let run = &self.run;
@@ -680,7 +730,7 @@ impl Streams {
         match rustix::io::write(fd.as_fd(), &bytes[*at..]) {
             Ok(written) => *at += written,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
-            // Nobody reads any more.
+            // The run has closed it.
             Err(_) => *at = bytes.len(),
         }
         if *at == bytes.len() {

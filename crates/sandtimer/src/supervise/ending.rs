@@ -4,7 +4,7 @@
 //! Starting ─▶ Running ─▶ Grace ─▶ Killed ─▶ dead
 //!     └──────────┴─────────┴───────▲  (exit, limit, cancel, infrastructure: whichever seals the deadline cell first)
 //! ```
-//! Owned by one thread at a time: whoever begins the run, then the enforcer. The caller of [`Ending::time`] and friends then asks for
+//! Owned by one thread at a time: the one that begins the run, then the enforcer. The caller of [`Ending::time`] and friends then asks for
 //! [`Ending::report`] and [`Ending::next_time`]; nothing here waits.
 
 mod death;
@@ -36,6 +36,10 @@ const SPAWN_LIMIT: u64 = 60_000_000_000;
 const SWEEP_LIMIT: u64 = 100_000_000;
 /// How long a job that is ended without its sandbox may take, and init to look after it; then the sandbox is ended.
 pub(super) const VACATE_LIMIT: u64 = 100_000_000;
+/// Signals that a run gets, where it is not extended after one.
+const MAX_SIGNALS: usize = 4;
+/// Events that its owner cannot be told at once.
+const MAX_OWNER_EVENTS: usize = 4;
 /// How soon to look again whether a killed group is empty.
 const LOOK_AGAIN: u64 = 1_000_000;
 
@@ -48,7 +52,7 @@ enum Phase {
     Dead,
 }
 
-/// What the collector has been told of a run.
+/// What the collector knows of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Nothing,
@@ -57,7 +61,7 @@ enum Told {
     Dead,
 }
 
-/// A run under the enforcer's eyes.
+/// A run that the enforcer watches.
 #[derive(Debug)]
 pub(crate) struct Ending {
     pub run: Arc<Running>,
@@ -103,8 +107,10 @@ pub(crate) struct Ending {
     killed_anew: u64,
     pause: Option<Stopwatch>,
     processors: u64,
-    /// What the owner was not told because another thread had the lock; none where no task is to be woken either.
-    owner_events: Option<Vec<OwnerEvent>>,
+    /// What the owner was not told because another thread had the lock.
+    owner_events: Vec<OwnerEvent>,
+    /// Tasks wait for what the owner was told.
+    has_tasks_to_wake: bool,
 }
 
 impl Ending {
@@ -114,7 +120,8 @@ impl Ending {
             run,
             control_closed: false,
             scheduled: None,
-            facts: Facts::default(),
+            // The enforcer is not to allocate when it sends a signal.
+            facts: Facts { signals: Vec::with_capacity(MAX_SIGNALS), ..Facts::default() },
             phase: Phase::Starting,
             told: Told::Nothing,
             announced: None,
@@ -140,7 +147,8 @@ impl Ending {
             killed_anew: 0,
             pause: None,
             processors: sandtimer_os::probe::processors() as u64,
-            owner_events: None,
+            owner_events: Vec::with_capacity(MAX_OWNER_EVENTS),
+            has_tasks_to_wake: false,
         };
         if let Some(at) = begun_at {
             ending.started(at);
@@ -153,7 +161,7 @@ impl Ending {
         self.facts.overdue == Some(true)
     }
 
-    /// Whether it was killed and has not been seen to die yet.
+    /// Whether it was killed and its death has not been seen yet.
     pub fn is_dying(&self) -> bool {
         self.phase == Phase::Killed && self.next_look.is_none() && self.facts.overdue != Some(true)
     }
@@ -221,10 +229,10 @@ impl Ending {
 
     fn time_running(&mut self, now: u64) {
         if self.run.cell.is_fired() {
-            // Its answer was taken, and nobody has come to end it yet.
+            // Its answer was taken, and its end was not handled in time.
             self.answered(now);
             if self.phase == Phase::Running {
-                self.infrastructure("its deadline was sealed, and nobody has said why".to_owned(), now);
+                self.infrastructure("its deadline was sealed without a cause".to_owned(), now);
             }
             return;
         }
@@ -270,7 +278,7 @@ impl Ending {
     }
 
     fn signal(&mut self, signal: Signal, name: &'static str, now: u64) {
-        // An init that does not listen is killed when the grace is over.
+        // An init that does not read is killed when the grace has passed.
         let _ = process::order(&*self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
         self.facts.signals.push((name, now));
     }
@@ -300,7 +308,7 @@ impl Ending {
         }
     }
 
-    /// The verdict is there for whoever waits for it; once.
+    /// Publishes the verdict to all that wait for it; once.
     fn publish(&mut self) {
         if !self.published {
             self.published = true;
@@ -326,7 +334,7 @@ impl Ending {
             && let Ok(paused) = pause.resume(Moment::from_nanos(now))
         {
             self.facts.paused += paused;
-            // A frozen process could not hear the signal that announces the kill.
+            // A frozen process could not handle the signal that announces the kill.
             self.run.slot.freeze(false);
         }
     }
@@ -384,12 +392,12 @@ impl Ending {
         }
     }
 
-    /// The caller wants it ended.
-    pub fn cancel(&mut self, reason: String, now: u64) {
+    /// The caller wants it ended. Takes the reason if that is the cause.
+    pub fn cancel(&mut self, reason: &mut String, now: u64) {
         match self.phase {
             Phase::Starting | Phase::Running if self.run.cell.seal() => {
                 self.facts.due_at = now.saturating_add(self.run.grace);
-                self.decide(Cause::Cancel(reason), Enforcer::Enforcer, now);
+                self.decide(Cause::Cancel(std::mem::take(reason)), Enforcer::Enforcer, now);
                 self.kill_after_grace(now);
             }
             // A second cancel does not wait for the grace.
@@ -398,7 +406,7 @@ impl Ending {
         }
     }
 
-    /// Sandtimer cannot go on with it.
+    /// Ends it because Sandtimer cannot continue.
     pub fn infrastructure(&mut self, reason: String, now: u64) {
         if self.run.cell.seal() {
             self.decide(Cause::Infrastructure(reason), Enforcer::Enforcer, now);
@@ -406,7 +414,7 @@ impl Ending {
         self.kill(now);
     }
 
-    /// Stops the processes and the run's own clocks, or lets both go on.
+    /// Stops or continues the processes and the run's own clocks.
     pub fn pause(&mut self, paused: bool, now: u64) {
         if self.phase != Phase::Running || paused == self.pause.is_some() {
             return;
@@ -474,20 +482,20 @@ impl Ending {
         self.announced = Some(hard);
     }
 
-    /// The watchdog killed it: its row says so.
+    /// The watchdog killed it, as its row shows.
     pub fn ended_by_watchdog(&mut self, now: u64) {
         if self.run.cell.seal() {
             self.facts.due_at = self.hard_end(now);
             self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Watchdog, now);
             self.publish();
-            // It may not have been told how.
+            // It may not have had the means.
             self.run.slot.kill_all();
             self.facts.killed_at = Some(now);
             self.phase = Phase::Killed;
         }
     }
 
-    /// The watchdog has killed its sandbox, or is about to: that is nobody's any more, whatever init has said of it.
+    /// The watchdog has killed its sandbox, or is about to: it is not used again, whatever init has reported.
     pub fn killed_by_watchdog(&self) {
         drop(self.run.job.as_ref().and_then(Job::take_vacancy));
     }
@@ -495,26 +503,30 @@ impl Ending {
     /// Tells the owner of something, without waiting: the rest is left to [`Ending::owner_events`].
     fn notify_owner(&mut self, event: OwnerEvent) {
         match self.run.waiting.try_note(event) {
-            Ok(false) => {}
-            Ok(true) => drop(self.owner_events.get_or_insert_default()),
-            Err(event) => self.owner_events.get_or_insert_default().push(event),
+            Ok(has_tasks) => self.has_tasks_to_wake |= has_tasks,
+            Err(event) => self.owner_events.push(event),
         }
     }
 
     /// What the owner could not be told at once, and that tasks are to be woken: the collector's to do.
     pub fn owner_events(&mut self) -> Option<ToCollector> {
-        let events = self.owner_events.take()?;
+        let events = self.unsent_owner_events()?;
         Some(ToCollector::Notify(self.run.clone(), events))
     }
 
-    /// The same, done here, by a thread that may wait.
-    pub fn tell_owner_the_rest(&mut self) {
-        if let Some(events) = self.owner_events.take() {
+    /// Tells the owner the same here, on a thread that may wait.
+    pub fn notify_owner_of_rest(&mut self) {
+        if let Some(events) = self.unsent_owner_events() {
             self.run.waiting.note(events);
         }
     }
 
-    /// What the collector has not heard yet.
+    fn unsent_owner_events(&mut self) -> Option<Vec<OwnerEvent>> {
+        let has_tasks = std::mem::take(&mut self.has_tasks_to_wake);
+        (has_tasks || !self.owner_events.is_empty()).then(|| std::mem::take(&mut self.owner_events))
+    }
+
+    /// What the collector does not know yet.
     pub fn report(&mut self) -> Option<ToCollector> {
         let (told, message) = match (self.phase, self.facts.overdue) {
             (Phase::Dead, _) => {

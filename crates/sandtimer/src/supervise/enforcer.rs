@@ -1,11 +1,16 @@
 //! The thread that ends runs on time.
 //!
 //! It waits on one epoll for its timer, for every run's init (socket and pidfd) and for messages; it does no I/O of
-//! runs, waits for no lock and no message of a thread of lower priority (what the owner of a run is told and cannot be told at once
-//! is left to the collector, and so are the wakers of tasks, which are the caller's code), and decides which cause ended a run that it has looked at: of one
-//! that was brought it notes when something is due, and takes it up once that time has come or something is heard of it. (An
-//! answer is taken by whoever waited for it; a run that is answered before may be taken back, and ended elsewhere.) Real-time
-//! (SCHED_FIFO) where the kernel allows it: otherwise busy sandboxes on the same processors make it late.
+//! runs, and waits for no lock and no message of a thread of lower priority: what the owner of a run cannot be told at once
+//! is left to the collector, and so are the wakers of tasks, which are the caller's code. It decides which cause ended a run that it has
+//! looked at. Of a run that was offered it notes when something is due, and takes it up once that time has come or an event of it
+//! arrives. (An answer is taken by the thread that waited for it; a run that is answered before may be taken back, and ended elsewhere.)
+//! Real-time (SCHED_FIFO) where the kernel allows it: otherwise busy sandboxes on the same processors make it late.
+//!
+//! The allocator's locks are held by threads of lower priority too. In starting, limiting, cancelling and ending a run this thread
+//! neither allocates nor frees: its messages have nodes that were allocated before, and what it has received and does not need any
+//! more the collector frees ([`Discarded`]). What is rare does allocate: a new watchdog, a notice of a limit, a run that cannot be watched or
+//! does not die, and of contexts an answer that the thread which waited for it did not take back.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,29 +25,29 @@ use rustix::time::{
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
-use sandtimer_os::queue::{Receiver, Sender, queue};
+use sandtimer_os::queue::{Receiver, ReservedSender, Sender, SpareNodes, queue_with};
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
-use super::collector::ToCollector;
+use super::collector::{Discarded, ToCollector};
 use super::ending::Ending;
 use super::offer::Offer;
 use super::orders::{CONTROL, Command, EnforcerHandle, JOB, PIDFD, Shown, kill_by, token};
-use super::run::Running;
+use super::unsent::UnsentRows;
 
 /// Watchdogs are started at most this often.
 const WATCHDOG_AGAIN: u64 = 1_000_000_000;
 
-/// How soon the watchdog is told again of what its socket had no room for.
-const SHOW_AGAIN: u64 = 10_000_000;
+/// How soon it is tried again to send the watchdog what its socket had no room for.
+const SEND_AGAIN: u64 = 10_000_000;
 
-/// Times of runs that are over stay until they pass, or there are this many.
+/// Times of runs that have ended stay until they pass, or there are this many.
 const MOST_TIMERS: usize = 8 * sandtimer_os::wire::ROWS;
 
 const WAKE: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 const WATCHDOG: u64 = u64::MAX - 2;
 
-/// A run that was brought.
+/// A run that was offered.
 struct Offered {
     /// When something of it is due.
     due: u64,
@@ -55,12 +60,12 @@ pub(crate) struct Enforcer {
     timer: OwnedFd,
     wake: Arc<OwnedFd>,
     commands: Receiver<Command>,
-    collector: Sender<ToCollector>,
+    collector: ReservedSender<ToCollector>,
     collector_wake: Arc<OwnedFd>,
     table: Arc<SharedTable>,
     watchdog: Option<Arc<Watchdog>>,
-    /// Rows that it has not been told of, because its socket was full.
-    unshown: Vec<usize>,
+    /// Rows that it has not been told of.
+    unsent: UnsentRows,
     /// When the last one was adopted.
     watchdog_since: u64,
     /// What it was told of runs beforehand.
@@ -84,6 +89,8 @@ pub(crate) struct Enforcer {
 pub(crate) struct EnforcerParts {
     pub table: Arc<SharedTable>,
     pub collector: Sender<ToCollector>,
+    /// Nodes of messages to the collector.
+    pub collector_nodes: SpareNodes<ToCollector>,
     pub collector_wake: Arc<OwnedFd>,
     pub sweep_directories: Vec<OwnedFd>,
     /// The lock of the engine's number: a watchdog that still sweeps must keep the next engine from it.
@@ -92,31 +99,34 @@ pub(crate) struct EnforcerParts {
 
 impl Enforcer {
     pub fn new(parts: EnforcerParts) -> io::Result<(Self, EnforcerHandle)> {
-        let (sender, commands) = queue();
+        // Freed by the collector alone.
+        let received_nodes = SpareNodes::at_most(usize::MAX);
+        let (sender, commands) = queue_with(received_nodes.clone());
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
-        let own_handle = EnforcerHandle::new(sender, wake.clone(), epoll.clone(), parts.table.clone());
+        let own_handle =
+            EnforcerHandle::new((sender, received_nodes), wake.clone(), epoll.clone(), parts.table.clone());
         let enforcer = Enforcer {
             epoll,
             timer,
             wake,
             commands,
-            collector: parts.collector,
+            collector: parts.collector.with_nodes(parts.collector_nodes),
             collector_wake: parts.collector_wake,
             table: parts.table,
             watchdog: None,
-            unshown: Vec::new(),
+            unsent: UnsentRows::new(),
             watchdog_since: 0,
             shown: None,
             watchdog_due: None,
             own_handle: own_handle.clone(),
             runs: std::iter::repeat_with(|| None).take(sandtimer_os::wire::ROWS).collect(),
             offered: std::iter::repeat_with(|| None).take(sandtimer_os::wire::ROWS).collect(),
-            timers: BinaryHeap::new(),
+            timers: BinaryHeap::with_capacity(MOST_TIMERS + 1),
             sweep_directories: parts.sweep_directories,
             lease: parts.lease,
             armed_for: u64::MAX,
@@ -126,15 +136,15 @@ impl Enforcer {
     }
 
     /// Runs until shut down and without runs.
-    pub fn serve(mut self) {
-        let mut end = UnexpectedEnd::of(&self);
+    pub fn serve(mut self, collector: Sender<ToCollector>) {
+        let mut end = UnexpectedEnd::of(&self, collector);
         let mut events = Vec::with_capacity(256);
         while !(self.stopping && self.runs.iter().flatten().all(|ending| ending.is_given_up())) {
             events.clear();
             self.arm_timer();
-            // Whoever brings a run reads the time just written, and wakes this thread or not. What came before is seen here.
+            // A thread that offers a run reads the time just written, and wakes this thread or not. Earlier commands are received here.
             fence(Ordering::SeqCst);
-            if self.obey() {
+            if self.handle_commands() {
                 continue;
             }
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
@@ -142,27 +152,27 @@ impl Enforcer {
                 // Nothing can be watched any more.
                 Err(_) => return,
             }
-            // First the commands: an event may be of a run that one of them brings.
-            self.obey();
+            // First the commands: an event may be of a run that one of them offers.
+            self.handle_commands();
             for event in &events {
                 match event.data.u64() {
                     WAKE => {
                         let mut count = [0u8; 8];
                         let _ = rustix::io::read(&*self.wake, &mut count);
-                        self.obey();
+                        self.handle_commands();
                     }
                     TIMER => {
                         let mut expirations = [0u8; 8];
-                        // Only clears the readiness; a spurious wake-up costs one look.
+                        // Only clears the readiness; a spurious wake-up is harmless.
                         let _ = rustix::io::read(&self.timer, &mut expirations);
-                        // Neither this nor that it is for nothing: what follows is written in any case.
+                        // The next time is written in any case.
                         self.armed_for = 0;
                     }
                     WATCHDOG => self.replace_watchdog(),
                     other => self.event((other >> 2) as usize, other & 3),
                 }
             }
-            self.look();
+            self.handle_due();
         }
         end.is_expected = true;
         if let Some(watchdog) = self.watchdog.take()
@@ -178,9 +188,8 @@ impl Enforcer {
         }
         let next = self.timers.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
         let next = next.min(self.watchdog_due.unwrap_or(u64::MAX));
-        let next =
-            if self.unshown.is_empty() { next } else { next.min(monotonic_nanoseconds() + SHOW_AGAIN) };
-        // An earlier time than is needed stays: it costs one look, and whoever brings a run until then need not wake this thread.
+        let next = if self.unsent.is_empty() { next } else { next.min(monotonic_nanoseconds() + SEND_AGAIN) };
+        // An earlier time than is needed stays: it costs one turn, and a run that is offered until then need not wake this thread.
         if self.armed_for != 0 && self.armed_for <= next {
             return;
         }
@@ -195,34 +204,42 @@ impl Enforcer {
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &timer);
     }
 
-    /// Whether there was anything to obey.
-    fn obey(&mut self) -> bool {
+    /// Handles what other threads have asked for. Whether there was anything.
+    fn handle_commands(&mut self) -> bool {
         let mut any = false;
         while let Some(command) = self.commands.try_receive() {
             any = true;
             match command {
                 Command::Watch { row, due, shown, offer } => {
-                    self.offered[row] = Some(Offered { due: due.unwrap_or(u64::MAX), ending: offer });
+                    let offered = Offered { due: due.unwrap_or(u64::MAX), ending: offer };
+                    if let Some(last) = self.offered[row].replace(offered) {
+                        self.discard(Discarded::Offer(last.ending));
+                    }
                     if let Some(due) = due {
                         self.schedule(due, row);
                     }
                     if self.stopping || shown != self.shown {
-                        self.see(row);
+                        self.take_up(row);
                     }
                 }
-                // Init and the watchdog hear of it with what follows every change.
+                // Init and the watchdog are told with what follows every change.
                 Command::Moved { row } => self.with(row, None, |_| {}),
-                Command::Cancel { row, id, reason } => {
-                    self.with(row, Some(&id), |ending| ending.cancel(reason, monotonic_nanoseconds()));
+                Command::Cancel { row, id, mut reason } => {
+                    self.with(row, Some(&id), |ending| ending.cancel(&mut reason, monotonic_nanoseconds()));
+                    self.discard(Discarded::Text(id));
+                    self.discard(Discarded::Text(reason));
                 }
                 Command::Pause { row, id, paused } => {
                     self.with(row, Some(&id), |ending| ending.pause(paused, monotonic_nanoseconds()));
+                    self.discard(Discarded::Text(id));
                 }
                 Command::Limit { row, id, kind } => {
                     self.with(row, Some(&id), |ending| ending.limit(kind, monotonic_nanoseconds()));
+                    self.discard(Discarded::Text(id));
                 }
                 Command::Answered { row, id } => {
                     self.with(row, Some(&id), |ending| ending.answered(monotonic_nanoseconds()));
+                    self.discard(Discarded::Text(id));
                 }
                 Command::Adopt(watchdog) => self.adopt(watchdog),
                 Command::NoWatchdog => {
@@ -231,9 +248,9 @@ impl Enforcer {
                 Command::Shutdown => {
                     self.stopping = true;
                     for row in 0..self.runs.len() {
-                        self.see(row);
                         let cancel = |ending: &mut Ending| {
-                            ending.cancel("the engine is shutting down".to_owned(), monotonic_nanoseconds());
+                            let mut reason = "the engine is shutting down".to_owned();
+                            ending.cancel(&mut reason, monotonic_nanoseconds());
                         };
                         self.with(row, None, cancel);
                     }
@@ -243,9 +260,9 @@ impl Enforcer {
         any
     }
 
-    /// Does something to the run in `row` (if it is still `id`'s), then sees what has to be done next.
+    /// Does something to the run in `row` (if it is still `id`'s), and what follows from that.
     fn with(&mut self, row: usize, id: Option<&str>, act: impl FnOnce(&mut Ending)) {
-        self.see(row);
+        self.take_up(row);
         let Some(ending) = self.runs.get_mut(row).and_then(Option::as_deref_mut) else { return };
         if id.is_some_and(|id| id != ending.run.id) {
             return;
@@ -255,17 +272,19 @@ impl Enforcer {
     }
 
     /// Takes up the run in a row that was only offered so far.
-    fn see(&mut self, row: usize) {
-        let offered = self.offered.get_mut(row).and_then(Option::take);
-        if let Some(ending) = offered.and_then(|offered| offered.ending.take()) {
+    fn take_up(&mut self, row: usize) {
+        let Some(offered) = self.offered.get_mut(row).and_then(Option::take) else { return };
+        let ending = offered.ending.take();
+        self.discard(Discarded::Offer(offered.ending));
+        if let Some(ending) = ending {
             self.watch(ending);
         }
     }
 
     fn watch(&mut self, mut ending: Box<Ending>) {
-        let run = ending.run.clone();
+        let run = &ending.run;
         let row = run.row;
-        // They were added edge-triggered, by another thread, who may have taken them out again. What came before now is seen now.
+        // They were added edge-triggered, by another thread, which may have removed them again. Earlier events are reported now.
         let level = |fd: BorrowedFd<'_>, kind| {
             let (token, flags) = (token(row, kind), epoll::EventFlags::IN);
             epoll::modify(&self.epoll, fd, token, flags)
@@ -275,17 +294,21 @@ impl Enforcer {
             .and_then(|()| level(run.pidfd.as_fd(), PIDFD))
             .and_then(|()| run.job.as_ref().map_or(Ok(()), |job| level(job.pidfd.as_fd(), JOB)));
         if run.shown != self.shown {
-            self.tell_watchdog(&run);
+            // With all others that it has not been told of.
+            self.unsent.insert(row);
         }
         if let Err(error) = added {
             ending.infrastructure(format!("the run cannot be watched: {error}"), monotonic_nanoseconds());
         }
-        self.runs[row] = Some(ending);
+        if let Some(last) = self.runs[row].replace(ending) {
+            self.discard(Discarded::Ending(last));
+        }
+        self.send_unsent();
         self.follow(row);
     }
 
     fn event(&mut self, row: usize, kind: u64) {
-        self.see(row);
+        self.take_up(row);
         let Some(ending) = self.runs.get_mut(row).and_then(Option::as_mut) else { return };
         ending.hear(monotonic_nanoseconds());
         // The event may be of the row's last run.
@@ -310,15 +333,15 @@ impl Enforcer {
         self.follow(row);
     }
 
-    /// Looks at everything whose time has come.
-    fn look(&mut self) {
+    /// Handles everything whose time has come.
+    fn handle_due(&mut self) {
         if self.watchdog_due.is_some_and(|at| at <= monotonic_nanoseconds()) {
             self.watchdog_due = None;
             if !self.stopping {
                 self.tell_collector(ToCollector::StartWatchdog);
             }
         }
-        self.show_rest();
+        self.send_unsent();
         loop {
             let now = monotonic_nanoseconds();
             match self.timers.peek() {
@@ -326,7 +349,7 @@ impl Enforcer {
                     let (at, row) = (*at, *row);
                     self.timers.pop();
                     if self.offered[row].as_ref().is_some_and(|offered| offered.due == at) {
-                        self.see(row);
+                        self.take_up(row);
                     }
                     // Any other entry is of a time that was changed since.
                     if let Some(ending) = self.runs[row].as_mut()
@@ -349,7 +372,7 @@ impl Enforcer {
         }
     }
 
-    /// After every change of a run: its next time, the watchdog's row, and what the collector must hear.
+    /// Does what follows every change of a run: its next time, the watchdog's row, and messages to the collector.
     fn follow(&mut self, row: usize) {
         let Some(ending) = self.runs[row].as_mut() else { return };
         if ending.is_dead() && self.table.disarm(row) {
@@ -359,23 +382,33 @@ impl Enforcer {
             && self.table.arm(row, hard)
             && let Some(watchdog) = &self.watchdog
         {
-            // A watchdog that does not listen is replaced when it is dead; init stands behind it meanwhile.
+            // A watchdog that does not read is replaced when it is dead; meanwhile init has the same deadline.
             let _ = watchdog.wake();
         }
-        let messages = [
-            ending.owner_events(),
-            ending.look(),
-            ending.measurement(),
-            ending.notice(),
-            ending.reap(),
-            ending.report(),
-        ];
-        let run = ending.is_dead().then(|| ending.run.clone());
+        let messages =
+            [ending.owner_events(), ending.look(), ending.measurement(), ending.notice(), ending.reap()];
+        if ending.is_dead() {
+            messages.into_iter().flatten().for_each(|message| self.tell_collector(message));
+            self.finish(row);
+            return;
+        }
+        let report = ending.report();
         let next = ending.next_time().filter(|at| ending.scheduled != Some(*at));
-        if let Some(run) = &run {
-            // Before anybody hears of it: the row may be another run's at once.
-            self.runs[row] = None;
-            // Gone from the set by themselves once closed; but the owner may keep the run, and with it the files.
+        if let Some(at) = next {
+            ending.scheduled = Some(at);
+            self.schedule(at, row);
+        }
+        for message in messages.into_iter().flatten().chain(report) {
+            self.tell_collector(message);
+        }
+    }
+
+    /// Passes a dead run to the collector.
+    fn finish(&mut self, row: usize) {
+        let Some(ending) = self.runs[row].take() else { return };
+        {
+            let run = &ending.run;
+            // Closed, they leave the set by themselves; but the owner may keep the run, and with it the files.
             let _ = epoll::delete(&self.epoll, &run.control);
             let _ = epoll::delete(&self.epoll, &run.pidfd);
             if let Some(job) = &run.job {
@@ -387,13 +420,8 @@ impl Enforcer {
                 let _ = watchdog.forget(row);
             }
         }
-        for message in messages.into_iter().flatten() {
-            self.tell_collector(message);
-        }
-        if let (Some(at), Some(ending)) = (next, self.runs[row].as_mut()) {
-            ending.scheduled = Some(at);
-            self.schedule(at, row);
-        }
+        // Last: the row may be another run's from now on.
+        self.tell_collector(ToCollector::Ended(ending));
     }
 
     fn schedule(&mut self, at: u64, row: usize) {
@@ -405,33 +433,42 @@ impl Enforcer {
         self.timers.push(Reverse((at, row)));
     }
 
-    /// Whether a run is to be looked at then.
+    /// Whether something of a run is due then.
     fn is_awaited(&self, at: u64, row: usize) -> bool {
         let offered = self.offered[row].as_ref();
         offered.is_some_and(|offered| offered.due == at && !offered.ending.is_taken())
             || self.runs[row].as_ref().is_some_and(|ending| ending.scheduled == Some(at))
     }
 
-    fn tell_collector(&self, message: ToCollector) {
+    fn tell_collector(&mut self, message: ToCollector) {
         // The collector outlives the enforcer.
         let _ = self.collector.send(message);
         let _ = rustix::io::write(&*self.collector_wake, &1u64.to_ne_bytes());
     }
 
-    fn tell_watchdog(&mut self, run: &Running) {
-        let Some(watchdog) = &self.watchdog else { return };
-        let told = kill_by(watchdog, &run.slot, run.pidfd.as_fd(), run.sweeps_itself);
-        // Any other failure means that it is dead, which wakes this thread by its pidfd.
-        if told.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-            self.unshown.push(run.row);
-        }
+    /// Has the collector free something, when it is woken next.
+    fn discard(&mut self, discarded: Discarded) {
+        let _ = self.collector.send(ToCollector::Discard(discarded));
     }
 
-    /// Tells the watchdog of the rows that its socket had no room for.
-    fn show_rest(&mut self) {
-        for row in std::mem::take(&mut self.unshown) {
-            let run = self.runs[row].as_ref().map(|ending| ending.run.clone());
-            run.iter().for_each(|run| self.tell_watchdog(run));
+    /// Tells the watchdog how the rows are killed of which it does not know, until its socket is full.
+    fn send_unsent(&mut self) {
+        if self.unsent.is_empty() {
+            return;
+        }
+        let Some(watchdog) = &self.watchdog else {
+            self.unsent.clear();
+            return;
+        };
+        let runs = &self.runs;
+        self.unsent.send(|row| {
+            let Some(run) = runs[row].as_ref().map(|ending| &ending.run) else { return Ok(()) };
+            // Where it is dead, its pidfd wakes this thread.
+            kill_by(watchdog, &run.slot, run.pidfd.as_fd(), run.sweeps_itself)
+        });
+        if self.unsent.is_empty() {
+            // While the socket was full a wake-up may have failed.
+            let _ = watchdog.wake();
         }
     }
 
@@ -447,29 +484,36 @@ impl Enforcer {
         self.watchdog = Some(watchdog.clone());
         self.watchdog_since = monotonic_nanoseconds();
         self.shown = self.own_handle.adopted(watchdog);
-        (0..self.offered.len()).for_each(|row| self.see(row));
-        // Its socket holds some hundred messages, and those that it has not read it may not have had the time for.
-        self.unshown = (0..self.runs.len()).filter(|row| self.runs[*row].is_some()).collect();
-        self.show_rest();
+        (0..self.offered.len()).for_each(|row| self.take_up(row));
+        // Its socket holds some hundred messages until it has had the time to read them.
+        for row in 0..self.runs.len() {
+            if self.runs[row].is_some() {
+                self.unsent.insert(row);
+            }
+        }
+        self.send_unsent();
         if let Some(watchdog) = &self.watchdog {
             let _ = watchdog.wake();
         }
     }
 
-    /// The watchdog died: a new one takes over the same table when it has been started. One that dies again and again is
-    /// not started again and again.
+    /// Has a new watchdog started, which takes over the table of the one that has died. At most one in a while: the cause of its
+    /// death may be there still.
     fn replace_watchdog(&mut self) {
         self.shown = None;
-        self.unshown.clear();
-        self.own_handle.bereft();
+        self.unsent.clear();
+        if let Some(dead) = self.own_handle.without_watchdog() {
+            self.discard(Discarded::Watchdog(dead));
+        }
         if let Some(dead) = self.watchdog.take() {
             let _ = epoll::delete(&self.epoll, dead.pidfd());
+            self.discard(Discarded::Watchdog(dead));
         }
         self.watchdog_due = Some(self.watchdog_since + WATCHDOG_AGAIN);
     }
 }
 
-/// What is done where the enforcer ends in the middle of its work, by a panic or because its epoll fails: the watchdog, whose
+/// What is done if the enforcer ends in the middle of its work, by a panic or because its epoll fails: the watchdog, whose
 /// socket closes then, kills every run, and the collector ends what is waited for.
 struct UnexpectedEnd {
     handle: EnforcerHandle,
@@ -479,10 +523,10 @@ struct UnexpectedEnd {
 }
 
 impl UnexpectedEnd {
-    fn of(enforcer: &Enforcer) -> Self {
+    fn of(enforcer: &Enforcer, collector: Sender<ToCollector>) -> Self {
         UnexpectedEnd {
             handle: enforcer.own_handle.clone(),
-            collector: enforcer.collector.clone(),
+            collector,
             collector_wake: enforcer.collector_wake.clone(),
             is_expected: false,
         }
@@ -492,7 +536,7 @@ impl UnexpectedEnd {
 impl Drop for UnexpectedEnd {
     fn drop(&mut self) {
         if !self.is_expected {
-            self.handle.bereft();
+            drop(self.handle.without_watchdog());
             let _ = self.collector.send(ToCollector::EnforcerEnded);
             let _ = rustix::io::write(&*self.collector_wake, &1u64.to_ne_bytes());
         }

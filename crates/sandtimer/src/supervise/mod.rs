@@ -25,6 +25,7 @@ mod reports;
 pub(crate) mod run;
 pub(crate) mod seen;
 pub(crate) mod sentence;
+mod unsent;
 pub(crate) mod waiting;
 pub(crate) mod words;
 

@@ -1,8 +1,8 @@
-//! What others ask of the enforcer, and how it hears of runs.
+//! What other threads ask of the enforcer, and how runs reach it.
 //!
-//! A run that begins wakes the enforcer only where it would otherwise wake too late: on few processors that wake-up takes
-//! the place of the command itself. Until then the run stands in the queue of commands, its descriptors are in the
-//! enforcer's epoll, and init and the watchdog's row know its end.
+//! A run that begins wakes the enforcer only if it would otherwise wake too late: on few processors that wake-up takes
+//! the place of the command itself. Until then the run is in the queue of commands, its descriptors are in the
+//! enforcer's epoll, and init and the watchdog's row have its deadline.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::epoll;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
-use sandtimer_os::queue::Sender;
+use sandtimer_os::queue::{Sender, SpareNodes};
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
 use super::ending::Ending;
@@ -23,7 +23,7 @@ use crate::isolate::cgroup::Slot;
 /// What others ask of the enforcer.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// A sandbox was started in this row; watch it once something is due or happens, unless who started it has taken it back.
+    /// A sandbox was started in this row; watch it once something is due or happens, unless it has been taken back by then.
     Watch {
         row: usize,
         due: Option<u64>,
@@ -31,7 +31,7 @@ pub(crate) enum Command {
         shown: Option<Shown>,
         offer: Arc<Offer<Box<Ending>>>,
     },
-    /// The deadline of a row was moved, or its run is to be seen to now.
+    /// The deadline of a row was moved, or its run is to be taken up now.
     Moved {
         row: usize,
     },
@@ -41,24 +41,24 @@ pub(crate) enum Command {
         id: String,
         reason: String,
     },
-    /// Stop (or let go on) a run and its clocks.
+    /// Stop or continue a run and its clocks.
     Pause {
         row: usize,
         id: String,
         paused: bool,
     },
-    /// End a run because a limit that others measure is passed.
+    /// End a run because a limit that other threads measure is passed.
     Limit {
         row: usize,
         id: String,
         kind: crate::model::LimitKind,
     },
-    /// The job answered, and whoever waited for it took the answer.
+    /// The job answered, and the thread that waited for it took the answer.
     Answered {
         row: usize,
         id: String,
     },
-    /// The watchdog stands ready.
+    /// A watchdog was started.
     Adopt(Watchdog),
     /// None could be started.
     NoWatchdog,
@@ -78,17 +78,19 @@ pub(super) fn token(row: usize, kind: u64) -> epoll::EventData {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shown(u64);
 
-/// The watchdog there is. The enforcer takes this lock only when one comes or goes.
+/// The present watchdog. The enforcer takes this lock only when one comes or goes.
 #[derive(Debug, Default)]
 struct Watchers {
     count: u64,
     watchdog: Option<Arc<Watchdog>>,
 }
 
-/// The way to the enforcer.
+/// Sends commands to the enforcer.
 #[derive(Debug, Clone)]
 pub(crate) struct EnforcerHandle {
     commands: Sender<Command>,
+    /// Nodes of commands that the enforcer has received.
+    received_nodes: SpareNodes<Command>,
     wake: Arc<OwnedFd>,
     epoll: Arc<OwnedFd>,
     table: Arc<SharedTable>,
@@ -98,22 +100,23 @@ pub(crate) struct EnforcerHandle {
     /// Which watchdog the enforcer has: the number of [`Shown`], 0 for none.
     shown_to: Arc<AtomicU64>,
     watchers: Arc<Mutex<Watchers>>,
-    /// Runs that were taken back, whose commands stand in the queue.
+    /// Runs that were taken back, whose commands are in the queue.
     taken_back: Arc<AtomicU32>,
 }
 
-/// So many commands of runs that were taken back stand in the queue before the enforcer is woken for them.
+/// The number of commands of runs that were taken back for which the enforcer is woken.
 pub(super) const MOST_TAKEN_BACK: u32 = 64;
 
 impl EnforcerHandle {
     pub(super) fn new(
-        commands: Sender<Command>,
+        (commands, received_nodes): (Sender<Command>, SpareNodes<Command>),
         wake: Arc<OwnedFd>,
         epoll: Arc<OwnedFd>,
         table: Arc<SharedTable>,
     ) -> Self {
         EnforcerHandle {
             commands,
+            received_nodes,
             wake,
             epoll,
             table,
@@ -130,12 +133,12 @@ impl EnforcerHandle {
         self.commands.is_closed()
     }
 
-    /// Whether a watchdog stands behind the enforcer.
+    /// Whether there is a watchdog.
     pub fn is_watched(&self) -> bool {
         self.watched.load(Ordering::Relaxed)
     }
 
-    /// Tells of a watchdog that was started, or could not be.
+    /// Passes on a watchdog that was started, or that none could be.
     pub fn watchdog(&self, started: io::Result<Watchdog>) {
         self.watched.store(started.is_ok(), Ordering::Relaxed);
         self.send(started.map_or(Command::NoWatchdog, Command::Adopt));
@@ -149,11 +152,16 @@ impl EnforcerHandle {
         Some(Shown(watchers.count))
     }
 
-    pub(super) fn bereft(&self) {
+    /// Notes that there is no watchdog any more; returns the one that there was. Dropping it waits for its end.
+    pub(super) fn without_watchdog(&self) -> Option<Arc<Watchdog>> {
         self.watched.store(false, Ordering::Relaxed);
         self.shown_to.store(0, Ordering::Release);
-        // Dropped by the enforcer, which waits for its end.
-        let _ = self.watchers.lock().unwrap_or_else(PoisonError::into_inner).watchdog.take();
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).watchdog.take()
+    }
+
+    /// Frees what the enforcer does not free itself.
+    pub(super) fn free_received_nodes(&self) {
+        self.received_nodes.free();
     }
 
     /// Tells the watchdog how a row is killed, before there is a run in it.
@@ -168,9 +176,9 @@ impl EnforcerHandle {
         self.wake();
     }
 
-    /// Has a command wait until the enforcer wakes.
+    /// Sends a command that the enforcer handles when it wakes.
     pub fn queue(&self, command: Command) {
-        // Where the enforcer has failed, the collector ends what is begun all the same.
+        // If the enforcer has failed, the collector ends all runs.
         let _ = self.commands.send(command);
     }
 
@@ -178,7 +186,7 @@ impl EnforcerHandle {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
-    /// Has it watch a run from now on. Until it has seen it, whoever brings the run may take it back.
+    /// Has it watch a run from now on. Until it has taken the run up, the calling thread may take it back.
     pub fn watch(&self, run: Arc<Running>) -> Arc<Offer<Box<Ending>>> {
         let row = run.row;
         let added = self.add(&run);
@@ -203,7 +211,7 @@ impl EnforcerHandle {
         offer
     }
 
-    /// Adds what is watched of a run. What could not be, the enforcer finds out when it looks at the run.
+    /// Adds what is watched of a run. What could not be added, the enforcer finds out when it takes the run up.
     fn add(&self, run: &Running) -> bool {
         // Edge-triggered: an event of a run that the enforcer does not know yet must not keep it busy.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -220,7 +228,7 @@ impl EnforcerHandle {
         (offer, due.is_none_or(|due| self.wakes_at.load(Ordering::SeqCst) <= due))
     }
 
-    /// Has it see to a run from then on, unless that is taken back before.
+    /// Has it take up a run then, unless that is taken back before.
     pub fn give_at(&self, due: u64, ending: Box<Ending>) -> Arc<Offer<Box<Ending>>> {
         let (offer, in_time) = self.offer(ending, Some(due));
         if !in_time {
@@ -229,35 +237,35 @@ impl EnforcerHandle {
         offer
     }
 
-    /// Has it see to a run from now on.
+    /// Has it take up a run now.
     pub fn give(&self, ending: Box<Ending>) {
         let row = ending.run.row;
         self.offer(ending, None);
         self.see(row);
     }
 
-    /// Has it see to the run in a row that it was offered.
+    /// Has it take up the run in a row that it was offered.
     pub fn see(&self, row: usize) {
         self.send(Command::Moved { row });
     }
 
-    /// Forgets a run that was taken back and is over. What the enforcer does for all others.
+    /// Forgets a run that was taken back and has ended, as the enforcer does for all others.
     pub fn forget(&self, ending: &Ending) {
-        // A live sandbox is nobody's to use again: whether the watchdog has killed it, who stands in it finds out.
+        // A live sandbox is not used for another run: its interpreter's end shows whether the watchdog has killed it.
         self.table.disarm(ending.run.row);
         self.overlook(&ending.run);
     }
 
-    /// As [`EnforcerHandle::forget`], of a run whose sandbox is to see others.
+    /// As [`EnforcerHandle::forget`], for a run whose sandbox is to be used again.
     pub fn forget_vacated(&self, ending: &Ending) {
         if self.table.disarm(ending.run.row) {
             ending.killed_by_watchdog();
         }
     }
 
-    /// Does not watch a run any more that was taken back.
+    /// Stops watching a run that was taken back.
     pub fn overlook(&self, run: &Running) {
-        // The sandbox stands, and with it the descriptors.
+        // The sandbox is still there, and with it the descriptors.
         for (_, fd) in descriptors(run) {
             let _ = epoll::delete(&self.epoll, fd);
         }
@@ -273,7 +281,7 @@ fn descriptors(run: &Running) -> impl Iterator<Item = (u64, BorrowedFd<'_>)> {
     [(CONTROL, run.control.as_fd()), (PIDFD, run.pidfd.as_fd())].into_iter().chain(job)
 }
 
-/// Tells a watchdog how what is in a slot is killed.
+/// Sends a watchdog the means to kill what is in a slot.
 pub(super) fn kill_by(
     watchdog: &Watchdog,
     slot: &Slot,

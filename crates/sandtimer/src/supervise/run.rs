@@ -320,6 +320,8 @@ pub(crate) struct Running {
     /// Its Python stacks as they were last seen, and when.
     pub stacks: Mutex<(u64, Vec<PythonThread>)>,
     pub isolation: Isolation,
+    /// What has turned out not to be enforced since the start; not the enforcer's.
+    pub late_degraded: Mutex<Vec<Degraded>>,
     pub step_names: Vec<StepName>,
     pub optional_steps: Vec<(u64, &'static str)>,
     pub path: Path,
@@ -488,7 +490,13 @@ impl Running {
         drop(namespaces);
     }
 
-    /// The isolation as applied: the plan's, less what failed on the way.
+    /// Remembers that a layer is not enforced as planned.
+    pub fn note_degraded(&self, layer: &str, reason: &str) {
+        let degraded = Degraded { layer: layer.to_owned(), reason: reason.to_owned() };
+        self.late_degraded.lock().unwrap_or_else(PoisonError::into_inner).push(degraded);
+    }
+
+    /// The isolation as applied: the plan's, less what failed on the way or since.
     pub fn applied(&self, facts: &Facts) -> Isolation {
         let mut isolation = self.isolation.clone();
         for failed in facts.failed_steps.iter().filter(|step| !step.required) {
@@ -497,6 +505,9 @@ impl Running {
             let layer = name.map_or("step", |(_, name)| name).to_owned();
             isolation.degraded.push(Degraded { layer, reason: error.to_string() });
         }
+        let late = self.late_degraded.lock().unwrap_or_else(PoisonError::into_inner);
+        isolation.degraded.extend(late.iter().cloned());
+        drop(late);
         isolation
     }
 }

@@ -7,6 +7,7 @@ use super::collector::SharedSpool;
 use super::output::{Collected, encode};
 use super::run::{Cause, Facts, Reply, Running, Used};
 use super::seen::{Noted, differing};
+use crate::isolate::cgroup::Shortage;
 use crate::limits::Effect;
 use crate::model::{
     Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Progress, Proof, PythonThread, Reporter,
@@ -36,7 +37,8 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
     let end = facts.dead_at.or(facts.killed_at).unwrap_or(facts.verdict_at);
     let finished = facts.exit.map_or(end, |exit| exit.at);
     let usage = usage(run, facts, &used, finished);
-    let verdict = verdict(run, facts, kernel, ending, &usage);
+    let outer = run.slot.shortage(&used.counters).filter(|shortage| *shortage != Shortage::Own);
+    let verdict = verdict(run, facts, (kernel, outer), ending, &usage);
     let reply = reply(run, facts);
     Outcome {
         run_id: run.id.clone(),
@@ -269,7 +271,7 @@ fn tree(run: &Running, facts: &Facts) -> Tree {
 fn verdict(
     run: &Running,
     facts: &Facts,
-    kernel: Option<LimitKind>,
+    (kernel, outer): (Option<LimitKind>, Option<Shortage>),
     ending: Ending,
     usage: &Usage,
 ) -> Option<Verdict> {
@@ -281,9 +283,11 @@ fn verdict(
     };
     let moved = || run.extended.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let extended = (kind == Some(LimitKind::Wall)).then(moved).flatten();
-    let effect = match &extended {
-        Some(extended) => Some(extended.effect.clone()),
-        None => kind.and_then(|kind| run.effective.get(kind)).map(|effect| quoted(run, kind, effect)),
+    let outer = outer.filter(|_| kind == Some(LimitKind::Memory));
+    let effect = match (&extended, outer) {
+        (Some(extended), _) => Some(extended.effect.clone()),
+        (None, Some(shortage)) => Some(outer_memory(shortage)),
+        (None, None) => kind.and_then(|kind| run.effective.get(kind)).map(|effect| quoted(run, kind, effect)),
     };
     let effect = effect.as_ref();
     let extended_ms = extended.as_ref().map(|extended| milliseconds(extended.by));
@@ -300,7 +304,7 @@ fn verdict(
         scope: effect.map_or_else(|| run.scope.clone(), |effect| effect.scope.clone()),
         limit_ms: effect.filter(|_| in_time).map(|effect| milliseconds(effect.value)),
         extended_ms,
-        limit: effect.filter(|_| !in_time).map(|effect| effect.value),
+        limit: effect.filter(|effect| !in_time && effect.value > 0).map(|effect| effect.value),
         source: effect.map_or(Source::Call, |effect| effect.source),
         origin: effect.and_then(|effect| effect.origin.as_deref().map(str::to_owned)),
         elapsed_ms: milliseconds(at.saturating_sub(start)),
@@ -328,9 +332,39 @@ fn verdict(
             attempts: Vec::new(),
             paused_ms: facts.paused.as_millis() as u64,
         },
-        sentence: sentence(run, facts, ending, (effect, extended_ms), (kind, usage, last_output)),
+        sentence: sentence(run, facts, (ending, outer), (effect, extended_ms), (kind, usage, last_output)),
     };
     Some(verdict)
+}
+
+/// The limit that a run died of which had not reached its own: no scope's; 0 bytes where it cannot be known.
+fn outer_memory(shortage: Shortage) -> Effect {
+    let (value, scope) = match shortage {
+        Shortage::Engine(limit) => (limit.unwrap_or(0), "engine"),
+        Shortage::Own | Shortage::Outside => (0, "machine"),
+    };
+    let scope = scope.to_owned();
+    Effect { value, source: Source::Ceiling, origin: None, layer: Layer::Infrastructure, scope }
+}
+
+/// Says that memory had run out outside of the run.
+fn outer_memory_sentence(run: &Running, shortage: Shortage) -> String {
+    let outer = match shortage {
+        Shortage::Engine(Some(limit)) => {
+            format!("all runs of its engine together had reached their memory limit of {}", bytes(limit))
+        }
+        Shortage::Engine(None) => "all runs of its engine together had reached their memory limit".to_owned(),
+        Shortage::Own | Shortage::Outside => {
+            "memory had run out on the machine, or in a control group around the engine".to_owned()
+        }
+    };
+    let own = match run.effective.get(LimitKind::Memory) {
+        Some(effect) => {
+            format!("Its own limit of {} ({}) was not reached.", bytes(effect.value), origin(effect))
+        }
+        None => "It had no memory limit of its own.".to_owned(),
+    };
+    format!("Killed by the kernel: {outer}. {own}")
 }
 
 /// What the command was doing when the enforcer ended it, if it was seen shortly before.
@@ -408,7 +442,7 @@ fn quoted(run: &Running, kind: Option<LimitKind>, effect: &Effect) -> Effect {
 fn sentence(
     run: &Running,
     facts: &Facts,
-    ending: Ending,
+    (ending, outer): (Ending, Option<Shortage>),
     (effect, extended): (Option<&Effect>, Option<u64>),
     (kind, usage, last_output): (Option<LimitKind>, &Usage, u64),
 ) -> String {
@@ -422,7 +456,10 @@ fn sentence(
     let owner =
         effect.map_or_else(|| "run".to_owned(), |effect| format!("{:?}", effect.layer).to_lowercase());
     let verb = if facts.cause == Some(Cause::Exit) { "Failed at" } else { "Stopped by" };
-    let mut text = format!("{verb} the {owner}'s {name} limit{limit}{source}.");
+    let mut text = match outer {
+        Some(shortage) => outer_memory_sentence(run, shortage),
+        None => format!("{verb} the {owner}'s {name} limit{limit}{source}."),
+    };
     match ending {
         Ending::Timeout | Ending::Stalled => {
             let cpu = time(usage.user_ms + usage.system_ms);

@@ -22,7 +22,6 @@ mod delivering;
 mod files;
 mod handlers;
 mod level;
-mod memory;
 mod observing;
 mod turns;
 mod worker;
@@ -44,12 +43,12 @@ use crate::resilience::{BreakerSnapshot, Breakers, Budgets, SharedBreakers};
 use crate::scope::ScopeId;
 use crate::time::Moment;
 
+pub use super::memory::usable_memory;
 pub use control::{Control, Halt};
 pub use delivering::{Courier, Sent};
 use files::{JobDirectory, Workshop};
 pub use handlers::{Handled, Handler, HandlerCall, Handlers, Word};
 use level::{Level, now};
-pub use memory::usable_memory;
 pub use observing::{EndedScope, Observer};
 pub use worker::{Worker, WorkerSettings};
 

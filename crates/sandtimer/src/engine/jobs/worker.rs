@@ -14,7 +14,7 @@ use super::control::{Control, Halt};
 use super::delivering::Courier;
 use super::files::Workshop;
 use super::level::now;
-use super::memory::usable_memory;
+use super::usable_memory;
 use super::{Admission, Handlers, Means, Place, execute};
 use crate::job::{Finish, Held, JobResult, JobStore, LeaseRequest, Leased, Renewal, Room, Status};
 use crate::time::Moment;

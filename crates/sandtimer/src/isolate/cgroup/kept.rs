@@ -12,6 +12,33 @@ const MOST_ROWS: u64 = 256;
 /// A row may have one descriptor of so many of the process's.
 const SHARE_OF_ROW: u64 = 64;
 
+/// Most that is read of a file.
+const MAX_BYTES: usize = 1024;
+/// Files of a slot's groups that are read.
+const MAX_FILES: usize = 16;
+
+/// The text of a small file; takes no memory of its own, so that the enforcer can read it.
+#[derive(Debug)]
+pub(super) struct SmallText {
+    bytes: [u8; MAX_BYTES],
+    length: usize,
+}
+
+impl Default for SmallText {
+    fn default() -> Self {
+        SmallText { bytes: [0; MAX_BYTES], length: 0 }
+    }
+}
+
+impl std::ops::Deref for SmallText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        // The kernel's counters are ASCII.
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
 /// By name, which no two of the groups that are read have in common.
 #[derive(Debug, Default)]
 pub(super) struct Kept(Option<Mutex<Vec<(&'static str, OwnedFd)>>>);
@@ -24,7 +51,7 @@ impl Kept {
             let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
             (limit / SHARE_OF_ROW).min(MOST_ROWS)
         });
-        Kept(((row as u64) < *rows).then(Mutex::default))
+        Kept(((row as u64) < *rows).then(|| Mutex::new(Vec::with_capacity(MAX_FILES))))
     }
 
     /// Opens a file that is to be read later, if any are held.
@@ -33,13 +60,13 @@ impl Kept {
     }
 
     /// What is in a small file of a directory.
-    pub fn read(&self, directory: BorrowedFd<'_>, name: &'static str) -> Result<String, Errno> {
+    pub fn read(&self, directory: BorrowedFd<'_>, name: &'static str) -> Result<SmallText, Errno> {
         let open = || openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let mut files = match self.0.as_ref().map(Mutex::try_lock) {
             Some(Ok(files)) => files,
-            // A list that only grows; whole whatever happened to the thread that held it.
+            // Poisoning is harmless: the list only grows, by single insertions.
             Some(Err(TryLockError::Poisoned(files))) => files.into_inner(),
-            // The enforcer waits for nobody who reads there.
+            // The enforcer does not wait for another thread that reads.
             Some(Err(TryLockError::WouldBlock)) | None => return text(&open()?),
         };
         if let Some((_, file)) = files.iter().find(|(other, _)| *other == name) {
@@ -52,8 +79,8 @@ impl Kept {
     }
 }
 
-fn text(file: &OwnedFd) -> Result<String, Errno> {
-    let mut buffer = [0u8; 4096];
-    let length = rustix::io::pread(file, &mut buffer, 0)?;
-    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+fn text(file: &OwnedFd) -> Result<SmallText, Errno> {
+    let mut text = SmallText::default();
+    text.length = rustix::io::pread(file, &mut text.bytes, 0)?;
+    Ok(text)
 }

@@ -1,17 +1,37 @@
-//! How much memory a worker's jobs may have together unless somebody says.
+//! How much memory there is, and how much of it runs and jobs may have together unless the operator sets another limit.
 
 use std::path::{Path, PathBuf};
 
 use sandtimer_os::probe::total_memory_bytes;
 
-/// Of the machine's memory, in percent; as much as one run may have without an operator's word.
-const SHARE: u64 = 80;
+use crate::limits::{Limits, Setting};
+use crate::model::LimitKind;
 
-/// Bytes: 80 % of the machine's memory, or the least limit of this process's cgroups where that is less.
-pub fn usable_memory() -> u64 {
-    let machine = total_memory_bytes() / 100 * SHARE;
+/// Share of all jobs of a worker, in percent: that of one run without an operator's ceiling.
+const JOBS_PERCENT: u64 = 80;
+/// Share of all runs of an engine, in percent. More than one run has by default, so that a run reaches its own limit first.
+const ALL_RUNS_PERCENT: u64 = 90;
+
+/// Returns the machine's memory in bytes, or the least limit of this process's control groups (a container's) where that is less.
+pub fn machine_memory() -> u64 {
     let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    limits(&cgroups, Path::new("/sys/fs/cgroup")).into_iter().fold(machine, u64::min)
+    limits(&cgroups, Path::new("/sys/fs/cgroup")).into_iter().fold(total_memory_bytes(), u64::min)
+}
+
+/// Returns 80 % of [`machine_memory`], in bytes.
+pub fn usable_memory() -> u64 {
+    machine_memory() / 100 * JOBS_PERCENT
+}
+
+/// Returns the memory of all runs together in bytes: 90 % of `machine`, or the operator's ceiling of one run where that is more.
+/// `None` where the operator has removed that ceiling.
+pub(super) fn memory_of_all(machine: u64, maxima: &Limits) -> Option<u64> {
+    let share = machine / 100 * ALL_RUNS_PERCENT;
+    match maxima.get(LimitKind::Memory) {
+        Setting::Inherit => Some(share),
+        Setting::Unlimited => None,
+        Setting::At(bytes) => Some(bytes.max(share)),
+    }
 }
 
 /// The limits of the cgroups of /proc/self/cgroup, and of those above them.
@@ -56,5 +76,16 @@ mod tests {
         assert_eq!(limits("4:cpu,memory:/c/d\n3:pids:/x\n0::/a/b\n", place.path()), [700, 5000]);
         assert!(limits("0::/\nnonsense\n", place.path()).is_empty());
         assert!(usable_memory() <= total_memory_bytes());
+    }
+
+    #[test]
+    fn all_runs_have_more_than_the_default_of_one() {
+        use crate::limits::Ceilings;
+        let machine = 16 << 30;
+        let one = Ceilings::for_machine(machine).get(LimitKind::Memory).expect("a ceiling");
+        let all = memory_of_all(machine, &Limits::new()).expect("a bound");
+        assert!(one < all && all < machine, "{one} {all}");
+        assert_eq!(memory_of_all(machine, &Limits::new().memory(machine)), Some(machine));
+        assert_eq!(memory_of_all(machine, &Limits::new().unlimited(LimitKind::Memory)), None);
     }
 }
