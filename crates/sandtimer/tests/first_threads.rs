@@ -2,37 +2,19 @@
 //! by more than a letter in /proc and a number.
 #![allow(clippy::disallowed_methods)] // one waits to see that nothing happens, and reads the output of a script
 
+mod live;
+
 use std::process::{Command, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, ContextSpec, Contexts};
+use live::{python_context, session};
+use sandtimer::engine::Context;
 use sandtimer::model::State;
-use sandtimer::zygote::Profile;
-use sandtimer::{Ending, Engine, Limits, Outcome};
+use sandtimer::{Ending, Outcome};
 
-fn engine() -> &'static Engine {
-    static ENGINE: OnceLock<Engine> = OnceLock::new();
-    ENGINE.get_or_init(|| Engine::new().expect("an engine"))
-}
-
-fn context() -> Context {
-    static CONTEXTS: OnceLock<Contexts> = OnceLock::new();
-    let contexts = CONTEXTS.get_or_init(|| {
-        let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
-        engine().contexts(profile, 1).expect("a pool")
-    });
-    contexts.open(ContextSpec::default(), &mut || false).expect("a context")
-}
-
-fn session() -> Context {
-    engine().session(ContextSpec::default()).expect("a session")
-}
-
-fn within(context: &Context, source: &str, wall: u64) -> Arc<Outcome> {
-    let limits = Limits::new().wall(Duration::from_millis(wall));
-    let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
-    context.execute(cell, &mut |_| {}).expect("a run")
+fn within(context: &Context, source: &str, wall_milliseconds: u64) -> Arc<Outcome> {
+    live::within(context, source, Duration::from_millis(wall_milliseconds))
 }
 
 /// Becomes a process that /proc shows as `Z`, of which a thread beats.
@@ -60,7 +42,7 @@ def beats():
 
 #[test]
 fn process_without_first_thread_ends_with_its_cell() {
-    let context = context();
+    let context = python_context();
     assert!(within(&context, &format!("{BEATS}{LOOKS}"), 20_000).ok);
     let leaves = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nchild = os.fork()\nif child == 0: os.setsid(); leave_first_thread()\n\
                   while not os.path.exists('/tmp/beat') or state(child) != 'Z': time.sleep(0.01)\n\
@@ -75,7 +57,7 @@ fn process_without_first_thread_ends_with_its_cell() {
 
 #[test]
 fn child_without_first_thread_keeps_a_checkpoint_from_being_made() {
-    let context = context();
+    let context = python_context();
     let outcome = within(
         &context,
         &format!(
