@@ -116,8 +116,9 @@ fn process_forked_in_a_cell_ends_with_the_cell() {
 #[test]
 fn cells_beside_a_forger_are_themselves() {
     let context = context_with_forger();
-    let started =
-        run(&context, "old = interpreter.nonce\nleave(lambda: send(forged(old), forged(b''), b'P{}', b''))");
+    let forges = "old = interpreter.nonce; sent = os.open('/tmp/sent', os.O_CREAT | os.O_WRONLY | os.O_APPEND)\n\
+                  leave(lambda: (send(forged(old), forged(b''), b'P{}', b''), os.write(sent, b'.')))";
+    let started = run(&context, forges);
     assert!(started.ok, "{started:?}");
     for number in 0..executions() {
         let outcome = run(&context, &format!("if {number} % 2: raise AssertionError({number})\n{number}"));
@@ -132,4 +133,8 @@ fn cells_beside_a_forger_are_themselves() {
         }
         assert_eq!(outcome.execution_count, Some(number as u64 + 3), "{outcome:?}");
     }
+    let sent = run(&context, "os.path.getsize('/tmp/sent')").results[0]["text/plain"].clone();
+    let sent: usize = sent.as_str().expect("a number").parse().expect("a number");
+    assert!(sent > executions() / 10, "the forger did not run: {sent} rounds");
+    println!("{} cells beside {sent} rounds of forged packets: none forged, none cut short", executions());
 }
