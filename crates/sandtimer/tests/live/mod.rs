@@ -45,6 +45,11 @@ pub fn run(context: &Context, source: &str) -> Arc<Outcome> {
 
 /// Executes a cell or command under a wall-clock limit.
 pub fn within(context: &Context, source: &str, wall: Duration) -> Arc<Outcome> {
-    let cell = Cell { source: source.to_owned(), limits: Limits::new().wall(wall), ..Cell::default() };
+    under(context, source, Limits::new().wall(wall))
+}
+
+/// Executes a cell or command under limits.
+pub fn under(context: &Context, source: &str, limits: Limits) -> Arc<Outcome> {
+    let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
     context.execute(cell, &mut |_| {}).expect("a run")
 }
