@@ -43,6 +43,8 @@ pub enum Control {
     BareAs(u32),
     /// Sandboxed without these layers.
     Without(&'static [&'static str]),
+    /// Sandboxed with these flags besides the row's.
+    With(&'static [&'static str]),
     /// Unsandboxed: nothing ends it before its own end of life.
     Lives,
     /// Unsandboxed: something of it is alive after its first process has ended or was killed.
@@ -272,7 +274,11 @@ fn control(row: &Row, scene: &mut Scene) -> Result<(), String> {
             let visitor = layers.contains(&"mount").then(|| Visitor::new(0));
             let run = visitor.as_ref().map_or_else(Run::new, |visitor| Run::new().with_binaries_of(visitor));
             let (outcome, _) = prepared(run, row, scene).without(layers).outcome()?;
-            shown(&finding(outcome.stdout()).ok_or(format!("no finding: {}", outcome.0))?)
+            shown_in(&outcome)
+        }
+        Control::With(flags) => {
+            let (outcome, _) = prepared(Run::new(), row, scene).flags(flags).outcome()?;
+            shown_in(&outcome)
         }
         _ => bare_control(row, scene),
     }
@@ -291,7 +297,9 @@ pub fn bare_control(row: &Row, scene: &mut Scene) -> Result<(), String> {
         Control::BareAs(user) => bare_finding(&fill(row.payload), Some(user)),
         Control::Lives => return lives(&fill(row.payload)),
         Control::Outlives => return outlives(&fill(row.payload)),
-        Control::Without(_) | Control::Where(..) | Control::Unavailable(_) => return Ok(()),
+        Control::Without(_) | Control::With(_) | Control::Where(..) | Control::Unavailable(_) => {
+            return Ok(());
+        }
     }?;
     // What the payload reached is reached on purpose; look, so that the next row starts quiet. A process that was sent
     // SIGKILL takes a moment to be dead.
@@ -308,6 +316,10 @@ fn shown(said: &serde_json::Value) -> Result<(), String> {
     const ABSENT: &[&str] = &["ENOSYS", "ENODEV", "EAFNOSUPPORT", "EPROTONOSUPPORT"];
     let absent = said["errno"].as_str().is_some_and(|errno| ABSENT.contains(&errno));
     if said["result"] == "succeeded" || absent { Ok(()) } else { Err(format!("the payload got {said}")) }
+}
+
+fn shown_in(outcome: &Outcome) -> Result<(), String> {
+    shown(&finding(outcome.stdout()).ok_or(format!("no finding: {}", outcome.0))?)
 }
 
 /// Bare, with a short life of its own.

@@ -20,6 +20,13 @@ const fn endless(attack: &'static str, payload: &'static [&'static str]) -> Row 
     wall(attack, payload).flags(WALL_1S).expect(TIMEOUT).control(Control::Lives)
 }
 
+/// A file with a credential's name that lies below a directory that the run is shown and may write.
+const fn credential(payload: &'static [&'static str]) -> Row {
+    wall("E15", payload)
+        .flags(&["--workspace", "{workspace}"])
+        .control(Control::With(&["--show-credentials"]))
+}
+
 /// A: time and CPU.
 pub const TIME: &[Row] = &[
     endless("A1", &["spin"]),
@@ -217,6 +224,10 @@ pub const FILES: &[Row] = &[
         .control(Control::Bare(&["write-file", "/proc/sys/kernel/core_pattern"])),
     wall("E13", &["send-descriptor", "{unix}"]),
     wall("E14", &["setns"]).control(Control::Bare(&["setns", "{canary}"])),
+    credential(&["read-file", "{workspace}/project/.aws/credentials"]),
+    credential(&["read-file", "{workspace}/project/.netrc"]),
+    credential(&["read-file", "{workspace}/project/.docker/config.json"]),
+    credential(&["read-file", "{workspace}/.pypirc"]),
 ];
 
 /// F: kernel surface.

@@ -17,6 +17,14 @@ use crate::process::{Started, new_marker, start};
 /// What the canary secret holds.
 const SECRET: &str = "nobody reads this\n";
 
+/// Credentials that lie in the workspace, as a project's own files may: by directory and name.
+const CREDENTIALS: [(&str, &str); 4] = [
+    ("project/.aws", "credentials"),
+    ("project", ".netrc"),
+    ("project/.docker", "config.json"),
+    ("", ".pypirc"),
+];
+
 /// Canaries, alive as long as this is.
 #[derive(Debug)]
 pub struct Scene {
@@ -50,6 +58,10 @@ impl Scene {
         std::fs::create_dir(at("workspace")).expect("a workspace");
         std::fs::copy(hostile(), at("workspace/setuid")).expect("a copy");
         std::fs::set_permissions(at("workspace/setuid"), mode(0o4755)).expect("own file");
+        for (directory, file) in CREDENTIALS {
+            std::fs::create_dir_all(at("workspace").join(directory)).expect("a directory");
+            std::fs::write(at("workspace").join(directory).join(file), SECRET).expect("a credential");
+        }
         let nameless_name = new_marker();
         let name = SocketAddr::from_abstract_name(&nameless_name).expect("a short name");
         let scene = Scene {

@@ -34,6 +34,14 @@ const fn tests_of(threads: &'static str, filter: &'static str) -> [&'static str;
     ]
 }
 
+/// The same for tests that count what they tried, one at a time, with what they print.
+const fn counted_tests_of(filter: &'static str) -> [&'static str; 13] {
+    let [cargo, nextest, run, quiet, workspace, profile, prove, threads, one, option, filter] =
+        tests_of("1", filter);
+    let (output, at_once) = ("--success-output", "immediate");
+    [cargo, nextest, run, quiet, workspace, profile, prove, threads, one, output, at_once, option, filter]
+}
+
 /// Add a row for each proof.
 const PROOFS: &[Proof] = &[
     Proof {
@@ -126,6 +134,18 @@ const PROOFS: &[Proof] = &[
             "binary(enforcement) and test(enforcer_on_one_processor_is_on_time_beside_senders)",
         ],
         minutes: 60,
+    },
+    // The part of it in which another process forges answers of cells and commands: 10,000 executions each.
+    Proof {
+        name: "tests-forgers-full-size",
+        command: &counted_tests_of("package(sandtimer) and binary(forgers)"),
+        minutes: 60,
+    },
+    // The part of it that exchanges directories while a run is built on them: 100,000 tries as root, and as many as a user.
+    Proof {
+        name: "tests-mounts-full-size",
+        command: &counted_tests_of("package(sandtimer) and binary(mounts)"),
+        minutes: 180,
     },
     Proof { name: "bench-python", command: &[BENCH_PYTHON, "python/benches/calls.py"], minutes: 60 },
     Proof { name: "bench-ray", command: &[BENCH_PYTHON, "python/benches/ray_calls.py"], minutes: 60 },

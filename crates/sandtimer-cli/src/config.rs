@@ -3,6 +3,7 @@
 //!
 //! A `sandtimer.toml` in the current directory may belong to the author of the code that is to be run. It can make limits
 //! smaller and nothing else, and it is not read where the command itself can write it: an earlier run may have left it there.
+//! It ends no command either: a file that is not valid, or that would loosen a limit, is ignored with a notice.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use toml::{Table, Value};
 
 use crate::args::{LimitFlags, PolicyFlags};
 use crate::commands::Failure;
+use crate::render;
 
 mod contexts;
 mod file;
@@ -122,7 +124,7 @@ pub(crate) struct Config {
     ceilings: Vec<(PathBuf, Limits)>,
     pub(crate) contexts: Contexts,
     /// Why the file of the current directory is not read, where it is there and ignored.
-    pub(crate) ignored: Option<String>,
+    ignored: Option<String>,
 }
 
 /// Where the settings of one command come from, besides the environment and the machine's file.
@@ -135,7 +137,7 @@ pub(crate) struct Origins<'a> {
 }
 
 impl Config {
-    /// Reads the variables and the files, and checks the file of the current directory against what `call` and they give.
+    /// Reads the variables and the files, and the file of the current directory as far as it tightens what `call` and they give.
     /// `captures`: the output limit built into the engine applies.
     ///
     /// # Errors
@@ -181,19 +183,29 @@ impl Config {
         add(user_file(origins.file)?)?;
         add(file::read(Path::new(MACHINE_FILE), file::Missing::IsFine)?)?;
         config.ceilings.reverse();
-        let local = Path::new(LOCAL_FILE);
-        if let Some(directory) = local::writable_through(local, origins.writable) {
-            if !local::is_one_of(local, &seen) {
-                config.ignored = Some(local::notice(local, &directory));
-            }
-        } else if let Some(found) = file::read(local, file::Missing::IsFine)?
-            && !seen.contains(&found.identity)
-        {
-            let bounds = local::bounds(&found)?;
-            local::check(&found.path, &bounds, &config.effective(Uses::Commands, call, captures))?;
-            config.ceilings.push((found.path, bounds));
-        }
+        config.add_local(&seen, origins.writable, &config.effective(Uses::Commands, call, captures));
         Ok(config)
+    }
+
+    /// Adds the file of the current directory, unless it is one of those in `seen`; `without` is what applies without it.
+    fn add_local(&mut self, seen: &[file::Identity], writable: &[PathBuf], without: &Effective) {
+        let local = Path::new(LOCAL_FILE);
+        if let Some(directory) = local::writable_through(local, writable) {
+            if !local::is_one_of(local, seen) {
+                self.ignored = Some(local::notice(local, &directory));
+            }
+            return;
+        }
+        match local::read(local, seen, without) {
+            Ok(Some(bounds)) => self.ceilings.push((local.to_owned(), bounds)),
+            Ok(None) => {}
+            Err(failure) => self.ignored = Some(local::notice_of_failure(local, &failure)),
+        }
+    }
+
+    /// Prints why the file of the current directory is ignored, if it is.
+    pub(crate) fn note_ignored(&self) {
+        self.ignored.iter().for_each(|ignored| render::note(ignored));
     }
 
     fn add_file(&mut self, found: file::Found) -> Result<(), Failure> {

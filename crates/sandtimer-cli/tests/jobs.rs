@@ -384,6 +384,20 @@ fn watching_tells_of_each_change_where_there_is_no_terminal() {
 }
 
 #[test]
+fn worker_ignores_local_file_that_is_not_valid() {
+    let (jobs, here) = (Jobs::new(), tempfile::tempdir().expect("a directory"));
+    std::fs::write(here.path().join("sandtimer.toml"), "[limits]\nwal = 1\n").expect("written");
+    let id = jobs.submit(&json!({"command": ["echo", "done"]}));
+    let mut worker = Working(jobs.command(&["work"]).current_dir(here.path()).spawn().expect("it starts"));
+    jobs.until_it_is(&id, "ended");
+    let mut line = String::new();
+    let stderr = worker.0.stderr.take().expect("piped");
+    BufReader::new(stderr).read_line(&mut line).expect("a line");
+    assert!(line.starts_with("sandtimer: sandtimer.toml:2: unknown key `wal` in [limits]"), "{line}");
+    assert!(line.ends_with("sandtimer.toml is ignored: correct it, or remove it\n"), "{line}");
+}
+
+#[test]
 fn watching_draws_a_bar_on_a_terminal() {
     let jobs = Jobs::new();
     let script = "for i in 1 2 3 4; do echo epoch $i/4; sleep 0.5; done";

@@ -186,6 +186,25 @@ fn what_cannot_be_served_is_said_in_one_line() {
     }
 }
 
+#[test]
+fn local_file_that_is_not_valid_is_ignored() {
+    let state = tempfile::tempdir().expect("a directory");
+    let here = tempfile::tempdir().expect("a directory");
+    std::fs::write(here.path().join("sandtimer.toml"), "cpu = 1\nwall = \"soon\"\n").expect("written");
+    let mut serving = Serving::start(serve(state.path()).current_dir(here.path()));
+    let outcome = serving.ask("POST", "/v1/runs?wait_ms=20000", &json!({"command": ["echo", "done"]}));
+    assert_eq!(outcome["outcome"]["stdout"], "done\n", "{outcome}");
+    assert_eq!(outcome["effective"]["cpu_ms"], Value::Null, "{outcome}");
+    serving.signal(Signal::TERM);
+    let mut errors = String::new();
+    let mut stderr = serving.child.stderr.take().expect("piped");
+    stderr.read_to_string(&mut errors).expect("its end");
+    let notice =
+        format!("; {} is ignored: correct it, or remove it\n", here.path().join("sandtimer.toml").display());
+    assert!(errors.starts_with("sandtimer: wall: `soon`") && errors.ends_with(&notice), "{errors}");
+    assert!(errors.contains("(from sandtimer.toml:2)"), "{errors}");
+}
+
 /// A directory of programs that are scripts, before those of PATH.
 fn path_with(place: &Path, name: &str, script: &str) -> std::ffi::OsString {
     let program = place.join(name);

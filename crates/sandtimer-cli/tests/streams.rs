@@ -350,11 +350,15 @@ fn verbose_says_what_applied_and_what_was_not_shown() {
 }
 
 #[test]
-fn a_configuration_file_that_is_no_file_keeps_nobody_waiting() {
+fn local_file_that_cannot_be_used_is_ignored() {
     let directory = new_directory();
     let path = directory.join("sandtimer.toml");
     let long_key = format!("{} = 1", "x".repeat(1 << 19));
-    let cases: [(&dyn Fn(), &str); 6] = [
+    let text = |text: &'static str| {
+        let path = path.clone();
+        move || std::fs::write(&path, text).expect("own directory")
+    };
+    let cases: [(&dyn Fn(), &str); 11] = [
         (
             &|| std::os::unix::fs::symlink("/dev/zero", &path).expect("own directory"),
             "must be a regular file",
@@ -374,13 +378,29 @@ fn a_configuration_file_that_is_no_file_keeps_nobody_waiting() {
             "has at most",
         ),
         (&|| std::fs::write(&path, &long_key).expect("own directory"), "unknown key"),
+        (&text("cpu = 1\n= no TOML"), "sandtimer.toml:2: not TOML"),
+        (&text("cpu = 1\nwall = \"soon\""), "(from sandtimer.toml:2)"),
+        (&text("cpu = 1\nwall = \"unlimited\""), "sandtimer.toml:2: wall = `unlimited` would loosen"),
+        (&text("network = true"), "sandtimer.toml:1: `network` cannot be set in a file; give --network"),
+        (&text("[max]\nwall = 1"), "sandtimer.toml:1: [max] is read only"),
     ];
     for (make, words) in cases {
         make();
-        let (code, _, errors) = finish(sandtimer(&["run", "--", "true"]).current_dir(&directory));
-        assert_eq!((code, errors.lines().count()), (Some(125), 1), "{errors}");
-        assert!(errors.starts_with("sandtimer: sandtimer.toml: ") && errors.contains(words), "{errors}");
+        let arguments = ["run", "--wall", "20s", "--", "echo", "done"];
+        let (code, out, errors) = finish(sandtimer(&arguments).current_dir(&directory));
+        assert_eq!((code, out.as_str(), errors.lines().count()), (Some(0), "done\n", 1), "{errors}");
+        let remedy = format!("{} is ignored: correct it, or remove it", path.display());
+        assert!(errors.contains(words) && errors.contains(&remedy), "{errors}");
         assert!(errors.len() < 3000, "a long story");
+        let (code, _, notice) = finish(sandtimer(&["config", "show"]).current_dir(&directory));
+        // Without a call there is nothing that it would loosen.
+        let is_ignored = notice.contains(&remedy) || words.contains("would loosen");
+        assert!(code == Some(0) && is_ignored, "{notice}");
+        // A file that is named is one that is wanted.
+        let named = ["run", "--config", "sandtimer.toml", "--", "true"];
+        let (code, _, errors) = finish(sandtimer(&named).current_dir(&directory));
+        let is_valid = words.contains("would loosen") || words.contains("[max]");
+        assert_eq!(code, Some(if is_valid { 0 } else { 125 }), "{errors}");
         std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir(&path)).expect("own directory");
     }
     std::fs::remove_dir_all(directory).expect("own directory");
@@ -408,8 +428,9 @@ fn local_file_in_a_workspace_is_ignored() {
         for part in [file.to_str().expect("UTF-8"), "is ignored", workspace, "--config sandtimer.toml"] {
             assert!(errors.contains(part), "{part}: {errors}");
         }
-        // Where the command cannot write the file, and where it is named, it is read.
-        assert_ne!(run("sleep 0.05", &[]).0, Some(0), "{text}");
+        // Where the command cannot write the file, and where it is named, it is read; it ends a command by no other way than a limit.
+        let limited = run("sleep 0.05", &[]);
+        assert_eq!(limited.0, Some(if text.contains("1ms") { 124 } else { 0 }), "{text}: {}", limited.2);
         let named = run("sleep 0.05", &["--workspace", workspace, "--config", "sandtimer.toml"]);
         assert_eq!(named.0 == Some(0), text.starts_with("wall"), "{text}: {}", named.2);
         assert!(!named.2.contains("is ignored"), "{}", named.2);

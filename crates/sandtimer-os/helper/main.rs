@@ -11,6 +11,7 @@ mod checkpoints;
 mod clone;
 mod execute;
 mod files;
+mod group;
 mod init;
 mod launcher;
 mod network_residue;

@@ -3,10 +3,12 @@
 //! It stands before the C library's `kill`, because bash has a builtin for that and none for what is needed here: `kill -0` with a
 //! number that no process can have takes the next command from the engine, makes a checkpoint when the engine asks for one, and
 //! says how the last command ended. It stands before `read` as well: a shell that comes back to its script in the middle of a
-//! command's line executes nothing any more (`set -n`, a builtin that is gone), and is ended.
+//! command's line executes nothing any more (`set -n`, a builtin that is gone), and is ended. [`shell_channel`] has the calls that
+//! keep the channel out of scripts and of the shell's forks.
 #![no_std]
 
 mod copy;
+mod shell_channel;
 #[allow(dead_code, reason = "the other programs use the rest")]
 mod sys;
 #[allow(dead_code, reason = "the engine and the other programs use the rest")]
@@ -32,7 +34,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
-/// kill(2), and the calls of [`shell`], which are for the shell itself: a subshell has a copy of this library and of the channel.
+/// kill(2), and the calls of [`shell`], which are for the shell itself: a subshell has a copy of this library.
 #[unsafe(no_mangle)]
 pub extern "C" fn kill(pid: i32, signal: i32) -> i32 {
     let result = match pid {
@@ -42,12 +44,17 @@ pub extern "C" fn kill(pid: i32, signal: i32) -> i32 {
         shell::ENDED.. if signal == 0 => answer(pid - shell::ENDED),
         _ => call!(nr::KILL, pid, signal),
     };
+    returned(result) as i32
+}
+
+/// What a function of the C library returns for a system call's result: -1 and errno where that is an error.
+fn returned(result: isize) -> isize {
     if result < 0 {
         // SAFETY: the address of this thread's own errno.
         unsafe { *__errno_location() = -result as i32 };
         return -1;
     }
-    0
+    result
 }
 
 /// The shell's process; 0 before its first call.
@@ -108,27 +115,20 @@ const DEAF: &str =
 /// read(2), which tells how far the shell is in its script.
 #[unsafe(no_mangle)]
 pub extern "C" fn read(fd: Fd, buffer: *mut u8, length: usize) -> isize {
-    if fd == shell::CHANNEL {
+    if shell_channel::is_channel(fd) {
         // A request would be lost to the shell.
-        // SAFETY: the address of this thread's own errno.
-        unsafe { *__errno_location() = -sys::EBADF as i32 };
-        return -1;
+        return returned(sys::EBADF);
     }
     let place = PLACE.load(Relaxed);
     if place == IN_LINE && is_script(fd) {
         leave(shell::FIRST + 1, DEAF);
     }
     let result = call!(nr::READ, fd, buffer, length);
-    if result < 0 {
-        // SAFETY: the address of this thread's own errno.
-        unsafe { *__errno_location() = -result as i32 };
-        return -1;
-    }
     // SAFETY: the kernel has written as many bytes there.
     if place == BEFORE_LINE && result > 0 && unsafe { *buffer.add(result as usize - 1) } == b'\n' {
         PLACE.store(IN_LINE, Relaxed);
     }
-    result
+    returned(result)
 }
 
 /// What is open there, by device and number.

@@ -57,6 +57,7 @@ pub mod nr {
     pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const NANOSLEEP: usize = 35;
     pub const IOCTL: usize = 16;
+    pub const DUP: usize = 32;
     pub const DUP2: usize = 33;
     pub const GETPID: usize = 39;
     pub const GETPPID: usize = 110;

@@ -8,6 +8,7 @@
 
 use core::sync::atomic::Ordering;
 
+use crate::group::kill_each;
 use crate::sys::{self, Fd, PollFd, call, nr};
 use crate::wire::{
     ENGINE_SOCKET, ROWS, Table, WATCHDOG_SLACK_NANOSECONDS, WatchdogOrder, watchdog_order as order,
@@ -88,6 +89,9 @@ impl Watchdog {
         match self.means[index] {
             Means::Cgroup(fd) => {
                 sys::write(fd, b"1");
+                for directory in &self.directories[..self.directory_count] {
+                    kill_each(*directory, &run_name(index));
+                }
             }
             Means::Pidfd(fd) => {
                 call!(nr::PIDFD_SEND_SIGNAL, fd, sys::SIGKILL, 0, 0);
@@ -168,7 +172,10 @@ impl Watchdog {
                 for index in 0..ROWS {
                     let name = run_name(index);
                     let removed = call!(nr::UNLINKAT, *directory, name.as_ptr(), 0x200);
-                    left |= removed == -16;
+                    if removed == -16 {
+                        left = true;
+                        kill_each(*directory, &name);
+                    }
                 }
             }
             if !left {

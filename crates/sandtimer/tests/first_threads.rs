@@ -2,51 +2,42 @@
 //! by more than a letter in /proc and a number.
 #![allow(clippy::disallowed_methods)] // one waits to see that nothing happens, and reads the output of a script
 
+mod as_user;
+mod live;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, ContextSpec, Contexts};
-use sandtimer::model::State;
-use sandtimer::zygote::Profile;
-use sandtimer::{Ending, Engine, Limits, Outcome};
+use as_user::as_a_user;
+use live::{python_context, session};
+use sandtimer::engine::{Context, Run};
+use sandtimer::model::{State, Tier};
+use sandtimer::{Ending, Engine, Limits, Options, Outcome, Spec};
 
-fn engine() -> &'static Engine {
-    static ENGINE: OnceLock<Engine> = OnceLock::new();
-    ENGINE.get_or_init(|| Engine::new().expect("an engine"))
+/// With a limit of memory: without a control group, init samples what is used because of it.
+fn limits(wall_milliseconds: u64) -> Limits {
+    Limits::new().wall(Duration::from_millis(wall_milliseconds)).memory(1 << 30)
 }
 
-fn context() -> Context {
-    static CONTEXTS: OnceLock<Contexts> = OnceLock::new();
-    let contexts = CONTEXTS.get_or_init(|| {
-        let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
-        engine().contexts(profile, 1).expect("a pool")
-    });
-    contexts.open(ContextSpec::default(), &mut || false).expect("a context")
+fn within(context: &Context, source: &str, wall_milliseconds: u64) -> Arc<Outcome> {
+    live::under(context, source, limits(wall_milliseconds))
 }
 
-fn session() -> Context {
-    engine().session(ContextSpec::default()).expect("a session")
-}
-
-fn within(context: &Context, source: &str, wall: u64) -> Arc<Outcome> {
-    let limits = Limits::new().wall(Duration::from_millis(wall));
-    let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
-    context.execute(cell, &mut |_| {}).expect("a run")
-}
-
-/// Becomes a process that /proc shows as `Z`, of which a thread beats.
+/// Becomes a process that /proc shows as `Z`, of which a thread uses a processor: it writes the time that it has had, in seconds.
 const BEATS: &str = r"
 import ctypes, os, threading, time
+PLACE = os.environ.get('BEAT', '/tmp/beat')
 def beat():
-    number = 0
     while True:
-        number += 1
-        open('/tmp/beat', 'w').write(str(number))
-        time.sleep(0.01)
+        for _ in range(20000): pass
+        with open(PLACE + '.new', 'w') as file: file.write('%09.3f' % time.thread_time())
+        os.replace(PLACE + '.new', PLACE)
 def leave_first_thread():
     threading.Thread(target=beat).start()
-    while not os.path.exists('/tmp/beat'): time.sleep(0.01)
+    while not os.path.exists(PLACE): time.sleep(0.01)
     ctypes.CDLL(None).syscall(60, 0)
 ";
 
@@ -58,24 +49,44 @@ def beats():
     return open('/tmp/beat').read() != first
 ";
 
-#[test]
-fn process_without_first_thread_ends_with_its_cell() {
-    let context = context();
+/// The processor time that was charged to a run is that of the thread, as far as samples go.
+fn assert_charged(outcome: &Outcome, thread_seconds: &str) {
+    let used: f64 = thread_seconds.trim().parse().expect("seconds");
+    let charged = (outcome.usage.user_ms + outcome.usage.system_ms) as f64 / 1000.0;
+    assert!(used > 0.5, "the thread has had {used} s: {outcome:?}");
+    assert!(charged >= used * 0.7, "{charged} s are charged of {used} s: {outcome:?}");
+}
+
+fn ends_with_its_cell() {
+    let context = python_context();
     assert!(within(&context, &format!("{BEATS}{LOOKS}"), 20_000).ok);
     let leaves = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nchild = os.fork()\nif child == 0: os.setsid(); leave_first_thread()\n\
                   while not os.path.exists('/tmp/beat') or state(child) != 'Z': time.sleep(0.01)\n\
-                  print('ended and beats', beats(), flush=True)\nwhile True: pass";
-    let outcome = within(&context, leaves, 3_000);
+                  print('ended and beats', beats(), flush=True)\nwhile True: time.sleep(1)";
+    let outcome = within(&context, leaves, 4_000);
     assert_eq!(outcome.stdout, "ended and beats True\n", "{outcome:?}");
     assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::RolledBack), "{outcome:?}");
     assert_eq!(outcome.tree.survivors, Some(0), "{outcome:?}");
-    let outcome = within(&context, "beats()", 20_000);
-    assert_eq!(outcome.results[0]["text/plain"], "False", "it outlived its cell: {outcome:?}");
+    let after = within(&context, "print(open('/tmp/beat').read()); beats()", 20_000);
+    assert_eq!(after.results[0]["text/plain"], "False", "it outlived its cell: {after:?}");
+    assert_charged(&outcome, &after.stdout);
+}
+
+#[test]
+fn process_without_first_thread_ends_with_its_cell() {
+    ends_with_its_cell();
+}
+
+#[test]
+fn process_without_first_thread_ends_with_cell_as_user() {
+    if !as_a_user("process_without_first_thread_ends_with_cell_as_user") {
+        ends_with_its_cell();
+    }
 }
 
 #[test]
 fn child_without_first_thread_keeps_a_checkpoint_from_being_made() {
-    let context = context();
+    let context = python_context();
     let outcome = within(
         &context,
         &format!(
@@ -89,18 +100,111 @@ fn child_without_first_thread_keeps_a_checkpoint_from_being_made() {
     assert!(why.contains("1 processes"), "{why}");
 }
 
+/// A shell's command that leaves such a process and waits.
+fn leaves_and_waits() -> String {
+    let script = BEATS.replace('\'', "\"");
+    format!(
+        "export BEAT=${{BEAT:-/tmp/beat}}; setsid python3 -c '{script}\nleave_first_thread()' & \
+         until test -e $BEAT; do sleep 0.01; done; sleep 60"
+    )
+}
+
+fn ends_with_its_command() {
+    let session = session();
+    let outcome = within(&session, &leaves_and_waits(), 4_000);
+    assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Timeout, Some(0)), "{outcome:?}");
+    let after = within(&session, "cat /tmp/beat; echo; sleep 0.3; cat /tmp/beat", 20_000);
+    let (first, second) = after.stdout.split_once('\n').expect("two");
+    assert_eq!(first, second, "it outlived its command");
+    assert_charged(&outcome, first);
+}
+
 #[test]
 fn process_without_first_thread_ends_with_its_command() {
-    let session = session();
-    let script = BEATS.replace('\'', "\"");
-    let leaves = format!(
-        "python3 -c '{script}\nleave_first_thread()' & until test -e /tmp/beat; do sleep 0.01; done; sleep 0.3; sleep 60"
-    );
-    let outcome = within(&session, &leaves, 3_000);
-    assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Timeout, Some(0)), "{outcome:?}");
-    let outcome = within(&session, "cat /tmp/beat; sleep 0.3; cat /tmp/beat", 20_000);
-    let (first, second) = outcome.stdout.split_at(outcome.stdout.len() / 2);
-    assert_eq!(first, second, "it outlived its command");
+    ends_with_its_command();
+}
+
+#[test]
+fn process_without_first_thread_ends_with_command_as_user() {
+    if !as_a_user("process_without_first_thread_ends_with_command_as_user") {
+        ends_with_its_command();
+    }
+}
+
+/// A directory that every user may write.
+fn open_directory() -> tempfile::TempDir {
+    let place = tempfile::tempdir().expect("a directory");
+    let mode = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(place.path(), mode).expect("own directory");
+    place
+}
+
+/// Starts a run that leaves such a process, which writes to a directory. At T1 there are neither contexts nor sessions.
+fn run_at_t1(place: &Path, wall_milliseconds: u64) -> Run {
+    let options = Options { no_namespaces: true, ..Options::default() };
+    let engine = Engine::with_options(options).expect("an engine");
+    let mut spec = Spec::command(["/bin/bash", "-c", &leaves_and_waits()]).env("BEAT", place.join("beat"));
+    spec.workspaces = vec![place.to_owned()];
+    spec.limits = limits(wall_milliseconds);
+    engine.start(spec).expect("a run")
+}
+
+fn assert_silent(beat: &Path) -> String {
+    let first = std::fs::read_to_string(beat).expect("it has beaten");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(first, std::fs::read_to_string(beat).expect("it has beaten"), "it outlived its run");
+    first
+}
+
+/// There is no pid namespace that would end it, and cgroup.kill does not.
+fn ends_with_its_run_at_t1() {
+    let place = open_directory();
+    let outcome = run_at_t1(place.path(), 4_000).settled_blocking();
+    assert_eq!((outcome.ending, outcome.isolation.tier), (Ending::Timeout, Tier::T1), "{outcome:?}");
+    assert_eq!(outcome.tree.survivors, Some(0), "{outcome:?}");
+    assert_charged(&outcome, &assert_silent(&place.path().join("beat")));
+}
+
+#[test]
+fn process_without_first_thread_ends_with_its_run_at_t1() {
+    ends_with_its_run_at_t1();
+}
+
+#[test]
+fn process_without_first_thread_ends_with_run_at_t1_user() {
+    if !as_a_user("process_without_first_thread_ends_with_run_at_t1_user") {
+        ends_with_its_run_at_t1();
+    }
+}
+
+/// The watchdog ends it where the engine is gone.
+#[test]
+fn process_without_first_thread_dies_with_engine_at_t1() {
+    const PLACE: &str = "SANDTIMER_TEST_PLACE";
+    if let Some(place) = std::env::var_os(PLACE) {
+        run_at_t1(Path::new(&place), 60_000).settled_blocking();
+        return;
+    }
+    let place = open_directory();
+    let mut engine = Command::new(std::env::current_exe().expect("a path"))
+        .args(["--exact", "process_without_first_thread_dies_with_engine_at_t1"])
+        .env(PLACE, place.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let beat = place.path().join("beat");
+    for _ in 0..2_000 {
+        if beat.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Its first thread ends now.
+    std::thread::sleep(Duration::from_millis(500));
+    engine.kill().expect("killed");
+    engine.wait().expect("its end");
+    std::thread::sleep(Duration::from_secs(1));
+    assert_silent(&beat);
 }
 
 /// Makes a process of the same pid namespace as the process with a marker, with the number that is given, and says whether it is

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use as_user::{USER, as_a_user, as_a_user_in};
 use programs::program;
-use sandtimer::Limits;
 use sandtimer::engine::{CallSpec, Engine, Run, Said, Spec, Stream};
 use sandtimer::model::{Ending, KillClass};
 use sandtimer::zygote::Profile;
+use sandtimer::{Limits, Options};
 
 const PROCESSES: u64 = 24;
 /// Forks until it may not any more, says how often, and waits if it is told to.
@@ -146,4 +146,32 @@ fn a_sandbox_of_a_user_without_privileges_sees_one_call() {
         assert_eq!(outcome.isolation.kill, KillClass::K3, "control: with its group it could be ended alone");
     }
     assert_eq!(calls.stats().reused, 0);
+}
+
+/// Without a pid namespace /proc shows the host: what other processes use is not the run's.
+#[test]
+fn samples_without_namespaces_are_of_the_run() {
+    if as_a_user("samples_without_namespaces_are_of_the_run") {
+        return;
+    }
+    let engine = Engine::with_options(Options { no_namespaces: true, ..Options::default() });
+    let engine = engine.expect("an engine");
+    let mut other = std::process::Command::new("python3")
+        .args(["-c", "held = b'x' * (400 << 20)\nwhile True: pass"])
+        .spawn()
+        .expect("python3");
+    std::thread::sleep(Duration::from_secs(2));
+    let limits = || Limits::new().wall(Duration::from_secs(20)).cpu(Duration::from_secs(1)).memory(256 << 20);
+    let run = |command: &[&str]| {
+        engine.run_blocking(Spec::command(command.iter().copied()).limits(limits())).expect("a run")
+    };
+    let idle = run(&["sleep", "1"]);
+    let busy = run(&["sh", "-c", "(while :; do :; done) & wait"]);
+    other.kill().expect("killed");
+    other.wait().expect("its end");
+    assert_eq!(idle.ending, Ending::Exited, "{idle:?}");
+    assert!(idle.usage.processes_peak <= 2 && idle.usage.user_ms < 500, "{idle:?}");
+    // The control: its own time counts, that of a child as well.
+    assert_eq!(busy.ending, Ending::Timeout, "{busy:?}");
+    assert!((900..3_000).contains(&busy.usage.user_ms), "{busy:?}");
 }

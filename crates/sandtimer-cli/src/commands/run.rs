@@ -18,7 +18,6 @@ use super::{Failure, read};
 use crate::args::{LanguageArguments, Layer, OnOutputLimit, Require, RunArguments, Settings, StallBy};
 use crate::config::{self, Config, Origins};
 use crate::passthrough::{self, Input};
-use crate::render;
 use crate::signals::Signals;
 use crate::terminal::{self, Place};
 
@@ -196,9 +195,7 @@ fn go(settings: &Settings, ask: impl FnOnce(&Engine) -> Result<Asked, Failure>) 
     let limits = config::from_flags(&settings.limits)?;
     let origins = Origins { file: settings.config.as_deref(), writable: &settings.workspace };
     let config = Config::load_for_run(&limits, settings.json, origins)?;
-    if let Some(ignored) = &config.ignored {
-        render::note(ignored);
-    }
+    config.note_ignored();
     let mut spec = Spec {
         environment: variables(&settings.env)?,
         working_directory: settings.cwd.clone(),

@@ -30,13 +30,26 @@ pub(super) enum Missing {
     Named(&'static str),
 }
 
+/// Device and inode of a file.
+pub(super) type Identity = (u64, u64);
+
 /// A file that is there.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) path: PathBuf,
-    /// Device and inode.
-    pub(super) identity: (u64, u64),
+    pub(super) identity: Identity,
     pub(super) text: String,
+}
+
+impl Found {
+    /// Where the first of these keys is set, at the top or in [limits]: the file, and the line if it has one of them.
+    pub(super) fn place_of(&self, keys: &[&str]) -> String {
+        let path = self.path.display().to_string();
+        let lines = Lines::of(&self.text);
+        let places =
+            keys.iter().flat_map(|key| ["limits", ""].map(|section| lines.place(&path, section, key)));
+        places.into_iter().find(|place| *place != path).unwrap_or(path)
+    }
 }
 
 /// What a file sets.
@@ -142,7 +155,8 @@ pub(super) fn parse(found: &Found) -> Result<Parsed, Failure> {
     let known = names().map(|(name, _)| name.file).chain(STARTS.map(|start| start.file));
     if let Some(key) = known.into_iter().find(|key| both(key)) {
         return Err(Failure::usage(format!(
-            "{origin}: `{key}` is set at the top and in [limits]; keep one of them"
+            "{}: `{key}` is set at the top and in [limits]; keep one of them",
+            file.place("", key)
         )));
     }
     let sections = [("limits", &in_table), ("", &top)];
@@ -163,7 +177,7 @@ pub(super) fn parse(found: &Found) -> Result<Parsed, Failure> {
         for (section, table) in sections {
             if let Some(value) = table.get(start.file) {
                 let place = lines.place(&origin, section, start.file);
-                let from = (Source::Config, origin.as_str(), place.as_str());
+                let from = (Source::Config, place.as_str(), place.as_str());
                 parsed.contexts.set_start(index, start.file, &as_text(value), from)?;
             }
         }
@@ -203,7 +217,7 @@ impl File<'_> {
             names().any(|(name, _)| name.file == key) || STARTS.iter().any(|start| start.file == key)
         };
         match table.keys().find(|key| !known(key)) {
-            Some(key) => Err(unknown(key, section, self.origin)),
+            Some(key) => Err(unknown(key, section, &self.place(section, key))),
             None => Ok(()),
         }
     }
@@ -215,8 +229,13 @@ impl File<'_> {
         value: &Value,
         format: super::Format,
     ) -> Result<Setting, Failure> {
+        let place = self.place(section, key);
         let key = if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") };
-        Ok(parse_text(&key, format, &as_text(value), self.origin)?)
+        Ok(parse_text(&key, format, &as_text(value), &place)?)
+    }
+
+    fn place(&self, section: &str, key: &str) -> String {
+        self.lines.place(self.origin, section, key)
     }
 
     fn maxima(&self, table: Table) -> Result<Limits, Failure> {
@@ -224,7 +243,7 @@ impl File<'_> {
         // Ceilings are everything's: a name that holds only for code has none.
         let known = || names().filter(|(name, _)| matches!(name.uses, Uses::Everything | Uses::Commands));
         if let Some(key) = table.keys().find(|key| !known().any(|(name, _)| name.file == *key)) {
-            return Err(unknown(key, "max", self.origin));
+            return Err(unknown(key, "max", &self.place("max", key)));
         }
         let mut known: Vec<_> = known().collect();
         // The shared ones are weaker.
@@ -242,10 +261,10 @@ impl File<'_> {
         for (name, value) in table {
             let key = format!("{section}.{}", name.escape_debug());
             let languages: &[_] = if section == "pool" { &POOLED } else { &PREWARMED };
-            let language = language(&key, name, self.origin, languages)?;
-            let place = self.lines.place(self.origin, section, name);
+            let place = self.place(section, name);
+            let language = language(&key, name, &place, languages)?;
             if section == "pool" {
-                let from = (Source::Config, self.origin, place.as_str());
+                let from = (Source::Config, place.as_str(), place.as_str());
                 contexts.set_pool(language, &key, &as_text(value), from)?;
                 continue;
             }
@@ -253,8 +272,7 @@ impl File<'_> {
             let script = script.ok_or_else(|| {
                 let shown = as_text(value).escape_debug().to_string();
                 Failure::usage(format!(
-                    "{key}: `{shown}` is not an absolute path (from {}); name a script",
-                    self.origin
+                    "{key}: `{shown}` is not an absolute path (from {place}); name a script"
                 ))
             })?;
             contexts.set_prewarm(language, script, &place);
@@ -284,11 +302,14 @@ fn unknown(key: &str, section: &str, origin: &str) -> Failure {
             "{origin}: `{key}` cannot be set in a file; give --{flag} with the call"
         ));
     }
+    let begins: String = key.chars().take(64).collect();
+    let cut = if begins.len() < key.len() { "…" } else { "" };
     let place = if section.is_empty() { String::new() } else { format!(" in [{section}]") };
     let sections = if section.is_empty() { ["limits", "max", "prewarm", "pool"].as_slice() } else { &[] };
     let starts = STARTS.iter().map(|start| start.file);
     let known = names().map(|(name, _)| name.file).chain(starts).chain(sections.iter().copied());
-    let begins: String = key.chars().take(64).collect();
     let nearest = known.min_by_key(|known| strsim::levenshtein(known, &begins)).unwrap_or("wall");
-    Failure::usage(format!("{origin}: unknown key `{key}`{place}; the nearest known one is `{nearest}`"))
+    Failure::usage(format!(
+        "{origin}: unknown key `{begins}{cut}`{place}; the nearest known one is `{nearest}`"
+    ))
 }

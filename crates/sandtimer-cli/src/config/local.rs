@@ -1,4 +1,4 @@
-//! The `sandtimer.toml` of the current directory: it bounds what applies without it, and is refused where it would not.
+//! The `sandtimer.toml` of the current directory: it bounds what applies without it, and is ignored where it would not.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -19,19 +19,46 @@ pub(super) fn writable_through(file: &Path, writable: &[PathBuf]) -> Option<Path
 }
 
 /// Whether it is a file that was read already.
-pub(super) fn is_one_of(file: &Path, seen: &[(u64, u64)]) -> bool {
+pub(super) fn is_one_of(file: &Path, seen: &[file::Identity]) -> bool {
     file.metadata().is_ok_and(|metadata| seen.contains(&(metadata.dev(), metadata.ino())))
 }
 
 /// What is printed of a file that is not read.
 pub(super) fn notice(file: &Path, directory: &Path) -> String {
-    let here = std::env::current_dir().unwrap_or_default();
     format!(
         "{} is ignored, because this command can write to {} and an earlier one may have left it; to use it give --config {}",
-        here.join(file).display(),
+        in_full(file).display(),
         directory.display(),
         file.display()
     )
+}
+
+/// What is printed of a file that cannot be used.
+pub(super) fn notice_of_failure(file: &Path, failure: &Failure) -> String {
+    format!("{}; {} is ignored: correct it, or remove it", failure.message, in_full(file).display())
+}
+
+fn in_full(file: &Path) -> PathBuf {
+    std::env::current_dir().unwrap_or_default().join(file)
+}
+
+/// Reads the file's bounds; `None` if there is no file, or one of those in `seen`.
+///
+/// # Errors
+/// It cannot be read, or is not valid, or would loosen what applies without it.
+pub(super) fn read(
+    file: &Path,
+    seen: &[file::Identity],
+    without: &Effective,
+) -> Result<Option<Limits>, Failure> {
+    match file::read(file, file::Missing::IsFine)? {
+        Some(found) if !seen.contains(&found.identity) => {
+            let bounds = bounds(&found)?;
+            check(&found, &bounds, without)?;
+            Ok(Some(bounds))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// What the file says, as bounds.
@@ -40,7 +67,7 @@ pub(super) fn bounds(found: &file::Found) -> Result<Limits, Failure> {
     if parsed.maxima != Limits::new() {
         return Err(Failure::usage(format!(
             "{}: [max] is read only from your own file and the machine's; put bounds for this directory into [limits]",
-            found.path.display()
+            found.place_of(&["max"])
         )));
     }
     let of_code = |layer: &super::Layered| matches!(layer.uses, Uses::Code | Uses::JavaScript);
@@ -54,7 +81,7 @@ pub(super) fn bounds(found: &file::Found) -> Result<Limits, Failure> {
 }
 
 /// Refuses the first bound that is looser than what applies without it.
-pub(super) fn check(path: &Path, bounds: &Limits, without: &Effective) -> Result<(), Failure> {
+pub(super) fn check(found: &file::Found, bounds: &Limits, without: &Effective) -> Result<(), Failure> {
     for name in NAMES {
         let wanted = match bounds.get(name.key) {
             Setting::Inherit => continue,
@@ -67,7 +94,7 @@ pub(super) fn check(path: &Path, bounds: &Limits, without: &Effective) -> Result
             return Err(Failure::usage(format!(
                 "{}: {} = `{}` would loosen what applies without this file, which is {applies}; use {applies} or less, or \
                  remove the key",
-                path.display(),
+                found.place_of(&[name.file]),
                 name.file,
                 written(name.key, wanted),
             )));

@@ -75,6 +75,8 @@ fn what_a_file_cannot_say_is_refused_by_name() {
     assert!(refused("workspaces = [\"/x\"]").contains("give --workspace "));
     assert!(refused("max = 3").contains("has to be a table"));
     assert!(refused("\n\nwall = = 2").starts_with("/f.toml:3: not TOML"));
+    assert!(refused("\n[limits]\nwal = 2").starts_with("/f.toml:3: unknown key `wal`"));
+    assert!(refused("\ncpu = -2").contains("(from /f.toml:2)"));
     for (text, key, value) in [
         ("wall = \"soon\"", "wall", "`soon`"),
         ("wall = -1", "wall", "`-1`"),
@@ -155,7 +157,7 @@ fn a_file_of_the_directory_only_tightens() {
     let check = |config: &Config, call: &Limits, text: &str| {
         let found = found("sandtimer.toml", text);
         let bounds = local::bounds(&found).map_err(|failure| failure.message)?;
-        local::check(&found.path, &bounds, &config.effective(Uses::Commands, call, false))
+        local::check(&found, &bounds, &config.effective(Uses::Commands, call, false))
             .map_err(|failure| failure.message)
     };
     let nothing = config(&[], &[]);
@@ -168,7 +170,7 @@ fn a_file_of_the_directory_only_tightens() {
     let looser = check(&nothing, &call, "wall = \"11s\"").expect_err("looser");
     assert_eq!(
         looser,
-        "sandtimer.toml: wall = `11s` would loosen what applies without this file, which is 10s; use 10s or less, or \
+        "sandtimer.toml:1: wall = `11s` would loosen what applies without this file, which is 10s; use 10s or less, or \
          remove the key"
     );
     for text in
@@ -179,7 +181,8 @@ fn a_file_of_the_directory_only_tightens() {
     let file = config(&[(Source::Config, Limits::new().disk(1 << 20))], &[Limits::new().cpu(seconds(1))]);
     assert!(check(&file, &call, "disk = \"2M\"").is_err());
     assert!(check(&file, &call, "cpu = \"2s\"").is_err());
-    assert!(check(&nothing, &call, "[max]\nwall = 1").expect_err("ceilings").contains("[max]"));
+    let ceilings = check(&nothing, &call, "cpu = 1\n[max]\nwall = 1").expect_err("ceilings");
+    assert!(ceilings.starts_with("sandtimer.toml:2: [max] is read only"), "{ceilings}");
 }
 
 #[test]
@@ -317,7 +320,7 @@ fn a_file_says_what_makes_interpreters_ready() {
         ("[pool]\npython = -1", "pool.python: `-1`"),
         (
             "[pool]\nbash = 1",
-            "pool.bash: `bash` is no language that can be given here (from /f.toml); use one of python, javascript",
+            "pool.bash: `bash` is no language that can be given here (from /f.toml:2); use one of python, javascript",
         ),
         ("[prewarm]\ncobol = \"/p\"", "use one of python, javascript, bash"),
         ("[prewarm]\npython = \"p.py\"", "prewarm.python: `p.py` is not an absolute path"),

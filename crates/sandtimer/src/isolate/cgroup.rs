@@ -15,6 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use sandtimer_os::process;
 
 pub use hierarchies::Hierarchies;
 use hierarchies::WANTED;
@@ -391,9 +393,15 @@ impl Slot {
             .collect()
     }
 
-    /// Kills everything in the slot at once.
+    /// Kills everything in the slot at once, but for processes whose first thread has ended while others run: the kernel sends the
+    /// signal to the first thread of each. A pid namespace ends those with its init; elsewhere [`Slot::kill_each`] does.
     pub fn kill_all(&self) -> bool {
         self.kill.as_ref().is_some_and(|file| rustix::io::write(file, b"1").is_ok())
+    }
+
+    /// Kills the processes in the slot one by one.
+    pub fn kill_each(&self) {
+        kill_each(|| self.process_ids());
     }
 
     fn write(&self, directory: &Option<Arc<OwnedFd>>, name: &str, value: &str) -> bool {
@@ -591,7 +599,7 @@ impl Slot {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = openat(directory, "cgroup.procs", flags, Mode::empty()).ok()?;
         let list = io::read_to_string(std::fs::File::from(file)).ok()?;
-        Some(list.lines().filter_map(|line| line.parse().ok()).collect())
+        Some(parse_process_ids(&list))
     }
 
     /// Whether nothing is alive in the slot: the proof of death where there is a v2 group.
@@ -602,5 +610,23 @@ impl Slot {
     /// Stops or continues everything in the slot (v2 freezer: a frozen task can still be killed).
     pub fn freeze(&self, frozen: bool) -> bool {
         self.write(&self.unified, "cgroup.freeze", if frozen { "1" } else { "0" })
+    }
+}
+
+fn parse_process_ids(list: &str) -> BTreeSet<u32> {
+    list.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// Kills the processes that `list` lists.
+fn kill_each(list: impl Fn() -> Option<BTreeSet<u32>>) {
+    let open = |pid: u32| {
+        let pidfd = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
+        Some((pid, pidfd))
+    };
+    let opened: Vec<_> = list().into_iter().flatten().filter_map(open).collect();
+    // A PID that was another process's when it was opened is not listed any more, or it is again and harmless.
+    let still = list().unwrap_or_default();
+    for (_, pidfd) in opened.iter().filter(|(pid, _)| still.contains(pid)) {
+        let _ = process::kill(pidfd.as_fd());
     }
 }

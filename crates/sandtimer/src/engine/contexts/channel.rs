@@ -81,3 +81,101 @@ impl AsFd for Channel {
         self.socket.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods)] // the interpreters here are processes that the test starts
+
+    use std::process::{Child, Command, Stdio};
+
+    use rustix::process::{Pid, PidfdFlags, getuid, pidfd_open};
+    use sandtimer_os::socket;
+
+    use super::*;
+
+    /// Sends a packet from a process with the PID that is given, or from its own where that is 0, and waits for the end of its stdin.
+    const SENDS: &str = r"
+import ctypes, os, signal, struct, sys, time
+pid, channel = int(sys.argv[1]), 1
+if pid == 0:
+    os.write(channel, b'packet')
+    sys.stdin.read()
+    sys.exit()
+libc = ctypes.PyDLL(None, use_errno=True)
+pids = (ctypes.c_int * 1)(pid)
+arguments = struct.pack('11Q', 0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, ctypes.addressof(pids), 1, 0)
+end = time.monotonic() + 20
+while True:
+    child = libc.syscall(435, arguments, len(arguments))
+    if child >= 0 or ctypes.get_errno() != 17 or time.monotonic() > end: break
+    time.sleep(0.01)
+if child == 0:
+    os.write(channel, b'packet')
+    os._exit(0)
+if child < 0: sys.exit('clone3: %d' % ctypes.get_errno())
+os.waitpid(child, 0)
+";
+
+    fn sender(pid: u32, channel: OwnedFd) -> Child {
+        let mut command = Command::new("python3");
+        command.args(["-c", SENDS, &pid.to_string()]).stdin(Stdio::piped()).stdout(channel);
+        command.spawn().expect("python3")
+    }
+
+    /// The engine's end of a channel to a process, and that process's end.
+    fn channel() -> (OwnedFd, OwnedFd) {
+        let (ours, theirs) = socket::pair().expect("a socket");
+        os::name_senders(ours.as_fd()).expect("senders are named");
+        (ours, theirs)
+    }
+
+    fn pidfd(process: &Child) -> OwnedFd {
+        let pid = Pid::from_raw(process.id().try_into().expect("a PID")).expect("a PID");
+        pidfd_open(pid, PidfdFlags::empty()).expect("a pidfd")
+    }
+
+    #[test]
+    fn packet_of_living_interpreter_counts() {
+        let (ours, theirs) = channel();
+        let mut interpreter = sender(0, theirs);
+        let channel = Channel::new(ours, pidfd(&interpreter));
+        assert!(process::wait_readable(channel.as_fd(), 20_000));
+        assert_eq!(channel.receive().expect("a packet"), b"packet");
+        assert!(channel.is_alive());
+        drop(interpreter.stdin.take());
+        interpreter.wait().expect("its end");
+    }
+
+    /// With the same PID the packet is received; that it is not the interpreter's shows in the interpreter's pidfd.
+    #[test]
+    fn packet_of_reused_pid_is_of_no_living_interpreter() {
+        // Only root chooses the PID of a process.
+        if !getuid().is_root() {
+            return;
+        }
+        let (ours, theirs) = channel();
+        let mut interpreter = Command::new("sleep").arg("60").spawn().expect("sleep");
+        let channel = Channel::new(ours, pidfd(&interpreter));
+        assert!(channel.is_alive());
+        interpreter.kill().expect("killed");
+        interpreter.wait().expect("its end");
+        let taker = sender(interpreter.id(), theirs).wait_with_output().expect("its end");
+        assert!(taker.status.success(), "{taker:?}");
+        assert_eq!(channel.receive().expect("a packet"), b"packet", "the PID is the same");
+        assert!(!channel.is_alive());
+    }
+
+    #[test]
+    fn packet_of_another_pid_is_dropped() {
+        let (ours, theirs) = channel();
+        let mut interpreter = Command::new("sleep").arg("60").spawn().expect("sleep");
+        let channel = Channel::new(ours, pidfd(&interpreter));
+        let mut other = sender(0, theirs);
+        assert!(process::wait_readable(channel.as_fd(), 20_000));
+        assert_eq!(channel.receive().expect_err("dropped").kind(), io::ErrorKind::InvalidData);
+        for process in [&mut interpreter, &mut other] {
+            process.kill().expect("killed");
+            process.wait().expect("its end");
+        }
+    }
+}

@@ -42,6 +42,7 @@ impl Ending {
             self.phase = Phase::Dead;
         } else if grouped {
             run.slot.kill_all();
+            run.slot.kill_each();
             self.phase = Phase::Killed;
             self.next_look = Some(now + LOOK_AGAIN);
         } else {
