@@ -328,7 +328,9 @@ fn sweep_private(inner: &Inner, prefix: &str) {
         };
         // Somebody else's of the same name stays, whoever's it is; so does what cannot be removed.
         let own = entry.metadata().is_ok_and(|found| found.is_dir() && inner.lease.owns(number, found.uid()));
-        let remove = || drop(remove_tree(&entry.path()));
+        let remove = || {
+            let _ = remove_tree(&entry.path());
+        };
         if own && number == inner.lease.number() {
             remove();
         } else if own {

@@ -99,4 +99,24 @@ mod tests {
         remove_workspace(&path).expect("removed with what is in it");
         assert!(!path.exists());
     }
+
+    #[test]
+    fn deep_directories_are_removed_on_a_small_stack() {
+        const DEPTH: usize = 5_000;
+        let place = tempfile::tempdir().expect("a directory");
+        let top = place.path().join("top");
+        std::fs::create_dir(&top).expect("made");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut here = openat(CWD, &top, flags, Mode::empty()).expect("open");
+        for _ in 0..DEPTH {
+            rustix::fs::mkdirat(&here, "d", Mode::from_raw_mode(0o700)).expect("made");
+            here = openat(&here, "d", flags, Mode::empty()).expect("open");
+        }
+        // As small as those of the engine's threads.
+        let remover = std::thread::Builder::new().stack_size(256 << 10);
+        let removed =
+            remover.spawn(move || remove::remove_tree(&top)).expect("a thread").join().expect("no panic");
+        removed.expect("removed");
+        assert_eq!(std::fs::read_dir(place.path()).expect("there").count(), 0);
+    }
 }
