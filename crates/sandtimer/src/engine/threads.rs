@@ -80,6 +80,8 @@ impl Recycler {
         let (is_running, ended) = channel();
         let work = move || {
             let _is_running: Sender<()> = is_running;
+            // Dropped before: the thread that waits for this one drops the pool last, and with it its control groups.
+            let (pool, received) = (pool, received);
             thread::block_signals();
             while let Ok(Some((run, is_quarantined))) = received.recv() {
                 // A panic, whose message is on stderr, costs its slot and no other run's.
