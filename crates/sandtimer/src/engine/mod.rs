@@ -51,7 +51,8 @@ use sandtimer_os::probe;
 pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
 pub use contexts::{
-    BranchSpec, Cell, Context, ContextSpec, Contexts, Execution, Info, ShellPrewarm, Told, Tried, Turn,
+    BranchSpec, Cell, Context, ContextSpec, Contexts, Execution, ImageAccount, Info, ShellPrewarm, Told,
+    Tried, Turn,
 };
 pub use error::{BRANCHES, Error};
 pub use opened::new_run_id;
