@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import inspect
 import os
@@ -174,6 +175,33 @@ def test_an_answer_larger_than_allowed_is_refused_unread(box: sandtimer.Sandbox)
     assert isinstance(outcome.error, sandtimer.ResultTooLarge)
     assert "result_bytes" in str(outcome.error)
     assert isinstance(box.run(lambda: b"x" * (65 << 20)).error, sandtimer.ResultTooLarge)
+
+
+IMMUTABLE = 1 << 63
+
+
+@pytest.mark.parametrize("flag", [0, IMMUTABLE], ids=["buffer", "bytes"])
+def test_a_length_that_is_not_there_takes_no_memory(flag: int) -> None:
+    import resource
+
+    def peak() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+    def name_a_length(flag: int, length: int) -> None:
+        import mmap
+
+        there = mmap.mmap(-1, 64 << 10)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(there))
+        send_and_wait([header(parts=1) + part(address, length | flag)])
+
+    with sandtimer.Sandbox(timeout=20.0, memory="256M") as box:
+        assert box.call(abs, -1) == 1
+        before = peak()
+        outcome = box.run(name_a_length, flag, 1 << 30)
+        assert outcome.ending != "returned" and outcome.error is not None
+        assert peak() - before < 128, "megabytes were taken for what never came"
+        # The control: what is there is read.
+        assert len(box.call(bytes, 32 << 20)) == 32 << 20
 
 
 def test_only_the_first_answer_counts(box: sandtimer.Sandbox) -> None:

@@ -397,10 +397,10 @@ impl Call {
     /// As `read`, but gives bytes.
     fn read_bytes<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyBytes>> {
         let part = self.part(index)?;
-        let length = usize::try_from(part.length)?;
-        PyBytes::new_with(py, length, |bytes| {
-            interruptible(py, |look_up| self.call.read(part, bytes, look_up))
-        })
+        let bytes = memory::bytes_to_be_written(py, usize::try_from(part.length)?)?;
+        let address = memory::address_of(&bytes);
+        interruptible(py, |look_up| memory::read_to(&self.call, part, address, look_up))?;
+        Ok(bytes)
     }
 
     /// Takes the answer: False when a limit has ended the run before. The job then waits for `release`.

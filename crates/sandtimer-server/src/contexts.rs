@@ -8,6 +8,7 @@
 //! something is executed or queued there. An idle context costs none.
 
 mod branches;
+mod images;
 mod live;
 mod pools;
 mod request;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sandtimer::engine::{BranchSpec, Cell, Context, ContextSpec, Contexts};
+use sandtimer::engine::{BranchSpec, Cell, Context, ContextSpec, Contexts, ImageAccount};
 use sandtimer::zygote::Profile;
 use sandtimer::{Engine, Error, Limits, Outcome};
 
@@ -11,12 +11,16 @@ use sandtimer::{Engine, Error, Limits, Outcome};
 const LIMIT: u64 = 128 << 20;
 
 fn context() -> Context {
+    context_on(None)
+}
+
+fn context_on(images: Option<ImageAccount>) -> Context {
     static CONTEXTS: OnceLock<Contexts> = OnceLock::new();
     let contexts = CONTEXTS.get_or_init(|| {
         let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
         Engine::new().expect("an engine").contexts(profile, 2).expect("a pool")
     });
-    let spec = ContextSpec { limits: Limits::new().memory(LIMIT), ..ContextSpec::default() };
+    let spec = ContextSpec { limits: Limits::new().memory(LIMIT), images, ..ContextSpec::default() };
     let context = contexts.open(spec, &mut || false).expect("a context");
     assert!(run(&context, FORGER).ok);
     context
@@ -93,6 +97,48 @@ fn files_that_cannot_be_emptied_are_bounded() {
         outcome.results[0]["text/plain"].as_str().and_then(|text| text.parse().ok()).expect("a number");
     // The control: they were given some, and kept it.
     assert!((100..=2 * (LIMIT >> 20) + 2).contains(&megabytes), "{megabytes} MiB");
+}
+
+/// What several contexts keep of the engine's memory is bounded by the account that they share, and given back with them.
+#[test]
+fn images_of_contexts_with_one_account_are_bounded() {
+    let account = ImageAccount::new(150 << 20);
+    let contexts: Vec<Context> = (0..3).map(|_| context_on(Some(account.clone()))).collect();
+    for context in &contexts {
+        run(context, "seals = fcntl.F_SEAL_SHRINK");
+        for _ in 0..2 {
+            run(context, "says[:] = [too_short(60), -14]");
+            refused(context);
+        }
+    }
+    let kept = |context: &Context| {
+        let outcome = run(context, "sum(os.fstat(file).st_blocks >> 11 for file in kept)");
+        let text = outcome.results[0]["text/plain"].as_str().map(str::to_owned).expect("a number");
+        text.parse::<u64>().expect("a number")
+    };
+    let sum: u64 = contexts.iter().map(kept).sum();
+    assert!((100..=150).contains(&sum), "{sum} MiB of six times 60");
+    assert!(account.used_bytes() >= sum << 20, "{} bytes are charged", account.used_bytes());
+    // An honest one is written all the same: into its context's own memory.
+    let honest = context_on(Some(account.clone()));
+    run(&honest, "held = os.urandom(40 << 20)");
+    let branches = honest.branch(&BranchSpec { count: 1, ..BranchSpec::default() }).expect("a branch");
+    assert_eq!(run(&branches[0], "len(held) >> 20").results[0]["text/plain"], "40");
+    drop((branches, honest, contexts));
+    assert_eq!(account.used_bytes(), 0);
+}
+
+/// What a branch is from stays charged as long as the branch lives, its origin gone or not.
+#[test]
+fn image_is_charged_while_a_branch_has_it() {
+    let account = ImageAccount::new(1 << 30);
+    let origin = context_on(Some(account.clone()));
+    run(&origin, "held = os.urandom(20 << 20)");
+    let branches = origin.branch(&BranchSpec { count: 1, ..BranchSpec::default() }).expect("a branch");
+    drop(origin);
+    assert!(account.used_bytes() >= 20 << 20, "{}", account.used_bytes());
+    drop(branches);
+    assert_eq!(account.used_bytes(), 0);
 }
 
 /// The control: an honest image is written, and stays.

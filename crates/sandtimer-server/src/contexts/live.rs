@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::images::Images;
 use super::pools::Pools;
 use super::request::{CellRequest, ContextRequest, Language};
 use super::shells::Shells;
@@ -190,6 +191,7 @@ pub(super) struct Begun {
 pub(crate) struct LiveContexts {
     registry: Registry<LiveContext>,
     pub(super) pools: Pools,
+    images: Images,
     /// Something is executed on a thread of the runtime's own.
     is_one_here: AtomicBool,
     shells: Shells,
@@ -308,6 +310,7 @@ fn make(
         environment: request.environment,
         directory: request.directory,
         typescript: request.language == Language::TypeScript,
+        images: Some(app.contexts.images.account(&owner)),
         ..ContextSpec::default()
     };
     let is_wanted = || !left.load(Ordering::Acquire);

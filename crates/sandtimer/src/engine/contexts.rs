@@ -12,6 +12,7 @@ mod branch;
 mod channel;
 mod execution;
 mod heard;
+mod image_account;
 mod prewarm;
 mod shell;
 mod standing;
@@ -41,6 +42,7 @@ use crate::scope::ScopeId;
 use crate::zygote::{Language, Profile};
 pub use branch::BranchSpec;
 pub use execution::{Cell, Execution, Told, Tried};
+pub use image_account::ImageAccount;
 pub use prewarm::ShellPrewarm;
 use standing::Standing;
 pub use turns::Turn;
@@ -74,6 +76,8 @@ pub struct ContextSpec {
     pub workspace: Option<PathBuf>,
     /// Its cells are TypeScript, for a JavaScript interpreter.
     pub typescript: bool,
+    /// What bounds the images of this context, of its branches, and of all others with the same account.
+    pub images: Option<ImageAccount>,
     /// What each of its shells runs before the first command, for a session.
     pub prewarm: Option<Arc<ShellPrewarm>>,
 }

@@ -50,7 +50,8 @@ use std::time::Duration;
 pub use budgets::{AgentBudget, BudgetSpec};
 pub use calls::{Call, CallSpec, Calls, Ended, Said};
 pub use contexts::{
-    BranchSpec, Cell, Context, ContextSpec, Contexts, Execution, Info, ShellPrewarm, Told, Tried, Turn,
+    BranchSpec, Cell, Context, ContextSpec, Contexts, Execution, ImageAccount, Info, ShellPrewarm, Told,
+    Tried, Turn,
 };
 pub use error::{BRANCHES, Error};
 pub use memory::machine_memory;

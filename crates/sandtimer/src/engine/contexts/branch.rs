@@ -9,8 +9,8 @@
 //! origin and by each branch, for later images over it. docs/design/branches.md says why it is not a fork.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{
@@ -30,6 +30,7 @@ use super::super::spec::Spec;
 use super::super::which_processor::UnderWay;
 use super::super::workspace::remove_workspace;
 use super::super::zygotes::Zygote;
+use super::image_account::{Charge, ImageAccount};
 use super::standing::{Standing, renew, run_of};
 use super::{Context, ContextSpec, Turn, variables};
 use crate::context::{Frame, IMAGE, Image, Nonce, image_request};
@@ -69,15 +70,48 @@ pub struct BranchSpec {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Images {
     /// Where it has not changed since.
-    base: Option<Arc<OwnedFd>>,
+    base: Option<Arc<ImageFile>>,
     /// The last one over that.
-    last: Option<Arc<OwnedFd>>,
+    last: Option<Arc<ImageFile>>,
     /// How long the last one was.
     delta: u64,
-    /// Bytes of the engine's memory that this interpreter was given files of and may still have.
-    on_engine: Arc<AtomicU64>,
+    on_engine: Arc<Mutex<OnEngine>>,
     /// It has gone back to a checkpoint since, which may be older than the base.
     are_behind: bool,
+}
+
+/// A sealed file, and what it takes of the engine's memory.
+#[derive(Debug)]
+struct ImageFile {
+    file: OwnedFd,
+    charge: Option<Arc<Charge>>,
+}
+
+impl AsFd for ImageFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The engine's memory in files that an interpreter was given and may still have.
+#[derive(Debug, Default)]
+struct OnEngine {
+    /// In those that it was to write.
+    bytes: u64,
+    charges: Vec<Arc<Charge>>,
+}
+
+impl OnEngine {
+    /// Of an interpreter that was given files and has written none.
+    fn given(files: [&Option<Arc<ImageFile>>; 2]) -> Arc<Mutex<Self>> {
+        let charges = files.into_iter().flatten().filter_map(|file| file.charge.clone()).collect();
+        Arc::new(Mutex::new(OnEngine { bytes: 0, charges }))
+    }
+}
+
+fn lock(on_engine: &Mutex<OnEngine>) -> MutexGuard<'_, OnEngine> {
+    // Each change is one number, or one more charge.
+    on_engine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Images {
@@ -154,7 +188,8 @@ impl Context {
         }
         let lacking = spec.count - waiting.standings.len();
         let most = self.max_image_bytes(source)?;
-        let mut write = || write(standing, most, spec.shares_workspace, apart && lacking == 0);
+        let account = self.spec.images.as_ref();
+        let mut write = || write(standing, (most, account), spec.shares_workspace, apart && lacking == 0);
         let written = match lacking {
             0 => write()?,
             _ => {
@@ -237,7 +272,7 @@ fn bear(
 
 /// An image that nobody can change any more.
 struct Written {
-    image: Arc<OwnedFd>,
+    image: Arc<ImageFile>,
     files: Arc<OwnedFd>,
     /// Of who wrote it, and of everybody who takes it.
     images: Images,
@@ -246,40 +281,69 @@ struct Written {
 /// A file that an interpreter writes to. It is emptied unless it is kept: the interpreter has a descriptor of it, and its memory is
 /// the engine's.
 struct Draft {
-    file: Arc<OwnedFd>,
+    /// There until it is sealed.
+    file: Option<OwnedFd>,
     /// What it takes of the engine's memory, and all that is taken so.
     bytes: u64,
-    on_engine: Arc<AtomicU64>,
-    is_kept: bool,
+    charge: Option<Arc<Charge>>,
+    on_engine: Arc<Mutex<OnEngine>>,
 }
 
 impl Draft {
-    fn new(name: &str, bytes: u64, on_engine: &Arc<AtomicU64>) -> rustix::io::Result<Self> {
+    fn new(name: &str, on_engine: &Arc<Mutex<OnEngine>>) -> rustix::io::Result<Self> {
         let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        on_engine.fetch_add(bytes, Ordering::Relaxed);
-        Ok(Draft { file: Arc::new(file), bytes, on_engine: on_engine.clone(), is_kept: false })
+        Ok(Draft { file: Some(file), bytes: 0, charge: None, on_engine: on_engine.clone() })
+    }
+
+    /// Takes `bytes` of the engine's memory for it. False where that would be more than `most` of this interpreter, or more than
+    /// the account has.
+    fn charge(&mut self, bytes: u64, most: u64, account: Option<&ImageAccount>) -> bool {
+        let mut on_engine = lock(&self.on_engine);
+        let sum = on_engine.bytes.saturating_add(bytes);
+        let charge = account.map(|account| account.charge(bytes));
+        if sum > most || matches!(charge, Some(None)) {
+            return false;
+        }
+        (on_engine.bytes, self.bytes) = (sum, bytes);
+        self.charge = charge.flatten().map(Arc::new);
+        true
+    }
+
+    fn file(&self) -> std::io::Result<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd).ok_or_else(|| std::io::ErrorKind::NotFound.into())
     }
 
     /// The file, sealed against changes.
-    fn seal(mut self) -> std::io::Result<Arc<OwnedFd>> {
-        seal(&self.file)?;
-        self.is_kept = true;
-        Ok(self.file.clone())
+    fn seal(mut self) -> std::io::Result<ImageFile> {
+        // Where that fails it is still a draft.
+        seal(self.file.as_ref().ok_or(std::io::ErrorKind::NotFound)?)?;
+        let file = self.file.take().ok_or(std::io::ErrorKind::NotFound)?;
+        let charge = self.charge.take();
+        lock(&self.on_engine).charges.extend(charge.clone());
+        Ok(ImageFile { file, charge })
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // It cannot be cut where the interpreter has sealed it, and counts on.
-        if !self.is_kept && ftruncate(&self.file, 0).is_ok() {
-            self.on_engine.fetch_sub(self.bytes, Ordering::Relaxed);
+        let Some(file) = &self.file else { return };
+        let mut on_engine = lock(&self.on_engine);
+        match ftruncate(file, 0) {
+            Ok(()) => on_engine.bytes -= self.bytes,
+            // It cannot be cut where the interpreter has sealed it, and counts on.
+            Err(_) => on_engine.charges.extend(self.charge.take()),
         }
     }
 }
 
-/// Has the interpreter write an image of itself, of `most` bytes at the most. `apart`: not on this thread's processor, where it can
+/// Has the interpreter write an image of itself, of `most` bytes at the most, on this account. `apart`: not on this thread's processor, where it can
 /// be bound.
-fn write(standing: &mut Standing, most: u64, shares: bool, apart: bool) -> Result<Written, Error> {
+fn write(
+    standing: &mut Standing,
+    (most, account): (u64, Option<&ImageAccount>),
+    shares: bool,
+    apart: bool,
+) -> Result<Written, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |error: rustix::io::Errno| Error::System { doing, source: error.into() };
     let mut room = standing.images.delta + GROWTH;
@@ -289,11 +353,11 @@ fn write(standing: &mut Standing, most: u64, shares: bool, apart: bool) -> Resul
         let contents = room.saturating_sub(IMAGE_CONTENTS);
         let on_engine = &standing.images.on_engine;
         let most_on_engine = most.saturating_mul(MAX_ON_ENGINE);
-        let is_on_engine = on_engine.load(Ordering::Relaxed).saturating_add(contents) <= most_on_engine;
-        let draft = Draft::new("sandtimer-image", if is_on_engine { contents } else { 0 }, on_engine)
-            .map_err(failed)?;
-        let files = Draft::new("sandtimer-files", 0, on_engine).map_err(failed)?;
-        let image = &draft.file;
+        let mut draft = Draft::new("sandtimer-image", on_engine).map_err(failed)?;
+        let files = Draft::new("sandtimer-files", on_engine).map_err(failed)?;
+        let is_on_engine = draft.charge(contents, most_on_engine, account);
+        let image = draft.file().map_err(Error::system(doing))?;
+        let files_file = files.file().map_err(Error::system(doing))?;
         ftruncate(image, room).map_err(failed)?;
         fcntl_add_seals(image, SealFlags::GROW).map_err(failed)?;
         // Here, so that it is on the engine's account: it may outlive the origin. What is short is there before the interpreter
@@ -322,7 +386,7 @@ fn write(standing: &mut Standing, most: u64, shares: bool, apart: bool) -> Resul
             .map_or(Ok(0), |base| fstat(base).map(|stat| stat.st_ino))
             .map_err(failed)?;
         let processors = apart.then(|| standing.bind_elsewhere()).flatten();
-        let nonce = ask(standing, processors, (inode, shares), [image.as_fd(), files.file.as_fd()])?;
+        let nonce = ask(standing, processors, (inode, shares), [image, files_file])?;
         if is_beside {
             allocate()?;
         }
@@ -351,8 +415,8 @@ fn write(standing: &mut Standing, most: u64, shares: bool, apart: bool) -> Resul
             _ => return Err(Error::NoBranch("its image has no size that can be right".to_owned())),
         };
         ftruncate(image, length).map_err(failed)?;
-        let files = files.seal().map_err(Error::system(doing))?;
-        let image = draft.seal().map_err(Error::system(doing))?;
+        let files = Arc::new(files.seal().map_err(Error::system(doing))?.file);
+        let image = Arc::new(draft.seal().map_err(Error::system(doing))?);
         let own = Some(image.clone());
         let on_engine = standing.images.on_engine.clone();
         standing.images = match is_whole {
@@ -435,10 +499,11 @@ impl<'a> Waiting<'a> {
         let images = &written.images;
         let base = images.base.as_deref().filter(|_| images.last.is_some());
         let files: Vec<_> =
-            [&*written.image, &*written.files].into_iter().chain(base).map(AsFd::as_fd).collect();
+            [written.image.as_fd(), written.files.as_fd()].into_iter().chain(base.map(AsFd::as_fd)).collect();
         for standing in &mut self.standings {
             // What the origin has written is on its bill, not on theirs.
-            standing.images = Images { on_engine: Arc::default(), ..images.clone() };
+            let on_engine = OnEngine::given([&images.base, &images.last]);
+            standing.images = Images { on_engine, ..images.clone() };
             // One that has ended has said why, or is found to have.
             let _ = os::dispatch(standing.channel(), &os::Head::default(), IMAGE, &files);
         }
