@@ -439,7 +439,7 @@ class Sandbox:
         if error is None:
             try:
                 trust = self._trust if kind == "value" else "data"
-                value = _results.value(answer.data, answer.buffers, trust, self._results, answer.objects)
+                value = _results.value(answer.data, answer.buffers, trust, self._results, answer.bounds)
                 if kind == "raised":
                     value, error = None, _results.exception(value, self._trust, self._results)
                 elif kind == "refused":
