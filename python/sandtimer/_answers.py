@@ -20,8 +20,8 @@ class Answer(NamedTuple):
     # Known without rebuilding anything.
     ending: Optional[str] = None
     error: Optional[BaseException] = None
-    # That its value may consist of.
-    objects: int = 0
+    # What rebuilding its value may cost.
+    bounds: _results.Bounds = _results.SMALL
 
 
 def answer_of(call: Any) -> Answer:
@@ -48,7 +48,9 @@ def answer_of(call: Any) -> Answer:
         return Answer()
     if not call.accept(kind == "raised"):
         return Answer()
-    return Answer(kind, data, buffers, error=error, objects=_results.most_objects(call.result_limit()))
+    size = len(data) + sum(memoryview(each).nbytes for each in buffers)
+    bounds = _results.bounds(call.result_limit(), call.wall_limit(), size)
+    return Answer(kind, data, buffers, error=error, bounds=bounds)
 
 
 def value_of(outcome: Outcome) -> Any:

@@ -1,34 +1,70 @@
 """Comparing what a submission gave with what was expected of it, in the caller.
 
-What it gave was made by code that nobody has vouched for: the comparison walks it only as far as the expected value goes,
-so that a value which holds itself, or one part a thousand times, costs no more than the expected one.
+What it gave was made by untrusted code: the comparison walks it only as far as the expected value goes, so that a value
+that holds itself, or one part a thousand times, costs no more than the expected one. The expected value alone decides how
+exact the comparison is: a float is compared within a tolerance only where a float is expected.
 """
 
 from __future__ import annotations
 
 import cmath
+import itertools
 import math
 import numbers
+import re
 import sys
-from typing import Any
+from typing import Any, Iterator
 
 RELATIVE = 1e-6
 ABSOLUTE = 1e-9
+# Characters that are compared, or numbers that are taken out of arrays, at a time.
+_PIECE = 1 << 16
+
+_NOT_BLANK = re.compile(r"\S")
+_WORD = re.compile(r"\S+")
 
 
 def same_lines(expected: Any, got: str) -> bool:
-    """Whether two texts have the same words on the same lines; blank lines, and how words are spaced, do not count."""
+    """Whether two texts have the same words on the same lines; blank lines, and how words are spaced, do not count.
+
+    Stops at the first difference, and makes no list of lines or words of a long text.
+    """
     if isinstance(expected, bytes):
         expected = expected.decode("utf-8", "replace")
-    return _words(str(expected)) == _words(got)
+    expected = str(expected)
+    start = _common_lines(expected, got)
+    pairs = itertools.zip_longest(_lines(expected, start), _lines(got, start))
+    return all(one is not None and other is not None and _same_words(one, other) for one, other in pairs)
 
 
-def _words(text: str) -> list[list[str]]:
-    return [words for words in (line.split() for line in text.split("\n")) if words]
+def _common_lines(one: str, other: str) -> int:
+    """The length of some lines that both begin with, in whole pieces."""
+    end = 0
+    while end < len(one) and one[end : end + _PIECE] == other[end : end + _PIECE]:
+        end += _PIECE
+    return one.rfind("\n", 0, end) + 1
+
+
+def _lines(text: str, start: int) -> Iterator[str]:
+    """The lines that are not blank, without the spaces before them."""
+    while found := _NOT_BLANK.search(text, start):
+        end = text.find("\n", found.start())
+        end = len(text) if end < 0 else end
+        yield text[found.start() : end]
+        start = end
+
+
+def _same_words(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    if max(len(one), len(other)) <= _PIECE:
+        return one.split() == other.split()
+    pairs = itertools.zip_longest(_WORD.finditer(one), _WORD.finditer(other))
+    return all(left and right and left.group() == right.group() for left, right in pairs)
 
 
 def same_value(expected: Any, got: Any) -> bool:
-    """Whether two values are equal, floats within a tolerance; lists equal lists and tuples equal tuples only.
+    """Whether two values are equal, within a tolerance where a float is expected; lists equal lists and tuples equal tuples only.
 
     Raises what a comparison with `got` raises, such as that of a signaling NaN.
     """
@@ -46,17 +82,15 @@ def same_value(expected: Any, got: Any) -> bool:
         if not isinstance(got, dict) or expected.keys() != got.keys():
             return False
         return all(same_value(one, got[key]) for key, one in expected.items())
-    if isinstance(expected, float) or isinstance(got, float):
-        return _close(expected, got)
-    if isinstance(expected, complex) or isinstance(got, complex):
-        numbers = isinstance(expected, (int, complex)) and isinstance(got, (int, complex))
-        return numbers and cmath.isclose(expected, got, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
-    return bool(expected == got)
+    inexact: tuple[type, ...] = (float, complex) if numpy is None else (float, complex, numpy.inexact)
+    return _close(expected, got) if isinstance(expected, inexact) else bool(expected == got)
 
 
 def _close(expected: Any, got: Any) -> bool:
-    if not isinstance(expected, numbers.Real) or not isinstance(got, numbers.Real):
+    if not isinstance(expected, numbers.Complex) or not isinstance(got, numbers.Complex):
         return bool(expected == got)
+    if not isinstance(expected, numbers.Real) or not isinstance(got, numbers.Real):
+        return cmath.isclose(expected, got, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
     try:
         if math.isnan(expected) or math.isnan(got):
             return math.isnan(expected) and math.isnan(got)
@@ -69,19 +103,32 @@ def _close(expected: Any, got: Any) -> bool:
 def _same_array(numpy: Any, expected: Any, got: Any) -> bool:
     if not isinstance(expected, numpy.ndarray) or not isinstance(got, numpy.ndarray) or expected.shape != got.shape:
         return False
-    if expected.dtype.kind in "fc" or got.dtype.kind in "fc":
-        if expected.dtype.kind not in "biufc" or got.dtype.kind not in "biufc":
-            return False
+    kinds = expected.dtype.kind, got.dtype.kind
+    if kinds[0] == kinds[1] and kinds[0] not in "fc":
+        return bool(numpy.array_equal(expected, got))
+    if not all(kind in "biufc" for kind in kinds):
+        return not any(kind in "fc" for kind in kinds) and bool(numpy.array_equal(expected, got))
+    if kinds[0] in "fc":
         return bool(numpy.allclose(got, expected, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True))
-    return bool(numpy.array_equal(expected, got))
+    return _same_numbers(expected.ravel(), got.ravel())
 
 
 def _same_tensor(torch: Any, expected: Any, got: Any) -> bool:
     # Of unequal shapes `==` would make a tensor as large as the product of both.
     if not isinstance(expected, torch.Tensor) or not isinstance(got, torch.Tensor) or expected.shape != got.shape:
         return False
-    common = torch.promote_types(expected.dtype, got.dtype)
-    expected, got = (each.detach().cpu().to(common) for each in (expected, got))
-    if common.is_floating_point or common.is_complex:
+    expected, got = expected.detach().cpu(), got.detach().cpu()
+    if expected.is_complex() or expected.is_floating_point():
+        # Not the type that torch promotes both to, in which what is large may be infinite: it would equal an infinity.
+        common = torch.complex128 if expected.is_complex() or got.is_complex() else torch.float64
+        expected, got = expected.to(common), got.to(common)
         return bool(torch.allclose(got, expected, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True))
-    return bool(torch.equal(got, expected))
+    if expected.dtype == got.dtype:
+        return bool(torch.equal(got, expected))
+    return _same_numbers(expected.flatten(), got.flatten())
+
+
+def _same_numbers(expected: Any, got: Any) -> bool:
+    """Whether the numbers of two flat arrays are exactly equal: as Python's, since a common type of both could round them."""
+    pieces = range(0, len(expected), _PIECE)
+    return all(expected[at : at + _PIECE].tolist() == got[at : at + _PIECE].tolist() for at in pieces)

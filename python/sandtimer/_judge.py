@@ -84,8 +84,9 @@ class _Run(NamedTuple):
         return self.outcome.ending == "timeout" and verdict is not None and verdict.kind == "wall"
 
 
-def _program_case(given: Any) -> Case:
+def _program_case(given: Any, is_compared: bool) -> Case:
     if isinstance(given, dict):
+        _check_expected(given, ("expected", "output"), is_compared)
         unknown = given.keys() - {"stdin", "input", "expected", "output"}
         if unknown or len(given.keys() & {"stdin", "input"}) != 1:
             raise InvalidArgumentType(f"a program's case has the keys stdin and expected, not {sorted(given)}")
@@ -97,8 +98,9 @@ def _program_case(given: Any) -> Case:
     return Case(_arguments.encoded("stdin", stdin), (), {}, expected, given)
 
 
-def _function_case(given: Any) -> Case:
+def _function_case(given: Any, is_compared: bool) -> Case:
     if isinstance(given, dict):
+        _check_expected(given, ("expected",), is_compared)
         unknown = given.keys() - {"arguments", "keywords", "expected"}
         if unknown:
             raise InvalidArgumentType(f"a function's case has the keys arguments, keywords and expected, not {sorted(given)}")
@@ -115,6 +117,15 @@ def _function_case(given: Any) -> Case:
         f"a case's arguments are a list or tuple of them, or a dict of keywords, not {type(arguments).__name__}; "
         "one argument is written (argument,)"
     )
+
+
+def _check_expected(given: dict[Any, Any], names: tuple[str, ...], is_compared: bool) -> None:
+    """Fails for a case that does not say what is expected, where no checker decides: None would be a right answer."""
+    if is_compared and not any(name in given for name in names):
+        raise InvalidArgumentType(
+            f"a case has no {names[0]}, only {sorted(map(str, given))}; name what is expected, even where it is None, or judge "
+            "with a checker"
+        )
 
 
 def _pair(given: Any, shape: str) -> tuple[Any, Any]:
@@ -176,7 +187,8 @@ class _Submission:
         self.is_program = isinstance(program, str) and entry is None
         _check_program(box, program, entry)
         self.is_text = isinstance(program, str)
-        self.cases = [_program_case(case) if self.is_program else _function_case(case) for case in cases]
+        read_case = _program_case if self.is_program else _function_case
+        self.cases = [read_case(case, checker is None) for case in cases]
         self.checker = checker
         self.total, self.stop_early = _arguments.total(total), stop_early
         self.view = box if timeout is None else box.limits(timeout=timeout)

@@ -8,7 +8,7 @@ import io
 import mmap
 import pickle
 import sys
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 from .errors import RemoteError, ResultTooLarge, SandtimerError, Unserializable
 
@@ -19,8 +19,38 @@ _INT_BITS = 14_300
 _MAX_OBJECTS = 10_000_000
 _MIN_OBJECTS = 100_000
 _BYTES_PER_OBJECT = 16
+# Copied while one result is rebuilt: what a small limit allows, and no limit.
+_MIN_COPIED_BYTES = 16 << 20
+_COPIED_BYTES = 1 << 30
+# Of processor time: rebuilding may take as long as the call itself, within these.
+_MIN_CPU_SECONDS, _MAX_CPU_SECONDS = 10.0, 60.0
 # The module of names that stand for functions of the reader.
 _TOKENS = "_sandtimer_tokens"
+
+
+class Bounds(NamedTuple):
+    """What rebuilding one result with `trust="data"` may cost its reader."""
+
+    int_bits: int
+    objects: int
+    # Out of the result's own bytes, which may be used for several values.
+    copied_bytes: int
+    cpu_seconds: float
+
+
+def bounds(result_bytes: Optional[int], wall_seconds: Optional[float], size: int) -> Bounds:
+    """The bounds of a result of `size` bytes from a call with these limits (None: unlimited)."""
+    if result_bytes is None:
+        objects, copied = _MAX_OBJECTS, max(_COPIED_BYTES, size)
+    else:
+        objects = min(max(result_bytes // _BYTES_PER_OBJECT, _MIN_OBJECTS), _MAX_OBJECTS)
+        copied = max(result_bytes, _MIN_COPIED_BYTES)
+    seconds = min(max(wall_seconds or _MAX_CPU_SECONDS, _MIN_CPU_SECONDS), _MAX_CPU_SECONDS)
+    return Bounds(_INT_BITS, objects, copied, seconds)
+
+
+# Of a result that is small: an exception.
+SMALL = bounds(0, _MIN_CPU_SECONDS, 0)
 
 
 class RemoteTraceback(Exception):
@@ -81,26 +111,19 @@ def _no_room(length: int, error: Exception) -> ResultTooLarge:
     return ResultTooLarge(f"there is no room here for a part of {length} bytes of the result: {error!r}")
 
 
-def most_objects(result_bytes: Optional[int]) -> int:
-    """How many objects a result of at most this size may consist of."""
-    if result_bytes is None:
-        return _MAX_OBJECTS
-    return min(max(result_bytes // _BYTES_PER_OBJECT, _MIN_OBJECTS), _MAX_OBJECTS)
-
-
 def value(
     data: bytes,
     buffers: Sequence[Any],
     trust: str,
     results: dict[tuple[str, str], type],
-    objects: int = _MAX_OBJECTS,
+    within: Bounds = SMALL,
 ) -> Any:
-    """The value that was written down, of at most so many objects with `trust="data"`."""
+    """The value that was written down; with `trust="data"` within these bounds."""
     if trust == "pickle":
         # Most results have none, and this is faster.
         unpickler = _Unpickler if _TOKENS.encode() in data else pickle.Unpickler
         return unpickler(io.BytesIO(data), buffers=buffers).load()
-    return decode(data, buffers, results, objects)
+    return decode(data, buffers, results, within)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -118,10 +141,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 def decode(
-    data: bytes, buffers: Sequence[Any], results: dict[tuple[str, str], type], objects: int = _MAX_OBJECTS
+    data: bytes, buffers: Sequence[Any], results: dict[tuple[str, str], type], within: Bounds
 ) -> Any:
     """As `trust="data"` allows: built by our own machine, without running anything that the job named."""
-    return _native_decode()(data, list(buffers), results, _INT_BITS, objects)
+    return _native_decode()(data, list(buffers), results, within)
 
 
 @functools.lru_cache(maxsize=None)
@@ -140,7 +163,7 @@ def exception(description: Any, trust: str, results: dict[tuple[str, str], type]
     error: Any = None
     if isinstance(pickled, bytes):
         try:
-            error = value(pickled, [], trust, results, _MIN_OBJECTS)
+            error = value(pickled, [], trust, results, SMALL)
         except Exception:
             error = None
     if not isinstance(error, BaseException):

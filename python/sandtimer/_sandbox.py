@@ -439,7 +439,7 @@ class Sandbox:
         if error is None:
             try:
                 trust = self._trust if kind == "value" else "data"
-                value = _results.value(answer.data, answer.buffers, trust, self._results, answer.objects)
+                value = _results.value(answer.data, answer.buffers, trust, self._results, answer.bounds)
                 if kind == "raised":
                     value, error = None, _results.exception(value, self._trust, self._results)
                 elif kind == "refused":
@@ -577,7 +577,8 @@ class Sandbox:
         directory of the calling script; `paths=` of the sandbox shows directories to it. Its values are plain data always:
         trust="pickle" is refused.
         checker: `checker(case, outcome)` of runs that ended well, giving True, False or a score; without one, programs
-        must print the same words on the same lines, and functions return an equal value, floats within 1e-6 of it.
+        must print the same words on the same lines, and functions return an equal value, or one within 1e-6
+            of a float that is expected.
         timeout: of each case (None: the sandbox's); total: of all, after which the rest is "not_run"; stop_early: stops at
         the first case, in their order, that is not accepted. What is expected never enters a sandbox.
         """

@@ -7,10 +7,9 @@ import subprocess
 import sys
 from typing import Any, Callable, Iterable
 
-from sandtimer import _sandtimer
+from sandtimer import _results, _sandtimer
 
-INT_BITS = 14_300
-OBJECTS = 10_000_000
+BOUNDS = _results.bounds(None, None, 0)
 
 
 def _encoder() -> Callable[..., tuple[bytes, list[memoryview]]]:
@@ -27,11 +26,10 @@ def decode(
     data: bytes,
     buffers: Iterable[Any] = (),
     results: Iterable[type] = (),
-    int_bits: int = INT_BITS,
-    objects: int = OBJECTS,
+    **bounds: Any,
 ) -> Any:
     classes = {(each.__module__, each.__qualname__): each for each in results}
-    return _sandtimer.decode(data, list(buffers), classes, int_bits, objects)
+    return _sandtimer.decode(data, list(buffers), classes, BOUNDS._replace(**bounds))
 
 
 def copied(buffers: Iterable[memoryview]) -> list[bytes | bytearray]:

@@ -173,7 +173,11 @@ def test_tables_are_displayed_where_the_code_says(run: Run) -> None:
 def test_of_a_long_table_the_first_rows_are_data(run: Run) -> None:
     (shown,) = run("pd.DataFrame({'a': np.arange(3_000_000), 'b': 1})").results
     assert "[3000000 rows x 2 columns]" in shown["text/plain"]
-    assert [row["a"] for row in shown[TABLE]["data"]] == list(range(50_000))
+    assert [row["a"] for row in shown[TABLE]["data"]] == list(range(33_333))
+    # The most values that as many cells can have.
+    (shown,) = run("pd.DataFrame({'a': [str(each) for each in range(100_000)]})").results
+    assert [row["a"] for row in shown[TABLE]["data"]] == [str(each) for each in range(50_000)]
+    assert "application/vnd.sandtimer.notice" not in shown
 
 
 @pytest.mark.parametrize("columns", ["['a', 'a']", "pd.MultiIndex.from_tuples([('a', 'b'), ('a', 'c')])"])

@@ -243,8 +243,10 @@ def test_a_fork_beside_the_first_result_can_rebuild_its_own() -> None:
         from sandtimer import _sandtimer
         import sandtimer._rebuild as real
 
+        bounds = types.SimpleNamespace(int_bits=100, objects=100, copied_bytes=100, cpu_seconds=1.0)
+
         def decode():
-            return _sandtimer.decode(pickle.dumps([1, "two"], 5), [], {}, 100, 100)
+            return _sandtimer.decode(pickle.dumps([1, "two"], 5), [], {}, bounds)
 
         blocked, go = threading.Event(), threading.Event()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import pickle
 import secrets
@@ -291,6 +292,8 @@ def test_no_cases_and_no_programs(box: sandtimer.Sandbox) -> None:
         ((abs, [{"argument": 3}]), {}, TypeError),
         ((abs, []), {"entry": "abs"}, TypeError),
         (("x", []), {"entry": "1; import os"}, ValueError),
+        (("print(None)", [{"stdin": ""}]), {}, TypeError),
+        (("x", [{"arguments": (1,)}]), {"entry": "solve"}, TypeError),
         (("x", []), {"timeout": -1}, sandtimer.InvalidLimit),
         (("x", []), {"timeout": True}, sandtimer.InvalidLimit),
         (("x", []), {"total": float("nan")}, sandtimer.InvalidLimit),
@@ -449,3 +452,90 @@ def test_a_judgement_can_be_sent_on(box: sandtimer.Sandbox) -> None:
             again.retry_overloaded()
     rows = pickle.loads(pickle.dumps(box.judge_many(["print(1)"], [("", "1")])))
     assert rows.passed == [True]
+
+
+def test_a_case_without_an_expected_value_is_refused_by_name(box: sandtimer.Sandbox) -> None:
+    for program, case, options in (
+        ("print(None)", {"stdin": ""}, {}),
+        ("def solve(n): pass", {"arguments": (1,)}, {"entry": "solve"}),
+    ):
+        with pytest.raises(sandtimer.InvalidArgumentType, match="a case has no expected"):
+            box.judge(program, [case], **options)
+        assert box.judge(program, [{**case, "expected": None}], **options).passed
+        assert box.judge(program, [case], checker=lambda *_: True, **options).passed
+
+
+def test_the_expected_value_decides_how_exact_a_comparison_is() -> None:
+    same = _checkers.same_value
+    million = 10**12
+    assert same(3, 3.0) and same(0, -0.0) and same(3, 3 + 0j) and same([1, (2,)], [1.0, (2.0,)])
+    assert same(float(million), million + 1) and same(3.0, 3.0000001) and same(3 + 0j, 3.0000001)
+    for expected, got in (
+        (million, million + 0.5), (million, 1000000500000.0), (million, complex(million + 1)), (True, 1.0000000001),
+        ([10**15], [10**15 * (1 + 9e-7)]), ({"a": 7}, {"a": 7.0000001}), (10**400, math.inf), (2**53 + 1, float(2**53)),
+    ):  # fmt: skip
+        assert not same(expected, got), (expected, got)
+
+
+def test_whole_numbers_of_arrays_are_compared_exactly() -> None:
+    numpy = pytest.importorskip("numpy")
+    same = _checkers.same_value
+    whole = numpy.array([2**53 + 1, 7])
+    assert same(whole, whole.copy()) and same(numpy.array([3, 4]), numpy.array([3.0, 4.0]))
+    assert same(numpy.array([3, 4]), numpy.array([3, 4], "u1")) and same(numpy.array([[True]]), numpy.array([[1.0]]))
+    assert same(numpy.array([3.0]), numpy.array([3.0000001])) and same(numpy.float32(0.1), 0.1)
+    for expected, got in (
+        (whole, whole.astype(float)), (numpy.array([16777217]), numpy.array([16777216.0], "f4")),
+        (numpy.array([10**12]), numpy.array([10**12 + 0.5])), (numpy.array([100_000]), numpy.array([numpy.inf], "f2")),
+        (numpy.array([2**53 + 1]), numpy.array([2**53], "u8")), (numpy.array([1]), numpy.array([numpy.nan])),
+    ):  # fmt: skip
+        assert not same(expected, got), (expected, got)
+
+
+def test_whole_numbers_of_tensors_are_compared_exactly() -> None:
+    torch = pytest.importorskip("torch")
+    same = _checkers.same_value
+    assert same(torch.tensor([3, 4]), torch.tensor([3.0, 4.0])) and same(torch.tensor([3]), torch.tensor([3], dtype=torch.uint8))
+    assert same(torch.tensor([3.0]), torch.tensor([3.0000001], dtype=torch.float64))
+    for expected, got in (
+        (torch.tensor([100_000]), torch.tensor([math.inf], dtype=torch.float16)),
+        (torch.tensor([257]), torch.tensor([256], dtype=torch.bfloat16)),
+        (torch.tensor([1000.5], dtype=torch.float16), torch.tensor([1001])),
+    ):
+        assert not same(expected, got), (expected, got)
+
+
+def test_texts_have_the_same_words_on_the_same_lines() -> None:
+    long = "".join(f"{each} word\n" for each in range(20_000))
+    words = "word " * 100_000
+    alike: list[tuple[Any, str]] = [
+        ("", "\n \n"), ("a b\nc", "\n a\t b \n\n\nc\n"), ("a\r\nb", "a\nb\n"), (long, long), (long, long.replace("\n", " \n\n")),
+        (long + "end", long + "  end \n"), (words, "word  " * 100_000), (b"a", "a"), (7, " 7"),
+    ]  # fmt: skip
+    for expected, got in alike:
+        assert _checkers.same_lines(expected, got)
+    unlike = [
+        ("a", ""), ("", "a"), ("a b", "a\nb"), ("a\nb", "a b"), ("ab", "a b"), ("a", "a\na"), (long, long + "x"),
+        (long, long[:-1] + "x"), (long + "x", long), (words, words + "word"), (words, words[:-2] + "e "),
+    ]  # fmt: skip
+    for expected, got in unlike:
+        assert not _checkers.same_lines(expected, got)
+
+
+def test_comparing_a_long_output_takes_little_memory_and_time() -> None:
+    import tracemalloc
+
+    size = 10 << 20
+    outputs = ["a\n" * (size // 2), "\n" * size, "ab " * (size // 3), "x" * size, " " * size]
+    tracemalloc.start()
+    try:
+        for expected in ("1", "ab"):
+            for output in outputs:
+                begun = time.process_time()
+                assert not _checkers.same_lines(expected, output)
+                assert time.process_time() - begun < 5
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The outputs, and two copies of a line: lists of lines and words would be some 90 times as large as one of them.
+    assert peak < 3 * size, f"{peak >> 20} MiB"

@@ -325,7 +325,7 @@ class TestRefused:
         watched = Meta("Plain", (), {"__module__": __name__, "a": Descriptor()})
         type.__setattr__(watched, "__qualname__", "Plain")
         CALLS.clear()
-        back = carry._sandtimer.decode(data, [], {(__name__, "Plain"): watched}, 1000, 1000)
+        back = carry._sandtimer.decode(data, [], {(__name__, "Plain"): watched}, carry.BOUNDS)
         assert type(back[0]) is watched
         assert CALLS == []
 

@@ -414,6 +414,11 @@ impl Call {
         self.call.end_answered();
     }
 
+    /// The wall-clock limit in seconds, where there is one.
+    fn wall_limit(&self) -> Option<f64> {
+        self.call.wall_limit().map(|wall| wall.as_secs_f64())
+    }
+
     /// The most bytes of a result, where there is a limit.
     fn result_limit(&self) -> Option<u64> {
         self.call.result_limit()

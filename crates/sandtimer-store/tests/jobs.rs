@@ -263,6 +263,31 @@ fn a_driver_that_talks_nonsense_is_quoted() {
 }
 
 #[test]
+fn an_answer_of_a_driver_is_bounded() {
+    let said_by = |program: &str| {
+        let turns = json!({"driver": {"command": ["python3", "-c", program]}, "actions": {"x": {"command": ["true"]}}, "iterations": 2});
+        let result = run(json!({"loop": turns})).0.result.expect("a result");
+        (result.status, result.error.unwrap_or_default())
+    };
+    let answer = |input: &str| format!("print('{{\"action\": \"x\", \"input\": ' + {input} + '}}')");
+    let (status, error) = said_by(&answer("'\"' + 'a' * (1 << 20) + '\"'"));
+    assert_eq!(status, Status::Failed);
+    assert!(error.contains("its answer has 1048604 bytes, more than the limit of 1048576"), "{error:.300}");
+    let (status, error) = said_by(&answer("'[' + '{\"\":0},' * 50_000 + '0]'"));
+    assert_eq!(status, Status::Failed);
+    assert!(error.contains("in turn 1: its answer is too large: it counts as"), "{error:.300}");
+    assert!(error.contains("the limit is 100000"), "{error:.300}");
+    // The control: long texts and lists are passed on from turn to turn.
+    let program = "import json, sys\nasked = json.load(sys.stdin)\n\
+        state = asked['state'] or {'text': 'a' * 500_000, 'list': list(range(20_000))}\n\
+        print(json.dumps({'done': len(state['text']) + len(asked['last']['input'])} if asked['turn'] == 2 else \
+        {'action': 'x', 'input': list(range(5_000)), 'state': state}))";
+    let turns = json!({"driver": {"command": ["python3", "-c", program]}, "actions": {"x": {"command": ["cat"]}}, "iterations": 2});
+    let result = run(json!({"loop": turns})).0.result.expect("a result");
+    assert_eq!((result.status, result.value), (Status::Ok, Some(json!(505_000))), "{:?}", result.error);
+}
+
+#[test]
 fn a_breaker_of_the_store_outlives_its_job() {
     let directory = tempfile::tempdir().expect("a directory");
     let (store, worker) = store_and_worker(directory.path());

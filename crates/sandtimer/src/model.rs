@@ -2,6 +2,8 @@
 //!
 //! Plain data, serialised the same way on every wire. Nothing here decides, waits or touches the system.
 
+pub(crate) mod json;
+
 use std::fmt;
 use std::time::Duration;
 

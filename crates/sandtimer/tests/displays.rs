@@ -124,3 +124,47 @@ fn the_result_limit_holds_for_what_is_short_too() {
     assert_eq!(limited("assert len(x) == 200", 1).ending, Ending::Returned);
     assert_eq!(limited("len(x)", 100).value, Some(serde_json::json!(200)));
 }
+
+/// The most memory that this process has had, in MiB.
+fn peak_mebibytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("a line");
+    line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).expect("a number") >> 10
+}
+
+const NOTICE: &str = "application/vnd.sandtimer.notice";
+
+#[test]
+fn values_that_take_much_memory_are_left_out_with_a_notice() {
+    let context = open();
+    let before = peak_mebibytes();
+    // Parsed they would take some 200 MiB each.
+    let many = "[{'': 0}] * 300_000";
+    let outcome = run(&context, cell(&format!("display({many}); {many}")));
+    assert_eq!((outcome.ending, outcome.results.len()), (Ending::Returned, 2), "{:?}", outcome.error);
+    assert_eq!(outcome.value, None);
+    for shown in &outcome.results {
+        let notice = shown[NOTICE].as_str().expect("a notice");
+        assert!(notice.contains("application/json was left out") && notice.contains("2000000"), "{notice}");
+        assert!(shown["text/plain"].is_string() && shown.get("application/json").is_none());
+    }
+    let grown = peak_mebibytes() - before;
+    assert!(grown < 150, "{grown} MiB");
+    // The control: as many numbers as that are no trouble, and the state is there.
+    let outcome = run(&context, cell("list(range(300_000))"));
+    let kept = outcome.value.as_ref().and_then(|value| value.as_array()).map(Vec::len);
+    assert_eq!((kept, outcome.results[0].get(NOTICE)), (Some(300_000), None));
+}
+
+#[test]
+fn what_a_cell_displays_is_bounded_in_all() {
+    let context = open();
+    let mut told = 0;
+    let source = "for _ in range(5): display(list(range(600_000)))";
+    let outcome = context
+        .execute(cell(source), &mut |said| told += usize::from(matches!(said, Told::Displayed(_))))
+        .expect("a run");
+    assert_eq!((outcome.results.len(), told), (4, 5), "three are kept, and all were told");
+    let last = outcome.results[3]["text/plain"].as_str().expect("a text");
+    assert!(last.starts_with("2 more were displayed"), "{last}");
+}

@@ -394,3 +394,21 @@ fn interrupt_of_an_ended_interpreter_reaches_nothing_else() {
     });
     assert!(launchers().contains(&launcher), "it was interrupted");
 }
+
+#[test]
+fn typescript_is_read_within_its_owners_memory() {
+    // A reader that takes 400 MiB, and reads nothing.
+    let program = "import sys; sys.stdin.read(); taken = bytearray(400 << 20); taken[::4096] = b'x' * len(taken[::4096]); sys.exit(3)";
+    let reader = ["python3", "-c", program].map(Into::into).to_vec();
+    let options = sandtimer::Options { reader: Some(reader), ..sandtimer::Options::default() };
+    let engine = Engine::with_options(options).expect("an engine");
+    let limits = Limits::new().memory(200 << 20);
+    let owner = engine.open_scope(None, sandtimer::model::Layer::Tenant, "alice", &limits).expect("a scope");
+    let read =
+        |parent| engine.typescript("let a = 1", None, parent).expect_err("it reads nothing").to_string();
+    let within = read(Some(owner.id()));
+    assert!(within.contains("took more than 200 MiB of memory"), "{within}");
+    // The control: by itself it ends as it wants to.
+    let alone = read(None);
+    assert!(!alone.contains("memory"), "{alone}");
+}

@@ -24,6 +24,7 @@ EXCEPTIONS: dict[str, type] = {
 
 _mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 _dict: Callable[[type], types.MappingProxyType[str, Any]] = type.__dict__["__dict__"].__get__
+_basicsize: Callable[[type], int] = type.__dict__["__basicsize__"].__get__
 _qualname: Callable[[type], str] = type.__dict__["__qualname__"].__get__
 
 # Types whose `__hash__` and `__eq__` are known: those of tuple reach its elements, which are looked at one by one.
@@ -50,6 +51,7 @@ class Plan:
         self.elements = self._named_elements()
         self.safe_key = self._hash_is_known()
         self.shared = self._extends(enum.Enum)
+        self.size = _basicsize(class_)
         plain = not any(
             self._extends(base) for base in (*_SCALARS, *_CONTAINERS, tuple, frozenset, BaseException)
         )

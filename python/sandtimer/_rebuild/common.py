@@ -20,6 +20,8 @@ class Value(NamedTuple):
     hashable: bool = False
     # What stands for its name among arguments.
     type_object: Optional[type] = None
+    # What a value counts as, in objects, where it is larger than its arguments.
+    objects: int = 0
 
 
 # Decimal digits of one number: what `int(text)` takes at most by default.

@@ -56,11 +56,11 @@ _Function = Callable[[Arguments], object]
 
 
 def rebuilds(
-    module: str, *names: str, hashable: bool = True, type_object: type | None = None
+    module: str, *names: str, hashable: bool = True, type_object: type | None = None, objects: int = 0
 ) -> Callable[[_Function], _Function]:
     def add(function: _Function) -> _Function:
         for name in names:
-            VALUES[module, name] = Value(function, (), hashable, type_object)
+            VALUES[module, name] = Value(function, (), hashable, type_object, objects)
         return function
 
     return add
@@ -82,7 +82,8 @@ def _zone(arguments: Arguments) -> object:
 _ZONE_KEY = re.compile(r"(?:[A-Za-z0-9+_-]{1,32}/){0,3}[A-Za-z0-9+_-]{1,32}")
 
 
-@rebuilds("zoneinfo", "ZoneInfo._unpickle")
+# One that is not from the cache has tables of its own.
+@rebuilds("zoneinfo", "ZoneInfo._unpickle", objects=128)
 def _zone_by_key(arguments: Arguments) -> zoneinfo.ZoneInfo:
     check(arguments, str, int, of="ZoneInfo")
     key, from_cache = arguments

@@ -212,7 +212,7 @@ def _reply(said: tuple[Any, ...]) -> Union[bytes, list[Any]]:
         if len(answer.data) >= _LARGE:
             parts.append(pickle.PickleBuffer(answer.data))
             data = None
-        said = (kind, record, (answer.kind, data, flags, answer.ending, answer.error, answer.objects))
+        said = (kind, record, (answer.kind, data, flags, answer.ending, answer.error, answer.bounds))
     head = pickle.dumps(said, 5)
     return [head, *parts] if parts else head
 
@@ -223,10 +223,10 @@ def reply_in(reply: Union[bytes, list[Any]]) -> tuple[Any, ...]:
     said: tuple[Any, ...] = pickle.loads(head)
     if said[0] != "answered":
         return said
-    kind, data, flags, ending, error, objects = said[2]
+    kind, data, flags, ending, error, bounds = said[2]
     buffers = [bytes(part) if immutable else memoryview(part) for immutable, part in zip(flags, parts)]
     data = bytes(parts[-1]) if data is None else data
-    return (*said[:2], Answer(kind, data, buffers, ending, error, objects))
+    return (*said[:2], Answer(kind, data, buffers, ending, error, bounds))
 
 
 def start_time(process: int) -> str:

@@ -128,7 +128,7 @@ fn typescript(engine: &Engine, name: &str, source: &str, settings: &Settings) ->
         Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
         _ => None,
     };
-    engine.typescript(source, within).map_err(|error| match error {
+    engine.typescript(source, within, None).map_err(|error| match error {
         sandtimer::Error::Script(error) => unreadable(name, &error),
         other => Failure::from(other),
     })

@@ -59,6 +59,8 @@ impl<'py> Machine<'_, 'py> {
         let value = match name {
             Name::Value(index) => self.rebuild(index, &arguments)?,
             Name::Class(index) => {
+                self.charge(self.classes.objects_per_instance(index))?;
+                self.budget.charge_entries(&arguments)?;
                 let object = self.classes.reduce(index, &arguments)?;
                 if self.classes.is_shared(index) {
                     Value::Object(object, Node::LEAF)
@@ -83,6 +85,13 @@ impl<'py> Machine<'_, 'py> {
         let value = match name {
             Name::Value(index) => self.rebuild(index, &arguments)?,
             Name::Class(index) => {
+                self.charge(self.classes.objects_per_instance(index))?;
+                if self.classes.is_named_tuple(index) {
+                    // It refers to its elements.
+                    self.budget.charge_container(&arguments)?;
+                } else {
+                    self.budget.charge_copies(&arguments)?;
+                }
                 let object = self.classes.new_object(index, &arguments)?;
                 self.instance(object, inner)?
             }
@@ -100,6 +109,8 @@ impl<'py> Machine<'_, 'py> {
 
     fn rebuild(&mut self, index: usize, arguments: &Bound<'py, PyTuple>) -> Result<Value<'py>> {
         let rebuild = &self.names.table.values[index];
+        self.charge(rebuild.objects)?;
+        self.budget.charge_copies(arguments)?;
         let made = rebuild.call(arguments)?;
         let class = made.get_type();
         if class.is(self.names.table.unbuilt.bind(self.py)) {
@@ -135,13 +146,17 @@ impl<'py> Machine<'_, 'py> {
             Value::Object(object, node) if *node != Node::LEAF => {
                 let (object, node) = (object.clone(), *node);
                 self.nesting.place(node, inner)?;
-                self.classes.build(&object, &state)
+                self.classes.build(&object, &state, &mut self.budget)
             }
             Value::Unbuilt(index) => {
                 let index = *index;
                 let Unbuilt::Waiting(waiting) = &self.unbuilt[index] else {
                     return refuse("the result's pickle completes a value twice");
                 };
+                match state.cast_exact::<PyTuple>() {
+                    Ok(parts) => self.budget.charge_copies(parts)?,
+                    Err(_) => self.budget.charge_container(&state)?,
+                }
                 let done = waiting.call_method1("build", (state,))?;
                 if waiting.getattr("hashable")?.is_truthy()? {
                     self.keys.allow(&done.get_type());

@@ -8,9 +8,13 @@ use std::collections::HashMap;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
+use super::budget::Budget;
 use super::keys::address;
 use super::names::Names;
 use super::refusal::{Result, refuse, shown};
+
+/// Bytes of an instance that one object covers.
+const BYTES_PER_OBJECT: usize = 128;
 
 /// How instances of one class are rebuilt.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub(super) struct Plan<'py> {
     pub(super) safe_key: bool,
     /// Its instances are there already: members of an enumeration. Nothing may be done to them.
     shared: bool,
+    /// Bytes of an instance, without what it refers to.
+    size: usize,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +79,15 @@ impl<'py> Classes<'py> {
         self.plans[index].shared
     }
 
+    /// What an instance counts as besides one object: slots make it larger.
+    pub(super) fn objects_per_instance(&self, index: usize) -> usize {
+        self.plans[index].size / BYTES_PER_OBJECT
+    }
+
+    pub(super) fn is_named_tuple(&self, index: usize) -> bool {
+        self.plans[index].elements.is_some()
+    }
+
     pub(super) fn reduce(&self, index: usize, arguments: &Bound<'py, PyTuple>) -> Result<Bound<'py, PyAny>> {
         Ok(self.plans[index].reduce.call1((arguments,))?)
     }
@@ -94,22 +109,27 @@ impl<'py> Classes<'py> {
     }
 
     /// Gives `object` the fields that `state` has.
-    pub(super) fn build(&self, object: &Bound<'py, PyAny>, state: &Bound<'py, PyAny>) -> Result<()> {
+    pub(super) fn build(
+        &self,
+        object: &Bound<'py, PyAny>,
+        state: &Bound<'py, PyAny>,
+        budget: &mut Budget,
+    ) -> Result<()> {
         let Some(plan) = self.of_type(&object.get_type()) else {
             return refuse("the result gives a state to something that has none");
         };
         if let Ok(fields) = state.cast_exact::<PyDict>() {
-            return plan.set(object, fields);
+            return plan.set(object, fields, budget);
         }
         if let (Ok(values), Some(names)) = (state.cast_exact::<PyList>(), &plan.fields) {
-            return plan.set_in_order(object, names, values);
+            return plan.set_in_order(object, names, values, budget);
         }
         if let Ok(pair) = state.cast_exact::<PyTuple>()
             && pair.len() == 2
         {
             for fields in pair.iter().filter(|fields| !fields.is_none()) {
                 let Ok(fields) = fields.cast_exact::<PyDict>() else { return plan.refuse_state() };
-                plan.set(object, fields)?;
+                plan.set(object, fields, budget)?;
             }
             return Ok(());
         }
@@ -133,6 +153,7 @@ impl<'py> Plan<'py> {
             fields: plan.getattr("fields")?.extract()?,
             safe_key: plan.getattr("safe_key")?.extract()?,
             shared: plan.getattr("shared")?.extract()?,
+            size: plan.getattr("size")?.extract()?,
             class,
         })
     }
@@ -145,7 +166,13 @@ impl<'py> Plan<'py> {
         ))
     }
 
-    fn set(&self, object: &Bound<'py, PyAny>, fields: &Bound<'py, PyDict>) -> Result<()> {
+    fn set(
+        &self,
+        object: &Bound<'py, PyAny>,
+        fields: &Bound<'py, PyDict>,
+        budget: &mut Budget,
+    ) -> Result<()> {
+        budget.charge_container(fields)?;
         let named = fields.iter().all(|(name, _)| name.is_exact_instance_of::<PyString>());
         if !named {
             return self.refuse_state();
@@ -156,7 +183,7 @@ impl<'py> Plan<'py> {
                 let Ok(own) = own.cast_exact::<PyDict>() else { return self.refuse_state() };
                 Ok(own.update(fields.as_mapping())?)
             }
-            _ => fields.iter().try_for_each(|(name, value)| self.set_one(object, &name, &value)),
+            _ => fields.iter().try_for_each(|(name, value)| self.set_one(object, &name, &value, budget)),
         }
     }
 
@@ -165,12 +192,14 @@ impl<'py> Plan<'py> {
         object: &Bound<'py, PyAny>,
         names: &[String],
         values: &Bound<'py, PyList>,
+        budget: &mut Budget,
     ) -> Result<()> {
+        budget.charge_container(values)?;
         if names.len() != values.len() {
             return self.refuse_state();
         }
         for (name, value) in names.iter().zip(values) {
-            self.set_one(object, PyString::new(object.py(), name).as_any(), &value)?;
+            self.set_one(object, PyString::new(object.py(), name).as_any(), &value, budget)?;
         }
         Ok(())
     }
@@ -180,6 +209,7 @@ impl<'py> Plan<'py> {
         object: &Bound<'py, PyAny>,
         name: &Bound<'py, PyAny>,
         value: &Bound<'py, PyAny>,
+        budget: &mut Budget,
     ) -> Result<()> {
         let text = name.cast::<PyString>().map_err(PyErr::from)?.to_string_lossy();
         if let Some(slot) = self.slots.get(&*text) {
@@ -197,6 +227,7 @@ impl<'py> Plan<'py> {
                 if text == "__dict__"
                     && fields.iter().all(|(name, _)| name.is_exact_instance_of::<PyString>()) =>
             {
+                budget.charge_container(fields)?;
                 Ok(own.update(fields.as_mapping())?)
             }
             _ => Ok(own.set_item(name, value)?),

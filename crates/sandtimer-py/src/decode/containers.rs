@@ -110,6 +110,7 @@ impl<'py> Machine<'_, 'py> {
             let (key, key_node) = self.object(key)?;
             let (value, value_node) = self.object(value)?;
             self.keys.check(&target, &key, &self.classes)?;
+            self.budget.spend(self.py, 1)?;
             self.nesting.place(outer, key_node)?;
             self.nesting.place(outer, value_node)?;
             if ordered { target.set_item(key, value)? } else { dict.set_item(key, value)? }
@@ -129,6 +130,7 @@ impl<'py> Machine<'_, 'py> {
         for value in values {
             let (member, node) = self.object(value)?;
             self.keys.check(&target, &member, &self.classes)?;
+            self.budget.spend(self.py, 1)?;
             self.nesting.place(outer, node)?;
             set.add(member)?;
         }
@@ -142,6 +144,7 @@ impl<'py> Machine<'_, 'py> {
         let members = PyList::new(self.py, objects.iter().map(|(object, _)| object))?;
         for (member, _) in &objects {
             self.keys.check(members.as_any(), member, &self.classes)?;
+            self.budget.spend(self.py, 1)?;
         }
         self.keys.forget(members.as_any());
         let node = self.nesting.full(objects.iter().map(|(_, node)| *node))?;
@@ -192,6 +195,7 @@ impl<'py> Machine<'_, 'py> {
                 let Ok(counts) = counts.cast_exact::<PyDict>() else {
                     return refuse("the result's pickle has a Counter of something that is not a dict");
                 };
+                self.budget.charge_container(counts)?;
                 table.counter.bind(self.py).call1((counts,))?
             }
             _ => return refuse("the result's pickle makes a container from arguments that it does not have"),

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyFloat, PyList, PyMemoryView, PySet, PyString, PyTuple};
 
+use super::budget::{Bounds, Budget};
 use super::classes::Classes;
 use super::keys::Keys;
 use super::names::Names;
@@ -10,15 +11,6 @@ use super::nesting::{Nesting, Node};
 use super::reader::Reader;
 use super::refusal::{Result, refuse};
 use super::value::Value;
-
-/// Opcodes between two looks at whether the caller was interrupted.
-const INTERRUPTIBLE: usize = 1 << 16;
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    pub(super) int_bits: usize,
-    pub(super) objects: usize,
-}
 
 /// A value of two steps.
 #[derive(Debug)]
@@ -39,9 +31,7 @@ pub(super) struct Machine<'a, 'py> {
     pub(super) stack: Vec<Value<'py>>,
     marks: Vec<usize>,
     memo: Vec<Value<'py>>,
-    objects_left: usize,
-    most_objects: usize,
-    int_bits: usize,
+    pub(super) budget: Budget,
 }
 
 impl<'a, 'py> Machine<'a, 'py> {
@@ -63,25 +53,19 @@ impl<'a, 'py> Machine<'a, 'py> {
             stack: Vec::new(),
             marks: Vec::new(),
             memo: Vec::new(),
-            objects_left: bounds.objects,
-            most_objects: bounds.objects,
-            int_bits: bounds.int_bits,
+            budget: Budget::new(bounds),
         })
     }
 
     /// Runs the pickle to its end and gives its value.
     pub(super) fn run(mut self) -> Result<Bound<'py, PyAny>> {
-        let mut steps = 0_usize;
         loop {
             let opcode = self.reader.byte()?;
             if opcode == b'.' {
                 return self.stop();
             }
             self.step(opcode)?;
-            steps += 1;
-            if steps.is_multiple_of(INTERRUPTIBLE) {
-                self.py.check_signals()?;
-            }
+            self.budget.spend(self.py, 1)?;
         }
     }
 
@@ -217,17 +201,7 @@ impl<'a, 'py> Machine<'a, 'py> {
     // -- the stack and the memo
 
     pub(super) fn charge(&mut self, objects: usize) -> Result<()> {
-        match self.objects_left.checked_sub(objects) {
-            Some(left) => self.objects_left = left,
-            None => {
-                return refuse(format!(
-                    "the result has more objects than the {} that its limit allows: result_bytes allows one for each 16 bytes, \
-                     at least 100,000 and at most 10,000,000; raise it, or return arrays or bytes",
-                    self.most_objects
-                ));
-            }
-        }
-        Ok(())
+        self.budget.charge(objects)
     }
 
     pub(super) fn push(&mut self, object: Bound<'py, PyAny>, node: Node) -> Result<()> {
@@ -301,12 +275,12 @@ impl<'a, 'py> Machine<'a, 'py> {
     fn memoize(&mut self) -> Result<()> {
         let value = self.top()?.clone();
         self.memo.push(value);
-        if self.memo.len() <= self.most_objects {
+        let most = self.budget.bounds().objects;
+        if self.memo.len() <= most {
             return Ok(());
         }
         refuse(format!(
-            "the result's pickle remembers more than the {} objects that its limit allows (result_bytes)",
-            self.most_objects
+            "the result's pickle remembers more than the {most} objects that its limit allows (result_bytes)"
         ))
     }
 
@@ -351,11 +325,11 @@ impl<'a, 'py> Machine<'a, 'py> {
             return self.push_leaf(number.into_any());
         }
         // One more byte than the number itself needs is for its sign.
-        if digits.len() - 1 > self.int_bits / 8 {
+        let most_bits = self.budget.bounds().int_bits;
+        if digits.len() - 1 > most_bits / 8 {
             return refuse(format!(
-                "the result has an integer of {} bytes; the limit is {} bits",
-                digits.len(),
-                self.int_bits
+                "the result has an integer of {} bytes; the limit is {most_bits} bits",
+                digits.len()
             ));
         }
         let table = self.names.table;

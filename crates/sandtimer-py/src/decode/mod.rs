@@ -10,15 +10,16 @@
 //!   `__setstate__`, no property, no `__hash__` or `__eq__` of theirs runs ([`classes`], [`keys`]).
 //! - Opcodes that reach beyond the pickle (extension codes, persistent ids) and those that no pickle of protocol 4 or
 //!   later has are refused. So `copyreg` and its caches do not matter.
-//! - What it costs is bounded by the length of the input and by limits: the number of objects, how deep they lie in
-//!   one another ([`nesting`]), the bits of an integer, how many keys may share one hash ([`keys`]). Lengths are held
-//!   against what is there before anything is allocated.
+//! - What it costs is bounded by the length of the input and by limits: the number of objects, what is copied of them and
+//!   the processor time of it all ([`budget`]), how deep they lie in one another ([`nesting`]), the bits of an integer, how
+//!   many keys may share one hash ([`keys`]). Lengths are held against what is there before anything is allocated.
 //!
 //! It is not a promise that the value is true or sane: fields of a class are whatever the job said, a list may hold
 //! itself, and one object may be reached by very many paths.
 //!
 //! Every refusal is a `ResultRefused`; whatever a function of ours raises becomes its cause.
 
+mod budget;
 mod calls;
 mod classes;
 mod containers;
@@ -33,7 +34,8 @@ mod value;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use machine::{Bounds, Machine};
+use budget::Bounds;
+use machine::Machine;
 use names::Names;
 
 /// Makes what all results share, while the module is imported. Made with the first result it could be in the making, the
@@ -52,12 +54,10 @@ pub(crate) fn decode<'py>(
     data: &Bound<'py, PyBytes>,
     buffers: &Bound<'py, PyList>,
     results: &Bound<'py, PyDict>,
-    max_int_bits: usize,
-    max_objects: usize,
+    bounds: Bounds,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = data.py();
     let names = Names::new(py, results)?;
-    let bounds = Bounds { int_bits: max_int_bits, objects: max_objects };
     let machine = Machine::new(data.as_bytes(), buffers, &names, bounds);
     machine.and_then(Machine::run).map_err(|refusal| refusal.into_exception(py))
 }

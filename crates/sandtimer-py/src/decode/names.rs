@@ -35,6 +35,8 @@ pub(super) struct Rebuild {
     pub(super) hashable: bool,
     /// What stands for its name among arguments, where a pickle passes it on.
     pub(super) type_object: Option<Py<PyAny>>,
+    /// What a value counts as besides the call: for those that are larger than their arguments.
+    pub(super) objects: usize,
 }
 
 impl Rebuild {
@@ -132,8 +134,8 @@ impl Table {
         for (key, entry) in rebuild.getattr("VALUES")?.cast::<PyDict>()? {
             let (module, key) = key.extract::<(String, String)>()?;
             name(module, key, Name::Value(values.len()));
-            let (call, signatures, hashable, type_object) = entry.extract()?;
-            values.push(Rebuild { call, signatures, hashable, type_object });
+            let (call, signatures, hashable, type_object, objects) = entry.extract()?;
+            values.push(Rebuild { call, signatures, hashable, type_object, objects });
         }
         let collections = py.import("collections")?;
         let signed = PyDict::new(py);

@@ -125,7 +125,8 @@ type Started = (Arc<LiveRun>, Arc<Run>, Option<Using>);
 /// Starts a run and records that it has begun. Blocks.
 fn begin(app: &Shared, owner: &Owner, mut request: RunRequest) -> Result<Started, Refusal> {
     let using = request.workspace.as_ref().map(|id| workspaces::find(app, id, owner)?.enter()).transpose()?;
-    request.read(&app.engine)?;
+    let scope = request.parent.or_else(|| app.tenants.scope(owner));
+    request.read(&app.engine, scope)?;
     let mut spec = request.spec();
     spec.workspace = using.as_ref().map(|using| using.workspace().directory().to_owned());
     spec.defaults = app.defaults.commands.clone();

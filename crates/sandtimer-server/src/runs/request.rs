@@ -173,14 +173,14 @@ impl RunRequest {
         self.agent = Some(directory);
     }
 
-    /// Has code read that has to be, within the run's wall limit. Blocks.
-    pub fn read(&mut self, engine: &Engine) -> Result<(), Refusal> {
+    /// Has code read that has to be, within the run's wall limit and its owner's scope. Blocks.
+    pub fn read(&mut self, engine: &Engine, scope: Option<ScopeId>) -> Result<(), Refusal> {
         let Some(code) = self.typescript.take() else { return Ok(()) };
         let within = match self.limits.get(LimitKind::Wall) {
             Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
             _ => None,
         };
-        self.command = engine.typescript(&code, within)?.command();
+        self.command = engine.typescript(&code, within, scope)?.command();
         self.check_lengths()
     }
 

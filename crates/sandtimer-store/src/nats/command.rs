@@ -14,12 +14,15 @@ use sandtimer::resilience::BreakerSnapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::sqlite::submitting::NewJob;
+use crate::sqlite::turns::Turns;
 use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks};
 
 /// The version of the log. A program reads no later one.
-pub(super) const FORMAT: i64 = 4;
+pub(super) const FORMAT: i64 = 5;
 /// From this version on a job is left alone for a while that could not be executed.
 const DEFERS: i64 = 4;
+/// From this version on owners take turns, and not only queues.
+const OWNERS_IN_TURNS: i64 = 5;
 
 /// One call of the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -110,14 +113,15 @@ impl Entry {
 
 impl Command {
     fn perform(self, tx: &Transaction<'_>, now: i64, format: i64) -> Result<Answer, StoreError> {
+        let turns = if format >= OWNERS_IN_TURNS { Turns::Owners } else { Turns::Queues };
         match self {
             Command::Submit(new) => {
-                let taken = new.iter().map(|one| submitting::submit(tx, one, now));
+                let taken = new.iter().map(|one| submitting::submit(tx, (one, turns), now));
                 taken.collect::<Result<_, _>>().map(Answer::Submitted)
             }
             Command::Lease(request) => {
                 moving::sweep(tx, now)?;
-                leasing::lease(tx, &request, now).map(Answer::Leased)
+                leasing::lease(tx, (&request, turns), now).map(Answer::Leased)
             }
             Command::Renew { held, lease } => {
                 let renewed = held.iter().map(|held| leasing::renew(tx, held, lease, now));

@@ -7,6 +7,7 @@ use sandtimer::job::{Held, LeaseRequest, Leased, Renewal, Room, StoreError};
 
 use super::files::forget_outputs;
 use super::moving::{execute, give_up};
+use super::turns::{self, Order, Turns};
 use super::{broken, integer, natural};
 
 /// Of a queue whose first jobs say how much memory they may have, so many more are looked at.
@@ -14,10 +15,10 @@ const LOOKED_AT: usize = 256;
 /// So many jobs that are alike have to be done before it is known how long they take at least.
 const KNOWN: i64 = 5;
 
-/// Hands jobs out, queues in turns.
+/// Hands jobs out, by these turns.
 pub(crate) fn lease(
     tx: &Transaction<'_>,
-    request: &LeaseRequest,
+    (request, turns): (&LeaseRequest, Turns),
     now: i64,
 ) -> Result<Vec<Leased>, StoreError> {
     let until = end_of(request.lease, now);
@@ -31,39 +32,39 @@ pub(crate) fn lease(
         };
         return Ok(vec![hand_out(tx, seq, &request.worker, (until, now))?]);
     }
-    let mut waiting = Vec::new();
-    for queue in queues(tx, request)? {
-        let found = first(tx, &queue, (request, now))?;
+    let mut order = Order::new(turns);
+    for queue in turns::queues(tx, request, turns)? {
+        let found = first(tx, &queue.name, (request, now))?;
         if !found.is_empty() {
-            waiting.push((queue, found));
+            order.add(queue, found);
         }
     }
-    let mut room = Left::new(request.memory, waiting.iter().flat_map(|(_, jobs)| jobs), now);
+    let mut room = Left::new(request.memory, order.jobs(), now);
     let mut leased = Vec::new();
-    while leased.len() < request.slots && !waiting.is_empty() {
-        let (queue, mut rest) = waiting.remove(0);
+    while leased.len() < request.slots
+        && let Some((queue, mut rest)) = order.next()
+    {
         let Some(next) = rest.iter().position(|job| room.has(job)) else { continue };
         let job = rest.remove(next);
         if is_too_late(tx, job.seq, now)? {
             room.forget(&job);
-            waiting.insert(0, (queue, rest));
+            order.again(queue, rest);
             continue;
         }
         room.take(&job);
         leased.push(hand_out(tx, job.seq, &request.worker, (until, now))?);
-        let served = "UPDATE queues SET served = (SELECT max(served) + 1 FROM queues) WHERE queue = ?1";
         // One queue by itself needs no turns.
-        if !waiting.is_empty() {
-            execute(tx, served, [&queue])?;
+        if !order.is_empty() {
+            turns::was_served(tx, &queue, turns)?;
         }
-        waiting.push((queue, rest));
+        order.add(queue, rest);
     }
     Ok(leased)
 }
 
 /// A job that could be leased.
 #[derive(Debug, Clone, Copy)]
-struct Ready {
+pub(super) struct Ready {
     seq: i64,
     rank: i64,
     due: i64,
@@ -150,17 +151,6 @@ impl Left {
     fn forget(&mut self, job: &Ready) {
         self.overdue.retain(|other| other.seq != job.seq);
     }
-}
-
-/// The queues that may be served, the one that was served longest ago first.
-fn queues(tx: &Transaction<'_>, request: &LeaseRequest) -> Result<Vec<String>, StoreError> {
-    let mut select = tx
-        .prepare_cached("SELECT queue FROM queues WHERE paused = 0 ORDER BY served, queue")
-        .map_err(broken)?;
-    let all = select.query_map([], |row| row.get::<_, String>(0)).map_err(broken)?;
-    let all: Vec<String> = all.collect::<Result<_, _>>().map_err(broken)?;
-    let wanted = |queue: &String| request.queues.is_empty() || request.queues.contains(queue);
-    Ok(all.into_iter().filter(wanted).collect())
 }
 
 fn hand_out(

@@ -5,6 +5,7 @@
 //! clock        what time it is
 //! submitting   new jobs, one transaction for any number
 //! leasing      jobs are handed out, and kept
+//! turns        whose job is next
 //! moving       from one state to the next: finish, cancel, and what time alone does
 //! files        those that jobs are given, and those they leave
 //! webhooks     ends of jobs that somebody is to be told of
@@ -27,6 +28,7 @@ pub(crate) mod schema;
 pub(crate) mod submitting;
 #[cfg(test)]
 mod tests;
+pub(crate) mod turns;
 pub(crate) mod webhooks;
 
 use std::fs::DirBuilder;
@@ -46,6 +48,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use clock::StoreClock;
 use reserve::Reserve;
 use submitting::NewJob;
+use turns::Turns;
 
 /// How long another writer is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -179,7 +182,9 @@ impl JobStore for SqliteJobs {
     fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
         let new = NewJob::all(submissions)?;
         self.reserve.leave(|| self.reusable())?;
-        self.write(|tx, now| new.iter().map(|one| submitting::submit(tx, one, now)).collect())
+        self.write(|tx, now| {
+            new.iter().map(|one| submitting::submit(tx, (one, Turns::Owners), now)).collect()
+        })
     }
 
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
@@ -193,7 +198,7 @@ impl JobStore for SqliteJobs {
         }
         self.write(|tx, now| {
             moving::sweep(tx, now)?;
-            leasing::lease(tx, request, now)
+            leasing::lease(tx, (request, Turns::Owners), now)
         })
     }
 

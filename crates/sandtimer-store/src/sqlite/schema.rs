@@ -6,7 +6,7 @@ use sandtimer::job::StoreError;
 use super::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 7] = [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS, BREAKERS];
+const MIGRATIONS: [&str; 8] = [FIRST, OWNERS, FILES, WEBHOOKS, ADMISSION, DURATIONS, BREAKERS, TURNS];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
 /// also those that are forgotten.
@@ -57,6 +57,11 @@ DELETE FROM breakers;
 ALTER TABLE breakers ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE breakers ADD COLUMN expires_ms INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX breakers_expiry ON breakers (expires_ms);
+";
+
+/// The number of each owner's last turn. It stays when the owner's queues are forgotten.
+const TURNS: &str = "
+CREATE TABLE owners (owner TEXT PRIMARY KEY, served INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::keep_inputs;
 use super::moving::{enter, execute};
+use super::turns::{self, Turns};
 use super::{broken, integer, natural, rank, state_number, state_of, webhooks};
 
 /// A job as the tables take it in: what the store has to know of its spec, and the spec as it was written. What is chosen at
@@ -94,7 +95,11 @@ impl Input {
 }
 
 /// Takes in one job.
-pub(crate) fn submit(tx: &Transaction<'_>, new: &NewJob, now: i64) -> Result<Submitted, StoreError> {
+pub(crate) fn submit(
+    tx: &Transaction<'_>,
+    (new, turns): (&NewJob, Turns),
+    now: i64,
+) -> Result<Submitted, StoreError> {
     if let Some(existing) = known(tx, new)? {
         return Ok(existing);
     }
@@ -136,7 +141,7 @@ pub(crate) fn submit(tx: &Transaction<'_>, new: &NewJob, now: i64) -> Result<Sub
     if let Some(webhook) = &new.webhook {
         webhooks::keep(tx, seq, webhook)?;
     }
-    open_queue(tx, &new.queue, &new.owner)?;
+    open_queue(tx, &new.queue, &new.owner, turns)?;
     if state == JobState::Queued {
         enter(tx, seq)?;
     }
@@ -144,9 +149,15 @@ pub(crate) fn submit(tx: &Transaction<'_>, new: &NewJob, now: i64) -> Result<Sub
 }
 
 /// Makes a queue known. An owner with a token has only so many; those without jobs are forgotten first.
-fn open_queue(tx: &Transaction<'_>, queue: &str, owner: &str) -> Result<(), StoreError> {
-    let insert = "INSERT INTO queues (queue, owner) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-    if execute(tx, insert, (queue, owner))? == 0 || owner == LOCAL_OWNER {
+fn open_queue(tx: &Transaction<'_>, queue: &str, owner: &str, turns: Turns) -> Result<(), StoreError> {
+    let is_new = match turns {
+        Turns::Queues => {
+            let insert = "INSERT INTO queues (queue, owner) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+            execute(tx, insert, (queue, owner))? > 0
+        }
+        Turns::Owners => turns::begin(tx, queue, owner)?,
+    };
+    if !is_new || owner == LOCAL_OWNER {
         return Ok(());
     }
     let has_too_many = || {

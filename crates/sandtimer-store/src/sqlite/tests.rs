@@ -53,7 +53,7 @@ fn a_database_of_the_first_schema_keeps_its_jobs() {
         .execute_batch(
             "DROP INDEX jobs_took; ALTER TABLE jobs DROP COLUMN work; ALTER TABLE jobs DROP COLUMN took_ms;
              ALTER TABLE queues DROP COLUMN owner; DROP INDEX jobs_ready; ALTER TABLE jobs DROP COLUMN memory;
-             CREATE INDEX jobs_ready ON jobs (queue, rank, seq) WHERE state = 1 AND ready = 1; DROP TABLE webhooks; DROP TABLE files; DROP TABLE outcomes; DROP INDEX jobs_owner;
+             CREATE INDEX jobs_ready ON jobs (queue, rank, seq) WHERE state = 1 AND ready = 1; DROP TABLE owners; DROP TABLE webhooks; DROP TABLE files; DROP TABLE outcomes; DROP INDEX jobs_owner;
              DROP INDEX breakers_expiry; ALTER TABLE breakers DROP COLUMN version; ALTER TABLE breakers DROP COLUMN expires_ms; PRAGMA user_version = 1",
         )
         .expect("set back");
@@ -154,4 +154,24 @@ fn workers_that_race_record_every_job_once() {
         workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
     });
     assert_eq!(done, JOBS);
+}
+
+#[test]
+fn a_queue_that_is_paused_before_its_first_job_is_its_owners() {
+    let place = tempfile::tempdir().expect("a directory");
+    let store = SqliteJobs::open(place.path()).expect("opened");
+    let of = |owner: &str, queue: &str| Submission {
+        owner: owner.to_owned(),
+        ..submission(json!({"queue": format!("{owner} {queue}")}))
+    };
+    for queue in 0..9 {
+        store.pause(&format!("alice {queue}"), true).expect("paused");
+        store.pause(&format!("alice {queue}"), false).expect("resumed");
+        store.submit(&[of("alice", &queue.to_string()), of("bob", "q")]).expect("submitted");
+    }
+    let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
+    let request = LeaseRequest { worker, slots: 8, queues: Vec::new(), only: None, lease, memory: None };
+    let owners: Vec<String> =
+        store.lease(&request).expect("leased").into_iter().map(|leased| leased.owner).collect();
+    assert_eq!(owners.iter().filter(|owner| *owner == "bob").count(), 4, "{owners:?}");
 }

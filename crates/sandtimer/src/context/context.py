@@ -479,11 +479,12 @@ def is_table(value):
 
 def data_resource(table):
     """The first rows of a table with its schema, as far as they are few enough. None where pandas has no such form of it."""
-    columns = table.shape[1] if table.ndim > 1 else 1
+    # The index is a part of each row.
+    columns = (table.shape[1] if table.ndim > 1 else 1) + table.index.nlevels
     if table.ndim > 1 and not table.columns.is_unique:
         # A row could name only one of two.
         return None
-    first = table.head(MOST_CELLS // max(columns, 1))
+    first = table.head(MOST_CELLS // columns)
     try:
         text = first.to_json(orient="table", date_format="iso", default_handler=str)
     except Exception:

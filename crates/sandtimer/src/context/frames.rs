@@ -7,10 +7,15 @@ use serde::de::{Deserialize, Deserializer, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::model::json::{JsonAllowance, JsonRejection, Part};
 use crate::supervise::run::Reply;
 
-/// How deep a value may be nested. Answers and records put more around it, and who reads them takes 128 levels in all.
-const DEEPEST: usize = 100;
+/// Values that a cell may show in all, and that one thing it displays may have: enough for the 100,000 cells of a table.
+pub(crate) const MAX_SHOWN_VALUES: usize = 2_000_000;
+/// What a bundle names of what was left out of it, at most.
+const MAX_NOTICES: usize = 10;
+/// Where it does.
+pub(crate) const NOTICE: &str = "application/vnd.sandtimer.notice";
 
 /// Distinguishes the packets about one request from those about earlier ones.
 pub(crate) type Nonce = [u8; channel::NONCE];
@@ -151,42 +156,82 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The interpreter's words on a cell, beside that there is an answer. What is not of its shape is left out.
+/// The interpreter's words on a cell, beside that there is an answer. What is not of its shape is left out, and so is what has
+/// more values than a cell may show.
 pub(crate) fn reply(data: &[u8]) -> Reply {
-    let Ok(said) = serde_json::from_slice::<Words<'_>>(data) else { return Reply::default() };
-    let word = |key: &str| said.get(key).and_then(|word| value(word));
-    let results = said.get("results").and_then(|results| serde_json::from_str(results.get()).ok());
-    let results: Vec<&RawValue> = results.unwrap_or_default();
-    Reply {
-        value: None,
-        error: said.get("error").and_then(|error| bundle(error.get().as_bytes())),
-        results: results.into_iter().filter_map(|result| bundle(result.get().as_bytes())).collect(),
-        execution_count: word("execution_count").and_then(|count| count.as_u64()),
-        interrupted: word("interrupted") == Some(Value::Bool(true)),
-        exit_code: None,
+    let mut allowance = JsonAllowance::new(MAX_SHOWN_VALUES);
+    let Ok(said) = allowance.split::<Words<'_>>(data) else { return Reply::default() };
+    let mut word = |key: &str| said.get(key).and_then(|word| allowance.parse(word.get()).ok());
+    let execution_count = word("execution_count").and_then(|count| count.as_u64());
+    let interrupted = word("interrupted") == Some(Value::Bool(true));
+    let error = said.get("error").and_then(|error| bundle(error.get().as_bytes(), &mut allowance).ok());
+    let results = said.get("results").map(|results| results_of(results, &mut allowance)).unwrap_or_default();
+    Reply { value: None, error, results, execution_count, interrupted, exit_code: None }
+}
+
+/// What a cell shows, one bundle after the other; what is not a bundle is left out, and a notice says how many had too much.
+fn results_of(shown: &RawValue, allowance: &mut JsonAllowance) -> Vec<Value> {
+    let left_out = |what: String| serde_json::json!({"text/plain": what, NOTICE: what});
+    let parts: Vec<Part<'_>> = match allowance.split(shown.get().as_bytes()) {
+        Ok(parts) => parts,
+        Err(rejection @ JsonRejection::Values { .. }) => {
+            return vec![left_out(format!("the results were left out: {rejection}"))];
+        }
+        Err(_) => return Vec::new(),
+    };
+    let (mut results, mut dropped) = (Vec::new(), 0_usize);
+    for part in parts {
+        match bundle(part.get().as_bytes(), allowance) {
+            Ok(shown) => results.push(shown),
+            Err(JsonRejection::Values { .. }) => dropped += 1,
+            Err(_) => {}
+        }
     }
+    if dropped > 0 {
+        results.push(left_out(format!(
+            "{dropped} results were left out: a cell shows at most {MAX_SHOWN_VALUES} values"
+        )));
+    }
+    results
 }
 
 /// How long what it shows is.
 pub(crate) fn shown_bytes(data: &[u8]) -> u64 {
-    let said = serde_json::from_slice::<Words<'_>>(data).unwrap_or_default();
-    let results = said.get("results").and_then(|results| serde_json::from_str(results.get()).ok());
-    let results: Vec<&RawValue> = results.unwrap_or_default();
-    results.iter().map(|result| result.get().len() as u64).sum()
+    let mut allowance = JsonAllowance::new(MAX_SHOWN_VALUES);
+    let said = allowance.split::<Words<'_>>(data).unwrap_or_default();
+    let Some(results) = said.get("results").map(|results| results.get().as_bytes()) else { return 0 };
+    match allowance.split::<Vec<Part<'_>>>(results) {
+        Ok(parts) => parts.iter().map(|result| result.get().len() as u64).sum(),
+        Err(_) => results.len() as u64,
+    }
 }
 
 /// An object of which nothing but the names is read yet, however deep it is.
 type Words<'a> = BTreeMap<String, &'a RawValue>;
 
-/// What is shown, by MIME type, or an error. Left out is what is nested too deep, and JSON with half characters, which would
-/// be another value without them; its text is beside it. Texts come without them.
-pub(crate) fn bundle(data: &[u8]) -> Option<Value> {
-    let shown: Words<'_> = serde_json::from_slice(data).ok()?;
-    let read = |(kind, data): (String, &RawValue)| {
-        let value = value(data).or_else(|| if kind == "application/json" { None } else { text(data) });
-        Some((kind, value?))
-    };
-    Some(shown.into_iter().filter_map(read).collect())
+/// What is shown, by MIME type, or an error. Left out is what has more values than are allowed or is nested too deep, which a
+/// notice in the bundle says, and JSON with half characters, which would be another value without them; its text is beside it.
+/// Texts come without them.
+///
+/// # Errors
+/// When its names are more than are allowed, or it is not an object.
+pub(crate) fn bundle(data: &[u8], allowance: &mut JsonAllowance) -> Result<Value, JsonRejection> {
+    let shown: Words<'_> = allowance.split(data)?;
+    let mut bundle = serde_json::Map::new();
+    let mut notices = Vec::new();
+    for (kind, data) in shown {
+        match allowance.parse(data.get()) {
+            Ok(value) => drop(bundle.insert(kind, value)),
+            Err(JsonRejection::NotJson) if kind == "application/json" => {}
+            Err(JsonRejection::NotJson) => drop(text(data).map(|text| bundle.insert(kind, text))),
+            Err(_) if notices.len() >= MAX_NOTICES => {}
+            Err(rejection) => notices.push(format!("{kind:.100} was left out: {rejection}")),
+        }
+    }
+    if !notices.is_empty() {
+        bundle.insert(NOTICE.to_owned(), notices.join("; ").into());
+    }
+    Ok(Value::Object(bundle))
 }
 
 /// The text that this would be, were all of its escapes characters.
@@ -216,18 +261,6 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-fn value(raw: &RawValue) -> Option<Value> {
-    serde_json::from_str(raw.get()).ok().filter(|value| is_within(DEEPEST, value))
-}
-
-fn is_within(levels: usize, value: &Value) -> bool {
-    match value {
-        Value::Array(items) => levels > 0 && items.iter().all(|item| is_within(levels - 1, item)),
-        Value::Object(fields) => levels > 0 && fields.values().all(|field| is_within(levels - 1, field)),
-        _ => true,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,7 +268,7 @@ mod tests {
     #[test]
     fn what_is_nested_too_deep_is_left_out_and_its_text_kept() {
         let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
-        for (levels, kept) in [(DEEPEST, true), (DEEPEST + 1, false), (127, false), (100_000, false)] {
+        for (levels, kept) in [(100, true), (101, false), (127, false), (100_000, false)] {
             let said = format!(
                 r#"{{"results": [{{"text/plain": "a", "application/json": {}}}, 1], "execution_count": 7}}"#,
                 nested(levels)
@@ -244,8 +277,42 @@ mod tests {
             assert_eq!((reply.results.len(), reply.execution_count), (1, Some(7)), "{levels}");
             let shown = &reply.results[0];
             assert_eq!((&shown["text/plain"], shown["application/json"].is_array()), (&"a".into(), kept));
+            assert_eq!(shown.get(NOTICE).is_none(), kept, "{shown}");
         }
-        assert_eq!(bundle(b"[1]"), None);
+        assert!(bundle(b"[1]", &mut JsonAllowance::new(10)).is_err());
+    }
+
+    #[test]
+    fn what_has_too_many_values_is_left_out_with_a_notice() {
+        let many = |count: usize| format!("[{}0]", r#"{"":0},"#.repeat(count));
+        let said =
+            |value: &str| format!(r#"{{"results": [{{"text/plain": "a", "application/json": {value}}}]}}"#);
+        let kept = reply(said(&many(1_000)).as_bytes());
+        assert_eq!(kept.results[0]["application/json"].as_array().map(Vec::len), Some(1_001));
+        let mut reply = reply(said(&many(200_000)).as_bytes());
+        let shown = reply.results.remove(0);
+        assert_eq!((&shown["text/plain"], shown.get("application/json")), (&"a".into(), None));
+        let notice = shown[NOTICE].as_str().expect("a notice");
+        assert!(notice.contains("application/json was left out") && notice.contains("2000000"), "{notice}");
+    }
+
+    #[test]
+    fn many_results_are_bounded_together() {
+        let result = format!(r#"{{"text/plain": "a", "application/json": [{}0]}},"#, "0,".repeat(800_000));
+        let said = format!(r#"{{"results": [{}{{"text/plain": "last"}}]}}"#, result.repeat(3));
+        let results = reply(said.as_bytes()).results;
+        let kept = results.iter().filter(|shown| shown["application/json"].is_array()).count();
+        assert_eq!((results.len(), kept), (4, 2));
+        assert!(results[2][NOTICE].is_string() && results[3]["text/plain"] == "last", "{:?}", results[3]);
+        for hostile in ["1,".repeat(4_000_000), r#"{"a":"b"},"#.repeat(200_000)] {
+            let said = format!(r#"{{"results": [{hostile}0], "execution_count": 7}}"#);
+            let reply = reply(said.as_bytes());
+            let notice = reply.results.last().and_then(|shown| shown[NOTICE].as_str()).expect("a notice");
+            assert!(notice.contains("left out") && reply.results.len() <= 100_001, "{notice}");
+            assert_eq!(reply.execution_count, Some(7));
+        }
+        let names = format!(r#"{{"results": [{{{}"z":0}}]}}"#, r#""a":0,"#.repeat(1_000_000));
+        assert_eq!(super::reply(names.as_bytes()).results.len(), 1, "only the notice");
     }
 
     #[test]

@@ -447,6 +447,12 @@ impl Call {
         self.run.running.effective.get(LimitKind::Result).map(|effect| effect.value)
     }
 
+    /// The wall-clock limit of the call, where there is one.
+    pub fn wall_limit(&self) -> Option<Duration> {
+        let wall = self.run.running.effective.get(LimitKind::Wall);
+        wall.map(|effect| Duration::from_nanos(effect.value))
+    }
+
     /// Reads a part of the answer into a buffer of its length: out of the job's memory, which is the job's as long as that
     /// lives, and this says whether it still did at the end; or, where that is not allowed, as the job sends it. Parts are
     /// read in their order, each once. `give_up` is asked whenever a signal interrupts the wait.

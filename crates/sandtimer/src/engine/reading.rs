@@ -12,6 +12,7 @@ use super::error::Error;
 use super::{Engine, Inner, Require, Spec, Stdin, start};
 use crate::limits::Limits;
 use crate::model::{Ending, LimitKind, Outcome, Tier};
+use crate::scope::ScopeId;
 use crate::script::{MOST_READ_APART, Program, SyntaxError, Wanted, check_length, unreadable};
 
 /// Longer than any code takes that somebody wrote, on a machine with more to do.
@@ -23,12 +24,18 @@ const PROCESSES: u64 = 16;
 const OUTPUT: u64 = 16 << 20;
 
 impl Engine {
-    /// The JavaScript of a TypeScript program, read within this time or the engine's own limit.
+    /// The JavaScript of a TypeScript program, read within this time or the engine's own limit, and within the limits of the
+    /// scope `parent`.
     ///
     /// # Errors
     /// Where and why it cannot be read ([`Error::Script`]); what stops Sandtimer before it is read.
-    pub fn typescript(&self, source: &str, within: Option<Duration>) -> Result<Program, Error> {
-        Ok(Program::heard(&read(&self.inner, Wanted::Program, source, within)?)?)
+    pub fn typescript(
+        &self,
+        source: &str,
+        within: Option<Duration>,
+        parent: Option<ScopeId>,
+    ) -> Result<Program, Error> {
+        Ok(Program::heard(&read(&self.inner, Wanted::Program, source, (within, parent))?)?)
     }
 }
 
@@ -37,7 +44,7 @@ pub(super) fn read(
     inner: &Arc<Inner>,
     wanted: Wanted,
     source: &str,
-    within: Option<Duration>,
+    (within, parent): (Option<Duration>, Option<ScopeId>),
 ) -> Result<String, Error> {
     let Some(reader) = &inner.options.reader else { return Ok(wanted.read(source)) };
     if let Err(error) = check_length(source, MOST_READ_APART) {
@@ -47,6 +54,8 @@ pub(super) fn read(
     let spec = Spec {
         command: reader.iter().cloned().chain([wanted.name().into()]).collect(),
         private_workspace: true,
+        // What it takes counts as its owner's.
+        parent,
         stdin: Stdin::Bytes(source.into()),
         limits: Limits::new().wall(wall).cpu(CPU).memory(MEMORY).processes(PROCESSES).output(OUTPUT),
         // Whatever there is of walls is more than there is around this process.
@@ -84,7 +93,10 @@ fn said(outcome: &Outcome) -> Result<String, Option<SyntaxError>> {
             };
             simply(format!("took longer than {:?}{kind}", Duration::from_millis(limit.unwrap_or(0))))
         }
-        Ending::OutOfMemory => simply(format!("took more than {} MiB of memory", MEMORY >> 20)),
+        Ending::OutOfMemory => {
+            let bytes = limit(LimitKind::Memory).and_then(|verdict| verdict.limit).unwrap_or(MEMORY);
+            simply(format!("took more than {} MiB of memory", bytes >> 20))
+        }
         // By its own stack's end.
         Ending::Signaled => {
             simply(format!("goes deeper than its reader can ({})", outcome.signal.as_deref().unwrap_or("")))

@@ -375,7 +375,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// The first submission that is refused.
     fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError>;
 
-    /// Hands out at most as many jobs as there are slots, queues in turns.
+    /// Hands out at most as many jobs as there are slots, owners in turns and then the queues of each.
     ///
     /// # Errors
     /// Only those of the store itself, as for all that follow where nothing else is said.

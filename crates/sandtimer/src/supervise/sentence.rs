@@ -86,8 +86,10 @@ fn reply(run: &Running, facts: &Facts) -> Reply {
     let mut results = displayed.values;
     if displayed.dropped > 0 {
         let limit = run.effective.get(LimitKind::Result).map_or(0, |effect| effect.value);
-        let text =
-            format!("{} more were displayed, past the result limit of {limit} bytes", displayed.dropped);
+        let text = format!(
+            "{} more were displayed, past the result limit of {limit} bytes or 2,000,000 values",
+            displayed.dropped
+        );
         results.push(serde_json::json!({"text/plain": text}));
     }
     results.append(&mut reply.results);

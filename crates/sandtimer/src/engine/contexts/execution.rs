@@ -262,7 +262,7 @@ impl Context {
         let live = standing.live(words.clone()).inspect_err(|_| opened::close(inner, scope))?;
         // Its time begins when somebody begins to read it.
         let begun_at = monotonic_nanoseconds();
-        let sent = self.source(standing, cell.source, &opened).and_then(|source| {
+        let sent = self.source(standing, cell.source, (&opened, spec.parent)).and_then(|source| {
             let streams = Streams::make(inner, &mut spec, &opened.effective)?;
             let until = standing.send_cell((&source, begun_at), has_stdin, &streams, &opened)?;
             Ok((streams, until))
@@ -291,20 +291,30 @@ impl Context {
 
     /// The cell as its interpreter is sent it. It is read within its wall limit.
     #[cfg(feature = "javascript")]
-    fn source(&self, standing: &Standing, source: String, opened: &opened::Opened) -> Result<String, Error> {
+    fn source(
+        &self,
+        standing: &Standing,
+        source: String,
+        (opened, parent): (&opened::Opened, Option<ScopeId>),
+    ) -> Result<String, Error> {
         match (standing.is_script(), self.spec.typescript) {
             (false, _) => Ok(source),
             (true, false) => Ok(script::cell(&source, false)),
             (true, true) => {
                 let wall = opened.effective.get(LimitKind::Wall);
                 let within = wall.map(|effect| Duration::from_nanos(effect.value));
-                reading::read(&self.inner, script::Wanted::Cell, &source, within)
+                reading::read(&self.inner, script::Wanted::Cell, &source, (within, parent))
             }
         }
     }
 
     #[cfg(not(feature = "javascript"))]
-    fn source(&self, _: &Standing, source: String, _: &opened::Opened) -> Result<String, Error> {
+    fn source(
+        &self,
+        _: &Standing,
+        source: String,
+        _: (&opened::Opened, Option<ScopeId>),
+    ) -> Result<String, Error> {
         Ok(source)
     }
 }

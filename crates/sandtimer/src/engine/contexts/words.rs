@@ -9,7 +9,7 @@
 //! One receives at a time, and notes what was displayed before another one receives: what comes in parts is put together in its
 //! order, and none is with somebody who is too late with it. Receiving may take as long as the job has seen to: it can send
 //! descriptors, and closing the last one of a socket may wait for its peer. So nobody but who executes waits for who receives.
-//! Nothing of it is trusted: no more is kept than the result limit.
+//! Nothing of it is trusted: no more is kept than the result limit, nor more values than a cell may show.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,8 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::Value;
 
 use super::channel::Channel;
-use crate::context::{Frame, Nonce, Said, ScriptNonce, bundle, said};
+use crate::context::{Frame, MAX_SHOWN_VALUES, Nonce, Said, ScriptNonce, bundle, said};
+use crate::model::json::{JsonAllowance, JsonRejection};
 use crate::supervise::run::Running;
 use crate::supervise::words::{Displayed, Words};
 use crate::zygote::REPORT;
@@ -40,9 +41,11 @@ pub(super) struct CellWords {
     noted: Mutex<Noted>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Noted {
     displayed: Displayed,
+    /// Values that may still be kept.
+    allowance: JsonAllowance,
     untold: Vec<Value>,
     is_closed: bool,
 }
@@ -50,7 +53,13 @@ struct Noted {
 impl CellWords {
     pub fn new(channel: Channel, nonce: Nonce, script: Option<ScriptNonce>, limit: u64) -> Self {
         let receiving = Mutex::new(Pieces::new(limit));
-        CellWords { channel, nonce, script, receiving, noted: Mutex::default() }
+        let noted = Mutex::new(Noted {
+            displayed: Displayed::default(),
+            allowance: JsonAllowance::new(MAX_SHOWN_VALUES),
+            untold: Vec::new(),
+            is_closed: false,
+        });
+        CellWords { channel, nonce, script, receiving, noted }
     }
 
     /// The next packet about this cell, without waiting for one and without its nonce: `None` where that was something displayed,
@@ -113,23 +122,29 @@ impl CellWords {
         Ok((length, None))
     }
 
-    /// Notes what was displayed, as far as the result limit goes. What is no value because of that limit is counted.
+    /// Notes what was displayed, as far as the result limit goes and the values that a cell may show. What is not kept because
+    /// of these is counted.
     fn note(&self, whole: &Pieces) {
-        let value = bundle(&whole.bytes);
-        if value.is_none() && whole.length <= whole.limit {
-            return;
-        }
+        let mut of_this_one = JsonAllowance::new(MAX_SHOWN_VALUES);
+        let value = match bundle(&whole.bytes, &mut of_this_one) {
+            Ok(value) => Some(value),
+            Err(JsonRejection::Values { .. }) => None,
+            Err(_) if whole.length > whole.limit => None,
+            Err(_) => return,
+        };
         let mut noted = self.noted();
         if noted.is_closed {
             return;
         }
-        let displayed = &mut noted.displayed;
+        let Noted { displayed, allowance, untold, .. } = &mut *noted;
         displayed.bytes = displayed.bytes.saturating_add(whole.length);
         match &value {
-            Some(value) if displayed.bytes <= whole.limit => displayed.values.push(value.clone()),
+            Some(value) if displayed.bytes <= whole.limit && allowance.take_values(of_this_one.used()) => {
+                displayed.values.push(value.clone());
+            }
             _ => displayed.dropped += 1,
         }
-        noted.untold.extend(value);
+        untold.extend(value);
     }
 }
 

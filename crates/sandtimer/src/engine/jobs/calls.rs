@@ -228,7 +228,7 @@ impl Execution<'_> {
             #[cfg(feature = "javascript")]
             (None, Program::Code { code, .. }) => {
                 let within = level.end().map(|end| end.since(now()));
-                Ok(self.place.engine.typescript(code, within)?.command())
+                Ok(self.place.engine.typescript(code, within, Some(level.id()))?.command())
             }
             (None, _) => Err(Stopped::failed("there is nothing to execute".to_owned())),
         }

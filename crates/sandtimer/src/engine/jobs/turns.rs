@@ -7,12 +7,18 @@ use super::calls::Called;
 use super::level::{Level, now};
 use super::{Execution, Stopped};
 use crate::job::{CallRecord, Guard, JobVerdict, LoopSpec, Phase, Stop};
+use crate::model::json::{JsonAllowance, JsonRejection};
 use crate::model::{Layer, Source};
 
 /// The name of the driver's calls.
 pub(super) const DRIVER: &str = "driver";
 /// Of an action's output, the driver is told so much of its end.
 const TOLD: usize = 16 << 10;
+
+/// The longest answer of a driver.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+/// Values of one answer, which is kept for the next turn.
+const MAX_ANSWER_VALUES: usize = 100_000;
 
 /// What the driver wants.
 enum Wish {
@@ -32,18 +38,20 @@ impl Execution<'_> {
             self.result.turns = Some(number);
             let turn =
                 level.open(&self.place.engine, Layer::Turn, &format!("turn-{number}"), spec.turn_wall)?;
-            let asked = json!({
+            let mut asked = json!({
                 "turn": number,
-                "feedback": told["feedback"],
-                "last": told["last"],
-                "state": state,
+                "feedback": told["feedback"].take(),
+                "last": told["last"].take(),
                 "left": {
                     "turns": spec.iterations.map(|most| most - number),
                     "wall_ms": level.end().map(|end| end.since(now()).as_millis() as u64),
                 },
             });
-            let (wish, new_state) = self.ask(&turn, spec, number, &asked)?;
-            state = new_state;
+            asked["state"] = state;
+            let stdin = format!("{asked}\n").into_bytes();
+            drop(asked);
+            let wish;
+            (wish, state) = self.ask(&turn, spec, number, &stdin)?;
             match wish {
                 Wish::Done(value) => {
                     self.result.value = Some(value);
@@ -64,22 +72,22 @@ impl Execution<'_> {
         turn: &Level,
         spec: &LoopSpec,
         number: u32,
-        asked: &Value,
+        stdin: &[u8],
     ) -> Result<(Wish, Value), Stopped> {
-        let stdin = format!("{asked}\n").into_bytes();
-        let called = self.call(turn, (DRIVER, Some(number)), &spec.driver, &stdin)?;
+        let called = self.call(turn, (DRIVER, Some(number)), &spec.driver, stdin)?;
         let failed = |said: String| format!("the driver failed in turn {number}: {said}");
         if let (false, said) = (called.record.ok, called.record.said.clone()) {
             let verdict = called.verdict;
             self.note(called.record);
             return Err(Stopped::Failed { said: failed(said.unwrap_or_default()), verdict });
         }
-        let stdout = || called.outcome.as_ref().map(|outcome| outcome.stdout.clone()).unwrap_or_default();
-        called
-            .value()
-            .cloned()
-            .map_or_else(|| wish(&stdout()), wish_of)
-            .map_err(|said| Stopped::failed(failed(said)))
+        let stdout = called.outcome.as_ref().map_or("", |outcome| outcome.stdout.as_str());
+        let wish = match called.value() {
+            // What a handler returned has the same bounds as a line.
+            Some(value) => wish(&value.to_string()),
+            None => wish(stdout),
+        };
+        wish.map_err(|said| Stopped::failed(failed(said)))
     }
 
     /// Calls an action. What the driver is told, and whether the turn was a success.
@@ -109,9 +117,9 @@ impl Execution<'_> {
 fn told(name: &str, input: &Value, called: Option<&Called>, feedback: Option<String>) -> Value {
     let record = called.map(|called| &called.record);
     let said = record.and_then(|record| record.said.clone());
-    let stdout = called.and_then(|called| called.outcome.as_ref()).map(|outcome| outcome.stdout.clone());
-    let value = called.and_then(Called::value).map(ToString::to_string);
-    let output = value.or(stdout).map(|text: String| end_of(&text).to_owned());
+    let stdout = || Some(end_of(&called?.outcome.as_ref()?.stdout).to_owned());
+    let value = called.and_then(Called::value).map(|value| end_of(&value.to_string()).to_owned());
+    let output = value.or_else(stdout);
     let is = |what: fn(&CallRecord) -> bool| record.is_some_and(what);
     // What refused may be all that there is to say.
     let failed = said.as_ref().filter(|said| feedback.as_ref() != Some(said));
@@ -142,16 +150,21 @@ fn refusal(answer: &str) -> String {
     format!("it answered `{shown}`; it must answer with {ALLOWED}")
 }
 
-/// Reads the driver's answer: the last line it wrote.
+/// Reads the driver's answer: the last line it wrote, or what a handler returned.
 fn wish(stdout: &str) -> Result<(Wish, Value), String> {
     let line = stdout.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    wish_of(serde_json::from_str(line).map_err(|_| refusal(line))?)
-}
-
-/// The same of a driver that is a handler: what it returned.
-fn wish_of(mut answer: Value) -> Result<(Wish, Value), String> {
-    let said = answer.to_string();
-    let refused = || refusal(&said);
+    if line.len() > MAX_ANSWER_BYTES {
+        return Err(format!(
+            "its answer has {} bytes, more than the limit of {MAX_ANSWER_BYTES}",
+            line.len()
+        ));
+    }
+    let refused = || refusal(line);
+    let mut answer = match JsonAllowance::new(MAX_ANSWER_VALUES).parse(line) {
+        Ok(answer) => answer,
+        Err(JsonRejection::NotJson) => return Err(refused()),
+        Err(rejection) => return Err(format!("its answer is too large: {rejection}")),
+    };
     let fields = answer.as_object_mut().ok_or_else(refused)?;
     let state = fields.remove("state").unwrap_or(Value::Null);
     match (fields.remove("action"), fields.remove("done")) {
