@@ -157,11 +157,7 @@ async fn execute(
 ) -> Result<Response, Refusal> {
     let context = find(&app, &id, &owner)?;
     let request = CellRequest::parse(fields, context.language())?;
-    if context.waiting() >= MOST_WAITING {
-        let message =
-            format!("{MOST_WAITING} runs wait for their turn in the context `{}`", context.id_text());
-        return Err(Refusal::new(Code::Capacity, message));
-    }
+    check_waiting(&context)?;
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     // Nobody is to ask again because a copy is being made.
     let turn = if context.is_free() { BEGINS } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
@@ -194,6 +190,16 @@ async fn execute(
     Ok(body::json(&answer(&context, &queued, Some(&run.view().await?))))
 }
 
+/// Refuses one more that would wait where many do.
+fn check_waiting(context: &LiveContext) -> Result<(), Refusal> {
+    if context.waiting() < MOST_WAITING {
+        return Ok(());
+    }
+    let message =
+        format!("{MOST_WAITING} requests wait for their turn in the context `{}`", context.id_text());
+    Err(Refusal::new(Code::Capacity, message))
+}
+
 /// What is answered of something that was sent to a context: the run's own view, or that there is none yet.
 fn answer(context: &LiveContext, queued: &Queued, run: Option<&Value>) -> Value {
     json!({
@@ -215,6 +221,7 @@ async fn branch(
 ) -> Result<Response, Refusal> {
     let context = find(&app, &id, &owner)?;
     let request = BranchRequest::parse(fields)?;
+    check_waiting(&context)?;
     let withdrawn = Arc::new(AtomicBool::new(false));
     let mut made = Ok(Vec::new());
     let making = async { made = branches::make(app, context, request, withdrawn.clone()).await };
@@ -226,12 +233,18 @@ async fn branch(
 async fn undo(
     State(app): State<Shared>,
     Extension(owner): Extension<Owner>,
+    Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, Refusal> {
     fields.finish()?;
     let context = find(&app, &id, &owner)?;
-    live::undo(&context).await?;
+    check_waiting(&context)?;
+    let withdrawn = Arc::new(AtomicBool::new(false));
+    let mut undone = Ok(());
+    let undoing = async { undone = live::undo(&context, withdrawn.clone()).await };
+    while_there(&connection, undoing, || withdrawn.store(true, Ordering::Release)).await;
+    undone?;
     Ok(body::json(&context.view()))
 }
 

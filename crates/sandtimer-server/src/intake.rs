@@ -2,7 +2,8 @@
 //! in all, and the threads that parse long ones.
 //!
 //! A short message is not counted: connections bound those. Of a long one all bytes are reserved before they are read, so two
-//! that wait for each other's half cannot be. The reservation is held until the handler has answered.
+//! that wait for each other's half cannot be. The reservation is held until the handler has answered; what stays in memory for
+//! longer, in the queue of a context or on its way to a run's stdin, has one of its own.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,6 +68,14 @@ impl Intake {
         let waited = tokio::time::timeout(patience, self.all.clone().acquire_many_owned(units)).await;
         let Ok(Ok(of_all)) = waited else { return Err(too_many()) };
         Ok(Reservation { _of_all: of_all, _of_owner: of_owner })
+    }
+
+    /// Reserves memory for something long that stays behind when its message is answered; `None` for what is short.
+    ///
+    /// # Errors
+    /// When there is not so much.
+    pub fn reserve_long(&self, owner: &Owner, bytes: usize) -> Result<Option<Reservation>, Refusal> {
+        (bytes > MAX_SHORT_BYTES).then(|| self.try_reserve(owner, bytes)).transpose()
     }
 
     /// The same without waiting.

@@ -34,8 +34,8 @@ use crate::events;
 pub(crate) use attached::{parse as attached, watch_over};
 pub(crate) use control::STDIN_WAIT;
 pub(crate) use drive::{
-    CLIENT_GONE, begin_queued, drive_queued, drop_queued, end_queued, prepare_records, queue, start,
-    start_noted, sync, sync_records,
+    CLIENT_GONE, UnbegunGuard, begin_queued, drive_queued, drop_queued, end_queued, prepare_records, queue,
+    start, start_noted, sync, sync_records,
 };
 pub(crate) use lines::{Search, expression, walk};
 pub(crate) use live::{LiveRun, Phase, Runs, keep_house};
