@@ -10,13 +10,16 @@ mod mcp;
 mod schema;
 mod tasks;
 
+use std::sync::LazyLock;
+
 use axum::Router;
-use axum::response::Response;
+use axum::body::Bytes;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Map, Value, json};
 
 use crate::Shared;
-use crate::body;
 use crate::error::Code;
 use crate::page;
 use schema::{reference, text};
@@ -25,8 +28,15 @@ pub(crate) fn routes() -> Router<Shared> {
     Router::new().route("/openapi.json", get(served))
 }
 
+/// Made once: it is the same for all, and clients without a token may ask for it as often as they like.
+static SERVED: LazyLock<Bytes> = LazyLock::new(|| {
+    // Plain data with text keys always serialises.
+    serde_json::to_vec(&document()).unwrap_or_default().into()
+});
+
 async fn served() -> Response {
-    body::json(&document())
+    let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    ([kind], SERVED.clone()).into_response()
 }
 
 /// One operation.
@@ -356,6 +366,17 @@ mod tests {
         let known: BTreeSet<String> =
             schemas.keys().map(|name| format!("#/components/schemas/{name}")).collect();
         assert_eq!(found, known);
+    }
+
+    #[tokio::test]
+    async fn document_is_made_once() {
+        use http_body_util::BodyExt;
+        let mut answers = Vec::new();
+        for _ in 0..2 {
+            answers.push(served().await.into_body().collect().await.expect("a body").to_bytes());
+        }
+        assert_eq!(serde_json::from_slice::<Value>(&answers[0]).expect("JSON"), document());
+        assert_eq!(answers[0].as_ptr(), answers[1].as_ptr());
     }
 
     #[test]

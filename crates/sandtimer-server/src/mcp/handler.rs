@@ -134,9 +134,10 @@ impl ServerHandler for Handler {
     ) -> Result<CallToolResponse, ErrorData> {
         let estimates = self.conversation().estimates();
         let Some(tool) = tools::find(&request.name, estimates) else {
+            let given = tools::shortened(&request.name);
             let message = match nearest(&request.name, tools::names(estimates)) {
-                Some(name) => format!("there is no tool `{}`; the nearest is `{name}`", request.name),
-                None => format!("there is no tool `{}`; tools/list has all of them", request.name),
+                Some(name) => format!("there is no tool `{given}`; the nearest is `{name}`"),
+                None => format!("there is no tool `{given}`; tools/list has all of them"),
             };
             return Err(ErrorData::invalid_params(message, None));
         };
