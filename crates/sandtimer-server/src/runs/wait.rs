@@ -13,11 +13,16 @@ use super::output;
 use crate::Shared;
 use crate::auth::Owner;
 use crate::body::{self, Fields, Id, Object, refused};
+use crate::connection::Wanted;
 use crate::error::{Code, Refusal};
 use crate::owned::Owned;
+use crate::quota::ConcurrencyLimit;
 
 /// How often is looked: nothing tells when a socket begins to listen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Looks at the sockets of runs at a time, of one owner and in all: each goes through all processes of a run and their descriptors.
+static SOCKET_LOOKS: ConcurrencyLimit = ConcurrencyLimit::new(2, 8);
 
 /// What is waited for.
 #[derive(Debug)]
@@ -114,8 +119,13 @@ pub(crate) async fn listens(run: &LiveRun, port: u16, most: Option<Duration>) ->
                 Phase::Queued(_) => drop(phase.changed().await),
                 Phase::Running(running) if !running.has_network() => return Err(no_network(run)),
                 Phase::Running(running) => {
-                    let found = tokio::task::spawn_blocking(move || running.listens_on(port)).await;
-                    if found.unwrap_or(false) {
+                    let turn = SOCKET_LOOKS.enter(run.owner()).await;
+                    let (is_wanted, _wanted) = Wanted::new();
+                    let look = move || {
+                        let _turn = turn;
+                        running.listens_on_while(port, &is_wanted)
+                    };
+                    if tokio::task::spawn_blocking(look).await.unwrap_or(false) {
                         return Ok(true);
                     }
                     let _ = tokio::time::timeout(LOOK_EVERY, phase.changed()).await;

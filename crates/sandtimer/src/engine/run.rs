@@ -325,7 +325,12 @@ impl Run {
 
     /// Whether a process of it listens on this TCP port. Reads files of /proc, as many as it has processes and descriptors.
     pub fn listens_on(&self, port: u16) -> bool {
-        ports::listens(self.running.pidfd.as_fd(), port)
+        self.listens_on_while(port, &|| true)
+    }
+
+    /// As [`Run::listens_on`], for a caller that may leave before all processes of the run are looked at.
+    pub fn listens_on_while(&self, port: u16, is_wanted: &dyn Fn() -> bool) -> bool {
+        ports::listens(self.running.pidfd.as_fd(), port, is_wanted)
     }
 
     /// Whether it was given a terminal.
