@@ -2227,7 +2227,7 @@ export interface components {
         Wait: {
             /** @description The byte's position at which to begin to look; 0 unless given. */
             cursor?: number;
-            /** @description Instead of a port: a regular expression (of Rust's `regex`) that a line is to match. A line of more than 64 KiB is taken for several, and one that has no end yet counts once it has not grown for 100 ms. */
+            /** @description Instead of a port: a regular expression (of Rust's `regex`, at most 1 KiB) that a line is to match. A line of more than 64 KiB is taken for several, and one that has no end yet counts once it has not grown for 100 ms. */
             pattern?: string;
             port?: number;
             /**

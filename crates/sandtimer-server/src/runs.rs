@@ -37,7 +37,7 @@ pub(crate) use drive::{
     CLIENT_GONE, UnbegunGuard, begin_queued, drive_queued, drop_queued, end_queued, prepare_records, queue,
     start, start_noted, sync, sync_records,
 };
-pub(crate) use lines::{Search, expression, walk};
+pub(crate) use lines::{Line, LineSink, Search, expression, search_end, walk};
 pub(crate) use live::{LiveRun, Phase, Runs, keep_house};
 pub(crate) use output::{Piece, cut_at_end};
 pub(crate) use request::{LIMITS, RunRequest, environment, warn_of, warn_signal};
