@@ -3,9 +3,11 @@
 //! A place is held by what it was taken for, and is free again when that has ended.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
+use serde::{Serialize, Serializer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::auth::{Owner, Tokens};
@@ -177,6 +179,38 @@ impl ConcurrencyLimit {
 pub(crate) struct Permit {
     _of_owner: Option<OwnedSemaphorePermit>,
     _of_all: Option<SemaphorePermit<'static>>,
+}
+
+/// Something that is large, with the permit to have it in memory.
+#[derive(Debug)]
+pub(crate) struct Permitted<T> {
+    value: T,
+    permit: Option<Permit>,
+}
+
+impl<T> Permitted<T> {
+    pub fn new(value: T, permit: Option<Permit>) -> Self {
+        Permitted { value, permit }
+    }
+
+    /// Something that is made of it, in its place.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Permitted<U> {
+        Permitted { value: change(self.value), permit: self.permit }
+    }
+}
+
+impl<T> Deref for Permitted<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: Serialize> Serialize for Permitted<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value.serialize(serializer)
+    }
 }
 
 #[cfg(test)]

@@ -449,11 +449,11 @@ impl Queued {
         Ok(Some(self.run.clone()))
     }
 
-    /// What happened to the context since the last run, and why this one, of which this is the outcome, left nothing of it.
-    pub fn notes(&self, outcome: &Value) -> Vec<String> {
+    /// What happened to the context since the last run, and why this one, which left this of it, left nothing.
+    pub fn notes(&self, left: Option<State>) -> Vec<String> {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(reason) = unsaved.filter(|_| outcome["state"] == "reset") {
+        if let Some(reason) = unsaved.filter(|_| left == Some(State::Reset)) {
             notes.push(format!("the context begins anew, without a checkpoint to go back to: {reason}"));
         }
         notes

@@ -21,7 +21,7 @@ const MOST: u64 = 8 << 20;
 pub(super) struct Asked {
     stream: Stream,
     cursor: u64,
-    most: usize,
+    pub most: usize,
 }
 
 impl Asked {
