@@ -226,6 +226,9 @@ fn run_operations() -> Vec<Operation> {
     use Answer::{Json, Nothing, Text, Upgrade};
     let wait = || schema::number("Milliseconds.");
     let control = |path, summary, answer| Operation::new("post", path, summary, Json(answer));
+    // Where an owner's answers that are not read leave no memory for another one.
+    const OF_LONG: &[Code] =
+        &[Code::BadField, Code::UnknownField, Code::Quota, Code::Capacity, Code::Storage];
     const STATE: &[Code] = &[Code::RunEnded, Code::WrongState];
     vec![
         Operation::new("post", "/v1/runs", "Run a command or code, and wait for its end, or for `wait_ms`", Json("Run"))
@@ -251,14 +254,14 @@ fn run_operations() -> Vec<Operation> {
             .errors(&[Code::BadField, Code::UnknownField]),
         Operation::new("get", "/v1/runs/{id}", "One run, with its Outcome once it is over", Json("Run"))
             .query("wait_ms", wait(), "How long to wait for its end; 0 unless given.")
-            .errors(&[Code::BadField, Code::UnknownField, Code::Storage]),
+            .errors(OF_LONG),
         Operation::new("delete", "/v1/runs/{id}", "Forget a run that is over", Nothing)
             .errors(&[Code::RunRunning, Code::Storage]),
         Operation::new("get", "/v1/runs/{id}/output", "Output from a position, during the run and after", Json("Output"))
             .query("cursor", schema::number("A byte's position."), "Where to begin; 0 unless given.")
             .query("stream", schema::words(&["stdout", "stderr"]), "Which stream; stdout unless given.")
             .query("max_bytes", schema::number("Bytes, 16 to 8388608."), "How much at most; 262144 unless given.")
-            .errors(&[Code::BadField, Code::UnknownField, Code::Storage]),
+            .errors(OF_LONG),
         Operation::new(
             "get",
             "/v1/runs/{id}/processes",
@@ -287,7 +290,7 @@ fn run_operations() -> Vec<Operation> {
         .query("cursor", schema::number("A byte's position."), "What was had before: where to begin; 0 unless given.")
         .query("on_close", schema::words(&["keep", "end"]), "What becomes of the run when this connection closes; `keep` unless given.")
         .errors(&[Code::BadField, Code::UnknownField, Code::NoTerminal, Code::UpgradeRequired]),
-        control("/v1/runs/{id}/kill", "End a run, and wait for its end; a second time without its grace", "Run").body("Kill"),
+        control("/v1/runs/{id}/kill", "End a run, and wait for its end; a second time without its grace", "Run").body("Kill").errors(OF_LONG),
         control("/v1/runs/{id}/extend", "Move the wall limit later", "Extended").body("Extend").errors(STATE),
         control("/v1/runs/{id}/pause", "Stop the processes and the run's own clocks", "Paused").body("Empty").errors(STATE),
         control("/v1/runs/{id}/resume", "Let a paused run go on", "Paused").body("Empty").errors(STATE),
