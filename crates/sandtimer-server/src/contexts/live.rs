@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, ContextSpec, Stats};
+use sandtimer::engine::{Cell, Context, ContextSpec, RunOutput, Stats};
 use sandtimer::model::{Outcome, Source, State};
 use sandtimer::zygote::Language as Interpreter;
 use sandtimer::{Limits, Run};
@@ -55,8 +55,8 @@ pub(crate) struct LiveContext {
     place: Mutex<Option<Taken>>,
     pub(super) context: Context,
     pub workspace: Arc<Workspace>,
-    /// Runs that left something running here, the latest ones: what that writes is read from them.
-    left: Mutex<VecDeque<Arc<Run>>>,
+    /// The output of runs that left something running here, the latest ones: what that writes is read from there.
+    left: Mutex<VecDeque<Arc<RunOutput>>>,
     /// Keeps one that is not its own, until it is closed.
     using: Mutex<Option<Using>>,
     /// When it was last used, in monotonic nanoseconds.
@@ -131,11 +131,12 @@ impl LiveContext {
         self.used.store(monotonic_nanoseconds(), Ordering::Relaxed);
     }
 
-    /// Keeps a run that left something running, for whoever reads what that writes.
-    fn keep_left(&self, live: &LiveRun, run: Arc<Run>) {
-        live.set_left(&run);
+    /// Keeps the output of a run that left something running, for readers of what that writes.
+    fn keep_left(&self, live: &LiveRun, run: &Run) {
+        let output = Arc::new(run.captured_output());
+        live.set_left(&output);
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.push_back(run);
+        left.push_back(output);
         if left.len() > MOST_LEFT {
             left.pop_front();
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sandtimer::Run;
-use sandtimer::engine::Stream;
+use sandtimer::engine::{RunOutput, Stream};
 use sandtimer::model::{Outcome, Progress, WaitingFor, Warning};
 use sandtimer::supervise::output::Chunk;
 use sandtimer::task::estimate::Question;
@@ -67,7 +67,7 @@ pub(crate) struct LiveRun {
     phase: watch::Sender<Phase>,
     warnings: watch::Sender<Vec<Warning>>,
     /// What it left running writes on, which only the engine has.
-    left: std::sync::Mutex<Weak<Run>>,
+    left: std::sync::Mutex<Weak<RunOutput>>,
     pub input: Input,
     pub(super) waiters: Waiters,
     /// What its duration will be remembered under; `None` for code in a context.
@@ -268,12 +268,12 @@ impl LiveRun {
     }
 
     /// Says where what it left running writes, as long as somebody holds that.
-    pub fn set_left(&self, run: &Arc<Run>) {
-        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(run);
+    pub fn set_left(&self, output: &Arc<RunOutput>) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(output);
     }
 
     /// Where what it left running writes.
-    pub(super) fn left(&self) -> Option<Arc<Run>> {
+    pub(super) fn left(&self) -> Option<Arc<RunOutput>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 

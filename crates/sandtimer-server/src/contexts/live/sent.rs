@@ -124,7 +124,7 @@ impl Sent {
         if let (Ok(outcome), Some(run)) = (&executed, begun)
             && left_something(outcome)
         {
-            context.keep_left(&live, run);
+            context.keep_left(&live, &run);
         }
         context.touch();
         if let (Err(error), Some(tell)) = (executed, tell) {
